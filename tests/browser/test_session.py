@@ -106,9 +106,9 @@ def test_signing_out_is_heard_in_every_tab(
     secret = closed.run("acme", stage.HELLO.replace("name: hello,", "name: secret-of-acme,"))
     sign_in(page, closed.keys["globex", "viewer"])
     expect(other.get_by_role("button", name="Account: globex-viewer@globex")).to_be_visible()
-    expect(other.get_by_text("No run yet")).to_be_visible()
+    expect(other.get_by_text("No runs yet")).to_be_visible()
     other.goto(f"{closed.url}/runs/{secret}")
-    expect(other.get_by_role("alert")).to_contain_text("is not there")
+    expect(other.get_by_role("alert")).to_contain_text("was not found")
     expect(other.get_by_text("secret-of-acme")).to_have_count(0)
 
 

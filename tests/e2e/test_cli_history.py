@@ -218,6 +218,7 @@ def test_an_exported_run_is_opened_in_an_empty_home_and_has_no_secret(
     assert there.json("simulate", home.file("secret.yaml", SECRET), "--from", "last")["verdicts"] == {"same": 1}
     monkeypatch.setenv("HISTORY_TEST_SECRET", "correct-horse-battery")
     assert there.json("retry", "last", "--from", "end")["result"] == 30000
+    assert "cannot write" in home.says("export", "last", "-o", str(tmp_path / "nowhere" / "run.arclog"), code=2)
     damaged = bytearray(Path(file).read_bytes())
     damaged[100] ^= 1
     Path(file).write_bytes(damaged)
@@ -263,7 +264,8 @@ def test_a_number_is_traced_to_the_http_response_that_it_came_from(home: Home) -
     ("words", "said"),
     [
         (("simulate", "x.yaml", "--from", "last", "--last", "3"), "give one of the two"),
-        (("list", "--where", "1 +"), "1 +"),
+        (("list", "--where", "1 +"), "--where is not an expression"),
+        (("import", __file__), "not an exported run"),
         (("simulate", "x.yaml", "--last", "0"), "is not a number from 1 on"),
         (("retry", "last", "start", "--failed"), "name no other step"),
         (("retry", "last", "--playbook", "x.yaml"), "belong to --from STEP or --failed"),

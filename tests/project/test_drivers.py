@@ -62,7 +62,7 @@ def test_only_drivers_open_connections() -> None:
 
 def test_only_drivers_compute_pauses() -> None:
     doubled = [
-        f"{place}:{node.lineno}"
+        f"{place}:{node.lineno}"  # type: ignore[attr-defined]  # a call, which has one
         for place, tree in modules()
         if place.partition("/")[0] not in PAUSING_ELSEWHERE
         for node in ast.walk(tree)

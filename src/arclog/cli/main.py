@@ -80,7 +80,7 @@ def _report(error: Exception, as_json: bool) -> int:
     """Say on stderr what went wrong; answer the exit code."""
     if isinstance(error, Usage):
         _say(as_json, "Usage", str(error), error.hint)
-        return INVALID
+        return error.code
     from arclog.model import errors
 
     if isinstance(error, errors.PlaybookError):

@@ -198,7 +198,12 @@ class TaskReader:
             made |= self.text_of(raw, kind, named)
         except FileRefused as refused:
             code = "missing-file" if "is not there" in str(refused) else "bad-file"
-            self.findings.value(code, f"task of kind {kind.name}: {refused}", (*path, named or "function"))
+            hint = ""
+            if code == "missing-file":
+                hint = "the path counts from the playbook's folder; over HTTP the file comes along in `files`"
+            elif "folder" in str(refused):
+                hint = "put the file into the playbook's folder, or below it"
+            self.findings.value(code, f"task of kind {kind.name}: {refused}", (*path, named or "function"), hint)
         return made
 
     def text_of(self, raw: dict[str, Any], kind: KindSpec, named: str) -> dict[str, Any]:
@@ -262,8 +267,13 @@ class TaskReader:
         for group in kind.one_of:
             there = [key for key in group if key in raw]
             if len(there) != 1:
-                what = " and ".join(there) + " exclude each other" if there else f"one of {', '.join(group)} is needed"
-                self.findings.value("one-of", f"task of kind {kind.name}: {what}", path)
+                if there:
+                    message = f"task of kind {kind.name}: {' and '.join(there)} exclude each other"
+                    last = [key for key in raw if key in there][-1]
+                    self.findings.key("one-of", message, (*path, last), "keep one of them")
+                else:
+                    message = f"task of kind {kind.name}: one of {', '.join(group)} is needed"
+                    self.findings.value("one-of", message, path)
 
     def variant(self, raw: dict[str, Any], kind: KindSpec, path: Path) -> None:
         """Keys that what the task does lacks, or that belong to something else that its kind does."""
@@ -292,7 +302,8 @@ class TaskReader:
                     "unknown-workbook",
                     f"the workbook has no entry {name!r}",
                     (*path, "name"),
-                    self.findings.did_you_mean(name, self.workbook),
+                    self.findings.did_you_mean(name, self.workbook)
+                    or f"declare it: workbook: [{{name: {name[:60]}, kind: …}}]",
                 )
             return None
         body, home = found

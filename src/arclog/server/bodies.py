@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
+from arclog.model.data.sizes import ValueCount, values_size
 from arclog.model.errors import RequestRejected, RequestTooLarge
 from arclog.server.auth.access import services_of
 from arclog.server.openapi.schemas import JSON
@@ -22,8 +23,8 @@ T = TypeVar("T")
 
 #: Memory is counted in steps of this: smaller bodies cost nothing.
 _COUNTED = 1024 * 1024
-#: What a value in JSON takes as an object of Python, at most in the long run.
-_VALUE_BYTES = 64
+#: Bodies of fewer bytes are decoded at once.
+_SMALL = 64 * 1024
 
 YAML = ("application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml")
 
@@ -33,19 +34,25 @@ async def raw_body(
     limit: str = "server.max_body_bytes",
     large: int = 0,
     look: Callable[[bytes], Awaitable[None]] | None = None,
+    *,
+    count_values: bool = False,
 ) -> bytes:
     """The body, at most as many bytes as the setting `limit` says; nothing more than that is ever held. `look` is called with the
-    beginning of one that has at least `large` bytes, before the rest is taken.
+    beginning of one that has at least `large` bytes, before the rest is taken. `count_values`: it is JSON, and has at most
+    `server.max_body_values` values.
     """
     services = services_of(request)
     most = services.settings.integer(limit)
-    declared = request.headers.get("content-length", "")
-    if declared.isascii() and declared.isdigit() and int(declared) > most:
+    length = request.headers.get("content-length", "")
+    declared = int(length) if length.isascii() and length.isdigit() else None
+    if declared is not None and declared > most:
         raise _too_large(most, limit)
     patience = services.settings.number("server.body_timeout_s")
     slot: Slot | None = request.scope.get(SLOT)
     chunks: list[bytes] = []
     size = counted = 0
+    values = ValueCount() if count_values and (declared is None or declared >= _SMALL) else None
+    most_values = services.settings.integer("server.max_body_values")
     try:
         async with asyncio.timeout(patience):
             async for chunk in request.stream():
@@ -56,6 +63,8 @@ async def raw_body(
                     slot.hold(size - counted)
                     counted = size
                 chunks.append(chunk)
+                if values is not None and values.add(chunk) > most_values:
+                    raise too_many_values(most_values)
                 if look is not None and size >= large:
                     await look(b"".join(chunks))
                     look = None
@@ -72,7 +81,7 @@ def hold_decoded(request: Request, raw: bytes) -> None:
     """Count what a large body will take once it is decoded. Raises TooManyRequests or RequestTooLarge."""
     slot: Slot | None = request.scope.get(SLOT)
     if slot is not None and len(raw) >= _COUNTED:
-        slot.hold(_VALUE_BYTES * (raw.count(b",") + raw.count(b"[") + raw.count(b"{")))
+        slot.hold(values_size(raw))
 
 
 async def pieces(request: Request) -> AsyncIterator[bytes]:
@@ -92,9 +101,12 @@ async def pieces(request: Request) -> AsyncIterator[bytes]:
 
 async def body_of(request: Request, kind: type[T], limit: str = "server.max_body_bytes", *, lax: bool = False) -> T:
     """The body as a type; an empty one is `{}`. A lax one may have numbers as strings: JSON readers elsewhere round ids."""
-    raw = await raw_body(request, limit) or b"{}"
+    raw = await raw_body(request, limit, count_values=True) or b"{}"
     hold_decoded(request, raw)
-    return decoded(raw, kind, lax=lax)
+    if len(raw) < _SMALL:
+        return decoded(raw, kind, lax=lax)
+    # To decode many values takes as long as many requests: the tenant's turns bound what share of the time it has.
+    return await services_of(request).in_turns(request, lambda: decoded(raw, kind, lax=lax))
 
 
 async def yaml_of(request: Request) -> str | None:
@@ -128,6 +140,12 @@ def decoded(raw: bytes, kind: type[T], *, lax: bool = False) -> T:
 
 def answered(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     return Response(msgspec.json.encode(value), status, headers, JSON)
+
+
+def too_many_values(most: int) -> RequestTooLarge:
+    return RequestTooLarge(
+        f"the body has more than {most} values (server.max_body_values); send it in parts, or put large data into a file"
+    )
 
 
 def _too_large(most: int, limit: str) -> RequestTooLarge:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
+from starlette.requests import Request
 
 from arclog.model.config.settings import Settings
 from arclog.model.errors import Finding, NotFound
@@ -31,6 +32,9 @@ from arclog.server.streams.readers import Readings
 from arclog.server.traffic import Traffic
 from arclog.server.work_answers import Answers
 
+T = TypeVar("T")
+#: Computes something in a tenant's turns.
+InTurns = Callable[[str, Callable[[], Any]], Awaitable[Any]]
 #: Tells who sends a request with these headers (names in lower case) from this address. Raises Unauthenticated,
 #: NotAllowed or TooManyRequests.
 Authenticate = Callable[[Mapping[str, str], str], Awaitable[Principal]]
@@ -52,6 +56,10 @@ async def _no_metrics() -> bytes:
 
 
 def _nothing() -> None: ...
+
+
+async def at_once(_: str, compute: Callable[[], T]) -> T:
+    return compute()
 
 
 async def _checked(text: str, file: str, _: str) -> tuple[list[Finding], bytes]:
@@ -110,6 +118,14 @@ class Services:
     readings: Readings = field(default_factory=Readings)
     #: the requests under way
     traffic: Traffic = field(default_factory=Traffic)
+    #: computes what takes long, a tenant at a time
+    turns: InTurns = field(default=at_once)
 
     def draining(self) -> bool:
         return self.stopping.is_set()
+
+    async def in_turns(self, request: Request, compute: Callable[[], T]) -> T:
+        """Compute something that takes long for whoever sends a request; it must not need the event loop."""
+        principal: Principal | None = getattr(request.state, "principal", None)
+        result: T = await self.turns("" if principal is None else principal.tenant, compute)
+        return result

@@ -85,6 +85,7 @@ class Traffic:
         self._max_held = settings.integer("server.max_held_bytes")
         self._held = 0
         self._held_by: Counter[tuple[str, str]] = Counter()
+        self._held_of: Counter[str] = Counter()
         #: of them, streams that follow a run
         self.streams = 0
         self._quiet = asyncio.Event()
@@ -108,22 +109,28 @@ class Traffic:
             self._quiet.set()
 
     def hold(self, caller: tuple[str, str], size: int) -> None:
-        """Count memory that a request takes; a caller may have half of all. Raises TooManyRequests or RequestTooLarge."""
+        """Count memory that a request takes; a caller may have half of all, a tenant three quarters. Raises TooManyRequests or
+        RequestTooLarge.
+        """
         if size > self._max_held // 2:
             raise RequestTooLarge(
                 f"the body would take about {size} bytes of memory; a request may take {self._max_held // 2} "
                 "(half of server.max_held_bytes)"
             )
-        if self._held + size > self._max_held or self._held_by[caller] + size > self._max_held // 2:
+        tenant = caller[0]
+        is_full = self._held + size > self._max_held or self._held_by[caller] + size > self._max_held // 2
+        if is_full or (tenant and self._held_of[tenant] + size > self._max_held * 3 // 4):
             raise TooManyRequests(
                 "the bodies of requests under way take all the memory there is for them (server.max_held_bytes)"
             )
         self._held += size
         self._held_by[caller] += size
+        self._held_of[tenant] += size
 
     def let_go(self, caller: tuple[str, str], size: int) -> None:
         self._held -= size
         _less(self._held_by, caller, size)
+        _less(self._held_of, caller[0], size)
 
     @contextmanager
     def streaming(self) -> Iterator[None]:

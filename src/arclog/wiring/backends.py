@@ -47,7 +47,7 @@ def _require_postgres(url: str) -> None:
 
 def compact(settings: Settings) -> int:
     """Write the home's SQLite file anew; the bytes that it lost. Raises StoreUnavailable while another process has it open."""
-    from arclog.stores.sqlite.connect import rewrite
+    from arclog.stores.sqlite.connection.connect import rewrite
 
     file = Path(settings.text("home")) / DATABASE
     before = file.stat().st_size
@@ -65,12 +65,14 @@ async def store_checks(settings: Settings) -> Sequence[Check]:
 
 
 def choose_results(settings: Settings) -> Results:
+    from arclog.results.store import BlobResults
+
     url = settings.text("results.url")
     scheme, slashes, _ = url.partition("://")
     if not url:
-        from arclog.results.files.store import FileResults
+        from arclog.results.blobs.files.blobs import FileBlobs
 
-        return FileResults(Path(settings.text("home")) / RESULTS, settings)
+        return BlobResults(FileBlobs(Path(settings.text("home")) / RESULTS), settings)
     if url == "postgres" or (slashes and scheme in ("postgres", "postgresql")):
         if not slashes and not settings.text("store.url"):
             raise SettingsError(
@@ -78,20 +80,20 @@ def choose_results(settings: Settings) -> Results:
                 "postgresql://user:password@host/database"
             )
         with required("postgres", "ARCLOG_RESULTS_URL"):
-            from arclog.results.postgres.store import PostgresResults
-        return PostgresResults(url if slashes else settings.text("store.url"), settings)
+            from arclog.results.blobs.postgres.blobs import PostgresBlobs
+        return BlobResults(PostgresBlobs(url if slashes else settings.text("store.url"), settings), settings)
     if url == "nats":
         if not settings.text("bus.url"):
             raise SettingsError("ARCLOG_RESULTS_URL is nats, which needs ARCLOG_BUS_URL to say where NATS is")
         with required("nats", "ARCLOG_RESULTS_URL"):
             from arclog.drivers.nats.cluster import Cluster
-            from arclog.results.nats.store import NatsResults
+            from arclog.results.blobs.nats.blobs import NatsBlobs
         cluster, timeout_s = Cluster(settings), settings.number("results.timeout_s")
-        return NatsResults(lambda: cluster.connect(timeout_s), f"NATS {cluster}", settings)
+        return BlobResults(NatsBlobs(lambda: cluster.connect(timeout_s), f"NATS {cluster}", settings), settings)
     if slashes and scheme in ("s3", "gs", "az"):
         with required("object", "ARCLOG_RESULTS_URL"):
-            from arclog.results.object.store import ObjectResults
-        return ObjectResults(url, settings)
+            from arclog.results.blobs.object.blobs import ObjectBlobs
+        return BlobResults(ObjectBlobs(url, settings), settings)
     # What is not understood may be a password in a wrong place.
     raise SettingsError(
         "ARCLOG_RESULTS_URL names no result store; give postgres, nats, s3://bucket/prefix, gs://… or az://…"

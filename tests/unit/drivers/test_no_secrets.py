@@ -18,8 +18,8 @@ from arclog.drivers.http.target import target_of
 from arclog.drivers.nats.cluster import Cluster
 from arclog.engine.duties.health_checks import examined
 from arclog.model.config.settings import Settings
-from arclog.results.object.bucket import address_of as object_address
-from arclog.results.postgres.connections import PgLink
+from arclog.results.blobs.object.bucket import address_of as object_address
+from arclog.results.blobs.postgres.connections import PgLink
 from arclog.server.auth.keysets import KeySet
 from arclog.stores.postgres import checks as store_checks
 from arclog.stores.postgres.connection.connect import address_of as store_address

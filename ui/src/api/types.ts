@@ -372,6 +372,7 @@ export interface Listed {
   warning: string | null;
   approvals: number;
   imported: boolean;
+  waiting: Waiting | null;
 }
 
 export interface LogPage {
@@ -970,6 +971,15 @@ export interface Wait {
   key: string;
   signal: string;
   child: string;
+}
+
+/** What a run waits for while no worker has any work of it. */
+export interface Waiting {
+  what: string;
+  step: string;
+  name: string;
+  until: string | null;
+  count: number;
 }
 
 export interface Why {

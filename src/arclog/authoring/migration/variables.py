@@ -301,7 +301,7 @@ def kept_names(source: Source) -> Iterator[Change]:
         return
     roots = [(entry(source.root, "executor"), set[str]())] if entry(source.root, "executor") is not None else []
     for node, iterated in [*by_step, *roots]:
-        known = source.names | source.workload | source.labels(node) | _bound(node)
+        known = source.names | source.workload | source.labels(node) | bound_names(node)
         for path, part in scalars(node):
             if path[-1:] == ("code",) or not TEMPLATE.search(str(part.value)):
                 continue
@@ -311,14 +311,14 @@ def kept_names(source: Source) -> Iterator[Change]:
             scoped = [("iter", name) for name in iterated] if path[0] == "tool" else []
             scoped += [("ctx", name) for name in written["set_ctx"] - iterated]
             for scope, name in sorted(scoped):
-                if name in known or name in _LANGUAGE:
+                if name in known or name in LANGUAGE:
                     continue
                 pattern = rf"(?<![\w.'\"|])(?<!\| ){re.escape(name)}\b(?!['\"]|\s*=[^=]|\s*\()"
                 yield from source.in_templates(part, pattern, f"{scope}.{name}", f"{name} → {scope}.{name}", name)
 
 
 #: Names that templates have anyway.
-_LANGUAGE = frozenset(
+LANGUAGE = frozenset(
     [
         "args",
         "ctx",
@@ -349,7 +349,7 @@ _LANGUAGE = frozenset(
 )
 
 
-def _bound(step: Any) -> set[str]:
+def bound_names(step: Any) -> set[str]:
     """Names that a step's own args and loops give, and those that its templates bind."""
     names = {name for name, _, _ in entries(entry(step, "args"))}
     loop = entry(step, "loop")

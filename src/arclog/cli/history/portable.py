@@ -44,7 +44,11 @@ def export_command(options: Namespace) -> int:
         unfinished = target.with_name(f".{target.name}.{os.getpid()}")
         size = 0
         try:
-            with unfinished.open("wb") as file:
+            file = unfinished.open("wb")
+        except OSError as problem:
+            raise Usage(f"cannot write {target}: {problem.strerror}") from problem
+        try:
+            with file:
                 async for chunk in api.export(execution_id):
                     size += len(chunk)
                     file.write(chunk)

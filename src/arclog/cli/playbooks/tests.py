@@ -55,7 +55,8 @@ def test_command(options: Namespace) -> int:
     files = list(find_files(options.paths or ["."]))
     if not files:
         where = " or ".join(options.paths or ["this folder"])
-        raise Usage(f"there are no tests in {where}", "tests of flow.yaml stand in flow.test.yaml beside it")
+        hint = "tests of flow.yaml stand in flow.test.yaml beside it"
+        raise Usage(f"there are no tests in {where}", hint, FAILED)
     jobs = options.jobs or (os.cpu_count() or 1 if _tests_in(files) >= _WORTH_PROCESSES else 1)
     import time
 
@@ -89,7 +90,8 @@ def test_command(options: Namespace) -> int:
         words = [f"{number} {status}" for status, number in numbers.items() if number or status == "passed"]
         words += [counted(broken, "file") + " could not be run"] if broken else []
         if not cases and not broken:
-            words = ["no test has that name"]
+            out.say(f"{out.mark('failed')} no test has {options.only!r} in its name")
+            return FAILED
         bad = broken or numbers["failed"] or low or not cases
         out.say(f"{out.mark('failed' if bad else 'done')} {', '.join(words)} in {duration(time.monotonic() - began)}")
     return FAILED if broken or numbers["failed"] or low or not cases else OK
@@ -194,8 +196,11 @@ def _record(options: Namespace) -> int:
 
     text = asyncio.run(go())
     if options.output:
-        with open(options.output, "x", encoding="utf-8") as target:  # noqa: PTH123 - pathlib costs a start 2 ms
-            target.write(text)
+        try:
+            with open(options.output, "x", encoding="utf-8") as target:  # noqa: PTH123 - pathlib costs a start 2 ms
+                target.write(text)
+        except FileExistsError:
+            raise Usage(f"{options.output} is there already", "choose another name, or print it: no --output") from None
         out.say(f"{out.mark('done')} {options.output}")
     else:
         out.write(text)

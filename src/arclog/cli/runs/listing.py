@@ -6,7 +6,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from arclog.cli.exits import OK
+from arclog.cli.exits import OK, Usage
 
 if TYPE_CHECKING:
     from arclog.cli.args import Parser
@@ -120,17 +120,20 @@ def _query(options: Namespace) -> RunQuery:
 
 def _matches(where: str) -> Callable[[Listed], bool] | None:
     """Whether --where holds for a run; None: it holds for all."""
-    from msgspec.structs import asdict
+    from msgspec import to_builtins
 
     from arclog.expr import compile_condition
     from arclog.model.errors import ExpressionError
 
     if not where.strip():
         return None
-    condition = compile_condition(where)
+    try:
+        condition = compile_condition(where)
+    except ExpressionError as error:
+        raise Usage(f"--where is not an expression: {error}") from error
 
     def matches(run: Listed) -> bool:
-        fields = asdict(run)
+        fields = to_builtins(run)
         try:
             return bool(condition.evaluate({**fields, "run": fields}))
         except ExpressionError:
@@ -188,15 +191,44 @@ def _cells(row: Listed, out: Out) -> tuple[str, ...]:
     this_year = started[:4] == moment(_now())[:4]
     return (
         row.execution_id,
-        out.paint("‖ paused", "yellow") if row.paused else out.state(row.state),
+        _state(row, out),
         one_line(row.name),
         started[5:16] if this_year else started[:10],
         between(row.started_at, row.ended_at),
     )
 
 
+def _state(row: Listed, out: Out) -> str:
+    if row.paused:
+        return out.paint("‖ paused", "yellow")
+    return out.paint("‖ waiting", "yellow") if row.waiting else out.state(row.state)
+
+
+def _waits_for(row: Listed) -> str:
+    """What a run waits for, in words."""
+    from arclog.cli.render import moment
+
+    waiting = row.waiting
+    if waiting is None:
+        return ""
+    until = moment(waiting.until)
+    text = {
+        "signal": f"for signal {waiting.name}" + (f" until {until}" if until else ""),
+        "timer": f"until {until}",
+        "approval": "for approval",
+        "child": f"for run {waiting.name}",
+        "retry": f"for the next attempt at {until}",
+        "slot": "for a free slot",
+    }.get(waiting.what, f"for {waiting.what}")
+    more = f" and {waiting.count - 1} more" if waiting.count > 1 else ""
+    return f"waiting {text}{more}"
+
+
 def _detail(row: Listed) -> str:
     detail = row.error or row.warning or ""
+    if row.waiting:
+        where = f"step {row.waiting.step}: " if row.waiting.step else ""
+        detail = f"{where}{_waits_for(row)}" + (f"; {detail}" if detail else "")
     if not detail and not row.ended_at and row.current_step:
         detail = f"at step {row.current_step}"
     if row.imported:

@@ -50,6 +50,7 @@ from arclog.ports.secrets import Secrets
 from arclog.ports.storage.marks import CrashBook, Marks
 from arclog.ports.storage.store import (
     Append,
+    Appended,
     EventIdTaken,
     ExecutionRecord,
     NewExecution,
@@ -167,10 +168,11 @@ class Engine:
         request = await self._evaluated(program, request)
         state, batch = await self._first_decision(program, request, execution_id)
         append = batch.append(state, expected=0, new=new, tell=news_of(program.plan, state, batch.events, new))
-        await self._append(append)
+        appended = await self._append(append)
         record = ExecutionRecord(execution_id, state.head, new, append.now)
         live = Live(program, state, record, self.snapshots.pace(0))
         self.live.put(live)
+        self.live.grew(live, appended.decoded_bytes)
         self._committed(live, batch)
         if state.pending_for == "slot":
             await self.put(execution_id, TakeSlot())
@@ -191,10 +193,11 @@ class Engine:
         append = batch.append(state, expected=0, new=new, tell=news_of(program.plan, state, batch.events, new))
         # What was taken over was measured when it was recorded. It takes a concurrency slot in the same commit.
         slots = program.plan.concurrency or 0 if state.status == RUNNING else 0
-        await self._append(replace(append, max_event_bytes=0, slots=slots))
+        appended = await self._append(replace(append, max_event_bytes=0, slots=slots))
         record = ExecutionRecord(execution_id, state.head, new, append.now)
         live = Live(program, state, record, self.snapshots.pace(0))
         self.live.put(live)
+        self.live.grew(live, appended.decoded_bytes)
         self._committed(live, batch)
         return execution_id
 
@@ -305,7 +308,7 @@ class Engine:
                 tell = news_of(live.program.plan, live.state, batch.events, live.record.new)
                 append = batch.append(live.state, expected=head, extend=extend, tell=tell)
                 try:
-                    await self._append(append)
+                    appended = await self._append(append)
                 except EventIdTaken:
                     # Deciding again would lead to the same: whoever brought the id must look at what it said before.
                     self.live.drop(execution_id)
@@ -331,6 +334,7 @@ class Engine:
                         raise
                     await self._give_up(execution_id, batched, problem)
                     return len(batched)
+                self.live.grew(live, appended.decoded_bytes)
             elif not current and await self.live.catch_up(execution_id):
                 # Nothing is appended, so no conflict would tell that the state was old: decide on what is true now.
                 news = True
@@ -428,11 +432,12 @@ class Engine:
         for asked in batched:
             asked.answer(Answer(Refused("closed", message)))
 
-    async def _append(self, append: Append) -> None:
+    async def _append(self, append: Append) -> Appended:
         began = self.clock.monotonic()
-        await self.store.append(append)
+        appended = await self.store.append(append)
         if self._measured is not None:
             self._measured("append", self.clock.monotonic() - began)
+        return appended
 
     def _committed(self, live: Live, batch: Batch) -> None:
         """Effects of a committed transaction."""

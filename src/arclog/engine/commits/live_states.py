@@ -1,6 +1,9 @@
 """Live states: folded once, from the newest snapshot and the log behind it, then kept.
 
-A cache only: any of them can be thrown away at any time.
+A cache only: any of them can be thrown away at any time. Their number is bounded, and the memory that they take together:
+what a state takes is worked out when it is folded; then the bytes of its new events are added, and after as many of these
+again as it had, it is worked out anew. Where memory is short, large states are given up before small ones, so that a
+few large ones do not drive out the many small ones of others.
 """
 
 from __future__ import annotations
@@ -8,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from arclog.core.transitions import snapshot
 from arclog.core.transitions.apply import apply
 from arclog.core.transitions.state import State
 from arclog.engine.commits.quarantine import Quarantine
@@ -16,6 +20,7 @@ from arclog.engine.commits.turns import Turns
 from arclog.engine.runs.compile_cache import Compiled
 from arclog.model.config.settings import Settings
 from arclog.model.data.kept import Kept
+from arclog.model.data.sizes import decoded_size
 from arclog.model.errors import NewerLog, NotFound, Poisoned
 from arclog.plan import net
 from arclog.plan.program import Program
@@ -29,18 +34,34 @@ _PAGE = 5000
 _CONTENDED = 1000
 #: Decisions after a lost race for which the store is looked at first.
 _LOOKS = 100
+#: Bytes of a state from which on it is large.
+_LARGE_STATE = 262_144
+#: Bytes of new events after which a state is weighed again at the earliest.
+_WEIGH_BYTES = 65_536
 
 
 class Live:
     """One execution in memory."""
 
-    __slots__ = ("pace", "program", "record", "state")
+    __slots__ = ("bytes", "pace", "program", "record", "state", "weigh_at")
 
     def __init__(self, program: Program, state: State, record: ExecutionRecord, pace: Pace) -> None:
         self.program = program
         self.state = state
         self.record = record
         self.pace = pace
+        #: what the state takes in memory, about
+        self.bytes = 0
+        #: with so many it is worked out anew
+        self.weigh_at = _WEIGH_BYTES
+
+    def weigh(self) -> None:
+        """Work out what the state takes in memory."""
+        try:
+            self.bytes = decoded_size(snapshot.encode(self.state))
+        except (ValueError, RecursionError, TypeError, OverflowError):
+            pass  # no JSON: what its events took stands
+        self.weigh_at = 2 * self.bytes + _WEIGH_BYTES
 
 
 class LiveStates:
@@ -50,7 +71,11 @@ class LiveStates:
         self._store = store
         self._snapshots = snapshots
         self._capacity = settings.integer("engine.cache_executions")
+        self._max_bytes = settings.integer("engine.cache_executions_bytes")
         self._live: dict[int, Live] = {}
+        #: those of them that are large, and the bytes of all
+        self._large: dict[int, None] = {}
+        self._bytes = 0
         self._programs = Programs(settings)
         #: large programs that are being made
         self._coming: dict[str, asyncio.Future[Program]] = {}
@@ -68,9 +93,11 @@ class LiveStates:
         live = self._live.pop(execution_id, None)
         if live is None:
             live = await self.folded(execution_id)
+            self.put(live)
+            return live
         self._live[execution_id] = live
-        if len(self._live) > self._capacity:
-            del self._live[next(iter(self._live))]
+        if self._large and execution_id in self._large:
+            self._large[execution_id] = self._large.pop(execution_id)
         return live
 
     def kept(self, execution_id: int) -> Live | None:
@@ -80,7 +107,12 @@ class LiveStates:
     @property
     def room(self) -> int:
         """How many more states are kept before one is given up."""
-        return max(self._capacity - len(self._live), 0)
+        return max(self._capacity - len(self._live), 0) if self._bytes < self._max_bytes else 0
+
+    @property
+    def bytes(self) -> int:
+        """What all states that are kept take in memory, about."""
+        return self._bytes
 
     def head(self, execution_id: int) -> int:
         """The head of the state that is kept; 0 when none is."""
@@ -105,6 +137,7 @@ class LiveStates:
             self._say(execution_id, problem)
             raise
         live.record = record
+        self.grew(live, live.weigh_at)  # what others appended is not known by its bytes: weigh it
         return True
 
     def contended(self, execution_id: int) -> None:
@@ -124,11 +157,45 @@ class LiveStates:
         return left > 0
 
     def put(self, live: Live) -> None:
-        self._live[live.state.execution_id] = live
+        """Keep a state; others are given up for it when there are too many, or they take too much memory."""
+        execution_id = live.state.execution_id
+        self.drop(execution_id)
+        self._live[execution_id] = live
+        self._bytes += live.bytes
+        if live.bytes >= _LARGE_STATE:
+            self._large[execution_id] = None
+        self._shrink()
+
+    def grew(self, live: Live, added: int) -> None:
+        """Events of so many bytes were folded into a state."""
+        before = live.bytes
+        live.bytes += added
+        if live.bytes > live.weigh_at:
+            live.weigh()
+        execution_id = live.state.execution_id
+        if self._live.get(execution_id) is live:
+            self._bytes += live.bytes - before
+            if live.bytes >= _LARGE_STATE:
+                self._large[execution_id] = None
+            elif before >= _LARGE_STATE:
+                self._large.pop(execution_id, None)
+            self._shrink()
 
     def drop(self, execution_id: int) -> None:
         """Forget a state that may hold more than was committed."""
-        self._live.pop(execution_id, None)
+        live = self._live.pop(execution_id, None)
+        if live is not None:
+            self._bytes -= live.bytes
+            self._large.pop(execution_id, None)
+
+    def _shrink(self) -> None:
+        """Give up what was not used the longest; the newest is kept in any case."""
+        while len(self._live) > self._capacity:
+            self.drop(next(iter(self._live)))
+        while self._bytes > self._max_bytes and len(self._live) > 1:
+            newest = next(reversed(self._live))
+            large = next(iter(self._large), newest)
+            self.drop(large if large != newest else next(iter(self._live)))
 
     async def folded(self, execution_id: int, at: int | None = None) -> Live:
         """The state after event `at` (the newest, when none is named), read from the store. Raises Poisoned for a run
@@ -160,7 +227,9 @@ class LiveStates:
             raise
         if quarantine is not None:
             quarantine.was_read(execution_id)
-        return Live(program, state, record, self._snapshots.pace(known))
+        live = Live(program, state, record, self._snapshots.pace(known))
+        live.weigh()
+        return live
 
     def _say(self, execution_id: int, problem: NewerLog) -> None:
         """An operator must hear of it, once."""
@@ -191,7 +260,7 @@ class LiveStates:
         if coming is None:
 
             def compute() -> Program:
-                program = Program(plan or net.decode_in_parts(body, turns.pause), digest, len(body))
+                program = Program(plan or net.decode_in_parts(body, turns.pause), digest, len(body), turns.pause)
                 program.prepare(turns.pause)
                 return program
 
@@ -204,5 +273,5 @@ class LiveStates:
         if program.size >= LARGE:
             # A state holds its program: with one that is no longer kept it would stay in memory.
             for execution_id in [key for key, live in self._live.items() if self._programs.has_given_up(live.program)]:
-                del self._live[execution_id]
+                self.drop(execution_id)
         return kept

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 from msgspec import to_builtins
@@ -124,6 +124,7 @@ async def fork(engine: Engine, record: ExecutionRecord, request: ForkRequest, go
     log = Log(events)
     old = await engine.live.program(record.new.plan)
     program = old if going is None else going.program
+    check_map(request.map, old.steps, program.steps)
     chosen = choosing.for_fork(log) if request.at is not None else choosing.for_retry(log, request.step)
     head = _head(record, events[0], request, going)
     await _check_start(engine, record, program, head, changed=going is not None or bool(request.workload))
@@ -168,6 +169,17 @@ async def fork(engine: Engine, record: ExecutionRecord, request: ForkRequest, go
 async def _known(engine: Engine, known: ExecutionRecord) -> Forked:
     first = (await engine.store.events(known.execution_id, limit=1))[0]
     return Forked(str(known.execution_id), known.new.run_id, Origin.of(first.event.payload["origin"]), created=False)
+
+
+def check_map(renamed: Mapping[str, str], old: Collection[str], new: Collection[str]) -> None:
+    """Raise RequestRejected when one of the playbooks does not have a step that `map` names."""
+    for names, steps, which in (
+        (renamed.keys(), old, "the run's playbook"),
+        (renamed.values(), new, "the new playbook"),
+    ):
+        if unknown := sorted(name for name in names if name not in steps):
+            known = ", ".join(list(steps)[:20])
+            raise RequestRejected(f"`map` names steps that {which} does not have: {', '.join(unknown)}; it has {known}")
 
 
 def _check(record: ExecutionRecord, request: ForkRequest) -> None:
@@ -250,4 +262,4 @@ def _explained(verdict: fitting.Verdict, execution_id: int) -> str:
         if verdict.fits_at
         else "no event of the run fits it"
     )
-    return f"what run {execution_id} recorded has no place in this playbook: {'; '.join(lines)}. {latest}"
+    return f"what run {execution_id} recorded has no place in this playbook: {'; '.join(lines)}; {latest}"

@@ -282,7 +282,7 @@ def cause_text(cause: Cause) -> str:
     at = cause.at if cause.at.startswith(f"{cause.line}:") else str(cause.line or cause.at)
     where = f" ({cause.file or 'playbook'}:{at})" if cause.at else ""
     rule = f"; {cause.rule}" if cause.rule else ""
-    via = "".join(f"{call} → " for call in cause.via)
+    via = "".join(f"{call} → " for call in cause.calls())
     run = f"run {cause.execution_id}, " if cause.via else ""
     return f"{via}{run}{', '.join(parts)}{where}{': ' if parts else ''}{cause.kind}: {cause.message}{rule}"
 

@@ -29,9 +29,9 @@ from arclog.engine.views.event_search import (
     types_about,
     widened,
 )
-from arclog.engine.views.list_rows import listed
 from arclog.engine.views.name_resolution import require_task
 from arclog.engine.views.state import state_view
+from arclog.engine.views.waiting_runs import WaitingRuns
 from arclog.engine.views.why import explain
 from arclog.expr import Limits
 from arclog.model import ids, status
@@ -108,6 +108,7 @@ class EngineApi:
         self._is_served = is_served
         #: None: whoever owns the store
         self._caller: Principal | None = None
+        self._waiting = WaitingRuns(engine)
 
     def seen_by(self, caller: Principal) -> EngineApi:
         """The same for one caller: what it does not reach is not there, and what it starts is its own scope's."""
@@ -144,8 +145,8 @@ class EngineApi:
 
         caller = self._caller
         if caller is None:
-            return Overview(self._engine, self._engine.settings.text("scope.tenant"), owner=True)
-        return Overview(self._engine, caller.tenant, caller.project, caller.environment)
+            return Overview(self._engine, self._waiting, self._engine.settings.text("scope.tenant"), owner=True)
+        return Overview(self._engine, self._waiting, caller.tenant, caller.project, caller.environment)
 
     async def execute(self, request: ExecuteRequest) -> Started:
         if request.playbook and self._caller is not None:
@@ -277,7 +278,7 @@ class EngineApi:
             since=_first_id(since) if since else 0,
         )
         earlier = ids.parse_id(before, "execution id") if before else 0
-        return [listed(record) for record in await self._engine.store.executions(which, before=earlier, limit=limit)]
+        return await self._waiting.page(await self._engine.store.executions(which, before=earlier, limit=limit))
 
     async def find(self, query: RunQuery) -> RunPage:
         return await self._overview.find(query)

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from arclog.core.transitions.state import State
 from arclog.engine.commits.engine import Engine
 from arclog.engine.views.list_rows import listed
+from arclog.engine.views.waiting_runs import WaitingRuns
 from arclog.model.errors import RequestRejected
 from arclog.model.ids import MAX_ID, MICROS, first_since, micros, minted_at_ms, parse_id, timestamp
 from arclog.ports.storage.pools import QueueHead
@@ -48,9 +49,17 @@ class Overview:
     """Of one tenant, or of the project and environment that the caller is bound to. The owner of the store finds runs of all tenants."""
 
     def __init__(
-        self, engine: Engine, tenant: str, project: str = "", environment: str = "", *, owner: bool = False
+        self,
+        engine: Engine,
+        waiting: WaitingRuns,
+        tenant: str,
+        project: str = "",
+        environment: str = "",
+        *,
+        owner: bool = False,
     ) -> None:
         self._engine = engine
+        self._waiting = waiting
         self._owner = owner
         self._store = engine.store
         self._tenant = tenant
@@ -80,14 +89,14 @@ class Overview:
         if query.text:
             return await self._searched(which, query.text, before, query.limit)
         found = await self._store.executions(which, before=before, limit=query.limit)
-        return RunPage([listed(record) for record in found], _cursor(found, query.limit))
+        return RunPage(await self._waiting.page(found), _cursor(found, query.limit))
 
     async def _searched(self, which: ExecutionFilter, text: str, before: int, limit: int) -> RunPage:
         if len(text) > _LONGEST_TEXT:
             raise RequestRejected(f"a search is for at most {_LONGEST_TEXT} characters")
         named = await self._named(which, text.strip(), before)
         if named is not None:
-            return RunPage([listed(named)], None)
+            return RunPage(await self._waiting.page([named]), None)
         wanted = text.strip().casefold()
         budget = self._engine.settings.integer("overview.search_runs")
         found: list[ExecutionRecord] = []
@@ -98,11 +107,11 @@ class Overview:
                 if _holds(record, wanted):
                     found.append(record)
                     if len(found) == limit:
-                        return RunPage([listed(one) for one in found], str(before))
+                        return RunPage(await self._waiting.page(found), str(before))
             if len(page) < min(_PAGE, budget):
-                return RunPage([listed(one) for one in found], None)
+                return RunPage(await self._waiting.page(found), None)
             budget -= len(page)
-        return RunPage([listed(one) for one in found], str(before))
+        return RunPage(await self._waiting.page(found), str(before))
 
     async def _named(self, which: ExecutionFilter, text: str, before: int) -> ExecutionRecord | None:
         """The run whose id the text is, if it fits the filter too."""

@@ -123,6 +123,8 @@ def _syntax_hint(source: str, at: Position, problem: str) -> str:
         return "quote a text that holds ': ', or look for a wrong indentation in this line and the one above"
     if "end of stream" in problem:
         return "a quote or bracket is opened and never closed"
+    if "did not find expected '-'" in problem or "did not find expected key" in problem:
+        return "indent it like the keys or dashes above that it belongs to"
     return ""
 
 

@@ -243,6 +243,8 @@ class Appended(Struct, frozen=True):
     first_seq: int
     last_seq: int
     persisted_at: int
+    #: what its events take in memory, estimated from above
+    decoded_bytes: int = 0
 
 
 class Ingested(Struct, frozen=True):

@@ -95,6 +95,14 @@ class Cause(Struct, frozen=True):
     #: the calls that led there, from the outermost on: 'step call, task call_task'; none when it is the run's own
     via: list[str] = []
 
+    def calls(self) -> list[str]:
+        """`via` for people: of a long chain the middle is counted, not named."""
+        ends = 2
+        left_out = len(self.via) - 2 * ends
+        if left_out <= 1:
+            return self.via
+        return [*self.via[:ends], f"… {left_out} more calls …", *self.via[-ends:]]
+
 
 class Problem(Struct, frozen=True):
     """Something in a run that did not go well, whatever became of the run."""

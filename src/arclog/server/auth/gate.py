@@ -73,7 +73,10 @@ class Gate:
 
     async def _of_session(self, session: str, headers: Mapping[str, str], address: str) -> Principal:
         self.sessions.check_own_site(headers)
-        self._failures.check(address)
+        if not self.sessions.is_known(
+            session
+        ):  # as with keys: who is known is not shut out by others at the same address
+            self._failures.check(address)
         try:
             return await self.sessions.principal(session)
         except Unauthenticated:
@@ -88,6 +91,19 @@ class Gate:
             raise Unauthenticated("this is no key of this server; `arclog key create` makes one")
         principal = await self._of_credential(key, address)
         return principal, principal.subject.removeprefix("key-")
+
+    async def sign_in_at_issuer(self, cookie: str, state: str, code: str, address: str) -> tuple[Principal, str]:
+        """Who comes back from the issuer, and the page to return to. Raises Unauthenticated, TooManyRequests or
+        StoreUnavailable. Anybody may come and say so, and the issuer is asked about each.
+        """
+        if self.oidc is None:
+            raise Unauthenticated("this server has no OIDC issuer to sign in at (auth.oidc_client_id)")
+        self._failures.check(address)
+        try:
+            return await self.oidc.finish(cookie, state, code)
+        except Unauthenticated:
+            self._failures.note(address)
+            raise
 
     async def _of_credential(self, text: str, address: str) -> Principal:
         if text.startswith(PREFIX):

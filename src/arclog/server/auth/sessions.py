@@ -84,6 +84,10 @@ class Sessions:
             raise Unauthenticated(f"the session has expired; {_SIGN_IN}")
         return _principal(known.record, token)
 
+    def is_known(self, token: str) -> bool:
+        """Whether a request with this session was let in before."""
+        return _digest(token) in self._known
+
     async def close(self, token: str) -> None:
         """End a session; other servers notice within `auth.cache_s`."""
         digest = _digest(token)
@@ -102,14 +106,18 @@ class Sessions:
 
     def token_of(self, headers: Mapping[str, str]) -> str:
         """The value of the session's cookie, '' without one."""
-        return cookie_of(headers, cookie_name(headers))
+        return cookie_of(headers, self._name(headers))
 
     def cookie(self, headers: Mapping[str, str], scheme: str, token: str) -> str:
         """The Set-Cookie header that hands a token over, or ('') takes it away."""
         lasts = self._lasts // MICROS if token else 0
-        return (
-            f"{cookie_name(headers)}={token}; Path=/; Max-Age={lasts}; HttpOnly; SameSite=Strict{self.secure(scheme)}"
-        )
+        return f"{self._name(headers)}={token}; Path=/; Max-Age={lasts}; HttpOnly; SameSite=Strict{self.secure(scheme)}"
+
+    def _name(self, headers: Mapping[str, str]) -> str:
+        """Where browsers reach the server by TLS, a name under which they take a cookie from this very host alone: sites beside it
+        (of the same domain, or without TLS) cannot put a session of theirs in its place.
+        """
+        return f"{'__Host-' if self._public.scheme == 'https' else ''}{cookie_name(headers)}"
 
     def secure(self, scheme: str) -> str:
         """What a cookie says in addition where browsers speak TLS."""

@@ -12,9 +12,9 @@ from time import monotonic
 import apsw
 
 from arclog.ports.views.checks import FAIL, OK, WARN, Check
-from arclog.stores.sqlite import generation
-from arclog.stores.sqlite.connect import INCREMENTAL, SCHEMA, open_reader
-from arclog.stores.sqlite.errors import Damaged, translated
+from arclog.stores.sqlite.connection import generation
+from arclog.stores.sqlite.connection.connect import INCREMENTAL, SCHEMA, open_reader
+from arclog.stores.sqlite.connection.errors import Damaged, translated
 
 _MIB = 1024 * 1024
 #: A write-ahead log that has grown this far is not being checkpointed: some reader never lets go.

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-from arclog.stores import sqlfiles
+from arclog.stores.sql import files
 
 _HERE = Path(__file__).parent
+#: What PostgreSQL needs and SQLite does not know: types of parameters, the schema.
+_TYPE_OR_SCHEMA = re.compile(r"::\w+|\barclog\.")
 
-SQL = sqlfiles.load_queries(_HERE)
+#: the statements by name
+SQL = {
+    name: _TYPE_OR_SCHEMA.sub("", text).replace("$", "?")
+    for name, text in files.load_queries(_HERE, files.SQLITE).items()
+}
 
 
 def load_migrations(after: int) -> list[tuple[int, str]]:
     """Migrations that a store of this version still lacks: (version, script)."""
-    return sqlfiles.load_migrations(_HERE, after)
+    return files.load_migrations(_HERE, after)

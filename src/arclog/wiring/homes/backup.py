@@ -21,9 +21,9 @@ from arclog import __version__
 from arclog.model.config.settings import Settings
 from arclog.model.errors import NotFound, RequestRejected, StoreUnavailable
 from arclog.model.ids import timestamp
-from arclog.results.files.places import NEW
+from arclog.results.blobs.files.folders import NEW
 from arclog.secrets.store import STORE_FILE
-from arclog.stores.sqlite import copying, generation
+from arclog.stores.sqlite.connection import copying, generation
 from arclog.wiring.backends import DATABASE, RESULTS, keeps_files
 from arclog.wiring.homes.home import prepare_home
 

@@ -32,7 +32,7 @@ class _Server:
     """Gives connections, and counts them."""
 
     def __init__(self) -> None:
-        self.made: list[_Connection] = []
+        self.made: list[Any] = []
         self.refuses: psycopg.Error | None = None
 
     async def connect(self) -> Any:

@@ -177,7 +177,7 @@ async def callback(
     try:
         if error:
             raise Unauthenticated(f"the issuer refused the sign-in ({error[:100]})")
-        principal, place = await gate.oidc.finish(cookie, state, code)
+        principal, place = await gate.sign_in_at_issuer(cookie, state, code, _address(request))
         opened = await _opened(request, principal)
     except (Unauthenticated, NotAllowed, StoreError) as problem:
         await services_of(request).audit.note(request, None, "denied", str(problem))

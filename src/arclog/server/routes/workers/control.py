@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from arclog.core.boundary.reports import MAX_REPORT_EVENTS
 from arclog.model.commands import Report, ReportAnswer
+from arclog.model.data.sizes import value_count
 from arclog.model.errors import RequestRejected
 from arclog.model.events import Event
 from arclog.model.ids import LATEST, MAX_ID
@@ -22,7 +23,7 @@ from arclog.ports import work
 from arclog.ports.control import Control, LoopPage, WorkerInfo
 from arclog.ports.storage.task_logs import STREAMS, LogLine
 from arclog.server.auth.access import WORK, allows, principal_of, services_of
-from arclog.server.bodies import answered, body_of, decoded, hold_decoded, numbers_fit, raw_body
+from arclog.server.bodies import answered, body_of, decoded, hold_decoded, numbers_fit, raw_body, too_many_values
 from arclog.server.openapi import work_examples as examples
 from arclog.server.openapi.schemas import documented
 from arclog.server.streams.waiting import caller_gone, longest_wait, unless_gone
@@ -250,15 +251,20 @@ async def _reported(request: Request) -> Report:
     if len(raw) < _LARGE_REPORT:
         return decoded(raw, Report)
     hold_decoded(request, raw)
-    return await asyncio.to_thread(_decoded_by_event, raw)
+    most_values = services_of(request).settings.integer("server.max_body_values")
+    return await asyncio.to_thread(_decoded_by_event, raw, most_values)
 
 
-def _decoded_by_event(raw: bytes) -> Report:
+def _decoded_by_event(raw: bytes, most_values: int) -> Report:
     """A large report, decoded in a thread: between two events others go on."""
     parts = decoded(raw, _ReportParts)
     if len(parts.events) > MAX_REPORT_EVENTS:
         raise RequestRejected(f"a report has 1 to {MAX_REPORT_EVENTS} events, not {len(parts.events)}")
-    events = [decoded(bytes(event), Event) for event in parts.events]
+    events = []
+    for event in map(bytes, parts.events):
+        if value_count(event) > most_values:
+            raise too_many_values(most_values)
+        events.append(decoded(event, Event))
     return Report(parts.worker_id, parts.execution_id, parts.command_id, parts.fence, parts.n, events, parts.wants)
 
 

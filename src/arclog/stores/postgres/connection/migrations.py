@@ -16,9 +16,9 @@ from psycopg import AsyncConnection
 
 from arclog.drivers.postgres.connect import answering
 from arclog.model.errors import StoreUnavailable
-from arclog.stores.migrations import is_online, oldest_for
 from arclog.stores.postgres.connection.connect import Address, check, connect
 from arclog.stores.postgres.queries import load_migrations
+from arclog.stores.sql.files import is_online, oldest_for
 
 #: number of the newest migration
 SCHEMA = 10
