@@ -110,7 +110,7 @@ class LiveStates:
         return max(self._capacity - len(self._live), 0) if self._bytes < self._max_bytes else 0
 
     @property
-    def bytes(self) -> int:
+    def total_bytes(self) -> int:
         """What all states that are kept take in memory, about."""
         return self._bytes
 
