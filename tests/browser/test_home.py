@@ -19,7 +19,7 @@ def test_what_needs_attention_comes_first(page: Page, furnished: Furnished) -> N
     attention = page.get_by_role("region", name="Needs attention")
     expect(attention.get_by_text("Ship order 17 to Lisbon for 249 EUR?")).to_be_visible()
     expect(attention.get_by_text("waiting for approval to start")).to_be_visible()
-    expect(attention.get_by_text("waits for a worker of pool gpu that knows python; no worker")).to_be_visible()
+    expect(attention.get_by_text("waits for a worker of pool gpu that supports python; no worker")).to_be_visible()
     expect(attention.get_by_role("link", name="failed 3 times in a row")).to_be_visible()
     expect(attention.get_by_text('exit code 3: relation "invoices" does not exist')).to_be_visible()
     running = page.get_by_role("region", name="In progress")

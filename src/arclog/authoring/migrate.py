@@ -120,22 +120,26 @@ def _migrated(text: str, file: str, kinds: Mapping[str, KindSpec], settings: Set
     root = compose(text)
     known = KnownKinds(kinds)
     left: list[Finding] = []
+    #: by rule: the text in which it had nothing to change, and what it left there
+    settled: dict[Rule, tuple[str, list[Finding]]] = {}
     for _ in range(_ROUNDS if root is not None else 0):
         before, left = done.text, []
         source = Source(done.text, root, known)
         for rule, words in _RULES:
             if words and not any(word in done.text for word in words):
                 continue
-            source.notes = []
-            made = changed(done.text, list(rule(source)))
-            after = compose(made) if made != done.text else None
-            if after is not None:
-                done.text, root = made, after
-                done.changes += source.notes
-                left += source.left
-                source = Source(done.text, root, known)
+            if rule not in settled or settled[rule][0] != done.text:
+                source.notes, source.left = [], []
+                made = changed(done.text, list(rule(source)))
+                after = compose(made) if made != done.text else None
+                if after is not None:
+                    done.text, root = made, after
+                    done.changes += source.notes
+                    source = Source(done.text, root, known)
+                    continue
+                settled[rule] = (done.text, source.left)
+            left += settled[rule][1]
         if done.text == before:
-            left = source.left
             break
     else:
         if root is not None:  # the rules undo or repeat each other: better nothing than a text that grows

@@ -31,7 +31,7 @@ class Alias(yaml.Node):
 class _WithAliases(yaml.SafeLoader):
     """Leaves aliases as they are: the nodes that they stand for have other places."""
 
-    def resolve(self, *_: Any) -> str:  # type: ignore[override] # no types here, as above
+    def resolve(self, *_: Any) -> str:
         return ""
 
     def descend_resolver(self, *_: Any) -> None: ...
@@ -40,7 +40,7 @@ class _WithAliases(yaml.SafeLoader):
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
-            event = self.get_event()
+            event: Any = self.get_event()  # type: ignore[no-untyped-call] # its stubs have no types here
             return Alias("", None, event.start_mark, event.end_mark)
         return super().compose_node(parent, index)
 
@@ -90,7 +90,7 @@ def _without_anchors(text: str, root: Any) -> None:
                 at = node.value[0].start_mark.index
                 dash = text.rfind("-", 0, at)
                 line = text.count("\n", 0, dash)
-                node.start_mark = yaml.Mark("", dash, line, dash - line_start(text, dash), None, None)
+                node.start_mark = yaml.Mark("", dash, line, dash - line_start(text, dash), None, 0)
 
 
 def edited(text: str, edits: Sequence[Edit]) -> str:

@@ -120,7 +120,7 @@ class Offers:
                 message = await fetches.next()
                 if pool in self._pools:
                     if message is not None:
-                        # The next fetch is made when somebody waits anew: one process must not take what several could do.
+                        # The next fetch is made when somebody waits again: one process must not take what several could do.
                         wanted.clear()
                         self._heard(pool)
                         await message.ack()

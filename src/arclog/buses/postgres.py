@@ -101,7 +101,7 @@ class PostgresBus:
             await self.close()
             raise SettingsError(f"{self._setting}: {self._problem}")
 
-    def tell(self, notice: Notice) -> None:
+    def notify(self, notice: Notice) -> None:
         self._pending.add(notice)
 
     def waiting(self, pools: Collection[str]) -> None:
@@ -139,14 +139,14 @@ class PostgresBus:
                     self._lost += 1
                     self._teller = None
                 self._denied = refusal_of(problem).meaning is Meaning.DENIED
-                self._say(text_of(problem))
+                self._log_problem(text_of(problem))
             except Exception:  # whatever it is, a later session may do without
                 log.exception("the bus stumbled; it is tried again")
                 self._teller = None
             self._settled.set()
             await asyncio.sleep(backoff.pause_s())
 
-    def _say(self, problem: str) -> None:
+    def _log_problem(self, problem: str) -> None:
         """Once until it is there again, however often it is tried."""
         if not self._problem:
             self._problem = problem
@@ -181,7 +181,7 @@ class PostgresBus:
         return await connect(self._address, {**_KEEPALIVES, "connect_timeout": timeout_of(self._timeout_s)})
 
     async def _answer(self, asked: Awaitable[object]) -> None:
-        """A connection that stands and carries nothing is given up, as one that was lost."""
+        """A connection that stands and carries nothing is abandoned, as one that was lost."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 await asked
@@ -212,7 +212,7 @@ class PostgresBus:
         try:
             told = _decode(payload)
         except msgspec.DecodeError as problem:
-            log.warning("something on the channel %s that is no notice: %s", self._channel, problem)
+            log.warning("a message on the channel %s is not a notification: %s", self._channel, problem)
             return False
         if told.by == self._me or self._heard is None:
             return False

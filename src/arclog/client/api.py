@@ -92,7 +92,7 @@ class RemoteApi(RemoteOverview):
         # With a key the request can be repeated: a server that died with its answer unsent starts no second run.
         keyed = msgspec.structs.replace(request, idempotency_key=request.idempotency_key or uuid.uuid4().hex)
         try:
-            return await self._told(_EXECUTIONS, keyed, Started)
+            return await self._post(_EXECUTIONS, keyed, Started)
         except PlaybookError as error:
             if not error.source:
                 error.file = error.file or request.file
@@ -102,7 +102,7 @@ class RemoteApi(RemoteOverview):
     async def signal(self, execution_id: str, request: SignalRequest) -> SignalAnswer:
         named = msgspec.structs.replace(request, signal_id=request.signal_id or str(uuid.uuid4()))
         try:
-            return await self._told(_of(execution_id, "signal"), named, SignalAnswer)
+            return await self._post(_of(execution_id, "signal"), named, SignalAnswer)
         except RunEnded as problem:
             state = (await self.status(execution_id)).state
             return SignalAnswer(
@@ -119,7 +119,7 @@ class RemoteApi(RemoteOverview):
         # With a key the request can be repeated, as with `execute`.
         keyed = msgspec.structs.replace(request, idempotency_key=request.idempotency_key or uuid.uuid4().hex)
         try:
-            return await self._told(_of(execution_id, "retry" if request.at is None else "fork"), keyed, Forked)
+            return await self._post(_of(execution_id, "retry" if request.at is None else "fork"), keyed, Forked)
         except PlaybookError as error:
             if not error.source:
                 error.file = error.file or request.file
@@ -174,7 +174,7 @@ class RemoteApi(RemoteOverview):
         return await self.status(execution_id)
 
     async def collect(self, *, dry_run: bool = False) -> Collected:
-        return await self._told("/api/gc", {"dry_run": dry_run}, Collected)
+        return await self._post("/api/gc", {"dry_run": dry_run}, Collected)
 
     # ── waiting ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -197,7 +197,7 @@ class RemoteApi(RemoteOverview):
             there = found.ended or ("after" in params and found.head > params["after"])
             if there or (deadline is not None and now() >= deadline):
                 return found
-            # A server that stops lets go of who waits: it must not be asked as fast as it answers.
+            # A server that stops releases waiting requests: it must not be asked as fast as it answers.
             await asyncio.sleep(min(_LET_GO_S, max(0.0, asked_at + left - now())))
 
     async def pausing(self, execution_id: str) -> bool:
@@ -295,7 +295,7 @@ class RemoteApi(RemoteOverview):
             try:
                 async with self._connection.streamed(_RESOLVE, params={"ref": ref}, headers=wanted) as answer:
                     if answer.status_code != httpx2.codes.PARTIAL_CONTENT:
-                        raise ResultUnavailable(f"{self._connection.url} ignores which part of {ref} was asked for")
+                        raise ResultUnavailable(f"{self._connection.url} ignores the requested range of {ref}")
                     async for chunk in answer.aiter_raw():
                         at += len(chunk)
                         yield chunk
@@ -326,7 +326,7 @@ class RemoteApi(RemoteOverview):
     async def register(self, request: RegisterRequest) -> CatalogVersion:
         # The same content is the same version: it may be sent twice.
         try:
-            return await self._told(_CATALOG, request, CatalogVersion)
+            return await self._post(_CATALOG, request, CatalogVersion)
         except PlaybookError as error:
             error.source, error.file = request.playbook, request.file
             raise
@@ -348,7 +348,7 @@ class RemoteApi(RemoteOverview):
         return await self._got(f"{_CATALOG}/diff", CatalogDiff, {"path": path, "from": older, "to": newer})
 
     async def archive(self, path: str, *, archived: bool = True) -> CatalogEntry:
-        return await self._told(f"{_CATALOG}/archive", {"path": path, "archived": archived}, CatalogEntry)
+        return await self._post(f"{_CATALOG}/archive", {"path": path, "archived": archived}, CatalogEntry)
 
     # ── requests ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -357,7 +357,7 @@ class RemoteApi(RemoteOverview):
         said = {name: value for name, value in (params or {}).items() if value not in (None, "", [])}
         return _decoded(await self._connection.ask("GET", path, params=said), kind)
 
-    async def _told(self, path: str, body: Any, kind: type[T]) -> T:
+    async def _post(self, path: str, body: Any, kind: type[T]) -> T:
         """A request whose body makes it safe to repeat."""
         return _decoded(await self._connection.ask("POST", path, body=msgspec.json.encode(body), safe=True), kind)
 

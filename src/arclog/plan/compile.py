@@ -309,7 +309,7 @@ class _Compiler:
 
 
 def _verbatim(task: Task) -> tuple[str, ...]:
-    """Config keys whose text is no template: code, and what a file holds that is no SQL."""
+    """Config keys whose text is not a template: code, and what a file holds that is not an SQL."""
     own = tuple(key for key in task.kind.verbatim if key in task.config)
     return (*own, *(key for key in task.files if key not in own and key not in task.kind.sql))
 

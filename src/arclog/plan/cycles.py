@@ -25,7 +25,7 @@ class TooMuchWork(Exception):
 
 
 class Work:
-    """Counted operations on masks; None is no limit."""
+    """Counted operations on masks; None is not a limit."""
 
     def __init__(self, most: int | None, steps: int, pause: Callable[[], None] | None = None) -> None:
         """`pause` is called now and then."""

@@ -289,7 +289,7 @@ class StepProgram:
     def loop(self) -> LoopPlan:
         """The loop of a step that has one."""
         if self.plan.loop is None:
-            raise InvariantBroken(f"step {self.name} is no loop")
+            raise InvariantBroken(f"step {self.name} is not a loop")
         return self.plan.loop
 
     @cached_property

@@ -40,7 +40,7 @@ def read_inputs(walker: Walker, inputs: dict[str, Any], workload: dict[str, Any]
         if name not in workload:
             continue
         if made[name].get("type") == "secret":
-            hint = "remove it: whoever starts a run gives it"
+            hint = "remove it: it is provided when a run is started"
             message = f"inputs.{name} is a secret, and workload.{name} has a value"
             walker.findings.key("literal-secret", message, ("workload", name), hint)
             continue

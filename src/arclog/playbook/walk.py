@@ -91,7 +91,7 @@ class Findings:
             first = self.document.at(seen[name])
             self.value(
                 "duplicate-name",
-                f"the {what} {name!r} stands twice, first at {first}",
+                f"the {what} {name!r} is defined twice, first at {first}",
                 path,
                 "give one of them another name",
             )
@@ -165,7 +165,7 @@ class Walker:
         """Whether the value fits; every misfit below it is a finding too."""
         if (field.template or field.plain) and has_template(value):
             if field.plain:
-                self.findings.value("bad-value", f"{label}: a template cannot stand here", path, field.doc)
+                self.findings.value("bad-value", f"{label}: a template is not allowed here", path, field.doc)
             return not field.plain
         types = self._types.get(field.type)
         if types is None:
@@ -226,7 +226,7 @@ class Walker:
             hint = "control actions belong to a task: spec: {policy: {rules: [{when: …, then: {do: …}}]}}"
             if label == "step.spec.policy" and key == "rules":
                 hint = "admission: policy: {admit: {rules: […]}}; " + hint
-            self.findings.key("control-key", f"'{key}' cannot stand in {label}", path, hint)
+            self.findings.key("control-key", f"'{key}' is not allowed in {label}", path, hint)
             return
         legacy = LEGACY.get((label, key)) or LEGACY.get(("*", key))
         if legacy:
@@ -341,7 +341,7 @@ def _misfit_hint(label: str, value: Any, types: tuple[str, ...]) -> str:
     if "string" in types and isinstance(value, (bool, int, float)):
         return f'quote it: "{str(value).lower() if isinstance(value, bool) else value}"'
     if isinstance(value, str) and has_template(value):
-        return "this key takes no template"
+        return "this key does not accept a template"
     if isinstance(value, str) and ("number" in types or "integer" in types):
         return f"without quotes: {value}" if value.replace(".", "", 1).isdigit() else "a number; times are seconds"
     if isinstance(value, str) and "boolean" in types:

@@ -132,12 +132,12 @@ class Tokens:
 
 
 def check_url(url: str) -> str:
-    """What is wrong with a token server's address; '' when nothing is."""
+    """The problem of a token server's address; '' if there is none."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
     except ValueError:
-        return "token_url is no URL"
+        return "token_url is not a URL"
     if not host or parts.scheme not in ("https", "http"):
         return "token_url must be an https URL"
     if parts.username or parts.password:
@@ -157,5 +157,5 @@ def _is_loopback(host: str) -> bool:
 
 
 def _key(grant: Grant) -> str:
-    """A rotated secret asks anew. Only the digest is kept."""
+    """A rotated secret asks again. Only the digest is kept."""
     return hashlib.sha256(msgspec.json.encode(grant)).hexdigest()

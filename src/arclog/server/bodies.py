@@ -69,8 +69,8 @@ async def raw_body(
                     await look(b"".join(chunks))
                     look = None
     except TimeoutError:
-        raise HTTPException(408, f"the body did not come within {patience:g} s (server.body_timeout_s)") from None
-    except ClientDisconnect:  # nobody hears the answer, and it is no bug of ours
+        raise HTTPException(408, f"the body was not received within {patience:g} s (server.body_timeout_s)") from None
+    except ClientDisconnect:  # nobody hears the answer, and it is not a bug of ours
         raise HTTPException(400, "the connection ended within the body") from None
     if counted and slot is not None:
         slot.hold(size)  # it is put together from its pieces, and both are there for a moment
@@ -93,7 +93,7 @@ async def pieces(request: Request) -> AsyncIterator[bytes]:
             async with asyncio.timeout(patience):
                 piece = await anext(coming, None)
         except TimeoutError:
-            raise HTTPException(408, f"nothing came for {patience:g} s (server.body_timeout_s)") from None
+            raise HTTPException(408, f"no data was received for {patience:g} s (server.body_timeout_s)") from None
         if piece is None:
             return
         yield piece
@@ -126,14 +126,14 @@ def numbers_fit() -> Iterator[None]:
     try:
         yield
     except OverflowError:
-        raise RequestRejected("a number in the request is larger than any that there can be") from None
+        raise RequestRejected("a number in the request is out of range") from None
 
 
 def decoded(raw: bytes, kind: type[T], *, lax: bool = False) -> T:
     try:
         return msgspec.json.decode(raw, type=kind, strict=not lax)
     except msgspec.ValidationError as problem:
-        raise RequestRejected(f"the body does not fit: {problem}") from None
+        raise RequestRejected(f"the body does not match the schema: {problem}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise RequestRejected(f"the body is not JSON: {problem}") from None
 

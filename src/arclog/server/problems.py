@@ -95,18 +95,18 @@ def install(app: FastAPI) -> None:
     async def invalid(_: Request, error: RequestValidationError) -> Response:
         places = [{"at": ".".join(map(str, one["loc"])), "message": one["msg"]} for one in error.errors()]
         said = "; ".join(f"{place['at']}: {place['message']}" for place in places)
-        return problem(422, "RequestRejected", f"the request does not fit: {said}", findings=places)
+        return problem(422, "RequestRejected", f"the request is invalid: {said}", findings=places)
 
     @app.exception_handler(HTTPException)
     async def plain(request: Request, error: HTTPException) -> Response:
         phrase = HTTPStatus(error.status_code).phrase
         detail = str(error.detail)
         if detail == phrase:  # the router's own: no such path, or no such method there
-            detail = f"nothing answers {request.method} {request.url.path}; /api/docs lists what does"
+            detail = f"there is no route {request.method} {request.url.path}; /api/docs lists all routes"
         answer = problem(error.status_code, phrase.replace(" ", ""), detail)
         answer.headers.update(error.headers or {})
         return answer
 
     @app.exception_handler(Exception)
     async def unexpected(_: Request, error: Exception) -> Response:
-        return problem(500, "InternalError", f"a bug: {type(error).__name__}; the server's log has more")
+        return problem(500, "InternalError", f"internal error: {type(error).__name__}; the server's log has details")

@@ -68,7 +68,7 @@ async def _checked(text: str, file: str, _: str) -> tuple[list[Finding], bytes]:
 
 
 def _no_workers(_: Principal) -> Workplace:
-    raise NotFound("this server takes no workers")
+    raise NotFound("this server does not accept workers")
 
 
 @dataclass(slots=True)
@@ -116,7 +116,7 @@ class Services:
     answers: Answers = field(default_factory=Answers)
     #: where readers of dialects were
     readings: Readings = field(default_factory=Readings)
-    #: the requests under way
+    #: the requests in progress
     traffic: Traffic = field(default_factory=Traffic)
     #: computes what takes long, a tenant at a time
     turns: InTurns = field(default=at_once)

@@ -46,7 +46,7 @@ def _require_postgres(url: str) -> None:
 
 
 def compact(settings: Settings) -> int:
-    """Write the home's SQLite file anew; the bytes that it lost. Raises StoreUnavailable while another process has it open."""
+    """Write the home's SQLite file again; the bytes that it lost. Raises StoreUnavailable while another process has it open."""
     from arclog.stores.sqlite.connection.connect import rewrite
 
     file = Path(settings.text("home")) / DATABASE
@@ -56,7 +56,7 @@ def compact(settings: Settings) -> int:
 
 
 async def store_checks(settings: Settings) -> Sequence[Check]:
-    """What `arclog doctor` is told of a store that is no file."""
+    """What `arclog doctor` is told of a store that is not a file."""
     url = settings.text("store.url")
     _require_postgres(url)
     from arclog.stores.postgres.checks import checks
@@ -76,7 +76,7 @@ def choose_results(settings: Settings) -> Results:
     if url == "postgres" or (slashes and scheme in ("postgres", "postgresql")):
         if not slashes and not settings.text("store.url"):
             raise SettingsError(
-                "ARCLOG_RESULTS_URL is postgres, which is where ARCLOG_STORE_URL says, and that is not set; set it, or give "
+                "ARCLOG_RESULTS_URL is postgres, but ARCLOG_STORE_URL is not set; set it, or use "
                 "postgresql://user:password@host/database"
             )
         with required("postgres", "ARCLOG_RESULTS_URL"):
@@ -84,7 +84,7 @@ def choose_results(settings: Settings) -> Results:
         return BlobResults(PostgresBlobs(url if slashes else settings.text("store.url"), settings), settings)
     if url == "nats":
         if not settings.text("bus.url"):
-            raise SettingsError("ARCLOG_RESULTS_URL is nats, which needs ARCLOG_BUS_URL to say where NATS is")
+            raise SettingsError("ARCLOG_RESULTS_URL is nats, which requires ARCLOG_BUS_URL")
         with required("nats", "ARCLOG_RESULTS_URL"):
             from arclog.drivers.nats.cluster import Cluster
             from arclog.results.blobs.nats.blobs import NatsBlobs

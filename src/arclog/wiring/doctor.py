@@ -125,10 +125,8 @@ async def _results(settings: Settings, here: Embedded) -> Sequence[Check]:
         remedy = "what is behind results.url changes what it is given; take it out of use"
         return [Check("results", FAIL, f"{results.name}: other bytes came back", remedy)]
     if not keeps_files(settings) and not settings.text("results.url"):
-        detail = f"{said}; they are in this home, where no other server on this store finds them"
-        return [
-            Check("results", WARN, detail, "set ARCLOG_RESULTS_URL on all servers: postgres keeps them beside the log")
-        ]
+        detail = f"{said}; they are in this home, where other servers of this store cannot read them"
+        return [Check("results", WARN, detail, "set ARCLOG_RESULTS_URL on all servers, for example to postgres")]
     return [Check("results", OK, said)]
 
 
@@ -166,7 +164,7 @@ async def _kept(vault: Vault) -> Check:
         wrong, count = str(problem), 0
     if wrong:
         detail, _, remedy = wrong.partition("; ")
-        return Check(SECRETS, FAIL, detail, remedy or "tasks that need one fail until it is mended")
+        return Check(SECRETS, FAIL, detail, remedy or "tasks that need one fail until this is fixed")
     return Check(
         SECRETS, OK, f"{count} kept by {vault.place}, and this machine's key opens them" if count else "none is kept"
     )
@@ -183,9 +181,7 @@ async def _confinement(settings: Settings) -> Sequence[Check]:
         await asyncio.to_thread(scratch.remove)
     shown = f"{found.level}, as {found.user}"
     if found.problem:
-        remedy = (
-            "tasks of python, shell and duckdb fail until it is mended; tasks.confinement=off lets them run unconfined"
-        )
+        remedy = "python, shell and duckdb tasks fail until this is fixed; tasks.confinement=off runs them unconfined"
         return [Check(CONFINEMENT, FAIL, f"{shown}: {found.problem}", remedy)]
     if found.facts is None:
         remedy = "tasks of python, shell and duckdb may do all that this user may; set tasks.confinement=standard"
@@ -209,13 +205,15 @@ async def _bus(settings: Settings) -> Sequence[Check]:
 async def _bus_server(server: Server) -> Check:
     from arclog.drivers.nats.connect import greeting
 
-    remedy = "runs go on without it, more slowly: start NATS there, or mend ARCLOG_BUS_URL and the network between"
+    remedy = "runs continue without it, more slowly: start NATS, or correct ARCLOG_BUS_URL or the network"
     try:
         answer = await greeting(server)
     except OSError as problem:
         return Check("bus", WARN, f"{server} cannot be reached: {problem.strerror or problem}", remedy)
     except ValueError as problem:
-        return Check("bus", FAIL, f"{server} is no NATS server: {problem}", "name NATS' client port, 4222 if not set")
+        return Check(
+            "bus", FAIL, f"{server} is not a NATS server: {problem}", "name NATS' client port, 4222 if not set"
+        )
     detail = f"NATS {answer.version} at {server}"
     if not answer.jetstream:
         return Check("bus", FAIL, f"{detail}, without JetStream", "start it with -js, or `jetstream {}` in its file")

@@ -294,6 +294,16 @@ def test_values_that_an_arc_hands_to_main() -> None:
     assert 'args: {n: "{{ args.n }}"}' in done.text
 
 
+def test_values_that_a_step_gives_its_own_templates() -> None:
+    text = one(
+        '    type: http\n    with: {id: 7}\n    url: "https://x.org/{{ id }}{% for n in [id] %}{{ n }}{% endfor %}"\n'
+    )
+    done = migrated(text)
+    assert done.undecided == []
+    assert "args: {id: 7}" in done.text
+    assert 'url: "https://x.org/{{ args.id }}{% for n in [args.id] %}{{ n }}{% endfor %}"' in done.text
+
+
 @pytest.mark.parametrize(
     ("step", "line", "words"),
     [

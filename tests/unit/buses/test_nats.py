@@ -48,7 +48,7 @@ async def opened(settings: Settings) -> AsyncIterator[Ear]:
 
 async def carries(settings: Settings) -> bool:
     async with opened(settings) as a, opened(settings) as b:
-        a.bus.tell(Notice(moved=((1, 2),)))
+        a.bus.notify(Notice(moved=((1, 2),)))
         await b.until(lambda ear: ear.heads == {1: 2})
         return a.bus.figures().connected
 
@@ -139,7 +139,7 @@ async def test_tls_with_a_client_certificate(tmp_path: Path) -> None:
             await carries(settings_for(url, **{**files, "bus.ca_file": ""}))
         with pytest.raises(SettingsError, match="ARCLOG_BUS_CERT_FILE"):
             await carries(settings_for(url, **{"bus.ca_file": str(shown.authority)}))
-    with pytest.raises(SettingsError, match=r"ARCLOG_BUS_CA_FILE: .* is no PEM file"):
+    with pytest.raises(SettingsError, match=r"ARCLOG_BUS_CA_FILE: .* is not a PEM file"):
         await carries(settings_for(url, **{"bus.ca_file": str(shown.key)}))
 
 
@@ -154,7 +154,7 @@ async def test_a_server_without_tls_never_sees_the_password(nats_server: NatsSer
     spy = await asyncio.start_server(listen, "127.0.0.1", 0)
     port = spy.sockets[0].getsockname()[1]
     for url in (f"tls://joe:hunter2@127.0.0.1:{port}", nats_server.url.replace("nats://", "tls://joe:hunter2@")):
-        with pytest.raises(SettingsError, match="does not speak TLS"):
+        with pytest.raises(SettingsError, match="does not use TLS"):
             await carries(settings_for(url))
     assert said == [b""]
     spy.close()
@@ -260,12 +260,12 @@ async def test_an_offer_that_meets_nobody_who_waits_is_handed_on(nats_server: Na
     settings = settings_for(nats_server.url)
     async with opened(settings) as a, opened(settings) as b, opened(settings) as c:
         b.bus.waiting({"default"})
-        a.bus.tell(Notice(offered=(("default", 1),)))
+        a.bus.notify(Notice(offered=(("default", 1),)))
         await b.until(lambda ear: len(ear.pools) == 1)
         b.bus.waiting({"default"})  # a fetch is open by now, or soon
         b.bus.waiting(())
         c.bus.waiting({"default"})
-        a.bus.tell(Notice(offered=(("default", 1),)))
+        a.bus.notify(Notice(offered=(("default", 1),)))
         await c.until(lambda ear: ear.pools)
         assert len(b.pools) == 1
 
@@ -275,7 +275,7 @@ async def test_one_offer_wakes_one_process(nats_server: NatsServer) -> None:
     async with opened(settings) as a, opened(settings) as b, opened(settings) as c:
         for ear in (b, c):
             ear.bus.waiting({"default"})
-        a.bus.tell(Notice(offered=(("default", 2),)))
+        a.bus.notify(Notice(offered=(("default", 2),)))
         # Each takes one, since it wants the next only when somebody waits anew.
         await b.until(lambda ear: ear.pools)
         await c.until(lambda ear: ear.pools)
@@ -288,14 +288,14 @@ async def test_a_stream_that_somebody_removed_is_made_anew(nats_server: NatsServ
     client, stream = await Cluster(settings).connect(5.0)
     async with opened(settings) as a, opened(settings) as b:
         b.bus.waiting({"default"})
-        a.bus.tell(Notice(offered=(("default", 1),)))
+        a.bus.notify(Notice(offered=(("default", 1),)))
         await b.until(lambda ear: len(ear.pools) == 1)
         b.bus.waiting({"default"})
         await stream.delete_stream(f"{name}-offers")
 
         async def again() -> None:
             while len(b.pools) < 2:
-                a.bus.tell(Notice(offered=(("default", 1),)))
+                a.bus.notify(Notice(offered=(("default", 1),)))
                 await asyncio.sleep(0.05)
 
         async with asyncio.timeout(30):
@@ -311,9 +311,9 @@ async def test_something_that_is_no_notice_is_passed_over(
     async with opened(settings) as a, opened(settings) as b:
         await client.publish(f"{settings.text('bus.prefix')}.notices", b"hello")
         await client.flush()
-        a.bus.tell(Notice(moved=((1, 1),)))
+        a.bus.notify(Notice(moved=((1, 1),)))
         await b.until(lambda ear: ear.heads)
-    assert "is no notice" in caplog.text
+    assert "is not a notification" in caplog.text
     await client.close()
 
 
@@ -322,7 +322,7 @@ async def test_a_permission_that_is_missing_is_named(caplog: pytest.LogCaptureFi
         { user: a, password: a, permissions: { publish: ["$JS.>", "_INBOX.>"], subscribe: ">" } } ] }"""
     with running_nats(config=config) as server:
         async with opened(settings_for(server.url.replace("//", "//a:a@"))) as ear:
-            ear.bus.tell(Notice(moved=((1, 1),)))
+            ear.bus.notify(Notice(moved=((1, 1),)))
             await until(lambda: "permissions violation for publish" in caplog.text.lower())
             assert "allow it to the user of ARCLOG_BUS_URL" in caplog.text
 
@@ -347,7 +347,7 @@ async def test_a_user_needs_no_more_rights_than_the_page_names() -> None:
             assert a.bus.topic is not None
             await a.bus.topic.publish(Message(f"{settings.text('bus.events_subject')}.step.done", "1-1", {}, b"{}"))
             b.bus.waiting({"default"})
-            a.bus.tell(Notice(moved=((1, 1),), offered=(("default", 1),)))
+            a.bus.notify(Notice(moved=((1, 1),), offered=(("default", 1),)))
             await b.until(lambda ear: ear.heads and ear.pools)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from arclog.core.transitions import snapshot
@@ -19,10 +21,11 @@ workflow:
   - step: start
     tool: {kind: wait, for_s: 600}
 """
-LARGE, SMALL = {"data": [[]] * 20_000}, {"data": [1]}
+LARGE: dict[str, Any] = {"data": [[]] * 20_000}
+SMALL: dict[str, Any] = {"data": [1]}
 
 
-async def started(life: Life, workload: dict[str, list[object]]) -> int:
+async def started(life: Life, workload: dict[str, Any]) -> int:
     return int((await life.api.execute(ExecuteRequest(WAITING, workload=workload))).execution_id)
 
 
@@ -48,7 +51,7 @@ def test_the_bytes_of_states_are_bounded_and_large_ones_go_first() -> None:
             small = [await started(life, dict(SMALL)) for _ in range(5)]
             large = [await started(life, dict(LARGE)) for _ in range(20)]
             live = life.engine.live
-            assert live.bytes <= most
+            assert live.total_bytes <= most
             assert kept(life, small) == small, "a tenant with large states does not drive out those of others"
             assert 1 <= len(kept(life, large)) < 10
             assert kept(life, large) == large[-len(kept(life, large)) :], "the one that was used last stays"
@@ -56,13 +59,13 @@ def test_the_bytes_of_states_are_bounded_and_large_ones_go_first() -> None:
             # What was given up is folded from the log when it is needed.
             cancelled = await life.api.signal(str(large[0]), SignalRequest("CANCEL", reason="enough"))
             assert cancelled.accepted
-            assert live.bytes <= most
+            assert live.total_bytes <= most
 
     run_virtually(story())
 
 
 @pytest.mark.parametrize("workload", [SMALL, LARGE])
-def test_a_state_is_weighed_as_what_it_takes(workload: dict[str, list[object]]) -> None:
+def test_a_state_is_weighed_as_what_it_takes(workload: dict[str, Any]) -> None:
     async def story() -> None:
         async with World(WAITING) as world:
             life = world.begin_life()
@@ -72,8 +75,8 @@ def test_a_state_is_weighed_as_what_it_takes(workload: dict[str, list[object]]) 
             exact = decoded_size(snapshot.encode(live.state))
             assert exact / 2 <= live.bytes <= 2 * exact + 65_536
             life.engine.live.drop(run)
-            assert life.engine.live.bytes == 0
+            assert life.engine.live.total_bytes == 0
             folded = await life.engine.live.get(run)
-            assert folded.bytes == life.engine.live.bytes == exact
+            assert folded.bytes == life.engine.live.total_bytes == exact
 
     run_virtually(story())

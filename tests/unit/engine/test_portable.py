@@ -166,7 +166,7 @@ def test_a_newer_format_and_another_state_of_the_run_are_refused() -> None:
         )
         with pytest.raises(RequestRejected, match="newer release"):
             await imported(sealed, there)
-        with pytest.raises(Conflict, match="in this store already"):
+        with pytest.raises(Conflict, match="already in this store"):
             await portable.read_run(here.here.engine, here.results, BytesIO(body), ELSEWHERE)
 
     with_world(work)
@@ -262,7 +262,7 @@ HOSTILE: dict[str, Callable[[bytes], bytes]] = {
     "templates of any size": lambda body: with_limits(body, max_expr_bytes=1 << 60),
     "events of any size": lambda body: with_limits(body, max_payload_bytes=1 << 40),
     "a run without an end": lambda body: with_limits(body, max_step_runs=1 << 60),
-    "an id that is no number": lambda body: sealed(body, execution_id="../../x"),
+    "an id that is not a number": lambda body: sealed(body, execution_id="../../x"),
     "an id that is too large": lambda body: sealed(body, execution_id="9" * 30),
     "a time that is none": lambda body: sealed(body, created_at=1 << 70),
     "a size below zero": lambda body: sealed(body, parts=[{"name": "log.jsonl", "bytes": -1, "sha256": ""}]),
@@ -347,7 +347,7 @@ def test_results_that_were_collected_are_told_on_import_and_wherever_they_are_re
             with pytest.raises(ResultUnavailable, match=r"was removed before run \d+ was exported"):
                 _ = [chunk async for chunk in api.content(told.ref)]
             assert (await api.replay(number)).ok
-            with pytest.raises(RequestRejected, match=r"would share were removed: start\.start_task"):
+            with pytest.raises(RequestRejected, match=r"needs were removed: start\.start_task"):
                 await api.fork(number, ForkRequest(step="end"))
             forked = await api.fork(number, ForkRequest(step="start"))
             there.here.start_worker("w")

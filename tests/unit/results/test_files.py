@@ -505,7 +505,7 @@ async def test_descriptors_are_given_back(tmp_path, results):
 
 
 async def test_every_folder_on_the_way_is_synced_once_by_every_process(tmp_path, monkeypatch):
-    """Also one that is there already: the process that made it may have died before it synced it."""
+    """Also one that already exists: the process that made it may have died before it synced it."""
     body = b"durable"
     sha256 = sha256_of(body)
     shelf = tmp_path / "results" / TENANT / sha256[:2]

@@ -214,7 +214,7 @@ async def test_reports_are_numbered_from_one(site: Site) -> None:
         (command,) = answer.json()["commands"]
         report = {"worker_id": "w", **{key: command[key] for key in ("execution_id", "command_id", "fence")}}
         refused = await worker.post("/api/worker/report", json={**report, "n": 0, "events": []})
-        assert (refused.status_code, "count from 1" in refused.text) == (422, True), refused.text
+        assert (refused.status_code, "are numbered from 1" in refused.text) == (422, True), refused.text
 
 
 async def test_a_plan_is_for_its_own_tenant(site: Site) -> None:

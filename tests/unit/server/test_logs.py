@@ -24,9 +24,9 @@ def test_messages_of_the_engine_come_with_their_ids() -> None:
     log = logging.getLogger("arclog.engine")
     before = logging.getLogger("arclog").level
     with operators_log(Settings(), stream):
-        log.warning("execution %s: cannot go on: %s; trying again in %g s", 77, "disk full", 0.5)
+        log.warning("execution %s: cannot continue: %s; retrying in %g s", 77, "disk full", 0.5)
         log.warning("worker %s stops command %s: %s", "host-1-ab", 5, "run %s {x}\nsecond line")
-        log.info("schedule %s: %s is run %s", "nightly", "noon", 88)
+        log.info("schedule %s: due %s, started run %s", "nightly", "noon", 88)
         log.info("done", extra={"worker_id": "w"})
         log.debug("not told")
         try:
@@ -35,7 +35,7 @@ def test_messages_of_the_engine_come_with_their_ids() -> None:
             log.exception("execution %s: bug", 9)
     log.warning("after the end")
     first, second, third, fourth, fifth = lines(stream.getvalue())
-    assert first["event"] == "execution 77: cannot go on: disk full; trying again in 0.5 s"
+    assert first["event"] == "execution 77: cannot continue: disk full; retrying in 0.5 s"
     assert (first["execution_id"], first["level"], first["logger"]) == ("77", "warning", "arclog.engine")
     assert first["timestamp"].endswith("Z")
     assert (second["worker_id"], "execution_id" in second) == ("host-1-ab", False)
@@ -53,6 +53,23 @@ def test_plain_lines_when_asked_for() -> None:
     assert "run 5: loud" in stream.getvalue()
     assert "quiet" not in stream.getvalue()
     assert not stream.getvalue().startswith("{")
+
+
+@pytest.mark.parametrize("form", ["plain", "json"])
+def test_a_traceback_has_no_values_of_variables(form: str) -> None:
+    stream = io.StringIO()
+
+    def fail() -> None:
+        password = "yranac"[::-1]
+        raise ValueError(len(password))
+
+    with operators_log(Settings({"server.log_format": form}), stream):
+        try:
+            fail()
+        except ValueError:
+            logging.getLogger("arclog.engine").exception("a bug")
+    assert "ValueError: 6" in stream.getvalue()
+    assert "canary" not in stream.getvalue()
 
 
 async def test_a_server_says_when_runs_begin_and_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -70,7 +70,7 @@ async def test_a_key_is_exchanged_for_a_cookie_that_no_script_can_read(tmp_path:
         me = answer.json()
         assert (me["name"], me["tenant"], me["roles"]) == ("acme-engineer", "acme", ["engineer"])
         assert me["expires_at"]
-        assert me["denied"]["POST /api/keys"] == "it takes the role admin"
+        assert me["denied"]["POST /api/keys"] == "requires the role admin"
         assert "POST /api/executions" not in me["denied"]
         assert list(me["denied_signals"]) == ["EMERGENCY_STOP"]
         assert (await client.get("/api/executions")).status_code == 200
@@ -146,7 +146,7 @@ async def test_who_may_look_at_nothing_cannot_sign_in(tmp_path: Path) -> None:
     async with signing_in(tmp_path / "home", ("acme", "worker")) as (_, client, keys):
         answer = await client.post("/api/session", json={"key": keys["acme", "worker"]})
         assert answer.status_code == 403
-        assert "takes the role" in answer.json()["detail"]
+        assert "is required" in answer.json()["detail"]
         assert "set-cookie" not in answer.headers
 
 
@@ -413,7 +413,7 @@ async def test_an_access_token_that_the_server_takes_says_who_it_is(tmp_path: Pa
         ({"aud": "somebody"}, "good", "refused"),
         ({"exp": 1}, "good", "refused"),
         ({"tenant": None}, "good", "names no tenant"),
-        ({"roles": ["worker"]}, "good", "takes the role"),
+        ({"roles": ["worker"]}, "good", "is required"),
     ],
     ids=["code", "nonce", "audience", "expired", "tenant", "role"],
 )
@@ -476,7 +476,7 @@ async def test_an_issuer_that_is_away_is_said(tmp_path: Path) -> None:
 
 def test_half_of_the_settings_is_a_mistake() -> None:
     clock = FakeClock()
-    with pytest.raises(SettingsError, match=r"needs auth\.jwt_issuer"):
+    with pytest.raises(SettingsError, match=r"requires auth\.jwt_issuer"):
         Gate(Settings({"auth.oidc_client_id": "console"}), MemoryStore(clock=clock), clock)
     tokens = {
         "auth.jwt_issuer": "https://login.example",
@@ -485,8 +485,8 @@ def test_half_of_the_settings_is_a_mistake() -> None:
         "auth.oidc_client_id": "console",
     }
     for more, said in (
-        ({"server.host": "0.0.0.0"}, "needs server.public_url"),
-        ({"auth.oidc_scopes": "profile"}, "lacks `openid`"),
+        ({"server.host": "0.0.0.0"}, "requires server.public_url"),
+        ({"auth.oidc_scopes": "profile"}, "must include `openid`"),
         ({"auth.jwt_issuer": "http://login.example"}, "is not https"),
     ):
         with pytest.raises(SettingsError, match=said):

@@ -203,7 +203,7 @@ class Features:
     # --- the text -----------------------------------------------------------------------------------------------------
 
     def steps(self) -> dict[str, Any]:
-        """Step maps by name; from the lines alone when the text is no YAML just now."""
+        """Step maps by name; from the lines alone when the text is not YAML just now."""
         found = {name: node for node in items(entry(self.root, "workflow")) if (name := scalar(entry(node, "step")))}
         if self.root is None:
             for line in self.lines:

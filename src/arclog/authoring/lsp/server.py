@@ -18,7 +18,7 @@ from arclog.model.config.settings import Settings
 from arclog.model.errors import Finding
 
 _SEVERITIES = {"error": 1, "warning": 2, "info": 3}
-#: Bytes of one message; more is no editor's.
+#: Bytes of one message; more is not an editor's.
 _MOST_BYTES = 64 * 1024 * 1024
 #: Digits of a length that are looked at: enough for one that is too large.
 _MOST_DIGITS = 12

@@ -16,26 +16,33 @@ def names(source: Source) -> Iterator[Change]:
     given = {name: _given(source, step, name) for step in source.steps if (name := scalar(entry(step, "step")))}
     for step in source.steps:
         words = given.get(scalar(entry(step, "step")) or "", set())
-        known = source.names | source.workload | source.labels(step) | _loops(step)
+        words -= source.names | source.workload | source.labels(step) | _loops(step)
+        if not (words := _unbound(step, words)):
+            continue
+        # Step args are not seen by each other; arc args are.
+        handed_on = words - {name for name, _, _ in entries(entry(step, "args"))}
         for path, node in scalars(step):
-            # Step args are not seen by each other; arc args are.
-            own = words if path[0] != "args" else words - {name for name, _, _ in entries(entry(step, "args"))}
             if path[-1:] != ("code",):
-                yield from _read(source, step, node, own - known)
+                yield from _read(source, node, handed_on if path[0] == "args" else words)
     for node in items(entry(source.root, "workbook")):
         name, kind = scalar(entry(node, "name")), source.kind_of(node)
         if kind is None or any(field.name == "args" for field in kind.fields):
             continue
         callers = [step for step in source.steps if _calls(source, step, name)]
         common = [given.get(scalar(entry(step, "step")) or "", set()) for step in callers]
-        words = set.intersection(*common) if common else set()
-        for path, part in scalars(node):
+        words = set.intersection(*common) - source.names - source.workload if common else set()
+        for path, part in scalars(node) if (words := _unbound(node, words)) else ():
             if path[-1:] != ("code",):
-                yield from _read(source, node, part, words - source.names - source.workload)
+                yield from _read(source, part, words)
 
 
-def _read(source: Source, owner: Any, node: Any, words: set[str]) -> Iterator[Change]:
-    for name in sorted(words - LANGUAGE - bound_names(owner)):
+def _unbound(owner: Any, words: set[str]) -> set[str]:
+    """Those of the words that no loop and no statement of the owner's templates binds."""
+    return words - LANGUAGE - bound_names(owner, args=False) if words else words
+
+
+def _read(source: Source, node: Any, words: set[str]) -> Iterator[Change]:
+    for name in sorted(words):
         pattern = rf"(?<![\w.'\"|])(?<!\| ){name}\b(?!['\"]|\s*=[^=]|\s*\()"
         yield from source.in_templates(node, pattern, f"args.{name}", f"{name} → args.{name}", name)
 

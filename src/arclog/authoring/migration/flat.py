@@ -103,16 +103,16 @@ def step_names(source: Source) -> Iterator[Change]:
         for name in sorted(source.names)
         if "-" in name and (new := name.replace("-", "_")).isidentifier() and new not in source.names
     }
-    if len(set(renamed.values())) < len(renamed):
+    if not renamed or len(set(renamed.values())) < len(renamed):
         return
     places = [(path, node) for step in source.steps for path, node in scalars(step)]
     places += [(("entry_step",), node) for node in [entry(source.root, "executor", "spec", "entry_step")] if node]
     for path, node in places:
-        named = path in (("step",), ("entry_step",)) or (
+        is_name = path in (("step",), ("entry_step",)) or (
             path[:1] in (("next",), ("case",)) and (isinstance(path[-1], int) or path[-1] in ("step", "then", "next"))
         )
-        new = renamed.get(str(node.value)) if named else None
-        if new is not None:
+        new = renamed.get(str(node.value), "") if is_name else ""
+        if new:
             source.note(node, f"{node.value} → {new}")
             yield Edit(start(node), end(source.text, node), new)
 
@@ -134,12 +134,12 @@ def _called(source: Source, step: Any) -> Iterator[Change]:
     """`call: {type: python, …}` is the tool."""
     call = entry(step, "call")
     if is_map(call) and entry(step, "tool") is None and entry(step, "type") is None:
-        named = scalar(entry(call, "type")) or scalar(entry(call, "kind"))
+        named = scalar(entry(call, "type")) or scalar(entry(call, "kind")) or ""
         if entry(call, "name") is None and scalar(entry(call, "task")) is not None:
             yield from source.rename(call, "task", "name")
         elif named == "secrets":
             raise Undecided(call, "call: a secret is no task", _SECRETS)
-        elif _is_kind(source, named or ""):
+        elif _is_kind(source, named):
             yield from source.rename(step, "call", "tool")
 
 
@@ -168,7 +168,7 @@ def _flat(source: Source, step: Any) -> Iterator[Change]:
         return  # `check` lists it, with the kinds that there are
     takes = _takes_args(source, step, kind)
     gone = {"args"} if "args" in rename or takes else set()
-    kept = _OF_STEP - gone if kind != "workbook" or takes else _OF_STEP | set(_VALUES)
+    kept = _OF_STEP - gone if takes else _OF_STEP - gone | _values_of_step(source, kind) - set(rename)
     moved = [(k, v) for name, k, v in entries(step) if k is not key and name not in kept]
     if takes and sum(is_map(entry(step, name)) for name in ("args", *_VALUES)) > 1:
         raise Undecided(key, f"{key.value}: {kind}: values under two names", "one map of them: args: {…}")
@@ -185,6 +185,13 @@ def _takes_args(source: Source, step: Any, kind: str) -> bool:
             own = scalar(entry(node, "kind")) or scalar(entry(node, "type")) or scalar(entry(node, "tool", "kind"))
             return own is None or own in _WITH_ARGS
     return True
+
+
+def _values_of_step(source: Source, kind: str) -> set[str]:
+    """Names of values that a task of a kind does not take itself: they are args of the step."""
+    spec = source.kinds[kind]
+    own = {"data", "payload"} if kind == "http" else set[str]()
+    return set(_VALUES) - own - ({field.name for field in spec.fields} if spec is not None else set())
 
 
 def _is_kind(source: Source, word: str) -> bool:

@@ -104,7 +104,7 @@ def _http_data(source: Source, task: Any) -> Iterator[Change]:
 
 
 def empty_auth(source: Source) -> Iterator[Change]:
-    """`auth: {}` is no auth."""
+    """`auth: {}` is not an auth."""
     for task in source.all_tasks():
         for name, key, value in entries(task):
             if name == "auth" and is_map(value) and not value.value and source.has_own_lines(key):

@@ -156,7 +156,7 @@ class Source:
     # --- edits --------------------------------------------------------------------------------------------------------
 
     def rename(self, node: Any, old: str, new: str) -> Iterator[Edit]:
-        """Rename a key of a map, unless the new one is there already."""
+        """Rename a key of a map, unless the new one already exists."""
         if entry(node, new) is None:
             for name, key, _ in entries(node):
                 if name == old:

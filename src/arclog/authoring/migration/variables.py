@@ -184,7 +184,7 @@ def _groups(
         if not dot and name.isidentifier():
             scope = "ctx" if only == {"set_ctx"} else _scope_of(source, step, part, name)
         elif scope not in ("ctx", "iter") or not rest.isidentifier():
-            raise Undecided(part, f"{key.value}: {name} is no name", _WHERE)
+            raise Undecided(part, f"{key.value}: {name} is not a valid name", _WHERE)
         groups.setdefault(f"set_{scope}", []).append((part, value))
     if not groups:
         raise Undecided(key, f"{key.value}: it sets nothing", "remove it")
@@ -349,14 +349,14 @@ LANGUAGE = frozenset(
 )
 
 
-def bound_names(step: Any) -> set[str]:
+def bound_names(step: Any, *, args: bool = True) -> set[str]:
     """Names that a step's own args and loops give, and those that its templates bind."""
-    names = {name for name, _, _ in entries(entry(step, "args"))}
+    names = {name for name, _, _ in entries(entry(step, "args"))} if args else set[str]()
     loop = entry(step, "loop")
     while is_map(loop):
         names.add(scalar(entry(loop, "iterator")) or "")
         loop = entry(loop, "loop")
     for _, node in scalars(step):
-        for found in re.findall(r"\{%-?\s*(?:for|set)\s+([\w, ]+)", str(node.value)):
+        for found in () if "{%" not in node.value else re.findall(r"\{%-?\s*(?:for|set)\s+([\w, ]+)", str(node.value)):
             names |= {word.strip() for word in found.split(",")}
     return names

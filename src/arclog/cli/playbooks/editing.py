@@ -64,9 +64,7 @@ def fmt_command(options: Namespace) -> int:
 def dev_arguments(parser: Parser) -> None:
     parser.add_argument("file", metavar="FILE", help="playbook file")
     parser.add_argument("--no-run", action="store_true", help="check and test only")
-    parser.add_argument(
-        "--once", action="store_true", help="do it once and leave, with the exit code of what failed first"
-    )
+    parser.add_argument("--once", action="store_true", help="run one round; the exit code is that of the first failure")
     parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help="as in `arclog run`")
     parser.epilog = "example: arclog dev flow.yaml --set name=Ada"
 
@@ -104,7 +102,7 @@ def dev_command(options: Namespace) -> int:
             go()
             others = len(watched) - 1 - len(tests)
             beside = f" and {others} file{'s' if others > 1 else ''} beside it" if others else ""
-            out.say(f"watching {options.file}{beside}; Ctrl-C leaves")
+            out.say(f"watching {options.file}{beside}; press Ctrl-C to stop")
         time.sleep(_LOOK_S)
 
 
@@ -158,7 +156,7 @@ def _round(options: Namespace, tests: Iterable[object], out: Out) -> int:
 
 
 def lsp_arguments(parser: Parser) -> None:
-    parser.epilog = "Editors start it; docs/editors.md has the set-up of VS Code, Neovim and JetBrains."
+    parser.epilog = "Started by editors; docs/editors.md describes the setup for VS Code, Neovim and JetBrains."
 
 
 def lsp_command(options: Namespace) -> int:
@@ -277,7 +275,7 @@ def _choices(command: str, option: str) -> list[str]:
 
 
 def _runs(options: Namespace) -> list[str]:
-    """Ids of the newest runs; none where they cannot be had."""
+    """Ids of the newest runs; none where they is not available."""
 
     async def newest(api: Any) -> list[str]:
         return [run.execution_id for run in await api.list(limit=_RUNS_SHOWN)]

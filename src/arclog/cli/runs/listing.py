@@ -25,9 +25,7 @@ _NARROWEST_DETAIL = 40
 def list_arguments(parser: Parser) -> None:
     from arclog.cli.times import since
 
-    parser.add_argument(
-        "--name", metavar="TEXT", default="", help="only runs whose playbook's name has this text in it"
-    )
+    parser.add_argument("--name", metavar="TEXT", default="", help="only runs whose playbook name contains this text")
     parser.add_argument(
         "--state",
         metavar="STATE",
@@ -42,24 +40,27 @@ def list_arguments(parser: Parser) -> None:
         metavar="TIME",
         type=since,
         default=0,
-        help="only runs asked for from then on: 30s, 10m, 2h, 1d, 1w or 2026-01-31T12:00",
+        help="only runs requested since then: 30s, 10m, 2h, 1d, 1w or 2026-01-31T12:00",
     )
-    parser.add_argument("--until", metavar="TIME", type=since, default=0, help="only runs asked for before then")
+    parser.add_argument("--until", metavar="TIME", type=since, default=0, help="only runs requested before then")
     parser.add_argument("--path", metavar="PATH", default="", help="only runs of this catalog path")
     parser.add_argument(
-        "--search", metavar="TEXT", default="", help="only runs with this in name, path, step, error or ids"
+        "--search", metavar="TEXT", default="", help="only runs with this text in name, path, step, error or ids"
     )
     parser.add_argument(
-        "--level", default="", choices=("top", "called"), help="top: runs that no run called; called: the others"
+        "--level",
+        default="",
+        choices=("top", "called"),
+        help="top: only runs that were not called by another run; called: only runs that were",
     )
-    parser.add_argument("--parent", metavar="ID", default="", help="only runs that this run called")
+    parser.add_argument("--parent", metavar="ID", default="", help="only runs called by this run")
     parser.add_argument(
         "--where",
         metavar="EXPR",
         default="",
-        help="only runs for which this holds, by the fields of --json, e.g. \"version == '3' and error\"",
+        help="only runs that match this expression over the fields of --json, e.g. \"version == '3' and error\"",
     )
-    parser.add_argument("--limit", metavar="N", type=_positive, default=50, help="at most so many runs (default: 50)")
+    parser.add_argument("--limit", metavar="N", type=_positive, default=50, help="maximum number of runs (default: 50)")
     parser.epilog = "example: arclog list --name load --state failed --since 1d"
 
 

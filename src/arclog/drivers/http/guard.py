@@ -117,7 +117,7 @@ def listed_networks(text: str, setting: str) -> dict[str, Any]:
                 named.append(str(ip_network(word)))
             except ValueError as problem:
                 raise SettingsError(
-                    f"{setting}: {word!r} is no network ({problem}); it is `all`, `none`, or a list of networks, addresses and "
+                    f"{setting}: {word!r} is not a network ({problem}); it is `all`, `none`, or a list of networks, addresses and "
                     f"the words {PUBLIC}, {', '.join(word for word in _WORDS if word != 'none')}"
                 ) from None
     return {
@@ -159,7 +159,7 @@ class Guard:
         except ValueError as problem:
             # What has only digits, dots, colons or a slash was meant as a network.
             if "/" in word or ":" in word or not any(letter.isalpha() for letter in word):
-                raise SettingsError(f"{self._setting}: {word!r} is no network ({problem})") from None
+                raise SettingsError(f"{self._setting}: {word!r} is not a network ({problem})") from None
             self._names.add(word.rstrip("."))
 
     def permits(self, address: Address, host: str) -> bool:

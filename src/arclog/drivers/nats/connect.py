@@ -34,6 +34,8 @@ FAULTS = (nats.errors.Error, OSError, TimeoutError)
 _CLOSE_S = 1.0
 #: The same after a failed attempt: after a failed TLS handshake the client's close never ends, though its socket is closed.
 _GIVE_UP_S = 0.1
+#: How often a server is asked that hangs up in the middle of a login.
+_TRIES = 3
 _SHOWN_CHARS = 200
 #: What servers answer to a login that they do not accept.
 _LOGIN = re.compile(r"authorization|authentication|credentials|nkey|jwt|user.*expired|revoked", re.IGNORECASE)
@@ -66,6 +68,17 @@ class NotConnected(Exception):
     def __init__(self, cause: Cause, text: str) -> None:
         super().__init__(text)
         self.cause = cause
+
+
+class _HungUp(NotConnected):
+    """The server has greeted, and ended the connection before it was set up.
+
+    So it does after it has refused a login: when its words and the client's next ones cross, the words are lost. It is asked
+    again, for the sake of the reason.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(Cause.UNREACHABLE, "the server ended the connection while it was set up")
 
 
 class Connection(Client):
@@ -155,32 +168,51 @@ async def connect(
     `oldest`: the first version that will do. Raises NotConnected, AddressError for a login that cannot be used,
     ImportError where a package for it is missing, and what `trust` raises.
     """
-    client = Connection(encrypted=server.encrypted, trust=trust)
     host = address or server.host
-    where = f"[{host}]" if ":" in host else host
+    options = {
+        "servers": [f"nats://{f'[{host}]' if ':' in host else host}:{server.port}"],
+        "connect_timeout": round(timeout_s) + 1,
+        "tls_hostname": server.host,
+        **login.options(),
+        **options,
+    }
     try:
         async with asyncio.timeout(timeout_s):
-            await client.connect(
-                servers=[f"nats://{where}:{server.port}"],
-                error_cb=client._error_reported,  # noqa: SLF001 - made for it
-                closed_cb=client._ended,  # noqa: SLF001 - made for it
-                name="arclog",
-                allow_reconnect=False,
-                # Each server is tried so often and once more; 0 would mean for ever.
-                max_reconnect_attempts=1,
-                reconnect_time_wait=0,
-                connect_timeout=round(timeout_s) + 1,
-                tls_hostname=server.host,
-                **login.options(),
-                **options,
-            )
+            for _ in range(_TRIES - 1):
+                with suppress(_HungUp):
+                    return await _attempt(server, trust, oldest, options)
+            return await _attempt(server, trust, oldest, options)
+    except TimeoutError:
+        raise NotConnected(Cause.LATE, f"no connection within {timeout_s:g} s") from None
+
+
+async def _attempt(server: Server, trust: Trust, oldest: Version, options: dict[str, Any]) -> Connection:
+    client = Connection(encrypted=server.encrypted, trust=trust)
+    try:
+        await client.connect(
+            error_cb=client._error_reported,  # noqa: SLF001 - made for it
+            closed_cb=client._ended,  # noqa: SLF001 - made for it
+            name="arclog",
+            allow_reconnect=False,
+            # Each server is tried so often and once more; 0 would mean for ever.
+            max_reconnect_attempts=1,
+            reconnect_time_wait=0,
+            **options,
+        )
         if not client.is_connected:
-            raise NotConnected(Cause.UNREACHABLE, "the connection was lost at once")
+            raise _HungUp
         if client.version < oldest:
             raise NotConnected(Cause.VERSION, client.version_text)
     except Exception as problem:  # noqa: BLE001 - nats-py lets through whatever a socket raises
         await client.close(_GIVE_UP_S)
-        raise client.distrust or _explained(client.reported or problem, problem, timeout_s) from None
+        if client.distrust is not None:
+            raise client.distrust from None
+        cause = client.reported or problem
+        if isinstance(cause, ConnectionError) and client.version_text:
+            raise _HungUp from None
+        if isinstance(cause, TimeoutError):
+            raise TimeoutError from None
+        raise _explained(cause, problem) from None
     except BaseException:
         await client.close(_GIVE_UP_S)
         raise
@@ -192,7 +224,7 @@ def text_of(problem: BaseException) -> str:
     return (str(problem) or type(problem).__name__).removeprefix("nats: ").strip().strip("'\"")[:_SHOWN_CHARS]
 
 
-def _explained(cause: BaseException, raised: Exception, timeout_s: float) -> Exception:
+def _explained(cause: Exception, raised: Exception) -> Exception:
     """`cause` is what the client reported while it connected, or else what it raised."""
     if isinstance(raised, NotConnected | AddressError | ImportError):
         return raised
@@ -202,8 +234,6 @@ def _explained(cause: BaseException, raised: Exception, timeout_s: float) -> Exc
         return NotConnected(Cause.CERTIFICATE, cause.verify_message or str(cause))
     if isinstance(cause, ssl.SSLError):
         return NotConnected(Cause.TLS, cause.reason or str(cause))
-    if isinstance(cause, TimeoutError):
-        return NotConnected(Cause.LATE, f"no connection within {timeout_s:g} s")
     if isinstance(cause, OSError):
         reason = os.strerror(cause.errno) if cause.errno and cause.errno > 0 else cause.strerror or text_of(cause)
         return NotConnected(Cause.UNREACHABLE, reason)

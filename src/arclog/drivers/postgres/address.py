@@ -73,7 +73,7 @@ def address_of(text: str, **more: Any) -> PostgresAddress:
     if not parts.keys() <= _known():
         raise AddressError(f"it has a keyword that PostgreSQL does not know; {ENCODED}")
     if not _PORTS.fullmatch(parts.get("port", "")):
-        raise AddressError(f"the port is no number: {ENCODED}")
+        raise AddressError(f"the port is not a number: {ENCODED}")
     for key in ("host", "hostaddr", "user", "dbname"):
         if any(ord(char) < 32 for char in parts.get(key, "")):
             raise AddressError(f"{key} has a control character")
@@ -133,7 +133,7 @@ def _of_url(text: str) -> dict[str, str]:
     for pair in query.split("&") if query else ():
         key, sign, value = pair.partition("=")
         if not sign or not _KEY.fullmatch(key):
-            raise AddressError("what stands behind the ? is not key=value, several joined by &")
+            raise AddressError("the part after ? is not key=value, several joined by &")
         parts[key] = _decoded(value, "value behind the ?")
     if parts.get("ssl") == "true":
         del parts["ssl"]
@@ -165,7 +165,7 @@ def _of_pairs(text: str) -> dict[str, str]:
     while at < len(text):
         pair = _PAIR.match(text, at)
         if pair is None:
-            raise AddressError(f"it is neither {FORM} nor key=value … (a value with spaces stands in '…')")
+            raise AddressError(f"it is neither {FORM} nor key=value … (quote a value with spaces: '…')")
         value = pair[2] if pair[2] is not None else pair[3]
         parts[pair[1]] = re.sub(r"\\(.)", r"\1", value, flags=re.DOTALL)
         at = pair.end()

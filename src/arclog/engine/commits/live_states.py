@@ -106,11 +106,11 @@ class LiveStates:
 
     @property
     def room(self) -> int:
-        """How many more states are kept before one is given up."""
+        """How many more states are kept before one is abandoned."""
         return max(self._capacity - len(self._live), 0) if self._bytes < self._max_bytes else 0
 
     @property
-    def bytes(self) -> int:
+    def total_bytes(self) -> int:
         """What all states that are kept take in memory, about."""
         return self._bytes
 
@@ -121,7 +121,7 @@ class LiveStates:
 
     async def catch_up(self, execution_id: int) -> bool:
         """Fold what others appended into the state that is kept. Only for whoever decides on this execution, and not
-        while a decision is under way. False when there was nothing new.
+        while a decision is in progress. False when there was nothing new.
         """
         live = self._live.get(execution_id)
         if live is None:
@@ -134,14 +134,14 @@ class LiveStates:
                 for stored in await self._store.events(execution_id, after=live.state.head, limit=_PAGE):
                     apply(live.program, live.state, stored.event)
         except NewerLog as problem:
-            self._say(execution_id, problem)
+            self._log_once(execution_id, problem)
             raise
         live.record = record
         self.grew(live, live.weigh_at)  # what others appended is not known by its bytes: weigh it
         return True
 
     def contended(self, execution_id: int) -> None:
-        """Another process was faster: look before the next decisions, since to fold the log anew costs far more."""
+        """Another process was faster: check before the next decisions, because folding the whole log costs far more."""
         self._contended.pop(execution_id, None)
         self._contended[execution_id] = _LOOKS
         if len(self._contended) > _CONTENDED:
@@ -155,6 +155,10 @@ class LiveStates:
         elif left:
             del self._contended[execution_id]
         return left > 0
+
+    def is_contended(self, execution_id: int) -> bool:
+        """Whether another process was faster lately."""
+        return execution_id in self._contended
 
     def put(self, live: Live) -> None:
         """Keep a state; others are given up for it when there are too many, or they take too much memory."""
@@ -206,7 +210,7 @@ class LiveStates:
             raise Poisoned(f"execution {execution_id}: {why}")
         record = await self._store.execution(execution_id)
         if record is None:
-            raise NotFound(f"there is no execution {execution_id}; `arclog list` shows those there are")
+            raise NotFound(f"there is no execution {execution_id}; `arclog list` shows all runs")
         program = await self.program(record.new.plan, record.new.scope.tenant)
         last = record.head if at is None else min(at, record.head)
         state = await self._snapshots.newest(execution_id, record.new.plan, last)
@@ -223,7 +227,7 @@ class LiveStates:
                 if quarantine is not None:
                     quarantine.read_on()
         except NewerLog as problem:
-            self._say(execution_id, problem)
+            self._log_once(execution_id, problem)
             raise
         if quarantine is not None:
             quarantine.was_read(execution_id)
@@ -231,7 +235,7 @@ class LiveStates:
         live.weigh()
         return live
 
-    def _say(self, execution_id: int, problem: NewerLog) -> None:
+    def _log_once(self, execution_id: int, problem: NewerLog) -> None:
         """An operator must hear of it, once."""
         if self._left_alone.get(execution_id) is None:
             self._left_alone.put(execution_id, True)

@@ -1,4 +1,4 @@
-"""Who a caller's workers are, and which runs they serve.
+"""The identity of a caller's workers, and the runs they serve.
 
 Law: a command belongs to the credential that claimed it and, inside that credential, to one worker. A `worker_id` in a
 body is a label: it tells the workers of one credential apart and never leads to another credential's commands.

@@ -115,9 +115,9 @@ class Follower:
         """Once, however often it is tried, and with whichever event."""
         problem = _NUMBER.sub("…", problem)
         if problem and problem != self._problem:
-            log.warning("%s are not published: %s; trying again", self.what, problem)
+            log.warning("%s cannot be published: %s; retrying", self.what, problem)
         elif self._problem and not problem:
-            log.info("%s are published again", self.what)
+            log.info("publishing of %s resumed", self.what)
         self._problem = problem
 
     async def _rest(self, seconds: float) -> None:
@@ -143,8 +143,8 @@ class Follower:
                 async with asyncio.timeout(timeout_s):
                     await work()
             except (ArclogError, TimeoutError) as problem:
-                left = str(problem) or "no time is left"
-                log.info("%s: not all are published (%s); the next server goes on", self.what, left)
+                left = str(problem) or "out of time"
+                log.info("%s: not all are published (%s); the next server continues", self.what, left)
 
     async def _leave(self) -> None:
         if self.on_duty:

@@ -100,7 +100,7 @@ class Publisher(Follower):
         if found is None:
             record = await self._engine.store.execution(execution_id)
             if record is None:
-                raise NotFound(f"run {execution_id} is not in the store any more")
+                raise NotFound(f"run {execution_id} is no longer in the store")
             if is_imported(record.new):
                 raise NotFound(
                     f"run {execution_id} was imported: it ran elsewhere, and its events were published there"

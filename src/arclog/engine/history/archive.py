@@ -431,7 +431,7 @@ async def read_run(
     )
     now = projected(state, approvals_of(state))
     if state.terminal is None:
-        # Nobody goes on with it here, and nobody shall look after it.
+        # Nobody continues with it here, and nobody shall look after it.
         now = msgspec.structs.replace(now, paused=True, approvals=0)
     append = Append(
         execution_id=execution_id,

@@ -36,7 +36,7 @@ def widened(stored: StoredEvent, subject: Subject) -> dict[str, Any]:
 def types_about(entity_type: str, types: Sequence[str]) -> tuple[str, ...]:
     """Those of the types, or of all, that are about a kind of entity. Raises RequestRejected."""
     if not entity_type:
-        raise RequestRejected("`entity_id` needs `entity_type`: an id is one of its kind")
+        raise RequestRejected("`entity_id` requires `entity_type`")
     known = {row.entity for row in REGISTRY.values()}
     if entity_type not in known:
         raise RequestRejected(f"there is no entity_type {entity_type[:60]!r}; there are {', '.join(sorted(known))}")

@@ -70,7 +70,7 @@ class Overview:
 
     async def find(self, query: RunQuery) -> RunPage:
         if query.level not in LEVELS:
-            raise RequestRejected(f"there is no level {query.level!r}; leave it out, or choose top or called")
+            raise RequestRejected(f"unknown level {query.level!r}; use top or called, or omit it")
         which = ExecutionFilter(
             states=query.states,
             path=query.path,
@@ -292,7 +292,7 @@ def _first_id(text: str, what: str) -> int:
     try:
         return first_since(micros(text))
     except (ValueError, OverflowError):
-        raise RequestRejected(f"{what}: {text[:40]!r} is no time; write it as 2026-01-31T12:00:00Z") from None
+        raise RequestRejected(f"{what}: {text[:40]!r} is not a time; write it as 2026-01-31T12:00:00Z") from None
 
 
 def _cursor(found: Sequence[ExecutionRecord], limit: int) -> str | None:

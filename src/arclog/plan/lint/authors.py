@@ -109,7 +109,8 @@ class _Lint:
             longest = max(action.delays, default=action.delay)
             if action.do == "retry" and longest > action.max_delay:
                 message = f"retry: a delay of {longest:g} s is cut to max_delay, {action.max_delay:g} s"
-                self.findings.add("retry-delay", message, rule.at or at, f"max_delay: {longest:g}", "warning")
+                place = rule.at if rule.at.line else at
+                self.findings.add("retry-delay", message, place, f"max_delay: {longest:g}", "warning")
 
     # --- templates --------------------------------------------------------------------------------------------------
 

@@ -162,11 +162,11 @@ def check_soundness(soundness: Soundness, findings: Findings, linked: set[str]) 
             if not admission(step)[0]:
                 reason = "its admission rules let no token in"
             message = f"no run comes to step {step.name!r}: {reason}"
-            hint = "mend the conditions, or remove the step"
+            hint = "correct the conditions, or remove the step"
             findings.add("unreachable-step", message, step.at, hint, "warning")
         elif proof.ran is not None and step.name not in proof.ran:
             message = f"no run comes to step {step.name!r}: a join before it, or its own, never has what it needs"
-            findings.add("unreachable-step", message, step.at, "mend the join, or remove the step", "warning")
+            findings.add("unreachable-step", message, step.at, "correct the join, or remove the step", "warning")
     for name, starved in proof.starved.items():
         step = next(step for step in plan.steps if step.name == name)
         message = (

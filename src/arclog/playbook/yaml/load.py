@@ -286,7 +286,7 @@ class _Reader:
             line, column = frame.keys[value]
             self.add(
                 "yaml-duplicate-key",
-                f"key {value!r} stands twice in this map, first at {line}:{column}",
+                f"key {value!r} occurs twice in this map, first at {line}:{column}",
                 at,
                 "remove one of them",
             )
@@ -330,7 +330,7 @@ class _Reader:
                 return _REFUSED
             return number
         if _NOT_FINITE.match(text):
-            self.add("yaml-number", f"{text} is no JSON number", at, "quote it to keep it as text")
+            self.add("yaml-number", f"{text} is not JSON number", at, "quote it to keep it as text")
             return _REFUSED
         return text
 
@@ -349,9 +349,7 @@ class _Reader:
             return _REFUSED, at, 0
         known = self.anchors[anchor]
         if known is None:
-            raise self.stopped(
-                "yaml-alias", f"the alias *{anchor} stands inside what it names", at, "a value cannot hold itself"
-            )
+            raise self.stopped("yaml-alias", f"the alias *{anchor} refers to itself", at, "a value cannot hold itself")
         value, mark, nodes, height = known
         self.count(nodes, at)
         if depth + height > self.max_depth:

@@ -105,7 +105,7 @@ class Cause(Struct, frozen=True):
 
 
 class Problem(Struct, frozen=True):
-    """Something in a run that did not go well, whatever became of the run."""
+    """A problem in a run, whatever its final state."""
 
     #: failed | items (of a loop) | denied (by admission rules) | cancelled
     what: str
@@ -160,12 +160,12 @@ class LoopView(Struct, frozen=True):
     total: int
     ok: int
     failed: int
-    #: paths of the iterations under way
+    #: paths of the iterations in progress
     open: list[str]
 
 
 class TaskView(Struct, frozen=True):
-    """Where a pipeline stands."""
+    """The position of a pipeline."""
 
     #: label of the task that runs or comes next; '' when the pipeline is over
     task: str

@@ -95,7 +95,7 @@ class _Program(ctypes.Structure):
 
 def restrict(families: Collection[int], *, ask_to_connect: bool = False) -> tuple[bool, int | None]:
     """Filter this process's system calls; sockets may be made of these address families. Returns whether the kernel has
-    filters, and, with `ask_to_connect`, a file by which somebody else is asked about each connect(2); None: it cannot be had.
+    filters, and, with `ask_to_connect`, a file by which somebody else is asked about each connect(2); None: it is not available.
     """
     architecture = _ARCHITECTURE.get(kernel.MACHINE)
     if architecture is None:

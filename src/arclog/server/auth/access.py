@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
 from arclog.model.errors import InvariantBroken, NotAllowed, StoreError, StoreUnavailable, Unauthenticated
-from arclog.model.principal import Principal, may_act_for_the_tenant, told
+from arclog.model.principal import Principal, may_act_for_the_tenant, role_names
 from arclog.ports.views.api import Api
 from arclog.server.auth.audit import LOOKING
 from arclog.server.auth.sessions import check_csrf
@@ -58,21 +58,21 @@ def allows(roles: frozenset[str], *, tenant_wide: bool = False) -> Any:
 async def admitted(request: Request, roles: frozenset[str]) -> Principal:
     """Who asks, if it has one of these roles. Raises Unauthenticated or NotAllowed."""
     if len(request.headers.getlist("authorization")) > 1:
-        raise Unauthenticated("the request has several Authorization headers; send one")
+        raise Unauthenticated("the request has several Authorization headers; send only one")
     address = "" if request.client is None else request.client.host
     try:
         principal = await services_of(request).authenticate(request.headers, address)
     except StoreError as problem:
         # Whoever asks may be anybody: where the store is, is not for them.
-        log.warning("callers cannot be told apart: %s", problem)
-        raise StoreUnavailable("the server cannot look up who asks just now; try again in a moment") from None
+        log.warning("callers cannot be authenticated: %s", problem)
+        raise StoreUnavailable("the server cannot verify credentials right now; try again in a moment") from None
     request.state.principal = principal
     if (slot := request.scope.get(SLOT)) is not None:
         slot.take(principal)
     if request.method not in LOOKING:
         check_csrf(principal, request.headers)
     if not principal.may(roles):
-        raise NotAllowed(f"{principal.name} may not do this; it takes the role {told(roles)}")
+        raise NotAllowed(f"{principal.name} is not allowed to do this; the role {role_names(roles)} is required")
     return principal
 
 
@@ -102,13 +102,13 @@ def access_of(route: APIRoute) -> frozenset[str] | None:
         if call is not None and hasattr(call, _MARK):
             roles: frozenset[str] | None = getattr(call, _MARK)
             return roles
-    raise InvariantBroken(f"route {route.path} says nobody who may call it: give it `allows` or `public`")
+    raise InvariantBroken(f"route {route.path} has no access rule: give it `allows` or `public`")
 
 
 def denied_routes(app: FastAPI, principal: Principal) -> dict[str, str]:
     """By `METHOD /path`: why the principal may not call it."""
     return {
-        f"{method} {route.path}": f"it takes the role {told(roles)}"
+        f"{method} {route.path}": f"requires the role {role_names(roles)}"
         for route in _all(app.routes)
         if isinstance(route, APIRoute) and (roles := access_of(route)) is not None and not principal.may(roles)
         for method in sorted(route.methods or ())
@@ -121,7 +121,7 @@ def check_all(app: FastAPI, public_pages: Collection[str] = ()) -> None:
         if isinstance(route, APIRoute):
             access_of(route)
         elif getattr(route, "path", "") not in public_pages:
-            raise InvariantBroken(f"{route} is a route that nobody guards")
+            raise InvariantBroken(f"{route} is a route without an access rule")
 
 
 def _all(routes: Iterable[BaseRoute]) -> Iterator[BaseRoute]:

@@ -12,7 +12,7 @@ from arclog.ports.clock import Clock
 from arclog.ports.storage.access import AccessBook, KeyMade, KeyShown, NewKey
 from arclog.server.auth.keys import make_key, shown
 
-#: Ten years: longer is for ever.
+#: Ten years: longer is forever.
 _LONGEST_S = 10 * 366 * 86_400
 
 
@@ -44,7 +44,7 @@ class KeyBook:
         project, environment = new.project or self._project, new.environment or self._environment
         if not self._is_within(project, environment):
             bound = binding(self._project, self._environment)
-            raise NotAllowed(f"who is bound to {bound} makes keys that are bound to the same")
+            raise NotAllowed(f"callers bound to {bound} can only create keys with the same binding")
         span = None if new.expires_in_s is None else min(new.expires_in_s, _LONGEST_S)
         text, record = await asyncio.to_thread(
             make_key,
@@ -68,7 +68,7 @@ class KeyBook:
         found = await self._book.key(key_id)
         is_ours = found is not None and (self._sees_all or found.tenant == self._tenant)
         if found is None or not is_ours or not self._is_within(found.project, found.environment):
-            raise NotFound(f"there is no key {key_id[:64]}; `arclog key list` and GET /api/keys tell those there are")
+            raise NotFound(f"there is no key {key_id[:64]}; `arclog key list` and GET /api/keys list all keys")
         return shown(await self._book.revoke_key(key_id, self._clock.now()) or found)
 
     def _is_within(self, project: str, environment: str) -> bool:

@@ -129,7 +129,7 @@ class Sessions:
         """Refuse a request that a page of another site made a browser send."""
         if not is_own_site(headers, self._public.netloc):
             raise NotAllowed(
-                "the console's session is for pages of this server, and this request comes from another site"
+                "this request comes from another site; console sessions are valid for pages of this server only"
             )
 
 
@@ -139,7 +139,7 @@ def check_local(headers: Mapping[str, str]) -> None:
     """
     check_host(headers)
     if not is_own_site(headers):
-        raise NotAllowed("without authentication this server answers to no page of another site")
+        raise NotAllowed("without authentication, this server does not answer requests from pages of other sites")
 
 
 def check_host(headers: Mapping[str, str]) -> None:
@@ -147,7 +147,7 @@ def check_host(headers: Mapping[str, str]) -> None:
     host = headers.get("host", "")
     if not is_loopback(without_port(host)):
         raise NotAllowed(
-            f"without authentication this server answers to its own machine's names only, not to {host[:128]!r}; use "
+            f"without authentication, this server accepts only local host names, not {host[:128]!r}; use "
             "http://127.0.0.1 or http://localhost"
         )
 
@@ -185,7 +185,7 @@ def check_csrf(principal: Principal, headers: Mapping[str, str]) -> None:
     """Refuse a request of a session that does not carry its CSRF token."""
     sent = headers.get(CSRF_HEADER, "")
     if principal.csrf and not hmac.compare_digest(principal.csrf.encode(), sent.encode("utf-8", "surrogatepass")):
-        raise NotAllowed(f"a request of a session that changes something carries its CSRF token ({CSRF_HEADER})")
+        raise NotAllowed(f"a session's request that changes data must carry its CSRF token ({CSRF_HEADER})")
 
 
 def _principal(record: SessionRecord, token: str) -> Principal:

@@ -54,12 +54,12 @@ class ArchiveBody(Struct, frozen=True, forbid_unknown_fields=True):
         example=examples.VERSION,
         status=201,
         text="A new version.",
-        also={200: "This content was registered before: the version that it has."},
+        also={200: "The content was already registered: its existing version."},
         errors=(),
     ),
 )
 async def register(request: Request) -> Response:
-    """Keep a playbook under its path (metadata.path, else its name). It may be sent as JSON, or as the YAML that it is."""
+    """Register a playbook under its path (metadata.path, or its name). Send it as JSON or as YAML."""
     text = await yaml_of(request)
     asked = await body_of(request, RegisterRequest) if text is None else RegisterRequest(text)
     version = await api_of(request).register(asked)
@@ -73,12 +73,12 @@ async def register(request: Request) -> Response:
 )
 async def list_playbooks(
     request: Request,
-    prefix: Annotated[str, Query(description="Only paths that begin so")] = "",
-    after: Annotated[str, Query(description="Only paths behind this one")] = "",
+    prefix: Annotated[str, Query(description="Only paths with this prefix")] = "",
+    after: Annotated[str, Query(description="Only paths after this one")] = "",
     limit: Limit = 100,
-    archived: Annotated[bool, Query(description="Those that were put away, too")] = False,
+    archived: Annotated[bool, Query(description="Include archived paths")] = False,
 ) -> Response:
-    """What is registered, each path with its newest version."""
+    """List registered playbooks with their newest versions."""
     found = await api_of(request).catalog(prefix=prefix, after=after, limit=limit, archived=archived)
     return answered(CatalogPage(found, found[-1].path if len(found) == limit else None))
 
@@ -89,14 +89,14 @@ async def list_playbooks(
     **documented(answer=VersionPage, example=VersionPage([examples.VERSION], None)),
 )
 async def versions(request: Request, path: CatalogPath, before: Count = 0, limit: Limit = 100) -> Response:
-    """The versions of a path."""
+    """List the versions of a path."""
     found = await api_of(request).versions(path, before=before, limit=limit)
     return answered(VersionPage(found, found[-1].version if len(found) == limit else None))
 
 
 @router.get("/show", dependencies=[allows(VIEW)], **documented(answer=CatalogVersion, example=examples.VERSION))
 async def show(request: Request, path: CatalogPath, version: Version = 0) -> Response:
-    """One version, with the playbook as it was written."""
+    """Get one version with its original text."""
     return answered(await api_of(request).registered(path, version))
 
 
@@ -111,7 +111,7 @@ async def diff(
     older: Annotated[Count, Query(alias="from", ge=1)],
     newer: Annotated[Count, Query(alias="to", description="0 = the newest")] = 0,
 ) -> Response:
-    """What changed from one version to another."""
+    """Compare two versions."""
     return answered(await api_of(request).difference(path, older, newer))
 
 
@@ -123,6 +123,8 @@ async def diff(
     ),
 )
 async def archive(request: Request) -> Response:
-    """Put a path away (it is listed no more and starts no run), or bring it back. Its versions and runs stay."""
+    """Archive a path, or restore it. An archived path is not listed and cannot start runs; its versions and runs are
+    kept.
+    """
     body = await body_of(request, ArchiveBody)
     return answered(await api_of(request).archive(body.path, archived=body.archived))

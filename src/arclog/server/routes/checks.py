@@ -58,12 +58,12 @@ class _Answer(Struct, frozen=True):
         takes_text=(YAML[0], examples.PLAYBOOK),
         answer=Checked,
         example=Checked([], {"name": "hello", "entry": "start", "steps": [{"name": "start"}]}),
-        text="What was found; a playbook with errors is no error of the request.",
+        text="The findings. The status is 200 even if the playbook has errors.",
         errors=(),
     ),
 )
 async def check(request: Request) -> Response:
-    """Check a playbook without keeping it: the same findings as `arclog check`, and its graph."""
+    """Check a playbook without registering it. Returns the findings of `arclog check` and the graph."""
     text = await yaml_of(request)
     body = await body_of(request, CheckBody) if text is None else CheckBody(text)
     services, tenant = services_of(request), principal_of(request).tenant

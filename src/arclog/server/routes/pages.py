@@ -11,7 +11,7 @@ from arclog.server.pages.reference import reference_page, security_policy, welco
 
 router = APIRouter(include_in_schema=False)
 
-#: The documentation of the API: what it says is no secret.
+#: The documentation of the API: what it says is not a secret.
 DOCS, DOCUMENT = "/api/docs", "/api/openapi.json"
 #: For examples. Not what the request says: its Host header is anybody's.
 _ADDRESS = "http://127.0.0.1:{port}"

@@ -22,7 +22,7 @@ _NAMED = {"type": "object", "additionalProperties": {"type": "string"}}
     **documented(answer=_NAMED, example={"run": SCHEMAS["run"][0]}, errors=()),
 )
 async def names() -> Response:
-    """What is published: name and what it describes."""
+    """List the published schemas with their descriptions."""
     return answered({name: about for name, (about, _) in SCHEMAS.items()})
 
 
@@ -32,7 +32,7 @@ async def names() -> Response:
     **documented(answer={"type": "object"}, example={"type": "object"}),
 )
 async def schema(name: str) -> Response:
-    """One JSON Schema (draft 2020-12)."""
+    """Get a JSON Schema (draft 2020-12)."""
     if name not in SCHEMAS:
-        raise NotFound(f"there is no schema {name[:100]!r}, but {', '.join(SCHEMAS)}")
+        raise NotFound(f"there is no schema {name[:100]!r}; there are {', '.join(SCHEMAS)}")
     return answered(SCHEMAS[name][1]())

@@ -90,6 +90,17 @@ class Duties(Tables):
         self._schedule_leases[key] = (owner, until)
         return changed
 
+    async def change_schedules(
+        self, schedules: Sequence[Schedule], owner: str = "", until: int = 0
+    ) -> list[Schedule | Conflict]:
+        outcomes: list[Schedule | Conflict] = []
+        for each in schedules:
+            try:
+                outcomes.append(await self.change_schedule(each, owner, until))
+            except Conflict as lost:
+                outcomes.append(lost)
+        return outcomes
+
     async def remove_schedule(self, tenant: str, name: str) -> bool:
         self._check_open()
         self._schedule_leases.pop((tenant, name), None)

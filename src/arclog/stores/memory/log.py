@@ -61,6 +61,15 @@ class Log(Executions, Work, Duties):
             self._count(execution.record, at)
         return Appended(append.expected + 1, derived.last_seq, at, derived.decoded_bytes)
 
+    async def append_all(self, appends: Sequence[Append]) -> list[Appended | Exception]:
+        answers: list[Appended | Exception] = []
+        for each in appends:
+            try:
+                answers.append(await self.append(each))
+            except Exception as problem:  # noqa: BLE001 - it is the answer of this one
+                answers.append(problem)
+        return answers
+
     def _refuse(self, append: Append, derived: Derived) -> None:
         """Raise when the compare-and-set fails; nothing has changed yet."""
         execution = self._executions.get(append.execution_id)

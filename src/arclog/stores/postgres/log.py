@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 
 from arclog.model.ids import MAX_ID
 from arclog.ports.storage.store import Append, Appended, StoredEvent
@@ -33,11 +34,31 @@ class Log(SqlLog, PostgresPart):
 
     async def append(self, append: Append) -> Appended:
         derived = self._codec.derive(append)
-        if append.new is not None and self._spans.is_last(append.execution_id):
-            self._spans.make_next(self._clock.now())
-        if not self._spans.has(append.execution_id):
+        if not self._has_span(append):
             await self._spans.ensure(append.execution_id)
         return await self._writer.append(append, derived)
+
+    async def append_all(self, appends: Sequence[Append]) -> list[Appended | Exception]:
+        outcomes = await asyncio.gather(*map(self._handed_in, appends), return_exceptions=True)
+        for each in outcomes:
+            if isinstance(each, BaseException) and not isinstance(each, Exception):
+                raise each
+        return [each for each in outcomes if isinstance(each, Appended | Exception)]
+
+    def _handed_in(self, append: Append) -> Awaitable[Appended]:
+        """An append that is with the writer at once, so that those of a group go out together."""
+        try:
+            if self._has_span(append):
+                return self._writer.append(append, self._codec.derive(append))
+        except Exception as problem:  # noqa: BLE001 - it is raised where the append is awaited
+            return _failed(problem)
+        return self.append(append)
+
+    def _has_span(self, append: Append) -> bool:
+        """Whether the partition of an execution is there; of one that begins, the next is made in time."""
+        if append.new is not None and self._spans.is_last(append.execution_id):
+            self._spans.make_next(self._clock.now())
+        return self._spans.has(append.execution_id)
 
     async def events(
         self, execution_id: int, *, after: int = 0, limit: int = 1000, types: Sequence[str] = ()
@@ -146,3 +167,7 @@ class Log(SqlLog, PostgresPart):
         if newest:
             calls.append(("forget_progress", [self._ints({key[0] for key in newest}), PROGRESS_KEPT]))
         await self._run(calls)
+
+
+async def _failed(problem: Exception) -> Appended:
+    raise problem

@@ -420,7 +420,7 @@ SELECT {executions} FROM arclog.executions WHERE run_id = $1 ORDER BY execution_
 SELECT pg_advisory_xact_lock(1634886667, hashtext($1::text || '/' || $2::text))
 
 -- name: add_version
--- Only what is new is bound: content that is there already stays valid where it is.
+-- Only what is new is bound: content that already exists stays valid where it is.
 WITH added AS (
     INSERT INTO arclog.catalog (tenant, path, version, digest, source, created_at)
     SELECT $1, $2, 1 + coalesce(max(version), 0), $3, $4, $5 FROM arclog.catalog WHERE tenant = $1 AND path = $2
@@ -1127,7 +1127,7 @@ SELECT execution_id, work, count, paused_at FROM arclog.crashes
 UPDATE arclog.crashes SET paused_at = $3 WHERE execution_id = $1 AND work = $2
 
 -- name: forget_crash
-DELETE FROM arclog.crashes WHERE execution_id = $1 AND ($2 = 0 OR work = $2)
+DELETE FROM arclog.crashes WHERE execution_id = $1 AND ($2::bigint = 0 OR work = $2::bigint)
 
 -- name: forget_crashes
 -- Crashes that are far apart are not in a row; a run that is paused stays known.

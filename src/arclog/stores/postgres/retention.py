@@ -2,7 +2,7 @@
 
 Law: nobody waits for it. Executions go some at a time, with all that is known of them but their log rows; then the span's tables
 are detached beside whoever reads and writes, and dropped. Each step may be the last of a process that is killed: the next one
-goes on with what it finds.
+continues with what it finds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from arclog.stores.postgres.partitions import PARTED
 
 #: executions that go at a time
 _PIECE = 200
-#: detaching waits for reads that are under way
+#: detaching waits for reads that are in progress
 _LOCK_TIMEOUT_MS = 2_000
 
 # A span's table: whether it is a part of the log still, and whether it was left half detached.
@@ -43,7 +43,7 @@ class Retention(PostgresPart):
         while True:
             span = await self._span(before)
             if span is None:
-                self._passed = (-1, -1)  # the next call begins anew
+                self._passed = (-1, -1)  # the next call begins again
                 return 0
             rows = await self._write("retire", *span, before, _PIECE)
             if rows:

@@ -11,7 +11,7 @@ from arclog.model.config.settings import Settings
 from arclog.ports.clock import Clock
 from arclog.stores.postgres.access import Access
 from arclog.stores.postgres.appends.writer import Writer
-from arclog.stores.postgres.batching import Changes, Lookups
+from arclog.stores.postgres.batching import Lookups
 from arclog.stores.postgres.catalog import Catalog
 from arclog.stores.postgres.claims import Claims
 from arclog.stores.postgres.connection.connect import address_of, open_link
@@ -53,7 +53,6 @@ class PostgresStore(Log, Executions, Catalog, Work, Duties, Access, Retention):
         self._pool = Pool(self.place, self._open_link, most, self._patience_s)
         self._lookups = Lookups(self._read_executions)
         self._beginnings = Lookups(self._read_beginnings)
-        self._changes = Changes(self._change_schedules)
         self._claims = Claims(self.place, self._pool, self._sql)
         self._spans = Spans(self._address, self._pool, self._sql, settings.number("store.partition_s"))
         self._writer = Writer(self.place, self._sql, self._open_link, self._pool, clock, _LANES)
@@ -90,7 +89,7 @@ class PostgresStore(Log, Executions, Catalog, Work, Duties, Access, Retention):
                 await self._writer.close()
                 await self._pool.close()
         except TimeoutError:
-            log.warning("%s does not answer; whether what was handed in last is there is not known", self.place)
+            log.warning("%s does not answer; it is unknown whether the last append was committed", self.place)
             await self._writer.abandon()
             self._pool.abandon()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -65,14 +64,22 @@ class Duties(SqlPart):
         return _decoded(await self._read("next_schedules", tenant, limit))
 
     async def change_schedule(self, schedule: Schedule, owner: str = "", until: int = 0) -> Schedule:
-        changed = replace(schedule, revision=schedule.revision + 1)
-        row = (changed.revision, changed.wakes_at, owner, until, msgspec.json.encode(changed))
-        if not await self._change_schedule((*row, schedule.tenant, schedule.name, schedule.revision)):
-            raise Conflict(f"schedule {schedule.name} was changed or removed meanwhile: read it again")
-        return changed
+        [outcome] = await self.change_schedules([schedule], owner, until)
+        if isinstance(outcome, Conflict):
+            raise outcome
+        return outcome
 
-    async def _change_schedule(self, row: tuple[Any, ...]) -> bool:
-        return bool(await self._write("change_schedule", *row))
+    async def change_schedules(
+        self, schedules: Sequence[Schedule], owner: str = "", until: int = 0
+    ) -> list[Schedule | Conflict]:
+        changed = {(each.tenant, each.name): replace(each, revision=each.revision + 1) for each in schedules}
+        rows = [
+            (new.revision, new.wakes_at, owner, until, msgspec.json.encode(new), *key, new.revision - 1)
+            for key, new in sorted(changed.items())  # the same order in every process: nobody waits in a circle
+        ]
+        answers = await self._run(self._each("change_schedules", "iitibtti", rows)) if rows else []
+        won = {tuple(row) for answer in answers for row in answer}
+        return [new if key in won else _lost_race(new) for key, new in changed.items()]
 
     async def remove_schedule(self, tenant: str, name: str) -> bool:
         return bool(await self._write("remove_schedule", tenant, name))
@@ -113,3 +120,7 @@ class Duties(SqlPart):
 
 def _decoded(rows: Rows) -> list[Schedule]:
     return [_DECODER.decode(body) for (body,) in rows]
+
+
+def _lost_race(schedule: Schedule) -> Conflict:
+    return Conflict(f"schedule {schedule.name} was changed or removed meanwhile: read it again")

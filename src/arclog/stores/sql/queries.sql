@@ -323,11 +323,6 @@ SELECT body FROM arclog.schedules WHERE tenant = $1 AND name > $2 ORDER BY name 
 -- name: next_schedules
 SELECT body FROM arclog.schedules WHERE tenant = $1 ORDER BY wakes_at, name LIMIT $2
 
--- name: change_schedule
-UPDATE arclog.schedules SET revision = $1, wakes_at = $2, lease_owner = $3, lease_until = $4, body = $5
-WHERE tenant = $6 AND name = $7 AND revision = $8
-RETURNING name
-
 -- name: remove_schedule
 DELETE FROM arclog.schedules WHERE tenant = $1 AND name = $2 RETURNING name
 

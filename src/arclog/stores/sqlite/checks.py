@@ -89,7 +89,7 @@ def _pages(connection: apsw.Connection, path: str, limit_s: float) -> Check:
     try:
         answer = connection.execute("PRAGMA integrity_check(3)").fetchall()
     except apsw.InterruptError:
-        detail = f"{count} pages; no damage found within {limit_s:g} s (doctor.pages_s), not all were looked at"
+        detail = f"{count} pages; no damage found within {limit_s:g} s (doctor.pages_s), not all pages were checked"
         return Check("pages", OK, detail)
     except apsw.CorruptError as error:
         answer = [(str(error),)]

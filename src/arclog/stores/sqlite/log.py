@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable, Sequence
 
 import apsw
 from msgspec.structs import replace
 
+from arclog.model.errors import StoreUnavailable
 from arclog.model.ids import MAX_ID
 from arclog.ports.storage.store import Append, Appended, StoredEvent
 from arclog.ports.storage.task_logs import LOG_CUT, PROGRESS, PROGRESS_KEPT, LogLine, log_size
@@ -14,13 +17,17 @@ from arclog.stores.rows import Codec, bits_of
 from arclog.stores.searching import Key
 from arclog.stores.sql.log import Log as SqlLog
 from arclog.stores.sql.log import attempt_columns, text_bytes
-from arclog.stores.sqlite import appends
+from arclog.stores.sqlite import appends, grouped
 from arclog.stores.sqlite.connection.readers import Execute
 from arclog.stores.sqlite.connection.writer import Tx
 from arclog.stores.sqlite.part import SqlitePart
 from arclog.stores.sqlite.queries import SQL
 
+log = logging.getLogger("arclog.store")
+
 _ALL_TYPES = -1
+#: From so many appends on, statements for all of them cost less than statements for each.
+_GROUPED = 8
 #: So many events are read like a row: a thread's work would be less than the way to it and back.
 _FEW = 64
 
@@ -29,6 +36,24 @@ class Log(SqlLog, SqlitePart):
     async def append(self, append: Append) -> Appended:
         derived = self._codec.derive(append)
         return await self._writer.do(lambda tx: appends.append(tx, append, derived))
+
+    async def append_all(self, appends: Sequence[Append]) -> list[Appended | Exception]:
+        if len(appends) < _GROUPED:
+            return await asyncio.gather(*map(self._outcome, appends))
+        try:
+            items = [(each, self._codec.derive(each)) for each in appends]
+            return list(await self._writer.do(lambda tx: grouped.append_all(tx, items), aside=True))
+        except StoreUnavailable as problem:
+            return [type(problem)(*problem.args) for _ in appends]  # a raised exception belongs to one raiser
+        except Exception as problem:  # noqa: BLE001 - one of them cannot be stored, and nothing was written
+            log.info("%d appends cannot be stored together: %s; each is stored by itself", len(appends), problem)
+            return await asyncio.gather(*map(self._outcome, appends))
+
+    async def _outcome(self, append: Append) -> Appended | Exception:
+        try:
+            return await self.append(append)
+        except Exception as problem:  # noqa: BLE001 - it is the answer of this one
+            return problem
 
     async def events(
         self, execution_id: int, *, after: int = 0, limit: int = 1000, types: Sequence[str] = ()

@@ -36,6 +36,105 @@ FROM executions WHERE execution_id = ?1 AND parent = 0
 ON CONFLICT DO UPDATE SET
     completed = completed + excluded.completed, failed = failed + excluded.failed, cancelled = cancelled + excluded.cancelled
 
+-- `group.…` are the same changes for the rows of a JSON array (`stores.sqlite.grouped`); `{each}` lists its elements.
+
+-- name: group.create
+INSERT INTO executions (
+    execution_id, head, state, current_step, started_at, ended_at, terminal_event, paused, error, over, approvals,
+    run_id, name, path, version, plan, tenant, project, environment, created_at, idempotency_key, parent
+)
+SELECT
+    value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7, value ->> 8,
+    value ->> 9, value ->> 10, value ->> 11, value ->> 12, value ->> 13, value ->> 14, value ->> 15, value ->> 16,
+    value ->> 17, value ->> 18, value ->> 19, value ->> 20, value ->> 21
+FROM {each}(?) WHERE true
+ON CONFLICT DO NOTHING RETURNING execution_id
+
+-- name: group.advance
+UPDATE executions
+SET head = value ->> 2, current_step = value ->> 4, started_at = value ->> 5, ended_at = value ->> 6,
+    terminal_event = value ->> 7, paused = value ->> 8, error = value ->> 9
+FROM {each}(?)
+WHERE execution_id = value ->> 0 AND head = value ->> 1 AND state = value ->> 3
+RETURNING execution_id
+
+-- name: group.enter
+UPDATE executions
+SET head = value ->> 2, state = value ->> 3, current_step = value ->> 4, started_at = value ->> 5, ended_at = value ->> 6,
+    terminal_event = value ->> 7, paused = value ->> 8, error = value ->> 9
+FROM {each}(?)
+WHERE execution_id = value ->> 0 AND head = value ->> 1
+RETURNING execution_id
+
+-- name: group.finish
+UPDATE executions
+SET head = value ->> 2, state = value ->> 3, current_step = value ->> 4, started_at = value ->> 5, ended_at = value ->> 6,
+    terminal_event = value ->> 7, paused = value ->> 8, error = value ->> 9, over = 1
+FROM {each}(?)
+WHERE execution_id = value ->> 0 AND head = value ->> 1 AND over = 0
+RETURNING execution_id
+
+-- name: group.add_rows
+INSERT INTO log (execution_id, seq0, seq1, base, ts, types, body)
+SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, ?2, value ->> 4, unhex(value ->> 5) FROM {each}(?1)
+
+-- name: group.add_marks
+INSERT INTO mark (event_type, ts, execution_id, seq)
+SELECT value ->> 0, ?2, value ->> 1, value ->> 2 FROM {each}(?1)
+
+-- name: group.open_steps
+INSERT INTO step_runs (execution_id, step, run, seq0, seq1, until, status)
+SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6 FROM {each}(?) WHERE true
+ON CONFLICT DO NOTHING
+
+-- name: group.close_steps
+UPDATE step_runs SET seq1 = value ->> 3, until = value ->> 4, status = value ->> 5
+FROM {each}(?)
+WHERE execution_id = value ->> 0 AND step = value ->> 1 AND run = value ->> 2 AND seq1 IS NULL
+RETURNING execution_id, step, run
+
+-- name: group.stretch_steps
+UPDATE step_runs SET until = value ->> 4
+FROM {each}(?)
+WHERE execution_id = value ->> 0 AND step = value ->> 1 AND run = value ->> 2 AND seq1 IS NOT NULL
+
+-- name: group.close_commands
+DELETE FROM commands WHERE (execution_id, command_id) IN (SELECT value ->> 0, value ->> 1 FROM {each}(?))
+
+-- name: group.clear_timers
+DELETE FROM timers WHERE (execution_id, timer_id) IN (SELECT value ->> 0, value ->> 1 FROM {each}(?))
+
+-- name: group.issue
+INSERT INTO commands (
+    execution_id, command_id, step, run, kinds, pool, item0, item1, fence, worker_id, lease_until,
+    by_command, by_fence, by_n, rank, resources, tenant
+)
+SELECT
+    value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7, value ->> 8,
+    value ->> 9, value ->> 10, value ->> 11, value ->> 12, value ->> 13, value ->> 14, value ->> 15,
+    (SELECT tenant FROM executions WHERE execution_id = value ->> 0)
+FROM {each}(?)
+
+-- name: group.set_timers
+INSERT INTO timers (execution_id, timer_id, due, payload)
+SELECT value ->> 0, value ->> 1, value ->> 2, unhex(value ->> 3) FROM {each}(?) WHERE true
+ON CONFLICT (execution_id, timer_id) DO UPDATE SET due = excluded.due, payload = excluded.payload
+
+-- name: group.end_commands
+DELETE FROM commands WHERE execution_id IN (SELECT value FROM {each}(?))
+
+-- name: group.end_timers
+DELETE FROM timers WHERE execution_id IN (SELECT value FROM {each}(?))
+
+-- name: group.count_runs
+INSERT INTO run_counts (tenant, hour, project, environment, completed, failed, cancelled)
+SELECT tenant, ?2, project, environment, sum(state = 'COMPLETED'), sum(state = 'FAILED'), sum(state = 'CANCELLED')
+FROM {each}(?1) CROSS JOIN executions ON execution_id = value
+WHERE executions.parent = 0
+GROUP BY tenant, project, environment
+ON CONFLICT DO UPDATE SET
+    completed = completed + excluded.completed, failed = failed + excluded.failed, cancelled = cancelled + excluded.cancelled
+
 -- name: add_row
 INSERT INTO log (execution_id, seq0, seq1, base, ts, types, body) VALUES (?, ?, ?, ?, ?, ?, ?)
 
@@ -421,6 +520,12 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 -- name: forget_audit
 -- A bounded piece: what is left goes with the next entries.
 DELETE FROM audit WHERE pos IN (SELECT pos FROM audit WHERE at < ? ORDER BY at LIMIT ?)
+
+-- name: change_schedules
+-- PostgreSQL changes several with one statement.
+UPDATE schedules SET revision = ?, wakes_at = ?, lease_owner = ?, lease_until = ?, body = ?
+WHERE tenant = ? AND name = ? AND revision = ?
+RETURNING tenant, name
 
 -- name: add_delivery
 INSERT INTO outbox (execution_id, n, url, secret, event, body, created_at, state, due, attempts, problem, lease_until, settled)

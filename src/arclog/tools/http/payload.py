@@ -35,7 +35,7 @@ def payload_of(config: HttpConfig, context: TaskContext) -> Payload | None:
         if there
     ]
     if len(given) > 1:
-        raise refused(f"{' and '.join(given)} stand together; a request has one body")
+        raise refused(f"{' and '.join(given)} cannot be combined; a request has one body")
     if not given:
         return None
     match given[0]:

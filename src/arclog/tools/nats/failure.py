@@ -46,7 +46,7 @@ def of_api(told: dict[str, Any], what: str) -> Failure:
         kind, code, meaning = known
         return Failure(error(kind, f"{what}: {meaning} ({description})", code=code))
     kind = kind_of(status)
-    return Failure(error(kind, f"{what}: the server says: {description or status}", code=f"NATS_{number or status}"))
+    return Failure(error(kind, f"{what}: the server reports: {description or status}", code=f"NATS_{number or status}"))
 
 
 def broken(where: str) -> Failure:

@@ -1,7 +1,7 @@
 """One connection to a NATS server, shared by tasks.
 
 Law: whoever waits on a connection is told when it ends or when the server denies what was asked. Nothing is sent again
-behind a task's back: a connection that broke is not mended, the next task makes a new one.
+behind a task's back: a connection that broke is not repaired, the next task makes a new one.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class Link:
         except NoRespondersError:
             raise
         except Error as problem:
-            raise self._told(problem) from None
+            raise self._failure_of(problem) from None
         finally:
             del self._waiting[denied]
             while not task.done():
@@ -183,12 +183,10 @@ class Link:
         if verb == "publish":
             for waiting, (subjects, _) in self._waiting.items():
                 if subject in subjects and not waiting.done():
-                    message = f"{self.where}: this login may not publish to a subject of the task"
+                    message = f"{self.where}: this login is not allowed to publish to a subject of the task"
                     waiting.set_result(error("auth", message, code="PERMISSION"))
             return
-        message = (
-            f"{self.where}: this login may not listen for answers; a prefix that it may use is set by `inbox_prefix`"
-        )
+        message = f"{self.where}: this login is not allowed to subscribe to replies; set an allowed prefix with `inbox_prefix`"
         self._deaf = error("auth", message, code="PERMISSION")
         for waiting, (_, listens) in self._waiting.items():
             if listens and not waiting.done():
@@ -199,7 +197,7 @@ class Link:
         if not echo.cancelled() and echo.exception() is not None:
             self.ended()
 
-    def _told(self, problem: Error) -> Failure:
+    def _failure_of(self, problem: Error) -> Failure:
         if isinstance(problem, BadHeaderError):
             return refused("the name of a header holds a character that NATS does not take")
         if isinstance(problem, MaxPayloadError):
@@ -216,7 +214,7 @@ def answered(answer: Msg, what: str) -> dict[str, Any]:
     except msgspec.DecodeError:
         said = None
     if not isinstance(said, dict):
-        message = f"{what}: who answered is no stream; without `stream` the message is published to whoever listens"
+        message = f"{what}: who answered is not a stream; without `stream` the message is published to all current subscribers"
         raise Failure(error("server_error", message, code="NO_STREAM", retryable=False))
     if said.get("error"):
         raise of_api(said["error"], what)

@@ -1,7 +1,7 @@
 """Objects in S3, Google Cloud Storage and Azure, through obstore.
 
 Large content goes up in parts, and an upload that does not end well is aborted: its source raises, which makes obstore
-take back the parts that it sent (a future that is merely cancelled would leave them in the bucket for ever).
+take back the parts that it sent (a future that is merely cancelled would leave them in the bucket forever).
 """
 
 from __future__ import annotations

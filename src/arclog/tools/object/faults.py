@@ -31,7 +31,7 @@ def translated(problem: Exception, url: str, *, signed: bool, route: Route | Non
         what = "there is no such bucket" if code in ("NoSuchBucket", "ContainerNotFound") else "there is no such object"
         return refuse("not_found", f"{url}: {what}", code or "NOT_FOUND")
     if isinstance(problem, exceptions.AlreadyExistsError):
-        return refuse("conflict", f"{url}: is there already (if_absent)", "EXISTS")
+        return refuse("conflict", f"{url}: already exists (if_absent)", "EXISTS")
     if isinstance(problem, exceptions.PreconditionError):
         return refuse("conflict", f"{url}: was changed while it was read{detail}", code or "CHANGED")
     denied = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)

@@ -63,7 +63,7 @@ def locate(url: str, *, prefix: bool = False) -> Location:
     if not colon:
         found = Location(FILE, "", url)
     elif scheme.lower() not in SCHEMES:
-        raise refuse("config", f"{url}: this is no place for objects; s3://, gs://, az://, file:// or a path is")
+        raise refuse("config", f"{url}: this is not a place for objects; s3://, gs://, az://, file:// or a path is")
     elif SCHEMES[scheme.lower()] == FILE:
         host, slash, path = rest.partition("/")
         if host not in ("", "localhost") or not slash:
@@ -75,7 +75,7 @@ def locate(url: str, *, prefix: bool = False) -> Location:
             raise refuse("config", f"{url} names no bucket; write {scheme}://bucket/key")
         if any(mark in bucket for mark in "@:?#%\\ "):
             raise refuse(
-                "config", f"{url}: what stands before the key is no name of a bucket; credentials belong into `auth`"
+                "config", f"{url}: the part before the key is not a valid bucket name; use `auth` for credentials"
             )
         found = Location(SCHEMES[scheme.lower()], bucket, key)
     check_key(found.key, url, prefix=prefix)

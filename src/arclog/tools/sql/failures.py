@@ -13,7 +13,7 @@ class SqlFailure(Exception):
         super().__init__(message)
 
 
-def told(message: str, *, syntax: bool, outside: bool, params: int) -> str:
+def explained(message: str, *, syntax: bool, outside: bool, params: int) -> str:
     """A driver's message with what an author can do about it."""
     text = message.strip()
     if outside:

@@ -18,7 +18,7 @@ from psycopg.pq.abc import PGresult
 from psycopg.types.json import Jsonb
 
 from arclog.drivers.postgres.refusals import refusal_of, text_of
-from arclog.tools.sql.failures import SqlFailure, told
+from arclog.tools.sql.failures import SqlFailure, explained
 from arclog.tools.sql.rows import BATCH
 from arclog.tools.sql.run import Answer, Bound
 from arclog.tools.sql.values import checked, is_flat
@@ -103,7 +103,7 @@ class PgSession:
         self.clean = True
 
     async def rollback(self) -> None:
-        """Undo. Where that cannot be had, the connection is not used again, and the server undoes all when it is closed.
+        """Undo. Where that is not available, the connection is not used again, and the server undoes all when it is closed.
 
         So with rows still on their way: to cancel them could hit whatever runs there next.
         """
@@ -173,7 +173,7 @@ def failure_of(problem: psycopg.Error, params: int) -> SqlFailure:
         if is_catalog_conflict(problem):
             kind = "serialization"
             text += "; another transaction made the same thing at the same time"
-        return SqlFailure(kind, told(text, syntax=state == "42601", outside=outside, params=params), state)
+        return SqlFailure(kind, explained(text, syntax=state == "42601", outside=outside, params=params), state)
     if isinstance(problem, (psycopg.OperationalError, psycopg.InterfaceError)):
         return SqlFailure("connection", text, "08006")
     return SqlFailure("sql", text)

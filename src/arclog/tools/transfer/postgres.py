@@ -89,7 +89,7 @@ class Connecting:
         from arclog.tools.sql.pg_pool import address_for
 
         self._address = address_for(where, connect_s)
-        #: a server that does not let go of a statement within this time is hung up on
+        #: a server that does not release a statement within this time is hung up on
         self.grace_s = grace_s
 
     def __call__(self) -> psycopg.Connection[Any]:

@@ -1,7 +1,7 @@
 """arclog as a server: store, engine and its duties in this process, the application on a socket.
 
 Workers come over HTTP, or (`arclog up`) one runs in this process, too. Told to stop, it first drains: new work is
-refused, streams and long polls end, requests under way are answered; then it closes.
+refused, streams and long polls end, requests in progress are answered; then it closes.
 """
 
 from __future__ import annotations

@@ -112,7 +112,10 @@ async def test_an_answer_that_got_lost_is_found_in_the_log(own, opened, monkeypa
     store = await opened(own)
     await store.append(creation(1))
     lose_after_commit(monkeypatch)
-    assert await store.append(change(1, 1)) == Appended(2, 2, (await store.events(1))[-1].persisted_at)
+    appended = await store.append(change(1, 1))
+    at = (await store.events(1))[-1].persisted_at
+    assert appended == Appended(2, 2, at, appended.decoded_bytes)
+    assert appended.decoded_bytes > 0
     assert (await store.execution(1)).head == 2
     assert len(await store.events(1)) == 2
 
@@ -210,7 +213,7 @@ async def test_a_server_without_free_connections(own, opened):
     await asyncio.gather(*(store.append(creation(number)) for number in range(1, 21)))
     found = await asyncio.gather(*(store.execution(number) for number in range(1, 21)))
     assert {each.head for each in found} == {1}
-    with pytest.raises(StoreUnavailable, match=r"takes no more connections.*ARCLOG_STORE_CONNECTIONS"):
+    with pytest.raises(StoreUnavailable, match=r"accepts no more connections.*ARCLOG_STORE_CONNECTIONS"):
         await opened(few, store__patience_s=0)
     await store.close()
     own.rows("DROP OWNED BY few CASCADE")
@@ -311,7 +314,9 @@ async def test_a_server_that_is_stopped_meanwhile_leaves_in_good_order(
                 await server.stop()
         finally:
             getattr(own_server, back)()
-    said = [one.getMessage() for one in caplog.records if "leaving without the store" in one.getMessage()]
+    said = [
+        one.getMessage() for one in caplog.records if "stopping although the store is unavailable" in one.getMessage()
+    ]
     assert len(said) == 1
     assert not [one for one in caplog.records if one.exc_info or one.levelname == "ERROR"]
     assert asyncio.all_tasks() == before

@@ -148,8 +148,8 @@ def plan_of(connection: Any, text: str) -> dict[str, Any]:
     connection.execute(f"PREPARE s AS {text}")
     [(plan,)] = connection.execute(f"EXPLAIN (FORMAT JSON) EXECUTE s{nothing}").fetchall()
     connection.execute("DEALLOCATE s")
-    top: dict[str, Any] = plan[0]["Plan"]
-    return top
+    found: dict[str, Any] = plan[0]["Plan"]
+    return found
 
 
 async def test_no_statement_scans_what_grows(postgres, opened):

@@ -163,7 +163,7 @@ async def test_a_subject_that_a_login_may_not_publish_to(opened: Open, users: Na
     for config in ({"subject": "Closed.a", "data": 1}, {"messages": [{"subject": "open.b"}, {"subject": "Closed.b"}]}):
         problem = await run.failure("publish", **config)
         assert (problem.kind, problem.code, problem.retryable) == ("auth", "PERMISSION", False)
-        assert "may not publish" in problem.message
+        assert "is not allowed to publish" in problem.message
     assert await run.data("publish", subject="open.a", data=1) == {"published": 1}
 
 

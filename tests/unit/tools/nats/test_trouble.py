@@ -35,7 +35,7 @@ async def listening(server: NatsServer, subject: str) -> tuple[Client, asyncio.E
 
 
 async def _quiet(_: Exception) -> None:
-    """A server that is killed is no news here."""
+    """A server that is killed is not a news here."""
 
 
 # -- servers that go away

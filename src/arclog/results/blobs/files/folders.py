@@ -38,7 +38,7 @@ class Folders:
         return f"{self.root}/{folder_of(tenant)}/{sha256[:2]}/{sha256}.zst"
 
     def open(self, tenant: str, sha256: str) -> int | None:
-        """A descriptor of the stored file; None when there is none. A thing that is no plain file is an OSError."""
+        """A descriptor of the stored file; None when there is none. A thing that is not a plain file is an OSError."""
         try:
             with self._shelf(tenant, sha256) as shelf:
                 file = os.open(f"{sha256}.zst", _READ, dir_fd=shelf)

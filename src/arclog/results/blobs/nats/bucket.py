@@ -45,7 +45,7 @@ class Bucket:
         name = settings.text("results.bucket")
         if not _NAME.fullmatch(name):
             raise SettingsError(
-                f"ARCLOG_RESULTS_BUCKET: {name!r} is no name of a bucket; letters, digits, _ and - may be"
+                f"ARCLOG_RESULTS_BUCKET: {name!r} is not a valid name of a bucket; letters, digits, _ and - may be"
             )
         self.link = NatsLink(connect, place, settings)
         self.names = Subjects(name)
@@ -79,7 +79,7 @@ class Bucket:
             )
 
     async def put(self, nuid: str, number: int, chunks: Sequence[bytes]) -> list[int]:
-        """Add chunks, the first of which has this number; their places. One that is there already is not added again."""
+        """Add chunks, the first of which has this number; their places. One that already exists is not added again."""
         subject = self.names.chunks(nuid)
 
         async def work(stream: JetStreamContext) -> list[int]:

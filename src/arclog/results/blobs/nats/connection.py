@@ -102,7 +102,7 @@ class NatsLink:
             return ResultStoreAway(f"the result store {self.place} cannot be reached; look whether NATS runs")
         if isinstance(problem, TimeoutError):
             return ResultStoreAway(
-                f"the result store {self.place} did not answer within {self._timeout_s:g} s; look whether it is overwhelmed, "
+                f"the result store {self.place} did not answer within {self._timeout_s:g} s; check whether it is overloaded, "
                 "and whether our user may use JetStream (setting results.timeout_s)"
             )
         return ResultUnavailable(f"the result store {self.place} refuses: {problem}")

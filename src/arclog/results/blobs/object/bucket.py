@@ -57,7 +57,7 @@ def address_of(url: str) -> Address:
     try:
         parts = urlsplit(url)
     except ValueError:
-        raise SettingsError("ARCLOG_RESULTS_URL is no address; give s3://bucket/prefix, gs://… or az://…") from None
+        raise SettingsError("ARCLOG_RESULTS_URL is not an address; give s3://bucket/prefix, gs://… or az://…") from None
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     known = {"region", "endpoint"} if parts.scheme == "s3" else {"endpoint"}
     wanted = f"give {parts.scheme}://bucket/prefix?{'&'.join(f'{name}=…' for name in sorted(known))}"
@@ -67,7 +67,7 @@ def address_of(url: str) -> Address:
             "ARCLOG_RESULTS_CREDENTIALS_FILE"
         )
     if not parts.netloc or not options.keys() <= known or parts.fragment:
-        raise SettingsError(f"ARCLOG_RESULTS_URL is no address of a bucket; {wanted}")
+        raise SettingsError(f"ARCLOG_RESULTS_URL is not an address of a bucket; {wanted}")
     prefix = parts.path.strip("/")
     if any(each in ("", ".", "..") for each in prefix.split("/")) and prefix:
         raise SettingsError(f"ARCLOG_RESULTS_URL: the prefix has an empty part, '.' or '..'; {wanted}")
@@ -112,7 +112,7 @@ def _credentials(file: str) -> dict[str, str]:
     try:
         lines = Path(file).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as problem:
-        why = problem.strerror if isinstance(problem, OSError) else "it is no text"
+        why = problem.strerror if isinstance(problem, OSError) else "it is not a text"
         raise SettingsError(f"ARCLOG_RESULTS_CREDENTIALS_FILE {file} cannot be read: {why}") from None
     found: dict[str, str] = {}
     for number, line in enumerate(lines, 1):
@@ -194,7 +194,7 @@ class ObjectLink:
         status, code, _, late = report_of(problem)
         where = f"the result store {self.place}"
         if _NO_BUCKET.search(text):
-            return ResultUnavailable(f"{where}: there is no such bucket; make it, or look at ARCLOG_RESULTS_URL")
+            return ResultUnavailable(f"{where}: there is no such bucket; create it, or correct ARCLOG_RESULTS_URL")
         if code in _FULL or status == 507:
             return ResultUnavailable(
                 f"no room: a result could not be stored in {self.place} ({code or status}), and nothing of it is kept; free "
@@ -208,12 +208,12 @@ class ObjectLink:
             )
         if late:
             return ResultStoreAway(
-                f"{where} did not answer within {self._timeout_s:g} s; look whether it is overwhelmed (setting "
+                f"{where} did not answer within {self._timeout_s:g} s; check whether it is overloaded (setting "
                 "results.timeout_s)"
             )
         if status == 429 or status >= 500:
             return ResultStoreAway(
-                f"{where} answers {status}{f' ({code})' if code else ''}; look whether it is overwhelmed"
+                f"{where} answers {status}{f' ({code})' if code else ''}; check whether it is overloaded"
             )
         if status:
             return ResultUnavailable(f"{where} refuses ({code or status}); look at ARCLOG_RESULTS_URL")

@@ -69,7 +69,7 @@ class Keys:
         return self.of_data(version.nonce) if version.referred else key
 
     def parsed(self, key: str) -> tuple[str, str, Version] | None:
-        """Tenant, sha256 and version; None when it is no key of a version."""
+        """Tenant, sha256 and version; None when it is not a key of a version."""
         folder, _, rest = key.removeprefix(self._prefix).partition("/")
         digits, _, rest = rest.partition("/")
         sha256, _, name = rest.partition("/")

@@ -102,7 +102,7 @@ class ObjectUpload(Upload):
 
 
 class _Upload:
-    """An upload under way; at most one piece waits for it."""
+    """An upload in progress; at most one piece waits for it."""
 
     def __init__(self, link: ObjectLink, key: str, piece_bytes: int) -> None:
         self._link = link

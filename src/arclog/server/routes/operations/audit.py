@@ -32,7 +32,7 @@ _ENTRY = Audited(
     route="/api/executions/{execution_id}/cancel",
     target="execution_id=318301234567890944",
     address="10.0.0.7",
-    reason="ci may not do this; it takes the role admin or engineer or operator",
+    reason="ci is not allowed to do this; the role admin or engineer or operator is required",
 )
 
 
@@ -47,6 +47,6 @@ async def audit(
     before: Annotated[int, Query(ge=0, lt=1 << 62)] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Response:
-    """Decisions about requests of the caller's tenant, newest first. `next` is the `before` of the next page."""
+    """List granted and denied requests of the caller's tenant, newest first. Page with `next` as `before`."""
     found = await services_of(request).audit.page(principal_of(request).tenant, decision, before, limit)
     return answered(AuditPage(found, found[-1].position if len(found) == limit else None))

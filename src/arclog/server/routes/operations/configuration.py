@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 from msgspec import Struct
 from starlette.responses import Response
 
-from arclog.drivers.addresses import shown
+from arclog.drivers.addresses import HIDDEN, shown
 from arclog.model.config.settings import TABLE, row_of
 from arclog.server.auth.access import ADMIN, allows, services_of
 from arclog.server.bodies import answered
@@ -45,15 +45,18 @@ _EXAMPLE = row_of("server.port")
     ),
 )
 async def settings(request: Request) -> Response:
-    """Every setting with its value on this server, its default and what it is for."""
+    """List all settings with their values on this server, defaults and descriptions."""
     known = services_of(request).settings
     rows = [
-        SettingShown(row.name, _safe(known[row.name]), row.default, row.unit, row.help, row.variable) for row in TABLE
+        SettingShown(row.name, _safe(row.name, known[row.name]), row.default, row.unit, row.help, row.variable)
+        for row in TABLE
     ]
     return answered(SettingList(rows))
 
 
-def _safe(value: Any) -> Any:
-    if not isinstance(value, str) or not ("://" in value or "password" in value.lower()):
+def _safe(name: str, value: Any) -> Any:
+    if name == "lineage.auth" and value and not value.startswith("secret:"):
+        return HIDDEN
+    if not isinstance(value, str) or not ("://" in value or "@" in value or "password" in value.lower()):
         return value
     return shown(value)

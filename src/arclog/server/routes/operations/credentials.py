@@ -53,7 +53,7 @@ _INFO = SecretInfo("crm", "acme/shop", ("client_id", "client_secret"), "2026-01-
     ),
 )
 async def put(name: str, request: Request) -> Response:
-    """Keep a secret for the caller's tenant, in place of an older one; no answer ever holds its value."""
+    """Store or replace a secret of the caller's tenant. No response ever contains its value."""
     asked = await body_of(request, NewCredential)
     scope = _scope(request, asked.tenant, asked.project, asked.environment)
     at = timestamp(services_of(request).clock.now())
@@ -64,7 +64,7 @@ async def put(name: str, request: Request) -> Response:
     "", dependencies=[allows(VIEW)], **documented(answer=CredentialList, example=CredentialList([_INFO]), errors=(404,))
 )
 async def listed(request: Request) -> Response:
-    """Names, scopes, field names and dates of the secrets that are valid where the caller acts."""
+    """List the names, scopes, field names and dates of the secrets in the caller's scope."""
     caller = principal_of(request)
     found = await _vault(request).infos()
     return answered(CredentialList([info for info in found if _is_valid_for(caller, info.scope)]))
@@ -76,7 +76,7 @@ async def listed(request: Request) -> Response:
     **documented(answer=Forgotten, example=Forgotten("crm", "acme/shop"), errors=(404,)),
 )
 async def remove(name: str, request: Request, tenant: str = "", project: str = "", environment: str = "") -> Response:
-    """Forget a secret of the caller's tenant."""
+    """Remove a secret of the caller's tenant."""
     scope = _scope(request, tenant, project, environment)
     await _vault(request).remove(name, scope)
     return answered(Forgotten(name, scope))
@@ -92,12 +92,10 @@ def _scope(request: Request, tenant: str, project: str, environment: str) -> str
         if name:
             checked_name(name, what)
     if environment and not project:
-        raise RequestRejected(
-            "`environment` needs `project`: a secret is valid in a tenant, a project or an environment of one"
-        )
+        raise RequestRejected("`environment` requires `project`")
     if not caller.reaches(caller.tenant, project, environment):
         bound = binding(caller.project, caller.environment)
-        raise NotAllowed(f"{caller.name} is bound to {bound} and looks after no secrets of others")
+        raise NotAllowed(f"{caller.name} is bound to {bound} and cannot manage other secrets")
     return "/".join(part for part in (caller.tenant, project, environment) if part)
 
 
@@ -114,5 +112,5 @@ def _is_valid_for(caller: Principal, scope: str) -> bool:
 def _vault(request: Request) -> Vault:
     vault = services_of(request).vault
     if vault is None:
-        raise NotFound("this server keeps no credentials; they are its workers' own")
+        raise NotFound("this server does not store credentials; workers have their own")
     return vault

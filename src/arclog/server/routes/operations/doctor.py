@@ -1,4 +1,4 @@
-"""What is wrong with this server and what it stands on."""
+"""The problems of this server and what it stands on."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _EXAMPLE = Diagnosis(
         Check(
             "pool gpu",
             FAIL,
-            "3 waiting, 0 with workers; the oldest waits 94 s",
-            "no worker takes them: start one (arclog worker --server URL --pool gpu)",
+            "3 waiting, 0 with workers; the oldest has been waiting for 94 s",
+            "no worker takes these commands: start one (arclog worker --server URL --pool gpu)",
         ),
     ],
 )
@@ -37,8 +37,10 @@ _EXAMPLE = Diagnosis(
     **documented(answer=Diagnosis, example=_EXAMPLE, errors=(404,)),
 )
 async def doctor(request: Request) -> Response:
-    """Look at store, bus, results, clock and work; each check has `doctor.check_s`. `arclog doctor --server` shows it."""
+    """Check store, bus, results, clock and pending work, as `arclog doctor --server` does. Each check may take
+    `doctor.check_s`.
+    """
     ask = services_of(request).doctor
     if ask is None:
-        raise NotFound("this server has no doctor")
+        raise NotFound("health checks are not available on this server")
     return answered(await ask(principal_of(request)))

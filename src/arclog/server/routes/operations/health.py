@@ -23,13 +23,13 @@ _PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 @router.get("/health", dependencies=[public()], **documented(answer=_STATUS, example={"status": "ok"}, errors=()))
 async def health() -> Response:
-    """The process answers."""
+    """Check that the process is alive."""
     return answered({"status": "ok"})
 
 
 @router.get("/ready", dependencies=[public()], **documented(answer=_STATUS, example={"status": "ready"}, errors=()))
 async def ready(request: Request) -> Response:
-    """The store can be used, and the server is not draining."""
+    """Check that the server can take requests: the store is available and the server is not draining."""
     services = services_of(request)
     if services.draining():
         return problem(503, "NotReady", "the server is draining")
@@ -37,7 +37,7 @@ async def ready(request: Request) -> Response:
     if wrong:
         # Anybody may ask: where the store is, and what is wrong with it, stands in the server's own log.
         log.warning("not ready: %s", wrong)
-        return problem(503, "NotReady", "the store cannot be used; the server's log says why")
+        return problem(503, "NotReady", "the store is not available; see the server's log")
     return answered({"status": "ready"})
 
 
@@ -47,7 +47,7 @@ async def ready(request: Request) -> Response:
     **documented(example="arclog_http_requests_open 3.0\n", media="text/plain", errors=()),
 )
 async def metrics(request: Request) -> Response:
-    """Prometheus' text format. Public, unless `server.metrics_role` names who may see it."""
+    """Get metrics in Prometheus text format. Public, unless `server.metrics_role` requires a role."""
     services = services_of(request)
     role = services.settings.text("server.metrics_role")
     if role != "public":

@@ -45,7 +45,7 @@ _SHOWN = KeyShown(
     ),
 )
 async def create(request: Request) -> Response:
-    """Make a key for the caller's tenant; the answer's `key` is shown this once."""
+    """Create a key for the caller's tenant. The `key` is returned only once."""
     made = await _keys(request).create(await body_of(request, NewKey))
     services_of(request).key_made()
     return answered(made, 201)
@@ -53,13 +53,13 @@ async def create(request: Request) -> Response:
 
 @router.get("", dependencies=[allows(ADMIN)], **documented(answer=KeyList, example=KeyList([_SHOWN]), errors=()))
 async def listed(request: Request) -> Response:
-    """The tenant's keys, oldest first, without their secrets."""
+    """List the tenant's keys, oldest first, without their secrets."""
     return answered(KeyList(await _keys(request).list()))
 
 
 @router.delete("/{key_id}", dependencies=[allows(ADMIN)], **documented(answer=KeyShown, example=_SHOWN))
 async def revoke(key_id: str, request: Request) -> Response:
-    """End a key for good; every server sees it within `auth.cache_s`."""
+    """Revoke a key permanently. Every server applies this within `auth.cache_s`."""
     return answered(await _keys(request).revoke(key_id))
 
 

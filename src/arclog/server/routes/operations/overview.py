@@ -17,9 +17,9 @@ from arclog.server.openapi.schemas import documented
 router = APIRouter(prefix="/api", tags=["overview"])
 
 #: Each of them costs a fold of its run.
-Few = Annotated[int, Query(description="At most so many", ge=1, le=100)]
+Few = Annotated[int, Query(description="Maximum number of items", ge=1, le=100)]
 
-_WHY = "step resize (run 1) waits for a worker of pool gpu that knows python; no worker of that pool was seen"
+_WHY = "step resize (run 1) waits for a worker of pool gpu that supports python; no worker of pool gpu has been seen"
 _ACTIVITY = Activity("2026-01-01T04:00:00.000000Z", examples.AT, [Hour("2026-01-02T03:00:00.000000Z", 41, 2, 0)])
 _FAILING = Failing("examples/hello", "hello", 3, examples.AT, examples.LISTED)
 _STUCK = Stuck(examples.LISTED, "resize", "gpu", examples.AT, _WHY)
@@ -45,9 +45,9 @@ class Leases(Struct, frozen=True):
 @router.get("/activity", dependencies=[allows(VIEW)], **documented(answer=Activity, example=_ACTIVITY, errors=()))
 async def activity(
     request: Request,
-    hours: Annotated[int, Query(description="The last so many hours, this one included", ge=1, le=8_784)] = 24,
+    hours: Annotated[int, Query(description="Number of hours, including the current one", ge=1, le=8_784)] = 24,
 ) -> Response:
-    """How many runs ended how, by the hour. Runs that another run called are not counted."""
+    """Count ended runs by hour and state. Runs called by other runs are not counted."""
     return answered(await api_of(request).activity(hours=hours))
 
 
@@ -57,7 +57,7 @@ async def activity(
     **documented(answer=FailingPlaybooks, example=FailingPlaybooks([_FAILING]), errors=()),
 )
 async def failing(request: Request, limit: Few = 20) -> Response:
-    """Playbooks whose newest run that ended has failed."""
+    """List playbooks whose latest finished run failed."""
     return answered(FailingPlaybooks(await api_of(request).failing(limit=limit)))
 
 
@@ -67,7 +67,7 @@ async def failing(request: Request, limit: Few = 20) -> Response:
     **documented(answer=StuckRuns, example=StuckRuns([_STUCK]), errors=()),
 )
 async def stuck(request: Request, limit: Few = 20) -> Response:
-    """Runs with work that no worker takes; one for each pool and set of kinds."""
+    """List runs with work that no worker takes, one for each pool and set of kinds."""
     return answered(StuckRuns(await api_of(request).stuck(limit=limit)))
 
 
@@ -77,9 +77,9 @@ async def stuck(request: Request, limit: Few = 20) -> Response:
     **documented(answer=Leases, example=Leases([_LEASE]), errors=()),
 )
 async def leases(
-    request: Request, limit: Annotated[int, Query(description="At most so many", ge=1, le=1000)] = 100
+    request: Request, limit: Annotated[int, Query(description="Maximum number of items", ge=1, le=1000)] = 100
 ) -> Response:
-    """Work that workers have claimed and not finished, the lease that ends first at the top."""
+    """List commands held by workers, ordered by the end of their leases."""
     return answered(Leases(await api_of(request).leases(limit=limit)))
 
 
@@ -93,5 +93,5 @@ async def approvals(
     after: Annotated[str, Query(description="Only runs newer than this one", max_length=32)] = "",
     limit: Few = 50,
 ) -> Response:
-    """What runs wait for somebody to approve; send `key` as the `step` of the signal APPROVE or REJECT."""
+    """List pending approvals. Send `key` as the `step` of the signal APPROVE or REJECT."""
     return answered(await api_of(request).approvals(after=after, limit=limit))

@@ -59,7 +59,7 @@ class Queued(Struct, frozen=True):
 def _schedules(request: Request) -> ScheduleApi:
     found = services_of(request).schedules
     if found is None:
-        raise NotFound("this server has no schedules")
+        raise NotFound("schedules are not available on this server")
     return found(principal_of(request))
 
 
@@ -69,10 +69,10 @@ async def listed(
     after: str = "",
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     order: Annotated[
-        str, Query(description="next: those that will fire, the next one first, without pages", pattern="^(name|next)$")
+        str, Query(description="`next`: schedules ordered by their next time, without paging", pattern="^(name|next)$")
     ] = "name",
 ) -> Response:
-    """By name, or by when they fire next."""
+    """List schedules by name or by their next time."""
     if order == "next":
         return answered(Schedules(await _schedules(request).upcoming(limit=limit), None))
     found = await _schedules(request).list(after=after, limit=limit + 1)
@@ -88,19 +88,19 @@ async def listed(
     ),
 )
 async def add(request: Request) -> Response:
-    """Keep a schedule."""
+    """Create or replace a schedule."""
     return answered(await _schedules(request).add(await body_of(request, NewSchedule)), 201)
 
 
 @router.get("/{name}", dependencies=[allows(VIEW)], **documented(answer=ScheduleView, example=_VIEW))
 async def show(name: str, request: Request) -> Response:
-    """One schedule."""
+    """Get a schedule."""
     return answered(await _schedules(request).show(name))
 
 
-@router.delete("/{name}", dependencies=[allows(BUILD)], **documented(status=204, text="It is gone; its runs stay."))
+@router.delete("/{name}", dependencies=[allows(BUILD)], **documented(status=204, text="Removed. Its runs are kept."))
 async def remove(name: str, request: Request) -> Response:
-    """Forget a schedule."""
+    """Remove a schedule."""
     await _schedules(request).remove(name)
     return Response(status_code=204)
 
@@ -109,7 +109,7 @@ async def remove(name: str, request: Request) -> Response:
     "/{name}/pause", dependencies=[allows(OPERATE)], **documented(answer=ScheduleView, example=_VIEW, errors=(404, 409))
 )
 async def pause(name: str, request: Request) -> Response:
-    """Fire no more until it is resumed."""
+    """Pause a schedule until it is resumed."""
     return answered(await _schedules(request).pause(name))
 
 
@@ -119,7 +119,7 @@ async def pause(name: str, request: Request) -> Response:
     **documented(answer=ScheduleView, example=_VIEW, errors=(404, 409)),
 )
 async def resume(name: str, request: Request) -> Response:
-    """Fire again, from the next time on."""
+    """Resume a schedule with its next time."""
     return answered(await _schedules(request).resume(name))
 
 
@@ -136,6 +136,6 @@ async def resume(name: str, request: Request) -> Response:
     ),
 )
 async def backfill(name: str, request: Request) -> Response:
-    """Run the times of a span that has been, one after the other."""
+    """Run a schedule for a past period, one time after the other."""
     span = await body_of(request, Backfill)
     return answered(Queued(await _schedules(request).backfill(name, span.first, span.last)), 202)

@@ -18,7 +18,7 @@ from arclog.model.errors import (
     Unauthenticated,
 )
 from arclog.model.ids import timestamp
-from arclog.model.principal import EVERYBODY, ROLES, SIGNAL_ROLES, Principal, told
+from arclog.model.principal import EVERYBODY, ROLES, SIGNAL_ROLES, Principal, role_names
 from arclog.server.auth.access import VIEW, admitted, allows, denied_routes, principal_of, public, services_of
 from arclog.server.auth.gate import Gate
 from arclog.server.auth.oidc import CALLBACK, LOGIN_S, own_place
@@ -72,13 +72,13 @@ class NewSession(Struct, frozen=True, forbid_unknown_fields=True):
 
 _ME = Me(
     "ada", "acme", "", "", ["viewer"], True, "2026-01-02T11:04:05.000000Z", "5f…",
-    {"POST /api/keys": "it takes the role admin"}, {"CANCEL": "it takes the role admin or engineer or operator"},
+    {"POST /api/keys": "requires the role admin"}, {"CANCEL": "requires the role admin or engineer or operator"},
 )  # fmt: skip
 
 
 @router.get("/me", dependencies=[allows(frozenset(ROLES))], **documented(answer=Me, example=_ME, errors=()))
 async def me(request: Request) -> Response:
-    """Who the caller is, and what it may not do, with the reason."""
+    """Describe the caller and the requests that it is not allowed to make."""
     return answered(_me(request, principal_of(request)))
 
 
@@ -88,7 +88,7 @@ async def me(request: Request) -> Response:
     **documented(answer=SignIn, example=SignIn(True, ["key", "oidc"], "login.example", _ME), errors=()),
 )
 async def session(request: Request) -> Response:
-    """How to sign in, and who is signed in with this browser."""
+    """Describe the ways to sign in and the current session of this browser."""
     gate = _gate(request)
     required = await gate.is_required()
     methods = [*(["key"] if required else []), *(["oidc"] if gate.oidc is not None else [])]
@@ -114,19 +114,19 @@ async def session(request: Request) -> Response:
     ),
 )
 async def sign_in(request: Request) -> Response:
-    """Open a session with an API key: the answer sets a cookie."""
+    """Open a session with an API key. The response sets a cookie."""
     gate = _gate(request)
     if not await gate.is_required():
-        raise Conflict("this server asks nobody who they are; there is nothing to sign in to")
+        raise Conflict("this server does not use authentication")
     gate.sessions.check_own_site(request.headers)
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
-        raise RequestRejected(f"the body is sent as {JSON}")
+        raise RequestRejected(f"the body must be {JSON}")
     key = (await body_of(request, NewSession)).key.strip()
     principal, key_id = await gate.sign_in(key, _address(request))
     return await _opened(request, principal, key_id)
 
 
-@router.delete("/session", dependencies=[public()], **documented(status=204, text="Nobody is signed in.", errors=()))
+@router.delete("/session", dependencies=[public()], **documented(status=204, text="No active session.", errors=()))
 async def sign_out(request: Request) -> Response:
     """Close the session of this browser."""
     gate = _gate(request)
@@ -144,7 +144,7 @@ async def sign_out(request: Request) -> Response:
     return answer
 
 
-_REDIRECT = {"status": 303, "media": "text/plain", "text": "The browser is sent on."}
+_REDIRECT = {"status": 303, "media": "text/plain", "text": "Redirect of the browser."}
 
 
 @router.get("/session/oidc", dependencies=[public()], **documented(**_REDIRECT))  # type: ignore[arg-type]  # plain words
@@ -152,10 +152,10 @@ async def begin(
     request: Request,
     place: Annotated[str, Query(alias="next", description="The page to return to", max_length=2000)] = "/",
 ) -> Response:
-    """Begin to sign in at the OIDC issuer."""
+    """Start signing in at the OIDC issuer."""
     gate = _gate(request)
     if gate.oidc is None:
-        raise NotFound("this server has no OIDC issuer to sign in at (auth.oidc_client_id)")
+        raise NotFound("sign-in with OIDC is not configured (auth.oidc_client_id)")
     address, cookie = await gate.oidc.begin(place, request.headers)
     answer = RedirectResponse(address, 303)
     answer.headers["Set-Cookie"] = _login_cookie(request, cookie, LOGIN_S)
@@ -169,10 +169,10 @@ async def callback(
     state: Annotated[str, Query(max_length=200)] = "",
     error: Annotated[str, Query(max_length=200)] = "",
 ) -> Response:
-    """Where the OIDC issuer sends the browser back to: opens the session."""
+    """Complete the sign-in at the OIDC issuer and open a session."""
     gate = _gate(request)
     if gate.oidc is None:
-        raise NotFound("this server has no OIDC issuer to sign in at (auth.oidc_client_id)")
+        raise NotFound("sign-in with OIDC is not configured (auth.oidc_client_id)")
     cookie = cookie_of(request.headers, _LOGIN_COOKIE)
     try:
         if error:
@@ -192,7 +192,7 @@ async def callback(
 
 async def _opened(request: Request, principal: Principal, key_id: str = "") -> Response:
     if not principal.may(VIEW):
-        raise NotAllowed(f"{principal.name} may not use the console; it takes the role {told(VIEW)}")
+        raise NotAllowed(f"{principal.name} is not allowed to use the console; the role {role_names(VIEW)} is required")
     request.state.principal = principal
     await services_of(request).audit.note(request, principal, "granted")
     sessions = _gate(request).sessions
@@ -213,7 +213,7 @@ def _me(request: Request, principal: Principal) -> Me:
         csrf=principal.csrf,
         denied=denied_routes(request.app, principal),
         denied_signals={
-            signal: f"it takes the role {told(roles)}"
+            signal: f"requires the role {role_names(roles)}"
             for signal, roles in SIGNAL_ROLES.items()
             if not principal.may(roles)
         },
@@ -239,5 +239,5 @@ def _address(request: Request) -> str:
 def _gate(request: Request) -> Gate:
     found = services_of(request).gate
     if found is None:
-        raise NotFound("nobody can sign in to this server")
+        raise NotFound("sign-in is not available on this server")
     return found

@@ -65,7 +65,7 @@ def _runs(request: Request) -> Runs:
         example=_STATUS,
         status=201,
         text="The run is durable.",
-        also={200: "The key had started this run before."},
+        also={200: "A run with this idempotency key already exists."},
         takes=StartRun,
         takes_example={"planId": "flows/orders", "parameters": {"day": "2026-06-04"}, "idempotencyKey": "orders-0604"},
         errors=(404, 409),
@@ -96,7 +96,7 @@ async def status(run_id: str, request: Request) -> Response:
     ),
 )
 async def cancel(run_id: str, request: Request) -> Response:
-    """cancelRun: at once, and for good. A run that is cancelled already stays so."""
+    """cancelRun: cancel a run immediately. Cancelling a cancelled run again has no effect."""
     body = await body_of(request, CancelRun)
     return answered(await _runs(request).cancel(run_id, body.reason))
 
@@ -114,7 +114,7 @@ async def cancel(run_id: str, request: Request) -> Response:
     ),
 )
 async def signal(run_id: str, request: Request) -> Response:
-    """signal: recorded once per signalId. One that the run cannot take is recorded, too, and answered with 409."""
+    """signal: recorded once per signalId. A signal that cannot be applied is recorded as well and answered with 409."""
     decision = await _runs(request).signal(run_id, await body_of(request, RunSignal))
     if decision.decision == REJECTED:
         return problem(409, "SignalRejected", decision.message, decision=msgspec.to_builtins(decision))
@@ -129,7 +129,7 @@ async def signal(run_id: str, request: Request) -> Response:
 async def events(
     run_id: str,
     request: Request,
-    after: Annotated[int, Query(alias="afterSeq", ge=0, lt=1 << 62, description="runSeq of the last one known")] = 0,
+    after: Annotated[int, Query(alias="afterSeq", ge=0, lt=1 << 62, description="runSeq of the last known record")] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Response:
     """RunEventRecords in ascending runSeq (gaps are legal), after `afterSeq`."""

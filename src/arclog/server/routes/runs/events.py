@@ -9,8 +9,8 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from arclog.dialects.names import asked_for, canonical_types
+from arclog.dialects.rendering import Rendered
 from arclog.dialects.schemas import SCHEMAS
-from arclog.dialects.telling import Told
 from arclog.model.errors import ArclogError
 from arclog.ports.ingest import Taken
 from arclog.ports.views.api import EventsFound
@@ -64,14 +64,16 @@ _TAKEN = Taken("320816801799016448", "320816801799016900", "task.done", 12, info
     **documented(
         answer=Taken,
         example=_TAKEN,
-        text="The event is in the log; the same event again is answered with its first seq.",
+        text="The event is recorded. Sending the same event again returns its first seq.",
         takes=_schema("wire-request"),
         takes_example=_SENT,
         errors=(404, 409),
     ),
 )
 async def post_event(request: Request) -> Response:
-    """Record one event. Names of any dialect, ids as integers or strings, `name`, `node_name` and `context` as well."""
+    """Record an event. Accepts names of any dialect, ids as integers or strings, and the fields `name`, `node_name`
+    and `context`.
+    """
     body = await body_of(request, Any)
     return answered(await services_of(request).ingest.event(body, principal_of(request)))
 
@@ -82,14 +84,14 @@ async def post_event(request: Request) -> Response:
     **documented(
         answer=BatchAnswer,
         example=BatchAnswer(1, 0, [Item(0, 200, _TAKEN)]),
-        text="Each event's own answer, in order.",
+        text="One result for each event, in order.",
         takes=_schema("wire-batch"),
         takes_example={"execution_id": _SENT["execution_id"], "events": [{"event_type": "batch.completed"}]},
         errors=(),
     ),
 )
 async def post_batch(request: Request) -> Response:
-    """Record many events; `execution_id` and `worker_id` are handed down to items that name none."""
+    """Record several events. `execution_id` and `worker_id` are defaults for events without their own."""
     body = await body_of(request, Any)
     services, caller = services_of(request), principal_of(request)
     answers = await services.ingest.batch(body, caller)
@@ -115,18 +117,21 @@ async def search(
     until: Annotated[str, Query(description="Stored before this time (RFC 3339)", max_length=64)] = "",
     entity: Annotated[
         str,
-        Query(description="Only events about this kind of thing, or about one: `step`, `step:load`", max_length=700),
+        Query(
+            description="Only events about this type of entity, or about one entity: `step`, `step:load`",
+            max_length=700,
+        ),
     ] = "",
     where: Annotated[
         str,
-        Query(description="Only events for which this expression over the envelope's fields holds", max_length=4000),
+        Query(description="Only events that match this expression over the envelope's fields", max_length=4000),
     ] = "",
-    informative: Annotated[bool, Query(description="Those that are for readers only, too")] = False,
-    cursor: Annotated[str, Query(description="`next` of the page before", max_length=100)] = "",
+    informative: Annotated[bool, Query(description="Include informative events")] = False,
+    cursor: Annotated[str, Query(description="`next` of the previous page", max_length=100)] = "",
     limit: Limit = 100,
 ) -> Response:
-    """Events of all runs that the caller sees, the oldest first. A page may have fewer than `limit`, even none, while there
-    is `more`: ask again with `next` as the `cursor`.
+    """Search the events of all runs that the caller can see, oldest first. While `more` is true, a page may have
+    fewer events than `limit`, or none: repeat the request with `next` as the `cursor`.
     """
     check_names(types)
     found = await api_of(request).search(
@@ -140,7 +145,7 @@ async def search(
         limit=limit,
     )
     # A name can stand for a type with some of its statuses only.
-    kept = [one for one in found.events if not types or asked_for(Told(one["event_type"], one, one), types)]
+    kept = [one for one in found.events if not types or asked_for(Rendered(one["event_type"], one, one), types)]
     return answered(EventsFound(kept, found.next, found.more))
 
 

@@ -60,15 +60,17 @@ _EXECUTE: dict[str, Any] = documented(
     answer=Started,
     example=Started(examples.ID, examples.RUN),
     status=201,
-    text="The run is durable, and on its way.",
-    also={200: "The idempotency key had started it before."},
+    text="The run is recorded and will be executed.",
+    also={200: "A run with this idempotency key already exists."},
     errors=(404, 409),
 )
 
 
 @router.post("/executions", dependencies=[allows(OPERATE)], **_EXECUTE)
 async def start(request: Request) -> Response:
-    """Start a run of a path in the catalog, or of a playbook sent along. A body in YAML is the playbook itself."""
+    """Start a run of a registered playbook (`path`) or of a playbook in the request. A body in YAML is the playbook
+    itself.
+    """
     text = await yaml_of(request)
     body = await body_of(request, ExecuteBody) if text is None else ExecuteBody(playbook=text)
     started = await api_of(request).execute(
@@ -90,7 +92,7 @@ async def start(request: Request) -> Response:
 
 @router.post("/execute", dependencies=[allows(OPERATE)], **_EXECUTE)
 async def execute(request: Request) -> Response:
-    """The same as POST /api/executions."""
+    """Same as POST /api/executions."""
     return await start(request)
 
 
@@ -107,18 +109,22 @@ async def list_executions(
     name: Annotated[str, Query(description="Only runs whose playbook's name contains this", max_length=200)] = "",
     limit: Limit = 50,
     q: Annotated[
-        str, Query(description="Only runs with this in name, path, current step, error or ids", max_length=200)
+        str, Query(description="Only runs with this text in name, path, current step, error or ids", max_length=200)
     ] = "",
     since: Annotated[
-        str, Query(description="Only runs asked for at this time (RFC 3339) or later", max_length=64)
+        str, Query(description="Only runs requested at or after this time (RFC 3339)", max_length=64)
     ] = "",
-    until: Annotated[str, Query(description="Only runs asked for before this time (RFC 3339)", max_length=64)] = "",
+    until: Annotated[str, Query(description="Only runs requested before this time (RFC 3339)", max_length=64)] = "",
     level: Annotated[
-        str, Query(description="top: runs that no run called; called: the others", pattern="^(top|called)?$")
+        str,
+        Query(
+            description="`top`: only runs not called by another run; `called`: only runs that were",
+            pattern="^(top|called)?$",
+        ),
     ] = "",
-    parent: Annotated[str, Query(description="Only runs that this run called", max_length=32)] = "",
+    parent: Annotated[str, Query(description="Only runs called by this run", max_length=32)] = "",
 ) -> Response:
-    """Runs, newest first; page by `before`."""
+    """List runs, newest first. Page with `before`."""
     unknown = next((one for one in state if one not in _STATES), None)
     if unknown is not None:
         raise RequestRejected(f"there is no state {unknown!r}; there are {', '.join(_STATES)}")
@@ -145,7 +151,7 @@ async def list_executions(
     **documented(answer=Summary, example=examples.SUMMARY),
 )
 async def detail(execution_id: ExecutionId, request: Request) -> Response:
-    """The run with its steps, ctx, result and error."""
+    """Get a run with its steps, ctx, result and error."""
     return answered(await api_of(request).summary(execution_id))
 
 
@@ -155,7 +161,7 @@ async def detail(execution_id: ExecutionId, request: Request) -> Response:
     **documented(answer=Status, example=examples.STATUS),
 )
 async def status(execution_id: ExecutionId, request: Request) -> Response:
-    """Exactly seven fields."""
+    """Get the status of a run: exactly seven fields."""
     return answered(await api_of(request).status(execution_id))
 
 
@@ -165,7 +171,7 @@ async def status(execution_id: ExecutionId, request: Request) -> Response:
     **documented(answer=insight.Why, example=examples.WHY),
 )
 async def why(execution_id: ExecutionId, request: Request) -> Response:
-    """What the run waits for, or why it ended as it did."""
+    """Explain what a run is waiting for, or why it ended."""
     return answered(await api_of(request).why(execution_id))
 
 
@@ -177,9 +183,11 @@ async def why(execution_id: ExecutionId, request: Request) -> Response:
 async def state_at(
     execution_id: ExecutionId,
     request: Request,
-    at: Annotated[Count | None, Query(description="After this event; 0 is before anything, nothing is now")] = None,
+    at: Annotated[
+        Count | None, Query(description="After this event; 0 is before the first. Default: the latest")
+    ] = None,
 ) -> Response:
-    """The run as it was after any of its events."""
+    """Get the state of a run after any of its events."""
     return answered(await api_of(request).state(execution_id, at))
 
 
@@ -193,7 +201,7 @@ async def graph(
     request: Request,
     form: Annotated[str, Query(alias="format", pattern="^(json|mermaid|text)$")] = "json",
 ) -> Response:
-    """The plan that the run follows: as data, as a Mermaid flowchart, or as text."""
+    """Get the plan of a run as data, as a Mermaid flowchart or as text."""
     drawn = await api_of(request).graph(execution_id, form)
     return answered(drawn) if form == "json" else Response(drawn, media_type="text/plain")
 
@@ -204,7 +212,7 @@ async def graph(
     **documented(example=examples.PLAYBOOK, media="text/plain"),
 )
 async def source(execution_id: ExecutionId, request: Request) -> Response:
-    """The playbook as it was written."""
+    """Get the original text of the run's playbook."""
     return Response(await api_of(request).source(execution_id), media_type="text/plain")
 
 
@@ -215,8 +223,8 @@ def _text(playbook: str | dict[str, Any]) -> str:
 
 def _version(raw: int | str) -> int:
     if isinstance(raw, str) and not (raw.isascii() and raw.isdigit() and len(raw) <= 18):
-        raise RequestRejected(f"version {raw[:50]!r} is no version: 1 is the first")
+        raise RequestRejected(f"version {raw[:50]!r} is not a version; versions start at 1")
     number = int(raw)
     if not 0 <= number < 1 << 63:
-        raise RequestRejected("a version is a whole number from 1 on")
+        raise RequestRejected("a version is a whole number of 1 or more")
     return number

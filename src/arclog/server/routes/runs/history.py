@@ -39,7 +39,7 @@ class ForkBody(Struct, frozen=True, forbid_unknown_fields=True):
 
     #: seq of the event
     at: int
-    #: text of the playbook to go on with; empty: the run's own
+    #: text of the playbook to continue with; empty: the run's own
     playbook: str | dict[str, Any] = ""
     file: str = ""
     #: texts of playbooks that are called by file
@@ -64,13 +64,13 @@ FORKED = Forked(examples.ID, examples.RUN, Origin(examples.ID, 12, "fork", 10))
         answer=Forked,
         example=FORKED,
         status=201,
-        text="The new run is durable, and on its way.",
-        also={200: "The idempotency key had started it before."},
+        text="The new run is recorded and will be executed.",
+        also={200: "A run with this idempotency key already exists."},
         errors=(404, 409),
     ),
 )
 async def fork(execution_id: ExecutionId, request: Request) -> Response:
-    """Start a run from the state after an event of this one. 409: the state has no place in the playbook."""
+    """Start a new run from the state after an event of this run. Returns 409 if the state does not fit the playbook."""
     body = await body_of(request, ForkBody)
     return await forked(execution_id, request, ForkRequest(body.at, **_changes(body)))
 
@@ -92,7 +92,7 @@ def text_of(playbook: str | dict[str, Any]) -> str:
 
 
 async def forked(execution_id: str, request: Request, asked: ForkRequest) -> Response:
-    """The answer to a request for a run that goes on from another."""
+    """The answer to a request for a run that continues from another."""
     found = await api_of(request).fork(execution_id, asked)
     where = f"/api/executions/{found.execution_id}"
     return answered(found, 201 if found.created else 200, {"Location": where})
@@ -104,7 +104,7 @@ async def forked(execution_id: str, request: Request, asked: ForkRequest) -> Res
     **documented(answer=ReplayCheck, example=ReplayCheck(examples.ID, ok=True, events=12, decisions=3, folded=0)),
 )
 async def replay(execution_id: ExecutionId, request: Request) -> Response:
-    """Decide again whatever was decided in the run's log; the first difference to it."""
+    """Repeat every decision of the run's log and return the first difference."""
     return answered(await api_of(request).replay(execution_id))
 
 
@@ -130,7 +130,7 @@ async def diff(
     request: Request,
     other: Annotated[str, Query(alias="with", description="The run to compare with", max_length=40)],
 ) -> Response:
-    """Compare two runs: where they part first and why, steps, values and durations that differ."""
+    """Compare two runs: the first divergence and its cause, and differing steps, values and durations."""
     return answered(await api_of(request).diff(execution_id, other))
 
 
@@ -140,7 +140,9 @@ async def diff(
     **documented(answer=Lineage, example=Lineage([examples.OPENLINEAGE])),
 )
 async def lineage(execution_id: ExecutionId, request: Request) -> Response:
-    """OpenLineage events (spec 2-0-2) of the run: its playbook, and its SQL, transfer, object and http tasks."""
+    """Get the OpenLineage events (spec 2-0-2) of a run, for its playbook and its SQL, transfer, object and http
+    tasks.
+    """
     return answered(Lineage(await api_of(request).lineage(execution_id)))
 
 
@@ -160,10 +162,10 @@ async def trace(
     execution_id: ExecutionId,
     request: Request,
     value: Annotated[
-        str, Query(description="What to follow: `result.total`, `ctx.total`, `fetch.data`", max_length=1024)
+        str, Query(description="The value to trace: `result.total`, `ctx.total`, `fetch.data`", max_length=1024)
     ],
 ) -> Response:
-    """Follow a value back through templates, outcomes, items and called runs to where it came from."""
+    """Trace a value back through templates, outcomes, items and called runs to its sources."""
     return answered(await api_of(request).trace(execution_id, value))
 
 
@@ -173,7 +175,7 @@ async def trace(
     **documented(example="PK…", media=ARCHIVE, text="A ZIP archive with log, plan, playbook and stored results."),
 )
 async def export(execution_id: ExecutionId, request: Request) -> Response:
-    """The run as a file, for `POST /api/import` of another server, or `arclog import`."""
+    """Export a run as a file for `POST /api/import` of another server or for `arclog import`."""
     chunks = api_of(request).export(execution_id)
     first = await anext(chunks)  # what is refused is refused before the answer begins
     headers = {"Content-Disposition": f'attachment; filename="{execution_id}.arclog"'}
@@ -193,13 +195,13 @@ async def _joined(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[byt
         answer=Imported,
         example=Imported(examples.ID, examples.RUN, events=12, results=0),
         status=201,
-        text="The run is here, read-only.",
-        also={200: "It had been imported before."},
+        text="The run is imported, read-only.",
+        also={200: "The run was already imported."},
         errors=(409, 413),
     ),
 )
 async def import_run(request: Request) -> Response:
-    """Take in an exported run; the body is the file. 409: the run is here already, at another moment."""
+    """Import an exported run; the body is the file. Returns 409 if the run already exists with a different log."""
     body = await raw_body(request, "imports.max_bytes")
     with numbers_fit():
         found = await api_of(request).import_run(BytesIO(body))
@@ -244,7 +246,9 @@ class SimulateBody(Struct, frozen=True, forbid_unknown_fields=True):
     ),
 )
 async def simulate(request: Request) -> Response:
-    """Run a playbook against the recorded outcomes of runs: which would have taken another path, and where."""
+    """Run a playbook against the recorded outcomes of runs, and report which runs would have taken another path, and
+    where.
+    """
     body = await body_of(request, SimulateBody)
     asked = {name: getattr(body, name) for name in SimulateBody.__struct_fields__}
     return answered(await api_of(request).simulate(SimulateRequest(**{**asked, "playbook": text_of(body.playbook)})))
@@ -271,9 +275,9 @@ async def stats(
     request: Request,
     path: Annotated[str, Query(description="The playbook's catalog path", max_length=1024)],
     since: Annotated[
-        str, Query(description="Only runs asked for at this time (RFC 3339) or later", max_length=64)
+        str, Query(description="Only runs requested at or after this time (RFC 3339)", max_length=64)
     ] = "",
     limit: Limit = 200,
 ) -> Response:
-    """How the latest runs of a playbook went: success rate, times of the runs and of each step, by day."""
+    """Get statistics of a playbook's latest runs: success rate and durations of runs and steps, by day."""
     return answered(await api_of(request).stats(path, since=since, limit=limit))

@@ -43,14 +43,14 @@ class CollectBody(Struct, frozen=True, forbid_unknown_fields=True):
     **documented(answer=ResultPage, example=ResultPage([examples.STORED], 9)),
 )
 async def results(execution_id: ExecutionId, request: Request, after: Count = 0, limit: Limit = 1000) -> Response:
-    """What the run stored outside its log, in order of the events that say so."""
+    """List the stored results of a run, in the order of their events."""
     found = await api_of(request).results(execution_id, after=after, limit=limit)
     return answered(ResultPage(found, found[-1].seq if found else after))
 
 
 @router.get("/result", dependencies=[allows(VIEW)], **documented(answer=StoredResult, example=examples.STORED))
 async def described(request: Request, ref: Ref) -> Response:
-    """All that is known of one stored result."""
+    """Describe a stored result."""
     return answered(await api_of(request).result(ref))
 
 
@@ -60,13 +60,13 @@ async def described(request: Request, ref: Ref) -> Response:
     **documented(
         example='{"id": 1}\n{"id": 2}\n',
         media="application/octet-stream",
-        text="The content, in the type that it was stored with.",
-        also={206: "The range that was asked for."},
+        text="The content, with its stored media type.",
+        also={206: "The requested range."},
         errors=(404, 413, 416),
     ),
 )
 async def resolve(request: Request, ref: Ref) -> Response:
-    """The content of a stored result; `Range: bytes=A-B` gives a part of it."""
+    """Get the content of a stored result. `Range: bytes=A-B` returns a part of it."""
     api = api_of(request)
     known = await api.result(ref)
     start, end, partial = 0, known.bytes, False
@@ -81,8 +81,8 @@ async def resolve(request: Request, ref: Ref) -> Response:
     most = services_of(request).settings.integer("server.max_result_bytes")
     if end - start > most:
         raise RequestTooLarge(
-            f"{end - start} bytes of {ref} were asked for; one answer carries {most} (server.max_result_bytes): ask for it "
-            "in parts, with Range: bytes=A-B"
+            f"{end - start} bytes of {ref} were requested; one response carries at most {most} "
+            "(server.max_result_bytes): request parts with Range: bytes=A-B"
         )
     chunks = api.content(ref, start, end)
     # What is missing or damaged at its beginning is an error with a status, not a broken stream.
@@ -124,8 +124,8 @@ async def _joined(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[byt
     ),
 )
 async def collect(request: Request) -> Response:
-    """Remove stored results that are no longer needed: those of the caller's tenant; an admin of the server's own tenant
-    removes everybody's.
+    """Remove stored results that are no longer needed: those of the caller's tenant, or of all tenants for an admin
+    of the server's own tenant.
     """
     body = await body_of(request, CollectBody)
     return answered(await api_of(request).collect(dry_run=body.dry_run))

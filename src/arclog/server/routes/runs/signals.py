@@ -44,13 +44,14 @@ class SteerBody(Struct, frozen=True, forbid_unknown_fields=True):
         takes_example={"signal": "PAUSE", "signal_id": "maintenance-1", "reason": "database upgrade"},
         answer=SignalAnswer,
         example=examples.SIGNALLED,
-        text="What became of it; a run that cannot do it says so (`accepted` is false). `waiting`: a task, or the start of "
-        "the run, was waiting for it; a signal of the playbook's own is kept for the next wait otherwise.",
+        text="The outcome. `accepted` is false if the run cannot apply the signal. `waiting` is true if a task, "
+        "or the start of the run, was waiting for it; otherwise a custom signal is kept for the next task that "
+        "waits for it.",
         errors=(404, 409),
     ),
 )
 async def signal(execution_id: ExecutionId, request: Request) -> Response:
-    """Give the run a signal by its name. 409: the run has ended."""
+    """Send a signal to a run. Returns 409 if the run has ended."""
     asked = await body_of(request, SignalRequest)
     by = principal_of(request).name
     answer = await api_of(request).signal(execution_id, msgspec.structs.replace(asked, by=by))
@@ -75,30 +76,30 @@ def _documented(example: dict[str, Any]) -> dict[str, Any]:
 
 @router.post("/cancel", dependencies=[allows(OPERATE)], **_documented({"reason": "wrong input"}))
 async def cancel(execution_id: ExecutionId, request: Request) -> Response:
-    """End the run at once."""
+    """Cancel a run immediately."""
     return await _steered(execution_id, request, "CANCEL", await body_of(request, SteerBody))
 
 
 @router.post("/pause", dependencies=[allows(OPERATE)], **_documented({"reason": "database upgrade"}))
 async def pause(execution_id: ExecutionId, request: Request) -> Response:
-    """Let the run stop between two tasks."""
+    """Pause a run. Starts no new tasks; running tasks finish first."""
     return await _steered(execution_id, request, "PAUSE", await body_of(request, SteerBody))
 
 
 @router.post("/resume", dependencies=[allows(OPERATE)], **_documented({}))
 async def resume(execution_id: ExecutionId, request: Request) -> Response:
-    """Go on with a paused run."""
+    """Resume a paused run."""
     return await _steered(execution_id, request, "RESUME", await body_of(request, SteerBody))
 
 
 class RetryBody(SteerBody, frozen=True, forbid_unknown_fields=True, rename={"from_step": "from"}):
-    """A step to retry in a run that goes on; or, of a run that has ended, what to run again in a new one."""
+    """A step to retry in a run that continues; or, of a run that has ended, what to run again in a new one."""
 
     #: a new run that keeps all but this step and what it led to
     from_step: str = ""
     #: a new run that keeps all but what failed
     failed: bool = False
-    #: with `from` or `failed`: text of the playbook to go on with; empty: the run's own
+    #: with `from` or `failed`: text of the playbook to continue with; empty: the run's own
     playbook: str | dict[str, Any] = ""
     file: str = ""
     files: dict[str, str] = {}
@@ -117,13 +118,13 @@ class RetryBody(SteerBody, frozen=True, forbid_unknown_fields=True, rename={"fro
         takes_example={"step": "fetch"},
         answer=SignalAnswer,
         example=examples.SIGNALLED,
-        also={201: "With `from` or `failed`: the new run, as POST …/fork answers it."},
+        also={201: "With `from` or `failed`: the new run, as returned by POST …/fork."},
         errors=(404, 409),
     ),
 )
 async def retry(execution_id: ExecutionId, request: Request) -> Response:
-    """Run a step again, or (without one) an ended run as a new one: `started` is its id. With `from` or `failed` the new run
-    keeps what the ended one recorded: all but that step and what it led to, or all but what failed.
+    """Retry a step, or, without a step, start a finished run again as a new run: `started` is its id. With `from` the
+    new run repeats that step and everything after it; with `failed` it repeats only what failed.
     """
     body = await body_of(request, RetryBody)
     if body.from_step or body.failed:
@@ -145,17 +146,17 @@ async def retry(execution_id: ExecutionId, request: Request) -> Response:
     "/skip", dependencies=[allows(OPERATE)], **_documented({"step": "fetch", "reason": "the source is gone for good"})
 )
 async def skip(execution_id: ExecutionId, request: Request) -> Response:
-    """End a step as skipped, and go on."""
+    """Skip a step and continue the run."""
     return await _steered(execution_id, request, "SKIP_STEP", await body_of(request, SteerBody))
 
 
 @router.post("/approve", dependencies=[allows(OPERATE)], **_documented({"data": {"limit": 100}}))
 async def approve(execution_id: ExecutionId, request: Request) -> Response:
-    """Let a run, or a task that waits for an approval, go on."""
+    """Approve a run or a task that is waiting for approval."""
     return await _steered(execution_id, request, "APPROVE", await body_of(request, SteerBody))
 
 
 @router.post("/reject", dependencies=[allows(OPERATE)], **_documented({"reason": "over budget"}))
 async def reject(execution_id: ExecutionId, request: Request) -> Response:
-    """Refuse what waits for an approval."""
+    """Reject a run or a task that is waiting for approval."""
     return await _steered(execution_id, request, "REJECT", await body_of(request, SteerBody))

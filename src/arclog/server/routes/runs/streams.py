@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from msgspec import Struct
 from starlette.responses import Response, StreamingResponse
 
-from arclog.dialects.telling import Told
+from arclog.dialects.rendering import Rendered
 from arclog.model.errors import RequestRejected
 from arclog.model.ids import micros
 from arclog.ports.storage.task_logs import STREAMS, LogFilter
@@ -34,11 +34,11 @@ _OUTLINE_PACE_S = 0.2
 _GZIP_LEVEL = 1
 
 Dialect = Annotated[str, Query(description="canonical, lifecycle, run, wire or legacy")]
-After = Annotated[Count, Query(description="Only what comes behind this seq")]
+After = Annotated[Count, Query(description="Only events after this seq")]
 EntityType = Annotated[
-    str, Query(description="Only events of this kind of entity: step, task, command …", max_length=64)
+    str, Query(description="Only events about this type of entity: step, task, command …", max_length=64)
 ]
-EntityId = Annotated[str, Query(description="Only events of this entity; with `entity_type`", max_length=600)]
+EntityId = Annotated[str, Query(description="Only events about this entity; requires `entity_type`", max_length=600)]
 
 
 class LogPage(Struct, frozen=True):
@@ -72,7 +72,7 @@ async def events(
     entity_type: EntityType = "",
     entity_id: EntityId = "",
 ) -> Response:
-    """Events in seq order, in the spelling that is asked for. `next` is the cursor for `after`."""
+    """List events in seq order, in the requested dialect. `next` is the cursor for `after`."""
     api, readings = api_of(request), services_of(request).readings
     await api.status(execution_id)
     telling = Telling(api, execution_id, dialect, types, readings, (entity_type, entity_id))
@@ -86,7 +86,7 @@ async def events(
         example='id: 1\ndata: {"seq": 1, "event_type": "playbook.execution.requested"}\n\n',
         media=_EVENT_STREAM,
         text="Server-sent events; the id is the seq.",
-        also={204: "Nothing will ever come behind Last-Event-ID."},
+        also={204: "The run has ended; there are no events after Last-Event-ID."},
     ),
 )
 async def stream(
@@ -96,9 +96,9 @@ async def stream(
     dialect: Dialect = "canonical",
     types: Types = [],  # noqa: B006 - FastAPI copies it
 ) -> Response:
-    """Follow the run: every event once and in order, from `after` or Last-Event-ID on, to the run's end.
+    """Stream the events of a run: each event once, in order, from `after` or Last-Event-ID until the run ends.
 
-    Who is cut off connects again with the id of the last event that it got (an EventSource does by itself).
+    After a lost connection, reconnect with the id of the last event (an EventSource does this itself).
     """
     api, services = api_of(request), services_of(request)
     await api.status(execution_id)
@@ -118,11 +118,13 @@ async def stream(
         example='id: 1\ndata: {"first": 1, "kinds": [["playbook.execution.requested", "", "", 0]], "what": [0]}\n\n',
         media=_EVENT_STREAM,
         text="Server-sent events: parts of the outline; the id is the last seq of a part.",
-        also={204: "Nothing will ever come behind Last-Event-ID."},
+        also={204: "The run has ended; there are no events after Last-Event-ID."},
     ),
 )
 async def outline_stream(execution_id: ExecutionId, request: Request, after: After = 0) -> Response:
-    """Follow the run in outline: what each event is about, in columns and without payloads. A fiftieth of the events' size."""
+    """Stream an outline of the run: what each event is about, in columns and without payloads, at about a fiftieth of
+    the size.
+    """
     api, services = api_of(request), services_of(request)
     await api.status(execution_id)
     telling = Telling(api, execution_id, "canonical", ())
@@ -131,7 +133,7 @@ async def outline_stream(execution_id: ExecutionId, request: Request, after: Aft
     if resumed is not None and await telling.is_over(after):
         return Response(status_code=204)
 
-    def frames(told: Sequence[Told]) -> bytes:
+    def frames(told: Sequence[Rendered]) -> bytes:
         return outline_frames([each.record for each in told])
 
     packed = "gzip" in request.headers.get("accept-encoding", "")
@@ -139,7 +141,7 @@ async def outline_stream(execution_id: ExecutionId, request: Request, after: Aft
 
 
 def _streamed(request: Request, frames: AsyncGenerator[bytes, None], *, packed: bool = False) -> Response:
-    async def told() -> AsyncIterator[bytes]:
+    async def allowed_frames() -> AsyncIterator[bytes]:
         with services_of(request).traffic.streaming():
             async for frame in while_allowed(request, VIEW, frames):
                 yield frame
@@ -147,7 +149,9 @@ def _streamed(request: Request, frames: AsyncGenerator[bytes, None], *, packed: 
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     if packed:
         headers |= {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
-    return StreamingResponse(_gzipped(told()) if packed else told(), headers=headers, media_type=_EVENT_STREAM)
+    return StreamingResponse(
+        _gzipped(allowed_frames()) if packed else allowed_frames(), headers=headers, media_type=_EVENT_STREAM
+    )
 
 
 async def _gzipped(frames: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -162,7 +166,7 @@ def _resumed(raw: str) -> int | None:
     if not raw:
         return None
     if not (raw.isascii() and raw.isdigit() and len(raw) <= 18):
-        raise RequestRejected(f"Last-Event-ID {raw[:50]!r} is no seq")
+        raise RequestRejected(f"Last-Event-ID {raw[:50]!r} is not a seq")
     return int(raw)
 
 
@@ -173,12 +177,12 @@ async def head(
     execution_id: ExecutionId,
     request: Request,
     after: Annotated[
-        Count | None, Query(description="Wait until the head is past this seq, or the run has ended")
+        Count | None, Query(description="Wait until there is an event after this seq, or the run has ended")
     ] = None,
     until: Annotated[str, Query(description="`ended`: wait for the run's end", pattern="^(ended)?$")] = "",
-    timeout_s: Annotated[float, Query(description="Wait so long at most", ge=0, le=86_400, allow_inf_nan=False)] = 0,
+    timeout_s: Annotated[float, Query(description="Maximum time to wait", ge=0, le=86_400, allow_inf_nan=False)] = 0,
 ) -> Response:
-    """How far the run is; with `after` or `until` it waits (a long poll, at most server.long_poll_s)."""
+    """Get the progress of a run. With `after` or `until`, wait for it (a long poll of at most server.long_poll_s)."""
     api, services = api_of(request), services_of(request)
     patience = min(timeout_s, services.settings.number("server.long_poll_s"))
     if until:
@@ -195,9 +199,9 @@ Iteration = Annotated[str, Query(description="3, or 3.1 in a nested loop", max_l
 Streams = Annotated[
     list[str], Query(alias="stream", description="stdout, stderr, log, progress (default: all but progress)")
 ]
-Text = Annotated[str, Query(description="Only lines with this in them", max_length=1000)]
+Text = Annotated[str, Query(description="Only lines that contain this text", max_length=1000)]
 Since = Annotated[str, Query(description="RFC 3339, or microseconds since 1970", max_length=64)]
-Position = Annotated[Count, Query(description="Only what comes behind this position")]
+Position = Annotated[Count, Query(description="Only lines after this position")]
 
 
 def _where(
@@ -221,7 +225,7 @@ Where = Annotated[LogFilter, Depends(_where)]
 async def logs(
     execution_id: ExecutionId, request: Request, where: Where, after: Position = 0, limit: Limit = 1000
 ) -> Response:
-    """What the run's tasks printed."""
+    """List the output of the run's tasks."""
     lines = await api_of(request).logs(execution_id, after=after, limit=limit, where=where)
     return answered(LogPage(lines, lines[-1]["position"] if lines else after))
 
@@ -236,7 +240,7 @@ async def logs(
     ),
 )
 async def log_lines(execution_id: ExecutionId, request: Request, where: Where, after: Position = 0) -> Response:
-    """Follow what the run's tasks print, from `after` or Last-Event-ID on, to the run's end."""
+    """Stream the output of the run's tasks, from `after` or Last-Event-ID until the run ends."""
     api = api_of(request)
     resumed = _resumed(request.headers.get("last-event-id", ""))
     begin = after if resumed is None else resumed
@@ -259,4 +263,4 @@ def _moment(raw: str) -> int:
     try:
         return max(0, micros(raw)) if raw else 0
     except (ValueError, OverflowError):
-        raise RequestRejected(f"since {raw!r} is no time; write it like 2026-01-31T12:00:00Z") from None
+        raise RequestRejected(f"since {raw!r} is not a time; write it like 2026-01-31T12:00:00Z") from None

@@ -47,7 +47,7 @@ _LONGEST_NAME = 128
     **documented(takes=work.Hello, takes_example=examples.HELLO, answer=work.Welcome, example=examples.WELCOME),
 )
 async def register(request: Request) -> Response:
-    """A worker introduces itself and learns what it must know."""
+    """Register a worker and return the server's settings for it."""
     hello = await body_of(request, work.Hello)
     if hello.protocol != work.PROTOCOL:
         raise RequestRejected(
@@ -73,20 +73,21 @@ async def register(request: Request) -> Response:
     ),
 )
 async def claim(request: Request) -> Response:
-    """Up to `limit` commands; with none to be had, wait `wait_s` seconds for one. With `form: wire` they come as a worker
-    needs them that reports by POST /api/events: ids are strings, and the config of the next task is rendered.
+    """Claim up to `limit` commands. If there are none, wait up to `wait_s` seconds. With `form: wire` the commands
+    are in the form for workers that report by POST /api/events: ids are strings, and the config of the next task
+    is rendered.
     """
     asked = await body_of(request, work.ClaimAsked)
     worker = _checked(asked.worker)
     if not 1 <= asked.limit <= _MOST_COMMANDS:
-        raise RequestRejected(f"limit: {asked.limit} is not from 1 to {_MOST_COMMANDS}")
+        raise RequestRejected(f"limit: {asked.limit} is not between 1 and {_MOST_COMMANDS}")
     control = _control(request)
     services = services_of(request)
     key = _asker(request, worker.worker_id, "claim")
 
     async def claimed() -> work.Claimed:
         wait_s = 0.0 if services.draining() else longest_wait(services, asked.wait_s)
-        # Not cancelled when the caller is gone, but told so: a claim that is under way may have taken commands.
+        # Not cancelled when the caller is gone, but told so: a claim that is in progress may have taken commands.
         commands = await control.claim(worker, asked.limit, wait_s, lambda: caller_gone(request, services))
         if commands and await request.is_disconnected():
             for command in commands:
@@ -109,7 +110,7 @@ async def claim(request: Request) -> Response:
     ),
 )
 async def report(request: Request) -> Response:
-    """The next piece of a command's report; durable when it is answered."""
+    """Send the next part of a command's report. It is durable when the response arrives."""
     given = await _reported(request)
     _checked_id(given.worker_id)
     given.wants = max(0, min(given.wants, _MOST_COMMANDS))
@@ -122,11 +123,11 @@ async def report(request: Request) -> Response:
     **documented(takes=work.HeartbeatAsked, takes_example=examples.HEARTBEAT, answer=work.Lost, example=work.Lost([])),
 )
 async def heartbeat(request: Request) -> Response:
-    """Extend leases; tells which commands are no longer the worker's."""
+    """Extend leases, and return the commands that the worker no longer holds."""
     asked = await body_of(request, work.HeartbeatAsked, lax=True)
     _checked_id(asked.worker_id)
     if len(asked.held) > _MOST_HELD:
-        raise RequestRejected(f"held: {len(asked.held)} commands; a heartbeat is for {_MOST_HELD} at most")
+        raise RequestRejected(f"held: {len(asked.held)} commands; a heartbeat can name at most {_MOST_HELD}")
     with numbers_fit():
         return answered(work.Lost(await _control(request).heartbeat(asked.worker_id, asked.held)))
 
@@ -157,29 +158,29 @@ async def give_back(request: Request) -> Response:
     ),
 )
 async def revoked(request: Request) -> Response:
-    """Commands that were taken from the worker, or that shall pause; waits `wait_s` seconds for one."""
+    """List commands that were withdrawn from the worker or must pause; waits up to `wait_s` seconds for one."""
     asked = await body_of(request, work.RevokedAsked)
     _checked_id(asked.worker_id)
     control = _control(request)
     services = services_of(request)
     key = _asker(request, asked.worker_id, "revoked")
     if len(asked.held) > _MOST_COMMANDS:
-        raise RequestRejected(f"held: {len(asked.held)} commands; a worker names {_MOST_COMMANDS} at most")
+        raise RequestRejected(f"held: {len(asked.held)} commands; a worker can name at most {_MOST_COMMANDS}")
 
-    async def told() -> work.Revoked:
+    async def wait_for_revocations() -> work.Revoked:
         wait_s = 0.0 if services.draining() else longest_wait(services, asked.wait_s)
         news = control.revoked(asked.worker_id, wait_s, asked.held)
         return work.Revoked(await unless_gone(request, services, news) or [])
 
     with numbers_fit():
-        return answered(await services.answers.once(key, asked.n, told, work.Revoked()))
+        return answered(await services.answers.once(key, asked.n, wait_for_revocations, work.Revoked()))
 
 
 @router.get(
     "/plans/{digest}", **documented(answer={"type": "object"}, example={"name": "hello", "entry": "start", "steps": []})
 )
 async def plan(digest: str, request: Request) -> Response:
-    """The plan that a command names."""
+    """Get the plan of a command."""
     program = await _control(request).program(digest)
     return Response(net.encode(program.plan), media_type="application/json")
 
@@ -189,10 +190,10 @@ async def plan(digest: str, request: Request) -> Response:
     **documented(takes=work.LoopResultsAsked, takes_example=examples.LOOP, answer=LoopPage, example=examples.LOOP_PAGE),
 )
 async def loop_results(request: Request) -> Response:
-    """What the tasks of a loop that is over came to."""
+    """List the outcomes of the tasks of a finished loop."""
     asked = await body_of(request, work.LoopResultsAsked)
     if not 1 <= asked.limit <= _MOST_EVENTS:
-        raise RequestRejected(f"limit: {asked.limit} is not from 1 to {_MOST_EVENTS}")
+        raise RequestRejected(f"limit: {asked.limit} is not between 1 and {_MOST_EVENTS}")
     with numbers_fit():
         page = await _control(request).loop_results(asked.execution_id, asked.step, asked.run, asked.after, asked.limit)
     return answered(page)
@@ -202,7 +203,7 @@ async def loop_results(request: Request) -> Response:
     "/logs", **documented(takes=work.Lines, takes_example=examples.LINES, answer=work.Done, example=work.Done())
 )
 async def write_logs(request: Request) -> Response:
-    """Keep task log lines."""
+    """Store log lines of tasks."""
     given = await body_of(request, work.Lines, "server.max_report_bytes")
     for line in given.lines:
         _check_line(line)
@@ -232,7 +233,9 @@ class _ReportParts(Struct):
 
 
 async def _reported(request: Request) -> Report:
-    """A report. Of a large one, whose it is is looked at before the rest is even taken: to look at all of it takes long."""
+    """A report. Of a large one, whose it is is looked at before the rest is even taken: to look at all of it takes
+    long.
+    """
 
     async def look(begin: bytes) -> None:
         before, found, _ = begin[:_REPORT_HEAD].partition(b'"events"')
@@ -288,7 +291,7 @@ def _checked(worker: WorkerInfo) -> WorkerInfo:
 def _checked_id(worker_id: str) -> None:
     if work.WORKER_ID.fullmatch(worker_id) is None:
         raise RequestRejected(
-            f"worker_id: {worker_id[:80]!r} is no name of a worker (letters, digits, `_`, `.`, `-`; at most 128)"
+            f"worker_id: {worker_id[:80]!r} is not a valid worker name (letters, digits, `_`, `.`, `-`; at most 128)"
         )
 
 
@@ -297,9 +300,9 @@ def _check_line(line: LogLine) -> None:
     if line.stream not in STREAMS:
         raise RequestRejected(f"lines: there is no stream {line.stream[:50]!r}; there are {', '.join(STREAMS)}")
     if not 0 <= line.at <= LATEST:
-        raise RequestRejected(f"lines: at: {line.at} is no moment (microseconds since 1970)")
+        raise RequestRejected(f"lines: at: {line.at} is not a time (microseconds since 1970)")
     numbers = (line.execution_id, line.run, line.task_run, line.attempt, *(line.iteration or ()))
     if not all(0 <= number <= MAX_ID for number in numbers):
-        raise RequestRejected("lines: a number is larger than any that there can be, or less than nothing")
+        raise RequestRejected("lines: a number is negative or too large")
     if len(line.step) > _LONGEST_NAME or len(line.task) > 2 * _LONGEST_NAME:
-        raise RequestRejected("lines: no step and no task has so long a name")
+        raise RequestRejected("lines: the name of the step or task is too long")

@@ -71,7 +71,7 @@ class Drain(Struct, frozen=True, forbid_unknown_fields=True):
 def _pools(request: Request) -> PoolApi:
     found = services_of(request).pools
     if found is None:
-        raise NotFound("this server has no pools")
+        raise NotFound("pools are not available on this server")
     return found(principal_of(request))
 
 
@@ -81,7 +81,7 @@ def _name(pool: str) -> str:
 
 @router.get("/pools", dependencies=[allows(VIEW)], **documented(answer=Pools, example=Pools([_POOL]), errors=()))
 async def pools(request: Request) -> Response:
-    """Pools with open work, a worker or a limit, by name; '' has the limits of all pools together."""
+    """List pools that have open work, workers or a limit, by name; '' has the limits of all pools together."""
     return answered(Pools(await _pools(request).pools()))
 
 
@@ -91,7 +91,7 @@ async def pools(request: Request) -> Response:
     **documented(answer=PoolView, example=_POOL, takes=NewLimit, takes_example=NewLimit(32), errors=()),
 )
 async def set_limit(pool: str, request: Request) -> Response:
-    """Limit how many commands of a pool (`*`: of all together) are held at a time."""
+    """Limit the number of concurrent commands of a pool (`*`: of all pools together)."""
     new = await body_of(request, NewLimit)
     return answered(await _pools(request).set_limit(_name(pool), new.tenant, new.concurrency))
 
@@ -100,13 +100,13 @@ async def set_limit(pool: str, request: Request) -> Response:
     "/pools/{pool}/limit", dependencies=[allows(ADMIN, tenant_wide=True)], **documented(answer=PoolView, example=_POOL)
 )
 async def remove_limit(pool: str, request: Request, tenant: str = "") -> Response:
-    """Take a limit away: that of all tenants together, of each (`*`), or of one."""
+    """Remove a limit: of all tenants together, of each tenant (`*`), or of one tenant."""
     return answered(await _pools(request).remove_limit(_name(pool), tenant))
 
 
 @router.get("/pools/{pool}/scale", dependencies=[allows(VIEW)], **documented(answer=Scale, example=_SCALE, errors=()))
 async def scale(pool: str, request: Request) -> Response:
-    """How many workers a pool should have, and what that is made from."""
+    """Get the recommended number of workers of a pool and the figures behind it."""
     return answered(await _pools(request).scale(pool))
 
 
@@ -114,7 +114,7 @@ async def scale(pool: str, request: Request) -> Response:
     "/resources", dependencies=[allows(VIEW)], **documented(answer=Resources, example=Resources([_RESOURCE]), errors=())
 )
 async def resources(request: Request) -> Response:
-    """Resources that have a limit, by name."""
+    """List resources that have a limit, by name."""
     return answered(Resources(await _pools(request).resources()))
 
 
@@ -130,17 +130,17 @@ async def resources(request: Request) -> Response:
     ),
 )
 async def set_resource(name: str, request: Request) -> Response:
-    """Say what a resource bears: steps that name it in `spec.resources` wait for it."""
+    """Set the limits of a resource. Steps that name it in `spec.resources` wait for it."""
     return answered(await _pools(request).set_resource(name, await body_of(request, NewResource)))
 
 
 @router.delete(
     "/resources/{name}",
     dependencies=[allows(ADMIN, tenant_wide=True)],
-    **documented(status=204, text="It has no limit any more."),
+    **documented(status=204, text="It no longer has a limit."),
 )
 async def remove_resource(name: str, request: Request) -> Response:
-    """Let a resource have no limit."""
+    """Remove the limits of a resource."""
     await _pools(request).remove_resource(name)
     return Response(status_code=204)
 
@@ -149,7 +149,7 @@ async def remove_resource(name: str, request: Request) -> Response:
     "/workers", dependencies=[allows(VIEW)], **documented(answer=Workers, example=Workers([_WORKER]), errors=())
 )
 async def workers(request: Request) -> Response:
-    """Workers as they were last seen, by id."""
+    """List workers with their last known state, by id."""
     return answered(Workers(await _pools(request).workers()))
 
 
@@ -160,12 +160,12 @@ async def workers(request: Request) -> Response:
         answer=Workers,
         example=Workers([_WORKER]),
         status=202,
-        text="They hear it within seconds.",
+        text="The workers are notified within seconds.",
         takes=Drain,
         takes_example=Drain(pool="gpu"),
     ),
 )
 async def drain(request: Request) -> Response:
-    """Tell a worker, or all that are in a pool now, to take nothing new, finish, and leave."""
+    """Drain a worker, or all current workers of a pool: they take no new commands, finish their tasks and stop."""
     asked = await body_of(request, Drain)
     return answered(Workers(await _pools(request).drain(asked.worker_id, asked.pool)), 202)

@@ -58,7 +58,7 @@ _DECODER: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 async def upload(
     request: Request, tenant: str, sha256: Sha256, listed: bool = False, content_type: str = "application/json"
 ) -> Response:
-    """Store the body; that of a list is one JSON value a line."""
+    """Store the body. The body of a list has one JSON value per line."""
     writer = _results(request).writer(tenant, listed=listed, content_type=media_type(content_type))
     arrived = hashlib.sha256()
     try:
@@ -69,11 +69,9 @@ async def upload(
                 arrived.update(chunk)
                 await writer.write(chunk)
         if arrived.hexdigest() != sha256:
-            raise RequestRejected(
-                "what arrived is not what the sender's sha256 names; nothing of it is kept: send it again"
-            )
+            raise RequestRejected("the content does not match its sha256 and was not stored; send it again")
         return answered(await writer.commit())
-    except ClientDisconnect:  # nobody hears the answer, and it is no bug of ours
+    except ClientDisconnect:  # nobody hears the answer, and it is not a bug of ours
         raise HTTPException(400, "the connection ended within the body") from None
     finally:
         await writer.abandon()
@@ -83,7 +81,7 @@ async def upload(
 async def download(
     request: Request, tenant: str, sha256: Sha256, start: Position = 0, end: Position | None = None
 ) -> Response:
-    """The bytes [start, end) of stored content."""
+    """Get the bytes [start, end) of stored content."""
     chunks = _results(request).chunks(tenant, sha256, start, end)
     # What is missing is known with the first piece, while it can still be said.
     first = await anext(chunks, b"")
@@ -92,7 +90,7 @@ async def download(
 
 @router.get("/items", dependencies=[allows(WORK)], **documented(answer=work.Items, example=work.Items([1, 2])))
 async def items(request: Request, tenant: str, sha256: Sha256, first: Position, last: Position) -> Response:
-    """Items from `first` on and before `last`, as many as fit into one answer."""
+    """List the items from `first` up to, but not including, `last`, as many as fit into one response."""
     results = _results(request)
     found: list[Any] = []
     size = 0
@@ -110,7 +108,7 @@ async def items(request: Request, tenant: str, sha256: Sha256, first: Position, 
 
 @router.get("/about", dependencies=[allows(WORK)], **documented(answer=StoredBlob | None, example=examples.BLOB))
 async def about(request: Request, tenant: str, sha256: Sha256) -> Response:
-    """What is known of stored content; null when there is none."""
+    """Describe stored content; null if there is none."""
     return answered(await _results(request).find(tenant, sha256))
 
 
@@ -118,7 +116,7 @@ async def about(request: Request, tenant: str, sha256: Sha256) -> Response:
     "", dependencies=[allows(ADMIN, tenant_wide=True)], **documented(answer=work.Removed, example=work.Removed(1))
 )
 async def remove(request: Request, tenant: str, sha256: Sha256, stored_at: Position | None = None) -> Response:
-    """Remove content; with `stored_at` only if it was not stored again since."""
+    """Remove content; with `stored_at`, only if it was not stored again since."""
     return answered(work.Removed(int(await _results(request).remove(tenant, sha256, stored_at))))
 
 
@@ -128,7 +126,7 @@ async def remove(request: Request, tenant: str, sha256: Sha256, stored_at: Posit
     **documented(answer=StoredBlob, media=_NDJSON, example=examples.BLOB),
 )
 async def everything(request: Request) -> Response:
-    """Everything that is stored, one JSON value a line."""
+    """List all stored content, one JSON value per line."""
     blobs = _results(request).all()
 
     async def lines() -> AsyncIterator[bytes]:
@@ -170,7 +168,7 @@ def _decoded(lines: bytearray) -> list[Any]:
     try:
         return _DECODER.decode_lines(bytes(lines))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-        raise RequestRejected(f"a line of the list is no JSON: {problem}") from None
+        raise RequestRejected(f"a line of the list is not JSON: {problem}") from None
 
 
 async def _all_of(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

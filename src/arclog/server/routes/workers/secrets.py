@@ -33,12 +33,12 @@ _LONGEST_SCOPE = 3 * 128 + 2
     ),
 )
 async def secret(request: Request) -> Response:
-    """The secret of that name that is valid in the scope, sealed; null when there is none."""
+    """Get the sealed secret with this name in the scope; null if there is none."""
     asked = await body_of(request, work.SecretAsked)
     checked_secret(asked.name)
     if len(asked.scope) > _LONGEST_SCOPE or not asked.scope.isprintable():
-        raise RequestRejected("scope: TENANT/PROJECT/ENVIRONMENT is needed")
+        raise RequestRejected("scope: TENANT/PROJECT/ENVIRONMENT is required")
     source = services_of(request).workplace(principal_of(request)).secrets
     if source is None:
-        raise NotFound("this server keeps no credentials; they are its workers' own")
+        raise NotFound("this server does not store credentials; workers have their own")
     return answered(work.SecretFound(await source.find(asked.name, asked.scope)))

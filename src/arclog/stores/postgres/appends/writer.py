@@ -1,6 +1,6 @@
 """Group commit: everything that waits becomes one transaction on the next free connection, one round trip for all.
 
-- Appends of one execution are carried out in the order of the calls: while one is under way, the others wait.
+- Appends of one execution are carried out in the order of the calls: while one is in progress, the others wait.
 - A refused append writes nothing and does not fail its neighbours (see `appends`). When the server refuses a whole
   group (a row that breaks a rule), each of it is carried out alone.
 - A connection that is lost under a group leaves nobody knowing whether it was committed. So its server process is ended,
@@ -52,12 +52,12 @@ class Writer:
         self._lanes: list[Link | None] = [None] * lanes
         self._free = list(range(lanes))
         self._pending: list[Item] = []
-        #: executions with an append under way
+        #: executions with an append in progress
         self._under_way: set[int] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._flush_is_due = False
         self._is_open = False
-        #: nothing is under way
+        #: nothing is in progress
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -78,7 +78,7 @@ class Writer:
         for item in pending:
             item.settle(closed(self._place))
         self._close_lanes()
-        await asyncio.sleep(0)  # what was under way is lost, and goes the long way from here
+        await asyncio.sleep(0)  # what was in progress is lost, and goes the long way from here
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -138,7 +138,7 @@ class Writer:
             self._idle.set()
 
     def _take(self) -> list[Item]:
-        """What can go now: not those whose execution has one under way, nor what came after such a one."""
+        """What can go now: not those whose execution has one in progress, nor what came after such a one."""
         group: list[Item] = []
         left: list[Item] = []
         rows = size = 0

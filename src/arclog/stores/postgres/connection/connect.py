@@ -65,7 +65,7 @@ def address_of(url: str, settings: Settings) -> Address:
     schema = settings.text("store.schema")
     if not _IDENTIFIER.fullmatch(schema):
         raise SettingsError(
-            f"ARCLOG_STORE_SCHEMA {schema!r} is no plain name; use small letters, digits and underscores"
+            f"ARCLOG_STORE_SCHEMA {schema!r} is not a plain name; use small letters, digits and underscores"
         )
     return Address(
         configured_address(url, "ARCLOG_STORE_URL"),
@@ -88,7 +88,7 @@ async def connect(address: Address, name: str = "arclog") -> AsyncConnection[Any
 
 
 async def open_link(address: Address) -> Link:
-    """A connection for requests; what it promises is looked at anew."""
+    """A connection for requests; what it promises is looked at again."""
     name = f"arclog {uuid4().hex}"
     connection = await connect(address, name)
     try:

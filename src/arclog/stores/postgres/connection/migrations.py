@@ -1,4 +1,4 @@
-"""Creates the schema and brings it up to date, while other servers go on.
+"""Creates the schema and brings it up to date, while other servers continue.
 
 Law: a migration is a transaction of its own, carried out by one process at a time. One that says `-- online` holds nothing but
 indexes: they are built beside whoever reads and writes (CREATE INDEX CONCURRENTLY), and what a process that died left of one is

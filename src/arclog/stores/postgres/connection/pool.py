@@ -1,7 +1,7 @@
 """Connections for everything but appends, opened when they are needed.
 
 A request goes to the connection with the fewest before it. One that is lost is replaced with the next request; reads are
-tried again while the server is away, for as long as `store.patience_s` says.
+tried again while the server is unavailable, for as long as `store.patience_s` says.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Pool:
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[Link]:
         """A connection that nobody else sends anything on, for a transaction of several requests. Whoever leaves by an
-        exception leaves a transaction that may be open: the connection is given up, which ends it.
+        exception leaves a transaction that may be open: the connection is abandoned, which ends it.
         """
         if not self._is_open:
             raise closed(self.place)

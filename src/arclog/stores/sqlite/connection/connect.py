@@ -24,9 +24,9 @@ APPLICATION = 0x6172636C
 _FULL = 2
 #: PRAGMA auto_vacuum of a file that can be made shorter piece by piece
 INCREMENTAL = 2
-#: a file of an older release that is no larger is written anew when it is opened; it passes through the write-ahead log
+#: a file of an older release that is not a larger is written again when it is opened; it passes through the write-ahead log
 _REWRITTEN_BYTES = 32 * 1024 * 1024
-#: what a write-ahead log keeps of its size when it begins anew
+#: what a write-ahead log keeps of its size when it begins again
 _WAL_BYTES = 32 * 1024 * 1024
 #: of each of several readers
 _READER_CACHE_KIB = 8000
@@ -155,7 +155,7 @@ def _use_wal(connection: apsw.Connection, path: str, busy_timeout_s: float) -> N
 
 
 def _make_shrinkable(connection: apsw.Connection) -> None:
-    """A file of an older release cannot be made shorter until it is written anew. A small one is, at once; `arclog gc --compact`
+    """A file of an older release cannot be made shorter until it is written again. A small one is, at once; `arclog gc --compact`
     does it to the others.
     """
     if connection.pragma("auto_vacuum") == INCREMENTAL:
@@ -166,11 +166,11 @@ def _make_shrinkable(connection: apsw.Connection) -> None:
     try:
         connection.execute(f"PRAGMA auto_vacuum = {INCREMENTAL}; VACUUM").fetchall()
     except (apsw.BusyError, apsw.FullError) as problem:
-        log.debug("the file is not written anew this time: %s", problem)
+        log.debug("the file could not be rewritten this time: %s", problem)
 
 
 def rewrite(path: str, busy_timeout_s: float) -> None:
-    """Write the file anew, as short as it can be, and so that it can be made shorter later. Nobody else may have it open. It
+    """Write the file again, as short as it can be, and so that it can be made shorter later. Nobody else may have it open. It
     takes about as much room again while it lasts; killed in between, it leaves the file as it was.
     """
     connection = open_writer(path, busy_timeout_s)

@@ -17,7 +17,7 @@ def copy(path: str, target: str, busy_timeout_s: float) -> int:
     connection = open_reader(path, busy_timeout_s)
     try:
         os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-        # VACUUM INTO reads one snapshot; the backup API would begin anew with every write of another process.
+        # VACUUM INTO reads one snapshot; the backup API would begin again with every write of another process.
         connection.execute("PRAGMA query_only = 0; VACUUM INTO ?", (target,)).fetchall()
     except apsw.Error as error:
         Path(target).unlink(missing_ok=True)
@@ -41,7 +41,7 @@ def check(path: str) -> int:
     except apsw.Error as error:
         raise StoreUnavailable(f"{path} cannot be read as a store: {error}; take another backup") from error
     if application != APPLICATION:
-        raise StoreUnavailable(f"{path} is no arclog store; name a folder that `arclog backup` made")
+        raise StoreUnavailable(f"{path} is not an arclog store; name a folder that `arclog backup` made")
     if found != "ok":
         raise StoreUnavailable(f"{path} is damaged: {found}; take another backup")
     if schema > SCHEMA:

@@ -20,7 +20,7 @@ def translated(error: BaseException, path: str, waited: float = 0.0) -> ArclogEr
         return error
     if isinstance(error, apsw.FullError) or (isinstance(error, apsw.IOError) and _extended(error) == _SHM_SIZE):
         return StoreUnavailable(
-            f"disk full: {path} could not grow, nothing was written; free space and go on with `arclog resume`"
+            f"disk full: {path} could not grow, nothing was written; free space and continue with `arclog resume`"
         )
     if isinstance(error, apsw.BusyError | apsw.LockedError):
         return StoreUnavailable(

@@ -66,4 +66,4 @@ def loss(execute: Callable[..., Any], path: str) -> str:
 
 
 def remedy(path: str) -> str:
-    return f"put the write-ahead log back, or restore a backup; to go on without what is lost, remove {mark_of(path)}"
+    return f"put the write-ahead log back, or restore a backup; to continue without the lost commits, remove {mark_of(path)}"

@@ -7,11 +7,12 @@ before its first write, so the others of its group stand. Any other error rolls 
 The writer's connection has one owner at a time. The event loop carries groups out itself, at the end of the iteration that
 brought them: a thread that shares the interpreter with a busy loop waits for it after every statement, and waking a thread and
 being woken by it costs half as much as a commit on a good disk. The writer's thread gets the commit of a group where commits are
-slow (`INLINE_MAX_S`), and the whole group where its statements are (`STATEMENTS_MAX_S`: their pages come from a disk) or the file
-is busy; until it answers everything else waits in `_pending`, and reads go to the readers' threads.
+slow (`INLINE_MAX_S`), and the whole group where its statements are (`STATEMENTS_MAX_S`: their pages come from a disk), where they are
+few and long (`do(…, aside=True)`: the appends of many executions) or the file is busy; until it answers everything else waits in `_pending`,
+and reads go to the readers' threads.
 
 The write-ahead log is kept small in two parts. A connection of its own copies most of it into the file while the writer goes
-on; then the writer's thread copies what came meanwhile, and the next commit begins the log anew. So the writer waits for a few
+on; then the writer's thread copies what came meanwhile, and the next commit begins the log again. So the writer waits for a few
 pages and one sync, not for the whole log.
 """
 
@@ -26,7 +27,7 @@ from typing import Any, TypeVar
 
 import apsw
 
-from arclog.model.errors import ArclogError, StoreUnavailable
+from arclog.model.errors import ArclogError
 from arclog.ports.clock import Clock
 from arclog.stores.sqlite.connection import generation
 from arclog.stores.sqlite.connection.connect import open_writer
@@ -86,6 +87,9 @@ class Writer:
         self._busy_timeout_s = busy_timeout_s
         self._clock = clock
         self._pending: list[Work] = []
+        #: those that are carried out aside, and whether the next of them goes before what is pending
+        self._asides: deque[Work] = deque()
+        self._is_aside_next = False
         self._upkeep: deque[Work] = deque()
         #: when the next piece may run, and since when it has been tried
         self._upkeep_at = 0.0
@@ -132,16 +136,13 @@ class Writer:
         """Finish what was handed in; the last process to close the file empties its write-ahead log."""
         if not self._is_open:
             return
-        last = self.do(lambda _: None)
+        last = [self.do(lambda _: None), self.do(lambda _: None, aside=True)]
         self._is_open = False
-        try:
-            await last
-        except StoreUnavailable:
-            pass  # those who wait for their own work hear it
+        await asyncio.gather(*last, return_exceptions=True)  # those who wait for their own work hear what is wrong
         resolve([(future, None, closed(self._path)) for _, future in self._upkeep])
         try:
             await self._copier.close()
-            await self._hands.run(self._shut)  # after a checkpoint that may still be under way
+            await self._hands.run(self._shut)  # after a checkpoint that may still be in progress
         finally:
             await self._hands.stop()
 
@@ -154,12 +155,15 @@ class Writer:
         self._connection.close()
         generation.forget(self._path)
 
-    def do(self, work: Callable[[Tx], R]) -> asyncio.Future[R]:
-        """Queue a write; writes are carried out in the order of the calls."""
+    def do(self, work: Callable[[Tx], R], *, aside: bool = False) -> asyncio.Future[R]:
+        """Queue a write; writes are carried out in the order of the calls. `aside`: as a group to itself, on the writer's
+        thread while the event loop goes on; for few statements that take long. Such writes have an order of their own, and
+        between two of them the others have their turn.
+        """
         if not self._is_open:
             raise closed(self._path)
         future: asyncio.Future[R] = self._loop.create_future()
-        self._pending.append((work, future))
+        (self._asides if aside else self._pending).append((work, future))
         self._schedule()
         return future
 
@@ -209,6 +213,9 @@ class Writer:
         if self._finish_is_due:
             self._finish_is_due = False
             self._send(self._taken(), finish=True)
+        elif self._asides and (self._is_aside_next or not self._pending):
+            self._is_aside_next = False
+            self._send([self._asides.popleft()])
         elif self._pending and self._statements_pace < self.STATEMENTS_MAX_S:
             is_quick = self._pace < self.INLINE_MAX_S
             group = self._taken(self.INLINE_MAX_JOBS if is_quick else self.LENT_MAX_JOBS)
@@ -220,7 +227,7 @@ class Writer:
             if is_quick and tried.error is None:
                 resolve(self._ended(group, tried))
                 self._look_at_wal()
-                if self._pending:
+                if self._pending or self._asides:
                     self._schedule()
             else:
                 self._send(group, tried)
@@ -228,6 +235,7 @@ class Writer:
             self._send(self._taken())
 
     def _taken(self, most: int | None = None) -> list[Work]:
+        self._is_aside_next = True
         group, self._pending = self._pending[:most], self._pending[most:] if most else []
         return group
 
@@ -335,20 +343,20 @@ class Writer:
         if now < self._upkeep_at:
             self._loop.call_at(self._upkeep_at, self._schedule)
             return
-        work, future = self._upkeep.popleft()
+        work = self._upkeep.popleft()
         self._upkeep_since = self._upkeep_since or now
         paces = self._pace, self._statements_pace
         try:
-            resolve(self._carry_out_unsynced([(work, future)]))
+            resolve(self._carry_out_unsynced([work]))
             self._upkeep_since = 0.0
         except apsw.BusyError as error:
             if now - self._upkeep_since > self._busy_timeout_s:
-                resolve(self._refused(error, [(work, future)]))
+                resolve(self._refused(error, [work]))
                 self._upkeep_since = 0.0
             else:
-                self._upkeep.appendleft((work, future))
+                self._upkeep.appendleft(work)
         except apsw.Error as error:
-            resolve(self._refused(error, [(work, future)]))
+            resolve(self._refused(error, [work]))
         self._pace, self._statements_pace = paces
         ended = self._loop.time()
         self._upkeep_at = ended + max(ended - now, self.UPKEEP_REST_S)
@@ -384,7 +392,7 @@ class Writer:
     # -- the write-ahead log ------------------------------------------------------------------------------------------
 
     def _note_wal(self, _connection: apsw.Connection, _database: str, pages: int) -> int:
-        if pages < self._wal_pages:  # it began anew
+        if pages < self._wal_pages:  # it began again
             self._checkpoint_at = self.CHECKPOINT_PAGES
         self._wal_pages = pages
         return apsw.SQLITE_OK
@@ -413,7 +421,7 @@ class Writer:
         self._copier.lend(lambda connection: connection.wal_checkpoint(None, passive)).add_done_callback(copied)
 
     def _finish_checkpoint(self) -> None:
-        """On the thread: what came meanwhile. After it the next commit begins the log anew, unless a reader still needs what
+        """On the thread: what came meanwhile. After it the next commit begins the log again, unless a reader still needs what
         is in it; then the next try is not far.
         """
         pages = self._wal_pages

@@ -39,7 +39,7 @@ def test_what_is_remembered_goes_away_with_the_run() -> None:
         for dialect in ("lifecycle", "wire", "run"):
             reader = reader_of(dialect, SUBJECT)
             for envelope in log_of(name):
-                reader.tell(envelope)
+                reader.render(envelope)
             assert len(state_of(reader)) < 200, f"{dialect} of {name}: {state_of(reader)!r}"
 
 
@@ -49,11 +49,11 @@ def test_informative_events_change_nothing_that_is_remembered() -> None:
     for dialect in ("lifecycle", "run"):
         reader = reader_of(dialect, SUBJECT)
         for envelope in log[:10]:
-            reader.tell(envelope)
+            reader.render(envelope)
         reader.rest()
         before = state_of(reader)
         for envelope in noise:
-            reader.tell(envelope)
+            reader.render(envelope)
         reader.rest()
         assert state_of(reader) == before
 

@@ -18,8 +18,8 @@ from arclog.model.events import CLOSING_REASONS
 Envelope = dict[str, Any]
 
 
-class Told(Struct, frozen=True):
-    """One record in a dialect. Its seq is its source's: several records of one seq are never parted by a cursor."""
+class Rendered(Struct, frozen=True):
+    """One record in a dialect. Its seq is its source's: several records of one seq are never separated by a cursor."""
 
     #: the event's name in this dialect
     name: str
@@ -44,12 +44,12 @@ class Reader(Protocol):
 
     @property
     def state(self) -> Struct:
-        """Plain data: keep it with a cursor, and a reader made from it goes on there."""
+        """Plain data: keep it with a cursor, and a reader made from it continues there."""
 
-    def tell(self, envelope: Envelope) -> list[Told]:
+    def render(self, envelope: Envelope) -> list[Rendered]:
         """What the next envelope lets one say, in seq order. An event may be kept back until the one behind it is seen."""
 
-    def rest(self) -> list[Told]:
+    def rest(self) -> list[Rendered]:
         """What is kept back, told as far as it is known: for a reader that will not wait for more."""
 
 
