@@ -141,7 +141,7 @@ def test_a_clock_that_is_set_in_the_middle_fires_each_once_and_none_early(by: in
 
     async def story() -> None:
         clock = Set()
-        async with World(WAITING, clock=clock) as world:
+        async with World(WAITING, clock=clock, settings=Settings({"engine.fired_at_once": 16})) as world:
             life = world.begin_life()
             runs = await waiting_runs(world, life)
             due = await world.store.next_due() or 0

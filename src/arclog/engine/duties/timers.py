@@ -23,6 +23,8 @@ _PAGE = 2000
 _HELPED = 500
 #: States that are read before others have their turn.
 _LOADED = 16
+#: Timers of the next moments from which on states are read ahead; fewer are quick.
+_MANY = 32
 
 
 class Timers:
@@ -85,7 +87,7 @@ class Timers:
                 last = now + self._ahead
                 first = self._looked_ahead if now < self._looked_ahead <= last else now
                 coming = await engine.store.coming_timers(first, last, engine.live.room)
-                if len(coming) >= self._at_once:  # fewer are quick
+                if len(coming) >= _MANY:
                     self._looked_ahead = last
                     await self._load(coming, until)
         except ArclogError as problem:
@@ -127,13 +129,16 @@ class Timers:
         if not await self._has():
             return
         problem: Exception | None = None
+        refused: list[tuple[Timer, Refused]] = []
         for timer, answer in await self._fired(timers):
             if isinstance(answer, NewerLog):
                 self._pass_over(timer, str(answer))
             elif isinstance(answer, Exception):
                 problem = problem or answer
-            elif answer.refused is not None:
-                await self._refused(timer, answer.refused)
+            elif answer.refused is not None and (final := await self._finally_refused(timer, answer.refused)):
+                refused.append((timer, final))
+        if refused:
+            await self._pass_over_if_due(refused)
         if problem is not None:
             raise problem
 
@@ -142,20 +147,26 @@ class Timers:
         answers = await self._engine.put_all([(timer.execution_id, TimerFired(timer.timer_id)) for timer in timers])
         return zip(timers, answers, strict=True)
 
-    async def _refused(self, timer: Timer, refused: Refused | None) -> None:
-        """A timer that was due was not fired: find out whether it is still there."""
+    async def _finally_refused(self, timer: Timer, refused: Refused | None) -> Refused | None:
+        """Why a timer that was due was not fired; None when it was fired after all, or will be."""
         if refused is not None and refused.reason == "closed":
             # Another process may have written to the execution since it was folded here.
             self._engine.live.drop(timer.execution_id)
             refused = (await self._engine.put(timer.execution_id, TimerFired(timer.timer_id))).refused
         if refused is None or refused.reason == "early":
-            return
+            return None
         if refused.reason == "poison":
             self._held.add((timer.execution_id, timer.timer_id))
-            return
-        still = await self._engine.store.due_timers(self._engine.clock.now(), _PAGE + len(self._strange))
-        if any(one.timer_id == timer.timer_id and one.execution_id == timer.execution_id for one in still):
-            self._pass_over(timer, refused.message)
+            return None
+        return refused
+
+    async def _pass_over_if_due(self, refused: Sequence[tuple[Timer, Refused]]) -> None:
+        """Pass over timers that their executions refuse, unless another server has fired them meanwhile."""
+        found = await self._engine.store.due_timers(self._engine.clock.now(), _PAGE + len(self._strange))
+        still = {(timer.execution_id, timer.timer_id) for timer in found}
+        for timer, why in refused:
+            if (timer.execution_id, timer.timer_id) in still:
+                self._pass_over(timer, why.message)
 
     def _pass_over(self, timer: Timer, why: str) -> None:
         log.error("timer %s of execution %s: %s", timer.timer_id, timer.execution_id, why)
