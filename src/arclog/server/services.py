@@ -30,6 +30,7 @@ from arclog.server.auth.gate import Gate
 from arclog.server.streams.readers import Readings
 from arclog.server.traffic import Traffic
 from arclog.server.work_answers import Answers
+from arclog.server.workspace import Workspace
 
 #: Tells who sends a request with these headers (names in lower case) from this address. Raises Unauthenticated,
 #: NotAllowed or TooManyRequests.
@@ -110,6 +111,10 @@ class Services:
     readings: Readings = field(default_factory=Readings)
     #: the requests under way
     traffic: Traffic = field(default_factory=Traffic)
+
+    def workspace(self, principal: Principal) -> Workspace:
+        """All that a principal can see and change."""
+        return Workspace(self, principal)
 
     def draining(self) -> bool:
         return self.stopping.is_set()

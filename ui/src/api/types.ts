@@ -1013,7 +1013,7 @@ export interface Routes {
   };
   "GET /api/audit": {
     path: Record<string, never>;
-    query: { decision?: "" | "granted" | "denied"; before?: number; limit?: number };
+    query: { decision?: "" | "denied" | "granted"; before?: number; limit?: number };
     body: never;
     answer: AuditPage;
   };
@@ -1193,13 +1193,13 @@ export interface Routes {
   };
   "GET /api/executions/{execution_id}/logs": {
     path: { execution_id: string };
-    query: { after?: number; limit?: number; step?: string; task?: string; iteration?: string; stream?: string[]; text?: string; since?: string };
+    query: { step?: string; task?: string; iteration?: string; stream?: string[]; text?: string; since?: string; after?: number; limit?: number };
     body: never;
     answer: LogPage;
   };
   "GET /api/executions/{execution_id}/logs/stream": {
     path: { execution_id: string };
-    query: { after?: number; step?: string; task?: string; iteration?: string; stream?: string[]; text?: string; since?: string };
+    query: { step?: string; task?: string; iteration?: string; stream?: string[]; text?: string; since?: string; after?: number };
     body: never;
     answer: string;
   };

@@ -1,14 +1,13 @@
 """The engine's side of `ports.ingest`: from a body on the wire to the log, once.
 
-Law: an id that is under way in this process is waited for, one that the store knows is compared, and only then is an event
-new. So of any number of senders with the same id one writes, and all get its seq.
+Law: an id that is under way in this process is waited for. Then the event is appended, and the store refuses an id that it
+knows: what it has is compared then. So of any number of senders with the same id one writes, and all get its seq.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -74,7 +73,7 @@ class EngineIngest:
     async def event(self, body: Any, speaker: Principal) -> Taken:
         principal = _role(speaker, body)
         incoming = parse_event(body, principal, self._engine.clock.now(), sender=speaker.name)
-        (answer,) = await self._take_all(speaker, [incoming])
+        (answer,) = await self._take(speaker, incoming.execution_id, [incoming])
         if isinstance(answer, ArclogError):
             raise answer
         return answer
@@ -120,28 +119,23 @@ class EngineIngest:
         return [answers[index] for index in range(len(items))]
 
     async def _take(self, speaker: Principal, execution_id: int, items: Sequence[Incoming]) -> list[Answer]:
-        scope = await self._scope(execution_id)
+        scope = self._scopes.get(execution_id) or await self._scope(execution_id)
         identity = identity_of(speaker, self._engine.settings)
         answers: list[Answer] = []
-        for leased, run in groupby(items, lambda item: item.grant.needs_lease):
-            group = list(run)
+        for group in _groups(items):
+            leased = group[0].grant.needs_lease
             if scope is None or not _reaches(speaker, identity, scope, leased=leased):
                 answers += [NotFound(f"there is no execution {execution_id}")] * len(group)
             elif leased:
                 answers += [await self._reported(item, identity) for item in group]
             else:
-                for start in range(0, len(group), _TOGETHER):
-                    answers += await self._observed(execution_id, group[start : start + _TOGETHER])
+                answers += await self._observed(execution_id, group)
         return answers
 
     async def _scope(self, execution_id: int) -> Scope | None:
-        """Whose an execution is; None when there is none."""
-        known = self._scopes.get(execution_id)
-        if known is None:
-            record = await self._engine.store.execution(execution_id)
-            if record is not None:
-                known = self._scopes.put(execution_id, record.new.scope)
-        return known
+        """Whose an execution is, from the store; None when there is none."""
+        record = await self._engine.store.execution(execution_id)
+        return None if record is None else self._scopes.put(execution_id, record.new.scope)
 
     # -- facts ---------------------------------------------------------------------------------------------------------
 
@@ -150,18 +144,23 @@ class EngineIngest:
         refusals = [self._too_large(item) for item in items]
         fitting = [item for item, refusal in zip(items, refusals, strict=True) if refusal is None]
         own = {item.event.own_id for item in fitting} - {0}
-        async with self._alone(execution_id, own):
+        keys = [(execution_id, event_id) for event_id in own]
+        done = await self._begin(keys)
+        try:
             answers = iter(await self._once(execution_id, fitting, own))
+        finally:
+            self._end(keys, done)
         return [refusal or next(answers) for refusal in refusals]
 
     async def _once(self, execution_id: int, items: Sequence[Incoming], own: set[int]) -> list[Answer]:
+        known: dict[int, Ingested] = {}
         for _ in range(MAX_CONFLICTS):
-            known = await self._known(execution_id, own)
             fresh = _fresh(items, known)
             try:
                 written = await self._write(execution_id, list(fresh.values()))
             except EventIdTaken:
-                continue  # another process was faster: look at what it wrote
+                known = await self._known(execution_id, own)
+                continue
             answers = dict(zip(fresh, written, strict=True))
             refusal = next((one for one in written if isinstance(one, ArclogError)), None)
             for index, item in fresh.items():
@@ -201,8 +200,11 @@ class EngineIngest:
             return refusal
         try:
             _check_names(event)
-            async with self._alone(item.execution_id, own):
+            keys = [(item.execution_id, event_id) for event_id in own]
+            done = await self._begin(keys)
+            try:
                 for _ in range(MAX_CONFLICTS):
+                    # First: of a command that is over, a report that comes again is answered as before.
                     known = await self._known(item.execution_id, own)
                     if known:
                         return _again(item, known[event.own_id])
@@ -210,6 +212,8 @@ class EngineIngest:
                         return await self._report(item, identity)
                     except EventIdTaken:
                         continue
+            finally:
+                self._end(keys, done)
             raise Conflict(f"execution {item.execution_id}: others kept writing events with the same id")
         except ArclogError as problem:
             return problem
@@ -318,20 +322,30 @@ class EngineIngest:
             return {}
         return {one.event_id: one for one in await self._engine.store.ingested(execution_id, sorted(own))}
 
-    @asynccontextmanager
-    async def _alone(self, execution_id: int, own: set[int]) -> AsyncIterator[None]:
-        """Nobody else in this process writes events with these ids meanwhile."""
-        keys = [(execution_id, event_id) for event_id in own]
+    async def _begin(self, keys: Sequence[tuple[int, int]]) -> asyncio.Event:
+        """Keep everybody else in this process from writing events with these ids, until `_end` is called."""
         while busy := next((self._under_way[key] for key in keys if key in self._under_way), None):
             await busy.wait()  # holding nothing: nobody can wait for us in turn
         done = asyncio.Event()
         self._under_way.update(dict.fromkeys(keys, done))
-        try:
-            yield
-        finally:
-            for key in keys:
-                del self._under_way[key]
-            done.set()
+        return done
+
+    def _end(self, keys: Sequence[tuple[int, int]], done: asyncio.Event) -> None:
+        for key in keys:
+            del self._under_way[key]
+        done.set()
+
+
+def _groups(items: Sequence[Incoming]) -> Iterator[Sequence[Incoming]]:
+    """Items that follow each other and are taken in the same way; of facts, as many as share a commit."""
+    if len(items) == 1:
+        yield items
+        return
+    for leased, run in groupby(items, lambda item: item.grant.needs_lease):
+        group = list(run)
+        size = len(group) if leased else _TOGETHER
+        for start in range(0, len(group), size):
+            yield group[start : start + size]
 
 
 def _role(speaker: Principal, item: Any) -> str:
