@@ -139,7 +139,7 @@ class Call:
     def workspace(self) -> Workspace:
         """All that the caller can see and change."""
         if self._workspace is None:
-            self._workspace = self.services.workspace(self.principal)
+            self._workspace = Workspace(self.services, self.principal)
         return self._workspace
 
     async def admit(self, roles: frozenset[str]) -> Principal:

@@ -167,7 +167,7 @@ class _Bounded(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._in_body = False
-        self.scope[BODY_IS_HERE] = True  # type: ignore[typeddict-unknown-key]  # ASGI leaves room for such keys
+        self.scope[BODY_IS_HERE] = True  # type: ignore[literal-required]  # ASGI leaves room for such keys
         super().on_message_complete()
 
     def _is_under_way(self) -> bool:

@@ -77,7 +77,7 @@ def handles(*operations: Operation[Any]) -> Callable[[H], H]:
 class Route:
     """An operation with all that answering it takes."""
 
-    __slots__ = ("decoder", "handler", "is_audited", "operation", "parameters")
+    __slots__ = ("decoder", "handler", "is_audited", "operation", "parameters", "path_names")
 
     def __init__(self, operation: Operation[Any]) -> None:
         handler = _HANDLERS.get(operation)
@@ -85,6 +85,7 @@ class Route:
             raise InvariantBroken(f"the operation {operation.name} has no handler")
         self.operation = operation
         self.handler = handler
+        self.path_names = operation.path_names
         self.parameters = None if operation.params is NoParams else Parameters(operation)
         self.decoder: msgspec.json.Decoder[Any] | None = None
         if operation.takes is not None and operation.reading == DECODED:
@@ -207,7 +208,7 @@ class Dispatcher:
         call = Call(
             self._services,
             operation,
-            dict(zip(operation.path_names, values, strict=True)) if values else {},
+            dict(zip(route.path_names, values, strict=True)) if values else {},
             scope,
             receive,
         )

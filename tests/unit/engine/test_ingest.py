@@ -12,6 +12,7 @@ from arclog.engine.runs.ingest import EngineIngest
 from arclog.model.config.settings import Settings
 from arclog.model.errors import EventDiffers, NotAllowed, NotFound, RequestRejected, StaleFence, StoreUnavailable
 from arclog.model.principal import Principal
+from arclog.ports.boundary import Boundary
 from arclog.ports.ingest import Taken
 from arclog.ports.storage.store import Append, Appended
 from arclog.ports.views.api import ExecuteRequest
@@ -47,7 +48,11 @@ class Here:
         self.ingest = EngineIngest(arclog.engine)
 
     async def say(self, name: str, who: Principal = PRODUCER, **more: Any) -> Taken:
-        return await self.ingest.event({"execution_id": self.id, "event_type": name, "step": "start", **more}, who)
+        body = {"execution_id": self.id, "event_type": name, "step": "start", **more}
+        return await self.ingest.event(body, self.within(who))
+
+    def within(self, who: Principal) -> Boundary:
+        return Boundary.of(who, self.arclog.engine.settings)
 
     async def log(self) -> list[dict[str, Any]]:
         return await self.arclog.api.events(self.id)
@@ -133,7 +138,7 @@ async def test_a_run_may_have_more_events_from_outside_than_of_its_own(arclog: E
     limited = WAITS.replace("workflow:", "executor: {spec: {policy: {limits: {max_events: 20}}}}\nworkflow:")
     here = await started(arclog, limited)
     answers = await here.ingest.batch(
-        {"execution_id": here.id, "events": [{"event_type": "batch.completed"}] * 50}, PRODUCER
+        {"execution_id": here.id, "events": [{"event_type": "batch.completed"}] * 50}, here.within(PRODUCER)
     )
     assert all(isinstance(one, Taken) for one in answers)
     await arclog.start_worker()

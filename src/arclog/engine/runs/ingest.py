@@ -23,7 +23,6 @@ from arclog.dialects.wire_incoming import Incoming, names_a_command, parse_batch
 from arclog.engine.commits import batch
 from arclog.engine.commits.engine import MAX_CONFLICTS, Engine
 from arclog.engine.commits.refusals import Refusals
-from arclog.engine.dispatch.identity import Identity, identity_of
 from arclog.engine.dispatch.past_commands import ended_command
 from arclog.model.commands import Command, WireCommand
 from arclog.model.data.kept import Kept
@@ -39,8 +38,8 @@ from arclog.model.errors import (
 )
 from arclog.model.events import Event
 from arclog.model.ids import MICROS, moved
-from arclog.model.principal import Principal
 from arclog.model.refs import parse_ref
+from arclog.ports.boundary import Boundary
 from arclog.ports.ingest import Taken
 from arclog.ports.storage.store import EventIdTaken, Ingested, Scope
 from arclog.ports.work import WORKER_ID
@@ -49,6 +48,8 @@ Answer = Taken | ArclogError
 
 #: Events of one execution that share a commit.
 _TOGETHER = 1000
+#: Whose roles let a caller speak as a worker, and as a producer.
+_ROLES = (frozenset({WORKER}), frozenset({PRODUCER}))
 #: What result.stored and the end of its task both say.
 _REFERENCE = ("result_ref", "extracted")
 
@@ -70,19 +71,18 @@ class EngineIngest:
         #: (execution_id, event_id) that this process is about to write
         self._under_way: dict[tuple[int, int], asyncio.Event] = {}
 
-    async def event(self, body: Any, speaker: Principal) -> Taken:
-        principal = _role(speaker, body)
-        incoming = parse_event(body, principal, self._engine.clock.now(), sender=speaker.name)
-        (answer,) = await self._take(speaker, incoming.execution_id, [incoming])
+    async def event(self, body: Any, caller: Boundary) -> Taken:
+        incoming = parse_event(body, _role(caller, body), self._engine.clock.now(), sender=caller.name)
+        (answer,) = await self._take(caller, incoming.execution_id, [incoming])
         if isinstance(answer, ArclogError):
             raise answer
         return answer
 
-    async def batch(self, body: Any, speaker: Principal) -> list[Answer]:
+    async def batch(self, body: Any, caller: Boundary) -> list[Answer]:
         now = self._engine.clock.now()
-        parsed = parse_batch(body, lambda item: _role(speaker, item), now, self._most_in_batch, speaker.name)
+        parsed = parse_batch(body, lambda item: _role(caller, item), now, self._most_in_batch, caller.name)
         understood = [one for one in parsed if isinstance(one, Incoming)]
-        taken = iter(await self._take_all(speaker, understood))
+        taken = iter(await self._take_all(caller, understood))
         return [
             next(taken)
             if isinstance(one, Incoming)
@@ -101,7 +101,7 @@ class EngineIngest:
 
     # -- one after the other ------------------------------------------------------------------------------------------
 
-    async def _take_all(self, speaker: Principal, items: Sequence[Incoming]) -> list[Answer]:
+    async def _take_all(self, caller: Boundary, items: Sequence[Incoming]) -> list[Answer]:
         """Each item's answer. Executions do not wait for each other; the items of one keep their order."""
         by_execution: dict[int, list[int]] = {}
         for index, item in enumerate(items):
@@ -109,7 +109,7 @@ class EngineIngest:
         answers: dict[int, Answer] = {}
 
         async def take(execution_id: int, mine: list[int]) -> None:
-            found = await self._take(speaker, execution_id, [items[index] for index in mine])
+            found = await self._take(caller, execution_id, [items[index] for index in mine])
             answers.update(zip(mine, found, strict=True))
 
         if len(by_execution) == 1:
@@ -118,16 +118,15 @@ class EngineIngest:
             await asyncio.gather(*(take(execution_id, mine) for execution_id, mine in by_execution.items()))
         return [answers[index] for index in range(len(items))]
 
-    async def _take(self, speaker: Principal, execution_id: int, items: Sequence[Incoming]) -> list[Answer]:
+    async def _take(self, caller: Boundary, execution_id: int, items: Sequence[Incoming]) -> list[Answer]:
         scope = self._scopes.get(execution_id) or await self._scope(execution_id)
-        identity = identity_of(speaker, self._engine.settings)
         answers: list[Answer] = []
         for group in _groups(items):
             leased = group[0].grant.needs_lease
-            if scope is None or not _reaches(speaker, identity, scope, leased=leased):
+            if scope is None or not (caller.serves(scope) if leased else caller.sees(scope)):
                 answers += [NotFound(f"there is no execution {execution_id}")] * len(group)
             elif leased:
-                answers += [await self._reported(item, identity) for item in group]
+                answers += [await self._reported(item, caller) for item in group]
             else:
                 answers += await self._observed(execution_id, group)
         return answers
@@ -192,7 +191,7 @@ class EngineIngest:
 
     # -- reports ------------------------------------------------------------------------------------------------------
 
-    async def _reported(self, item: Incoming, identity: Identity) -> Answer:
+    async def _reported(self, item: Incoming, caller: Boundary) -> Answer:
         """What a worker says of a command that it holds; the command's report goes on with it."""
         event = item.event
         own = {event.own_id} - {0}
@@ -209,7 +208,7 @@ class EngineIngest:
                     if known:
                         return _again(item, known[event.own_id])
                     try:
-                        return await self._report(item, identity)
+                        return await self._report(item, caller)
                     except EventIdTaken:
                         continue
             finally:
@@ -218,14 +217,14 @@ class EngineIngest:
         except ArclogError as problem:
             return problem
 
-    async def _report(self, item: Incoming, identity: Identity) -> Answer:
+    async def _report(self, item: Incoming, caller: Boundary) -> Answer:
         engine, event = self._engine, item.event
         commands = await engine.store.commands(item.execution_id)
         record = next((one for one in commands if one.command_id == event.command_id), None)
         if record is None:
-            return await self._late(item, identity)
+            return await self._late(item, caller)
         holder = record.worker_id if record.state == "claimed" else ""
-        if not identity.is_holder(holder, event.worker_id):
+        if not caller.is_holder(holder, event.worker_id):
             raise NotHolder(f"command {event.command_id} is held by another worker or by none; drop the work")
         if record.fence != event.fence:
             raise StaleFence(f"command {event.command_id} is held with fence {record.fence}, not {event.fence}")
@@ -234,16 +233,16 @@ class EngineIngest:
             given: WorkReported | GaveUp = GaveUp(
                 event.command_id, event.fence, holder, self._max_losses, event, digests
             )
-            return await self._applied(item, holder, given)
+            return await self._applied(item, caller, holder, given)
         if event.type not in WORKER_TYPES:
             # A fact of a layer that the engine derives itself (command.started, loop.done …): nothing waits for it.
             event.run, event.worker_id = event.run or record.run, holder
             return (await self._write(item.execution_id, [item]))[0]
         await self._resolve_uri(item)
         given = WorkReported(event.command_id, event.fence, 0, holder, [event], digests, from_wire=True)
-        return await self._applied(item, holder, given)
+        return await self._applied(item, caller, holder, given)
 
-    async def _applied(self, item: Incoming, holder: str, given: WorkReported | GaveUp) -> Answer:
+    async def _applied(self, item: Incoming, caller: Boundary, holder: str, given: WorkReported | GaveUp) -> Answer:
         """Put a report to its execution."""
         engine, event = self._engine, item.event
         extend = (event.command_id, event.fence, engine.clock.now() + self._lease_us)
@@ -255,7 +254,7 @@ class EngineIngest:
             return await self._progress(item, answer.spoken, event_id, seq)
         match answer.refused.reason:
             case "closed" | "ended":
-                return await self._late(item, Identity(), holder)
+                return await self._late(item, caller, holder)
             case "stale":
                 raise StaleFence(answer.refused.message)
             case _:
@@ -302,15 +301,15 @@ class EngineIngest:
         stored = said[0].event.payload
         event.payload = {"outcome": {**outcome, **{key: stored[key] for key in _REFERENCE if key in stored}}}
 
-    async def _late(self, item: Incoming, identity: Identity, holder: str = "") -> Answer:
+    async def _late(self, item: Incoming, caller: Boundary, holder: str = "") -> Answer:
         """The command is over: its last holder's word is recorded, anybody else's is refused."""
         event = item.event
         ended = await ended_command(self._engine.store, item.execution_id, event.command_id)
         if ended.fence != event.fence:
             raise StaleFence(f"command {event.command_id} is over, or was never this worker's (fence {event.fence})")
-        if not holder and ended.holder and not identity.is_holder(ended.holder, event.worker_id):
+        if not holder and ended.holder and not caller.is_holder(ended.holder, event.worker_id):
             raise NotHolder(f"command {event.command_id} is over, and another worker held it last")
-        event.worker_id = holder or ended.holder or identity.name(event.worker_id)
+        event.worker_id = holder or ended.holder or caller.worker_name(event.worker_id)
         event.run = event.run or ended.run
         answer = (await self._write(item.execution_id, [item]))[0]
         return replace(answer, closed=True) if isinstance(answer, Taken) else answer
@@ -348,19 +347,13 @@ def _groups(items: Sequence[Incoming]) -> Iterator[Sequence[Incoming]]:
             yield group[start : start + size]
 
 
-def _role(speaker: Principal, item: Any) -> str:
+def _role(caller: Boundary, item: Any) -> str:
     """Whose word an event is. Who may be both speaks as a worker where it names a command and its fence."""
-    works = speaker.may(frozenset({WORKER}))
-    if works and (not speaker.may(frozenset({PRODUCER})) or names_a_command(item)):
+    principal = caller.principal
+    works, produces = (principal is None or principal.may(roles) for roles in _ROLES)
+    if works and (not produces or names_a_command(item)):
         return WORKER
     return PRODUCER
-
-
-def _reaches(speaker: Principal, identity: Identity, scope: Scope, *, leased: bool) -> bool:
-    """Whether a caller has anything to say of a run: a producer of what it reaches, a worker of what it serves."""
-    if leased:
-        return bool(speaker.tenant) and identity.scope.covers(scope)
-    return speaker.reaches(scope.tenant, scope.project, scope.environment)
 
 
 def _check_names(event: Event) -> None:

@@ -13,8 +13,7 @@ from arclog.model.config.settings import Settings
 from arclog.model.ids import MICROS
 from arclog.model.principal import Principal
 from arclog.ports.clock import Clock
-from arclog.ports.storage.access import AccessBook, Audited, AuditEntry
-from arclog.server.auth.audit_page import page
+from arclog.ports.storage.access import AccessBook, AuditEntry
 from arclog.server.auth.denials import Denials
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ DENIED = "denied"
 
 
 class Audit:
-    """Writes and reads the record."""
+    """Writes the record."""
 
     def __init__(self, book: AccessBook, clock: Clock, settings: Settings) -> None:
         self._book = book
@@ -49,6 +48,3 @@ class Audit:
         entries = [entry] if decision != DENIED else self._denials.kept(entry)
         if entries:
             await self._book.add_audit(entries, keep_from=now - self._keep)
-
-    async def page(self, tenant: str, decision: str, before: int, limit: int) -> list[Audited]:
-        return await page(self._book, tenant, decision, before, limit)

@@ -62,7 +62,7 @@ class _Checked(Struct, frozen=True):
 
 @handles(ops.CHECK)
 async def check(call: Call, body: ops.CheckBody) -> _Checked:
-    findings, graph = await call.services.check(body.playbook, body.file or "playbook.yaml", call.principal.tenant)
+    findings, graph = await call.workspace.check_playbook(body.playbook, body.file or "playbook.yaml")
     return _Checked([_shown(finding) for finding in findings], Raw(graph or b"null"))
 
 

@@ -164,17 +164,16 @@ def _moment(raw: str) -> int:
 
 @handles(ops.POST_EVENT)
 async def post_event(call: Call, body: Any) -> Taken:
-    return await call.services.ingest.event(body, call.principal)
+    return await call.workspace.take_event(body)
 
 
 @handles(ops.POST_BATCH)
 async def post_batch(call: Call, body: Any) -> ops.BatchAnswer:
-    services = call.services
-    answers = await services.ingest.batch(body, call.principal)
+    answers = await call.workspace.take_batch(body)
     denied = [answer for answer in answers if isinstance(answer, DENIALS)]
     if denied:
         reason = f"{len(denied)} of {len(answers)} events: {denied[0]}"
-        await services.audit.note(call, call.principal, "denied", reason)
+        await call.services.audit.note(call, call.principal, "denied", reason)
     results = [_item(index, answer) for index, answer in enumerate(answers)]
     accepted = sum(item.status == 200 for item in results)
     return ops.BatchAnswer(accepted, len(results) - accepted, results)

@@ -10,7 +10,6 @@ from starlette.responses import HTMLResponse, Response
 from arclog import __version__
 from arclog.drivers.addresses import shown
 from arclog.model.config.settings import TABLE
-from arclog.model.errors import NotFound
 from arclog.operations import server as ops
 from arclog.operations.operation import ADMIN, JSON, OPERATE, VIEW
 from arclog.ports.views.checks import Diagnosis
@@ -72,10 +71,7 @@ def _safe(value: Any) -> Any:
 
 @handles(ops.DOCTOR)
 async def doctor(call: Call) -> Diagnosis:
-    ask = call.services.doctor
-    if ask is None:
-        raise NotFound("this server has no doctor")
-    return await ask(call.principal)
+    return await call.workspace.diagnosis()
 
 
 # -- pages -------------------------------------------------------------------------------------------------------------

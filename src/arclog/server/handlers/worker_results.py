@@ -36,7 +36,7 @@ _DECODER: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
 @handles(ops.UPLOAD)
 async def upload(call: Call, asked: ops.UploadContent) -> Content:
-    writer = call.workspace.workplace.results.writer(
+    writer = call.workspace.results.writer(
         asked.tenant, listed=asked.listed, content_type=media_type(asked.content_type)
     )
     arrived = hashlib.sha256()
@@ -58,7 +58,7 @@ async def upload(call: Call, asked: ops.UploadContent) -> Content:
 
 @handles(ops.DOWNLOAD)
 async def download(call: Call, asked: ops.DownloadContent) -> Response:
-    chunks = call.workspace.workplace.results.chunks(asked.tenant, asked.sha256, asked.start, asked.end)
+    chunks = call.workspace.results.chunks(asked.tenant, asked.sha256, asked.start, asked.end)
     # What is missing is known with the first piece, while it can still be said.
     first = await anext(chunks, b"")
     return StreamingResponse(joined(first, chunks), media_type=OCTETS)
@@ -66,7 +66,7 @@ async def download(call: Call, asked: ops.DownloadContent) -> Response:
 
 @handles(ops.ITEMS)
 async def items(call: Call, asked: ops.ItemsOf) -> work.Items:
-    results = call.workspace.workplace.results
+    results = call.workspace.results
     first, last = asked.first, asked.last
     found: list[Any] = []
     size = 0
@@ -84,18 +84,18 @@ async def items(call: Call, asked: ops.ItemsOf) -> work.Items:
 
 @handles(ops.ABOUT)
 async def about(call: Call, asked: ops.OfContent) -> StoredBlob | None:
-    return await call.workspace.workplace.results.find(asked.tenant, asked.sha256)
+    return await call.workspace.results.find(asked.tenant, asked.sha256)
 
 
 @handles(ops.REMOVE)
 async def remove(call: Call, asked: ops.RemoveContent) -> work.Removed:
-    results = call.workspace.workplace.results
+    results = call.workspace.results
     return work.Removed(int(await results.remove(asked.tenant, asked.sha256, asked.stored_at)))
 
 
 @handles(ops.EVERYTHING)
 async def everything(call: Call) -> Response:
-    blobs = call.workspace.workplace.results.all()
+    blobs = call.workspace.results.all()
 
     async def lines() -> AsyncIterator[bytes]:
         async for blob in blobs:
@@ -107,7 +107,7 @@ async def everything(call: Call) -> Response:
 @handles(ops.LEFTOVERS)
 async def leftovers(call: Call, asked: ops.OlderThan) -> work.Removed:
     latest = call.services.clock.now() - _ABANDONED
-    return work.Removed(await call.workspace.workplace.results.leftovers(min(asked.older_than, latest)))
+    return work.Removed(await call.workspace.results.leftovers(min(asked.older_than, latest)))
 
 
 async def _take_lines(call: Call, writer: ResultWriter, arrived: Any) -> None:

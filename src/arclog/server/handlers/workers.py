@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from arclog.core.boundary.reports import MAX_REPORT_EVENTS
 from arclog.model.commands import Report, ReportAnswer
-from arclog.model.errors import NotFound, RequestRejected
+from arclog.model.errors import RequestRejected
 from arclog.model.events import Event
 from arclog.model.ids import LATEST, MAX_ID
 from arclog.operations import workers as ops
@@ -48,11 +48,9 @@ async def register(call: Call, hello: work.Hello) -> work.Welcome:
             f"the worker speaks protocol {hello.protocol}, this server {work.PROTOCOL}; run the same version of both"
         )
     _check_worker(hello.worker)
-    settings, caller = call.services.settings, call.principal
-    results = call.workspace.workplace.results
+    settings, workspace = call.services.settings, call.workspace
     lease_s, most = settings.number("leases.seconds"), settings.integer("results.max_bytes")
-    shared = bool(settings["workers.shared"]) and caller.tenant == settings.text("scope.tenant")
-    return work.Welcome(lease_s, results.name, most, shared=shared)
+    return work.Welcome(lease_s, workspace.results.name, most, shared=workspace.serves_all_tenants)
 
 
 @handles(ops.CLAIM)
@@ -61,7 +59,7 @@ async def claim(call: Call, asked: work.ClaimAsked) -> work.Claimed | work.WireC
     _check_worker(worker)
     if not 1 <= asked.limit <= _MOST_COMMANDS:
         raise RequestRejected(f"limit: {asked.limit} is not from 1 to {_MOST_COMMANDS}")
-    services, control = call.services, call.workspace.workplace.control
+    services, control = call.services, call.workspace.control
 
     async def claimed() -> work.Claimed:
         wait_s = 0.0 if services.draining() else longest_wait(services, asked.wait_s)
@@ -76,7 +74,7 @@ async def claim(call: Call, asked: work.ClaimAsked) -> work.Claimed | work.WireC
     with numbers_fit():
         found = await services.answers.once(_asker(call, worker.worker_id), asked.n, claimed, work.Claimed())
     if asked.form:
-        commands = await services.ingest.commands(found.commands)
+        commands = await call.workspace.wire_commands(found.commands)
         return work.WireClaimed(commands, services.settings.number("leases.seconds"))
     return found
 
@@ -87,7 +85,7 @@ async def report(call: Call) -> ReportAnswer:
     _check_id(given.worker_id)
     given.wants = max(0, min(given.wants, _MOST_COMMANDS))
     with numbers_fit():
-        return await call.workspace.workplace.control.report(given)
+        return await call.workspace.control.report(given)
 
 
 @handles(ops.HEARTBEAT)
@@ -96,13 +94,13 @@ async def heartbeat(call: Call, asked: work.HeartbeatAsked) -> work.Lost:
     if len(asked.held) > _MOST_HELD:
         raise RequestRejected(f"held: {len(asked.held)} commands; a heartbeat is for {_MOST_HELD} at most")
     with numbers_fit():
-        return work.Lost(await call.workspace.workplace.control.heartbeat(asked.worker_id, asked.held))
+        return work.Lost(await call.workspace.control.heartbeat(asked.worker_id, asked.held))
 
 
 @handles(ops.GIVE_BACK)
 async def give_back(call: Call, asked: work.GiveBackAsked) -> work.Done:
     _check_id(asked.worker_id)
-    control = call.workspace.workplace.control
+    control = call.workspace.control
     with numbers_fit():
         await control.give_back(asked.worker_id, asked.execution_id, asked.command_id, asked.fence)
     return work.Done()
@@ -113,7 +111,7 @@ async def revoked(call: Call, asked: work.RevokedAsked) -> work.Revoked:
     _check_id(asked.worker_id)
     if len(asked.held) > _MOST_COMMANDS:
         raise RequestRejected(f"held: {len(asked.held)} commands; a worker names {_MOST_COMMANDS} at most")
-    services, control = call.services, call.workspace.workplace.control
+    services, control = call.services, call.workspace.control
 
     async def news() -> work.Revoked:
         wait_s = 0.0 if services.draining() else longest_wait(services, asked.wait_s)
@@ -126,7 +124,7 @@ async def revoked(call: Call, asked: work.RevokedAsked) -> work.Revoked:
 
 @handles(ops.PLAN)
 async def plan(call: Call, asked: ops.ByDigest) -> Response:
-    program = await call.workspace.workplace.control.program(asked.digest)
+    program = await call.workspace.control.program(asked.digest)
     return Response(net.encode(program.plan), media_type=JSON)
 
 
@@ -134,7 +132,7 @@ async def plan(call: Call, asked: ops.ByDigest) -> Response:
 async def loop_results(call: Call, asked: work.LoopResultsAsked) -> LoopPage:
     if not 1 <= asked.limit <= _MOST_EVENTS:
         raise RequestRejected(f"limit: {asked.limit} is not from 1 to {_MOST_EVENTS}")
-    control = call.workspace.workplace.control
+    control = call.workspace.control
     with numbers_fit():
         return await control.loop_results(asked.execution_id, asked.step, asked.run, asked.after, asked.limit)
 
@@ -144,7 +142,7 @@ async def write_logs(call: Call, given: work.Lines) -> work.Done:
     for line in given.lines:
         _check_line(line)
     with numbers_fit():
-        await call.workspace.workplace.control.write_logs(given.lines)
+        await call.workspace.control.write_logs(given.lines)
     return work.Done()
 
 
@@ -156,10 +154,7 @@ async def secret(call: Call, asked: work.SecretAsked) -> work.SecretFound:
     checked_secret(asked.name)
     if len(asked.scope) > _LONGEST_SCOPE or not asked.scope.isprintable():
         raise RequestRejected("scope: TENANT/PROJECT/ENVIRONMENT is needed")
-    source = call.workspace.workplace.secrets
-    if source is None:
-        raise NotFound("this server keeps no credentials; they are its workers' own")
-    return work.SecretFound(await source.find(asked.name, asked.scope))
+    return work.SecretFound(await call.workspace.secrets.find(asked.name, asked.scope))
 
 
 # -- reports -----------------------------------------------------------------------------------------------------------
@@ -196,10 +191,8 @@ async def _reported(call: Call) -> Report:
             )
         head = decoded(before.rstrip().removesuffix(b",") + b"}", _ReportHead)
         _check_id(head.worker_id)
-        check = call.workspace.workplace.check_holder
-        if check is not None:
-            with numbers_fit():
-                await check(head.worker_id, head.execution_id, head.command_id)
+        with numbers_fit():
+            await call.workspace.control.check_holder(head.worker_id, head.execution_id, head.command_id)
 
     raw = await call.raw_body(_LARGE_REPORT, look)
     if len(raw) < _LARGE_REPORT:
