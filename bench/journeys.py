@@ -55,7 +55,7 @@ class Trace:
 
     def __exit__(self, *_: object) -> None:
         sys.setprofile(None)
-        threading.setprofile(None)  # type: ignore[arg-type]  # it takes None
+        threading.setprofile(None)
 
     def _seen(self, frame: FrameType, event: str, _: Any) -> None:
         file = frame.f_code.co_filename

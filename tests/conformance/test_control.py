@@ -10,7 +10,7 @@ import pytest
 
 from arclog.client.connection import Connection
 from arclog.client.control import RemoteControl
-from arclog.client.link import Link
+from arclog.client.transport import Transport
 from arclog.engine.dispatch.scoped_control import ScopedControl
 from arclog.model.config.settings import Settings
 from arclog.model.principal import Principal
@@ -57,5 +57,5 @@ class TestRemoteControl(ControlContract):
     async def ground(self, tmp_path: Path) -> AsyncIterator[Ground]:
         async with opened(tmp_path) as here, served(here) as url:
             connection = Connection(url, Settings({"client.patience_s": 0}))
-            yield Ground(RemoteControl(Link(connection)), here.api, lapsing(here))
+            yield Ground(RemoteControl(Transport(connection)), here.api, lapsing(here))
             await connection.close()

@@ -19,7 +19,7 @@ from arclog.client.schedules import RemoteSchedules
 from arclog.model.config.settings import Settings
 
 P = ParamSpec("P")
-S = TypeVar("S")
+S_co = TypeVar("S_co", covariant=True)
 T = TypeVar("T")
 
 
@@ -70,33 +70,33 @@ class Loop:
                 self.done(stop())
 
 
-class Blocking(Generic[S]):
+class Blocking(Generic[S_co]):
     """Something asynchronous, whose methods are called to their end."""
 
-    def __init__(self, twin: S, loop: Loop) -> None:
+    def __init__(self, twin: S_co, loop: Loop) -> None:
         self._twin = twin
         self._loop = loop
 
 
 def _done(
-    method: Callable[Concatenate[S, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[Blocking[S], P], T]:
+    method: Callable[Concatenate[S_co, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Blocking[S_co], P], T]:
     """A method that does what the asynchronous one does, and returns what that returns."""
 
     @functools.wraps(method)
-    def call(self: Blocking[S], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self: Blocking[S_co], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self._loop.done(method(self._twin, *args, **kwargs))
 
     return call
 
 
 def _each(
-    method: Callable[Concatenate[S, P], AsyncIterator[T]],
-) -> Callable[Concatenate[Blocking[S], P], Iterator[T]]:
+    method: Callable[Concatenate[S_co, P], AsyncIterator[T]],
+) -> Callable[Concatenate[Blocking[S_co], P], Iterator[T]]:
     """A method that yields what the asynchronous one yields."""
 
     @functools.wraps(method)
-    def call(self: Blocking[S], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+    def call(self: Blocking[S_co], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
         return self._loop.each(method(self._twin, *args, **kwargs))
 
     return call
