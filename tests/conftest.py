@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -15,6 +19,8 @@ pytest_plugins = ["tests.servers.postgres", "tests.servers.nats", "tests.servers
 settings.register_profile("ci", derandomize=True, print_blob=True, deadline=None, database=None)
 settings.register_profile("explore", print_blob=True, deadline=None, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+_INTERRUPTED_AGAIN_S = 5
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +44,28 @@ def _shares_a_fixture(item: pytest.Item) -> bool:
         return False
     known = item._fixtureinfo.name2fixturedefs.values()
     return any(definition.scope == "module" for definitions in known for definition in definitions)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_timeout_set_timer(settings: Any) -> Iterator[None]:
+    """End a test that takes too long, also where the exception is raised in a callback: the event loop logs that and goes on."""
+    yield
+    fail: Any = signal.getsignal(signal.SIGALRM)
+    if settings.method != "signal" or not callable(fail):
+        return
+    is_first = True
+
+    def interrupt(signum: int, frame: Any) -> None:
+        nonlocal is_first
+        loop = asyncio._get_running_loop()
+        if is_first or loop is None:
+            is_first = False
+            fail(signum, frame)
+        else:
+            loop.stop()
+
+    signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, settings.timeout, _INTERRUPTED_AGAIN_S)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -289,6 +289,7 @@ class Embedded:
             await last_word(self.control.watch())
         if self._outbox is not None and there:
             await self._outbox.settle(_SETTLE_S)
+        await self._settle_followers(there)
         for task in reversed(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -300,10 +301,7 @@ class Embedded:
         await self._webhooks.close()
         if self.engine.run_secrets is not None:
             await self.engine.run_secrets.settle()
-        if self.publisher is not None and there:
-            await self.publisher.settle(_SETTLE_S)
-        if self._lineage is not None and there:
-            await self._lineage.settle(_SETTLE_S)
+        await self._settle_followers(there)
         if self._lineage_poster is not None:
             await self._lineage_poster.close()
         await self.engine.close()
@@ -314,6 +312,11 @@ class Embedded:
         self._presence.leave(self._worker_id)
         if self._scratch is not None:
             self._scratch.remove()
+
+    async def _settle_followers(self, there: bool) -> None:
+        for follower in (self.publisher, self._lineage):
+            if follower is not None and there:
+                await follower.settle(_SETTLE_S)
 
     async def _is_store_there(self) -> bool:
         """Whether there is anybody to take last words; said once if not. What waits for them has leases that end."""

@@ -49,6 +49,8 @@ class Follower:
         self._leased_at = self._noted_at = 0.0
         #: whether this server has the duty
         self.on_duty = False
+        #: whether the program is about to leave
+        self._settling = False
         engine.hints.on_grown.append(self._news.set)
 
     async def send(self, page: Sequence[LogBatch]) -> int:
@@ -58,9 +60,9 @@ class Follower:
         raise NotImplementedError
 
     async def run(self) -> None:
-        """Publish for as long as this server has the duty, and try to get it while another has."""
+        """Publish for as long as this server has the duty, and try to get it while another has; return once `settle` is called."""
         pause = _FIRST_PAUSE_S
-        while True:
+        while not self._settling:
             self._news.clear()
             try:
                 await self.publish()
@@ -130,7 +132,12 @@ class Follower:
             await asyncio.gather(*either, return_exceptions=True)
 
     async def settle(self, timeout_s: float) -> None:
-        """Before the program leaves: publish what is there, and leave the duty to another server at once."""
+        """Before the program leaves: publish what is there, and leave the duty to another server at once.
+
+        Call it before `run` is cancelled: a page that is being sent then is sent to its end, not cut off and sent again.
+        Call it again when other parts of the program have written their last events.
+        """
+        self._settling = True
         for work in (self.publish, self._leave):
             try:
                 async with asyncio.timeout(timeout_s):
