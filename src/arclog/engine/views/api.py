@@ -87,7 +87,7 @@ _LIFECYCLE_TERMINAL = {
 
 
 class EngineApi:
-    """Implements `ports.api.Api`: all that the store holds, or (`seen_by`) what one caller may see of it."""
+    """Implements `ports.api.Api`: all that the store holds, or (`within`) what lies within a boundary."""
 
     def __init__(
         self,
