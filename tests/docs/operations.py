@@ -60,6 +60,6 @@ def _query(operation: Operation[Any]) -> str:
 def _name(kind: Any) -> str:
     if kind is Any:
         return "object"
-    if not isinstance(kind, type) or getattr(kind, "__args__", ()):
+    if not isinstance(kind, type) or hasattr(kind, "__args__"):
         return "object" if "dict" in str(kind) else str(kind).rpartition(".")[2].split(" ")[0]
     return kind.__name__

@@ -61,8 +61,8 @@ class Site(NamedTuple):
     services: Services
     facts: Facts
 
-    def of(self, tenant: str, roles: frozenset[str] = frozenset(ROLES), **bound: str) -> Workspace:
-        principal = Principal(f"{tenant}-root", tenant, roles, subject=f"key-{tenant}", **bound)
+    def of(self, tenant: str, project: str = "") -> Workspace:
+        principal = Principal(f"{tenant}-root", tenant, frozenset(ROLES), project, subject=f"key-{tenant}")
         return Workspace(self.services, principal)
 
 
