@@ -27,7 +27,7 @@ def address_of(operation: Operation[Any], params: Struct | None = None) -> tuple
     """
     values: dict[str, Any] = {} if params is None else msgspec.to_builtins(params)
     names = {name: quote(str(values.pop(name)), safe="") for name in operation.path_names}
-    query = {name: value for name, value in values.items() if value not in (None, "", [])}
+    query = {name: value for name, value in values.items() if value is not None}
     return operation.path.format(**names), query
 
 
