@@ -97,7 +97,11 @@ async def test_a_worker_has_nothing_to_say_without_a_command(here: Here) -> None
 
 
 async def test_a_run_of_another_tenant_is_not_there(here: Here) -> None:
-    for who in (speaker("producer", tenant="other"), speaker("admin", tenant="other"), speaker("worker", tenant="")):
+    for who in (
+        speaker("producer", tenant="other"),
+        speaker("admin", tenant="other"),
+        speaker("worker", tenant="other"),
+    ):
         with pytest.raises(NotFound):
             await here.say("step.exit", who, command_id=5, fence=1, worker_id="w")
     assert isinstance(await here.say("step.exit"), Taken)
