@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,22 @@ async def test_a_worker_has_nothing_to_say_without_a_command(here: Here) -> None
         with pytest.raises(NotAllowed):
             await here.say(name, WORKER)
     assert await here.log() == before
+
+
+async def test_an_id_that_is_known_concerns_its_sender_alone(here: Here) -> None:
+    first = await here.say("step.exit", event_id="7")
+    others = [here.say("step.exit", event_id=str(number)) for number in range(100, 120)]
+    again, other_content, *taken = await asyncio.gather(
+        here.say("step.exit", event_id="7"),
+        here.say("step.exit", event_id="7", payload={"other": True}),
+        *others,
+        return_exceptions=True,
+    )
+    assert isinstance(again, Taken)
+    assert (again.seq, again.duplicate) == (first.seq, True)
+    assert isinstance(other_content, EventDiffers)
+    assert all(isinstance(answer, Taken) and not answer.duplicate for answer in taken)
+    assert len({answer.seq for answer in taken if isinstance(answer, Taken)}) == 20
 
 
 async def test_a_run_of_another_tenant_is_not_there(here: Here) -> None:
