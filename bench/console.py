@@ -109,7 +109,7 @@ def large_run(browser: Browser, home: Path, rounds: int, quick: bool) -> Finding
             with opened(browser) as page:
                 received_now = chromium.received_by(page)
                 shown.append(shown_after(page, f"{server.url}/runs/{execution_id}", RUN_IS_SHOWN))
-                page.get_by_text(f"seq {events:,} of {events:,}").wait_for()
+                page.get_by_text(f"event {events:,} of {events:,}").wait_for()
                 received.append(received_now() / 1000)
                 frames.append(float(page.evaluate(SCRUB, 500 if quick else 4000)))
     found.ratios += [

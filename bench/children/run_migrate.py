@@ -46,7 +46,7 @@ async def sqlite(home: str, count: int) -> dict[str, Any]:
     import apsw
 
     from arclog.stores.sqlite import SqliteStore
-    from arclog.stores.sqlite.connect import APPLICATION
+    from arclog.stores.sqlite.connection.connect import APPLICATION
     from arclog.stores.sqlite.queries import load_migrations
 
     newer, older = os.path.join(home, "newer"), os.path.join(home, OLDER)

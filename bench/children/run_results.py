@@ -51,9 +51,10 @@ def pool() -> list[bytes]:
 
 
 async def by_arclog(pieces: list[bytes], count: int, folder: str) -> dict[str, Any]:
-    from arclog.results.files.store import FileResults
+    from arclog.results.blobs.files.blobs import FileBlobs
+    from arclog.results.store import BlobResults
 
-    results = FileResults(os.path.join(folder, "results"))
+    results = BlobResults(FileBlobs(os.path.join(folder, "results")))
     started, cpu = time.perf_counter(), time.process_time()
     writer = results.writer("default")
     for number in range(count):
@@ -78,10 +79,11 @@ async def by_arclog(pieces: list[bytes], count: int, folder: str) -> dict[str, A
 
 async def by_rows(count: int, folder: str) -> dict[str, Any]:
     """The same as a list, item by item; encoding them is part of the work."""
-    from arclog.results.files.store import FileResults
+    from arclog.results.blobs.files.blobs import FileBlobs
+    from arclog.results.store import BlobResults
 
     held = [row for row, _ in zip(rows(1), range(50_000), strict=False)]
-    results = FileResults(os.path.join(folder, "results"))
+    results = BlobResults(FileBlobs(os.path.join(folder, "results")))
     size = len(json.dumps(held, ensure_ascii=False).encode())
     started = time.perf_counter()
     writer = results.writer("default", listed=True)

@@ -157,7 +157,7 @@ def open(  # noqa: A001 - `arclog.open` is its public name
             second = app.start("flow.yaml", workload={"n": 2})
             print(app.wait(first).result, app.wait(second).result)
 
-    Runs that were begun and not ended in this home go on. The arguments are those of `arclog.run`.
+    Runs that were begun and not ended in this home continue. The arguments are those of `arclog.run`.
     """
     return Arclog(_settings(home, settings), kinds)
 
@@ -198,7 +198,7 @@ class AsyncArclog:
     async def run(
         self, playbook: Playbook, *, workload: Mapping[str, Any] | None = None, timeout_s: float | None = None
     ) -> AsyncRun:
-        """Start a run and wait for its end, at most `timeout_s` seconds: then its `state` is RUNNING, and it goes on."""
+        """Start a run and wait for its end, at most `timeout_s` seconds: then its `state` is RUNNING, and it continues."""
         return await self.wait(await self.start(playbook, workload=workload), timeout_s=timeout_s)
 
     async def wait(self, execution_id: str, *, timeout_s: float | None = None) -> AsyncRun:
@@ -250,7 +250,7 @@ class Arclog:
     def run(
         self, playbook: Playbook, *, workload: Mapping[str, Any] | None = None, timeout_s: float | None = None
     ) -> Run:
-        """Start a run and wait for its end, at most `timeout_s` seconds: then its `state` is RUNNING, and it goes on."""
+        """Start a run and wait for its end, at most `timeout_s` seconds: then its `state` is RUNNING, and it continues."""
         return self.wait(self.start(playbook, workload=workload), timeout_s=timeout_s)
 
     def wait(self, execution_id: str, *, timeout_s: float | None = None) -> Run:

@@ -1,6 +1,6 @@
 """The errors that arclog's public functions raise. `ArclogError` is the base of all of them.
 
-A task that fails is no exception: its error is data of the run. `TaskFailed` is for the code of tool kinds, which raises it
+A task that fails is not an exception: its error is data of the run. `TaskFailed` is for the code of tool kinds, which raises it
 to fail a task with an error kind of its choice.
 """
 

@@ -102,7 +102,7 @@ class Watched:
         page.on("request", self._asked)
 
     def _said(self, message: ConsoleMessage) -> None:
-        # The browser itself tells of every answer that is no success.
+        # The browser itself tells of every answer that is not a success.
         if message.type == "error" and not message.text.startswith("Failed to load resource"):
             self.troubles.append(f"console: {message.text}")
 

@@ -40,6 +40,7 @@ def views(made: dict[str, str]) -> dict[str, str]:
         "runs-none": "/runs?q=no such run",
         "run-failed": f"/runs/{made['orders']}",
         "run-waiting": f"/runs/{made['ship']}",
+        "run-signal": f"/runs/{made['wait']}",
         "run-evil": f"/runs/{made.get('evil', '')}",
         "run-loop": f"/runs/{made['import']}",
         "run-time": f"/runs/{made['import']}?seq=30&from=5&tab=data",
@@ -100,13 +101,13 @@ def taken(browser: Browser, server: stage.Server, made: dict[str, str], folder: 
                 page.get_by_role("button", name="Simulate", exact=True).click()
                 shot("run-replayed")
                 page.get_by_role("button", name="Retry failed").click()
-                page.get_by_label("Playbook of the new run").select_option("an edited text …")
+                page.get_by_label("Playbook of the new run").select_option("Edited text …")
                 shot("run-retry")
             if not wanted or "palette" in wanted:
                 page.goto(f"{server.url}/")
                 _settled(page)
                 page.keyboard.press("ControlOrMeta+k")
-                page.get_by_role("combobox", name="Find a place").fill("or")
+                page.get_by_role("combobox", name="Search pages").fill("or")
                 shot("palette")
                 page.keyboard.press("Escape")
                 page.keyboard.press("?")

@@ -15,7 +15,7 @@ TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 #: What another theme can change.
 COLOURS = ["color-contrast"]
 #: What stands around every view is looked at once; of a run, the parts that every tab has as well.
-VIEW, TAB = "main", "[aria-label='The run in detail']"
+VIEW, TAB = "main", "[aria-label='Run details']"
 #: Rows of long tables and lists are all made alike: the first ones are looked at.
 ALIKE = [["tr:nth-child(n+10)"], ["li:nth-child(n+12)"], ["[role=row]:nth-child(n+10)"]]
 AXE = """([part, alike, only]) => axe.run(

@@ -42,7 +42,7 @@ def test_a_stream_goes_on_without_gap_or_repetition_when_the_server_is_killed(
         _go_on(server, execution_id, range(3))
         server.kill()
         expect(page.get_by_text("reconnecting …", exact=True)).to_be_visible()
-        expect(page.get_by_text("Server away, trying again", exact=True)).to_be_visible()
+        expect(page.get_by_text("Server unreachable, retrying", exact=True)).to_be_visible()
         expect(page.get_by_role("heading", name="long")).to_be_visible()  # what was there stays
         server.start()
         _go_on(server, execution_id, range(3, 10))
@@ -50,8 +50,8 @@ def test_a_stream_goes_on_without_gap_or_repetition_when_the_server_is_killed(
         expect(page.locator("header").get_by_text("completed")).to_be_visible()
         with server.client() as client:
             events = client.get(f"/api/executions/{execution_id}/events").json()["events"]
-        region = page.get_by_role("region", name="The run in detail")
-        expect(page.get_by_text(f"seq {len(events):,} of {len(events):,}")).to_be_visible()
+        region = page.get_by_role("region", name="Run details")
+        expect(page.get_by_text(f"event {len(events):,} of {len(events):,}")).to_be_visible()
         # Each once and in order: read all of them off the page.
         table = region.get_by_role("table", name="Events")
         seen: list[int] = []
@@ -73,9 +73,9 @@ def test_pages_wait_for_a_server_that_is_away(
     with stage.server(tmp_path_factory.mktemp("late")) as server:
         page = new_page()
         page.goto(server.url)
-        expect(page.get_by_text("No run yet")).to_be_visible()
+        expect(page.get_by_text("No runs yet")).to_be_visible()
         server.kill()
-        expect(page.get_by_text("Server away, trying again")).to_be_visible()
+        expect(page.get_by_text("Server unreachable, retrying")).to_be_visible()
         page.get_by_role("link", name="Runs", exact=True).click()
         expect(page.get_by_role("alert")).to_contain_text("The server cannot be reached")
         # A view whose code was never loaded.
@@ -84,7 +84,7 @@ def test_pages_wait_for_a_server_that_is_away(
         server.start()
         expect(page.get_by_role("table", name="Health checks")).to_be_visible(timeout=20_000)
         page.get_by_role("link", name="Runs", exact=True).click()
-        expect(page.get_by_text("No run yet")).to_be_visible()
+        expect(page.get_by_text("No runs yet")).to_be_visible()
     watched.expected += ["Unable to preload", "dynamically imported module"]
 
 

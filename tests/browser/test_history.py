@@ -15,7 +15,7 @@ from tests.servers.web import Web
 
 pytestmark = pytest.mark.xdist_group("browser-1")
 
-#: A number from outside, doubled on its way to the result; above a limit it takes another path.
+#: A number from outside, doubled on its way to the result; above a limit it takes andifferent path.
 PRICE = """\
 metadata: {{name: price, path: shop/price}}
 workload: {{url: "{url}"}}
@@ -80,11 +80,11 @@ def test_a_value_is_followed_to_the_response_it_came_from(
     tree.get_by_role("link", name=re.compile(r"line \d+|:\d+$")).first.click()
     expect(page.get_by_label("Source of the playbook").locator("[data-target=true]")).to_be_visible()
     page.get_by_role("tab", name="Lineage").click()
-    data = page.get_by_role("table", name="Data that the run read and wrote")
+    data = page.get_by_role("table", name="Datasets read and written")
     expect(data.get_by_role("row").filter(has_text="/price")).to_contain_text("fetch")
     page.get_by_role("textbox", name="Value").fill("nothing.of.it")
     page.get_by_role("button", name="Trace").click()
-    expect(page.get_by_role("region", name="Where a value comes from").get_by_role("alert")).to_be_visible()
+    expect(page.get_by_role("region", name="Trace a value").get_by_role("alert")).to_be_visible()
 
 
 def test_a_changed_condition_is_simulated_on_recorded_runs(
@@ -92,18 +92,18 @@ def test_a_changed_condition_is_simulated_on_recorded_runs(
 ) -> None:
     execution_id, playbook = priced
     page.goto(f"{furnished.url}/playbook/shop/price")
-    page.get_by_role("textbox", name="Text of the playbook").click()
+    page.get_by_role("textbox", name="Playbook source").click()
     page.keyboard.press("ControlOrMeta+a")
     page.keyboard.press("Delete")  # Chromium styles what replaces a selection, which the page's policy refuses
     page.keyboard.insert_text(playbook.replace("ctx.total > 100", "ctx.total > 40"))
     expect(page.get_by_text("No problems found.")).to_be_visible()
     page.get_by_role("link", name="Simulate").click()
     page.get_by_role("button", name="Simulate", exact=True).click()
-    row = page.get_by_role("table", name="Runs that would go differently").get_by_role("row", name=execution_id)
-    expect(row).to_contain_text("other path")
+    row = page.get_by_role("table", name="Runs with a different outcome").get_by_role("row", name=execution_id)
+    expect(row).to_contain_text("different path")
     expect(row).to_contain_text("behind step fetch, cheap followed, and dear would have")
     page.get_by_role("link", name="Editor").click()  # what was typed is still there
-    expect(page.get_by_role("textbox", name="Text of the playbook")).to_contain_text("ctx.total > 40")
+    expect(page.get_by_role("textbox", name="Playbook source")).to_contain_text("ctx.total > 40")
     page.get_by_role("link", name="Simulate").click()
     page.get_by_label("Playbook to simulate").select_option("v1")
     page.get_by_role("button", name="Simulate", exact=True).click()
@@ -127,7 +127,7 @@ def test_a_run_is_exported_and_imported_elsewhere_and_replayed(
     execution_id = furnished.made["import"]
     page.goto(f"{furnished.url}/runs/{execution_id}?tab=history")
     page.get_by_role("button", name="Replay", exact=True).click()
-    expect(page.get_by_text("The log replays without a difference.")).to_be_visible()
+    expect(page.get_by_text("The log replays without differences.")).to_be_visible()
     with page.expect_download() as download:
         page.get_by_role("link", name="Export").click()
     assert download.value.suggested_filename == f"{execution_id}.arclog"
@@ -139,10 +139,10 @@ def test_a_run_is_exported_and_imported_elsewhere_and_replayed(
         other.goto(f"{elsewhere.url}/runs")
         other.get_by_role("button", name="Import").click()
         dialog = other.get_by_role("dialog")
-        dialog.get_by_label("File that was exported").set_input_files(tmp_path / "damaged.arclog")
+        dialog.get_by_label("Exported file").set_input_files(tmp_path / "damaged.arclog")
         dialog.get_by_role("button", name="Import", exact=True).click()
-        expect(dialog.get_by_role("alert")).to_contain_text("this is no exported run, or its end is missing")
-        dialog.get_by_label("File that was exported").set_input_files(tmp_path / "other.arclog")
+        expect(dialog.get_by_role("alert")).to_contain_text("this is not an exported run, or the file was cut off")
+        dialog.get_by_label("Exported file").set_input_files(tmp_path / "other.arclog")
         expect(dialog.get_by_text("arclog import other.arclog")).to_be_visible()
         dialog.get_by_role("button", name="Import", exact=True).click()
         expect(other).to_have_url(re.compile(f"/runs/{execution_id}"))
@@ -164,8 +164,8 @@ def test_what_failed_is_retried_with_a_changed_playbook(page: Page, furnished: F
     page.goto(f"{furnished.url}/runs/{execution_id}")
     page.get_by_role("button", name="Retry failed").click()
     dialog = page.get_by_role("dialog")
-    dialog.get_by_label("Playbook of the new run").select_option("an edited text …")
-    text = dialog.get_by_role("textbox", name="Text of the playbook")
+    dialog.get_by_label("Playbook of the new run").select_option("Edited text …")
+    text = dialog.get_by_role("textbox", name="Playbook source")
     expect(text).to_contain_text("iter.n >= 17")
     text.click()
     page.keyboard.press("ControlOrMeta+a")
@@ -186,5 +186,5 @@ def test_what_failed_is_retried_with_a_changed_playbook(page: Page, furnished: F
         origin = client.get(f"/api/executions/{kept.group(1)}").json()["origin"]
     assert sum(event["seq"] > origin["events"] for event in tasks) == 3
     page.goto(f"{furnished.url}/runs/compare?a={execution_id}&b={kept.group(1)}")
-    expect(page.get_by_text(re.compile("They part at each"))).to_be_visible()
-    expect(page.get_by_role("region", name="Changes of the playbook")).to_contain_text("step changed: each")
+    expect(page.get_by_text(re.compile("First difference: each"))).to_be_visible()
+    expect(page.get_by_role("region", name="Playbook changes")).to_contain_text("step changed: each")

@@ -18,15 +18,15 @@ def test_what_needs_attention_comes_first(page: Page, furnished: Furnished) -> N
     page.goto(furnished.url)
     attention = page.get_by_role("region", name="Needs attention")
     expect(attention.get_by_text("Ship order 17 to Lisbon for 249 EUR?")).to_be_visible()
-    expect(attention.get_by_text("waits for an approval: the start of the run")).to_be_visible()
-    expect(attention.get_by_text("waits for a worker of pool gpu that knows python; no worker")).to_be_visible()
+    expect(attention.get_by_text("waiting for approval to start")).to_be_visible()
+    expect(attention.get_by_text("waits for a worker of pool gpu that supports python; no worker")).to_be_visible()
     expect(attention.get_by_role("link", name="failed 3 times in a row")).to_be_visible()
     expect(attention.get_by_text('exit code 3: relation "invoices" does not exist')).to_be_visible()
-    running = page.get_by_role("region", name="Running now")
+    running = page.get_by_role("region", name="In progress")
     expect(running.get_by_role("link", name="sync-inventory")).to_be_visible()
-    ended = page.get_by_role("region", name="How runs ended")
+    ended = page.get_by_role("region", name="Finished runs")
     expect(ended.get_by_role("img", name=re.compile("Runs that ended"))).to_be_visible()
-    upcoming = page.get_by_role("region", name="Scheduled next")
+    upcoming = page.get_by_role("region", name="Next scheduled runs")
     expect(upcoming.get_by_role("listitem").first).to_contain_text("hello-hourly")
 
 
@@ -73,5 +73,5 @@ def test_an_empty_home_says_how_to_begin(
     with stage.server(tmp_path_factory.mktemp("empty")) as server:
         page = new_page()
         page.goto(server.url)
-        expect(page.get_by_text("No run yet")).to_be_visible()
+        expect(page.get_by_text("No runs yet")).to_be_visible()
         expect(page.get_by_text(f"arclog run examples/hello.yaml --server {server.url}")).to_be_visible()

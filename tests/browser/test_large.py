@@ -62,7 +62,7 @@ def test_a_run_of_fifty_thousand_events_is_as_easy_as_a_small_one(page: Page, fu
     received = received_by(page)
     page.goto(f"{furnished.url}/runs/{execution_id}")
     expect(page.get_by_text(f"each → item {BAD} → task take")).to_be_visible()
-    expect(page.get_by_text(f"seq {head:,} of {head:,}")).to_be_visible(timeout=BUSY_MS)
+    expect(page.get_by_text(f"event {head:,} of {head:,}")).to_be_visible(timeout=BUSY_MS)
     expect(page.get_by_label(re.compile(r"^Step each, failed, [\d,]+ ✓ 1 ✗"))).to_be_visible()
     assert received() < MOST_BYTES
     # The list of events has its end within reach, and few rows.
@@ -78,7 +78,7 @@ def test_a_run_of_fifty_thousand_events_is_as_easy_as_a_small_one(page: Page, fu
     # Its items, the failed one first.
     page.goto(f"{furnished.url}/runs/{execution_id}?step=each&tab=items")
     items = page.get_by_role("table", name="Items")
-    expect(items.get_by_role("row").nth(1)).to_contain_text(str(BAD))
+    expect(items.get_by_role("row").nth(1)).to_contain_text(str(BAD), timeout=BUSY_MS)
     expect(items.get_by_role("row").nth(1)).to_contain_text("failed")
     assert items.get_by_role("row").count() < MOST_ROWS
     page.get_by_role("button", name="Items of each").click()
@@ -99,7 +99,7 @@ def test_odd_data_is_shown_as_data(page: Page, furnished: Furnished) -> None:
         data.get_by_role("button", name=re.compile(r"^▸ \{ 1 \}")).first.click()
     # A long text is cut, and opened on demand; one of a megabyte is a stored result.
     page.goto(f"{furnished.url}/runs/{execution_id}?seq=1")
-    details = page.get_by_role("complementary", name="Details of what is selected")
+    details = page.get_by_role("complementary", name="Details of the selection")
     details.get_by_role("button", name="▸ { 1 }").click()
     more = details.get_by_role("button", name=re.compile(r"more characters$"))
     expect(more.first).to_be_visible()

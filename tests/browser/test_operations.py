@@ -27,11 +27,11 @@ def test_approvals_are_decided_in_the_inbox(page: Page, furnished: Furnished) ->
 def test_a_schedule_is_added_paused_backfilled_and_removed(page: Page, furnished: Furnished) -> None:
     page.goto(f"{furnished.url}/schedules")
     expect(page.get_by_role("row").filter(has_text="orders-nightly")).to_be_visible()
-    page.get_by_role("button", name="Add a schedule").click()
+    page.get_by_role("button", name="Add schedule").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Name").fill("mine")
     dialog.get_by_label("Playbook").fill("shop/import-orders")
-    dialog.get_by_label("When").fill("0 3 * * *")
+    dialog.get_by_label("Cron expression").fill("0 3 * * *")
     expect(dialog.get_by_text("arclog schedule add mine --cron '0 3 * * *' --path shop/import-orders")).to_be_visible()
     dialog.get_by_role("button", name="Add", exact=True).click()
     row = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name=re.compile("^mine")))
@@ -51,7 +51,7 @@ def test_pools_workers_and_what_waits_are_shown(page: Page, furnished: Furnished
     page.goto(f"{furnished.url}/work")
     pools = page.get_by_role("table", name="Pools")
     expect(pools.get_by_role("row", name=re.compile("^gpu 1"))).to_contain_text("no worker")
-    waits = page.get_by_role("table", name="Work that waits")
+    waits = page.get_by_role("table", name="Waiting work")
     expect(waits.get_by_role("row", name=re.compile("^resize-images"))).to_contain_text("gpu")
     workers = page.get_by_role("table", name="Workers")
     expect(workers.get_by_role("row").nth(1)).to_contain_text("python")
@@ -66,16 +66,35 @@ def test_health_credentials_keys_audit_and_settings_are_shown(page: Page, furnis
     checks = page.get_by_role("table", name="Health checks")
     expect(checks.get_by_role("row").filter(has_text="store").first).to_contain_text("SQLite")
     page.get_by_role("link", name="Credentials").click()
-    expect(page.get_by_text("No credential is kept here")).to_be_visible()
+    expect(page.get_by_text("No credentials")).to_be_visible()
     page.get_by_role("link", name="API keys").click()
-    expect(page.get_by_text("There is no API key")).to_be_visible()
+    expect(page.get_by_text("No API keys")).to_be_visible()
     page.get_by_role("link", name="Audit").click()
     expect(page.get_by_role("link", name="Audit")).to_have_attribute("aria-current", "page")
-    page.get_by_role("navigation", name="Parts of the settings").get_by_role("link", name="Settings").click()
+    page.get_by_role("link", name="All settings").click()
     changed = page.get_by_role("row").filter(has_text="ARCLOG_OVERVIEW_STUCK_S")
-    expect(changed).to_contain_text("default 60")
-    page.get_by_label("Search settings").fill("session_s")
+    expect(changed).to_contain_text("default: 60")
+    field = page.get_by_label("Search settings")
+    field.fill("session_s")
     expect(page.get_by_role("row").filter(has_text="auth.session_s")).to_be_visible()
+    # The search icon is inside its field.
+    box, icon = field.bounding_box(), page.locator("main svg.lucide-search").bounding_box()
+    assert box
+    assert icon
+    assert box["y"] < icon["y"] < icon["y"] + icon["height"] < box["y"] + box["height"]
+
+
+def test_health_checks_that_fail_come_first(page: Page, furnished: Furnished) -> None:
+    page.goto(f"{furnished.url}/settings")
+    checks = page.get_by_role("table", name="Health checks")
+    expect(checks.get_by_role("row").first).to_contain_text("pool gpu")
+    expect(checks.get_by_role("row").last).to_contain_text("ok")
+
+
+def test_the_audit_log_has_the_address_that_was_asked(page: Page, furnished: Furnished) -> None:
+    page.goto(f"{furnished.url}/settings?tab=audit")
+    row = page.get_by_text(f"POST /api/executions/{furnished.made['cancelled']}/signal")
+    expect(row.first).to_be_visible()
 
 
 def test_the_style_sheets_are_in_order(page: Page, furnished: Furnished) -> None:

@@ -52,7 +52,7 @@ def test_the_lock_has_hashes_and_no_addresses(folder: str) -> None:
 def test_what_is_built_is_in_no_commit() -> None:
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
     if listed.returncode:
-        pytest.skip("this is no clone")
+        pytest.skip("this is not a clone")
     names = listed.stdout.splitlines()
     assert "ui/package-lock.json" in names
     assert not [name for name in names if "node_modules" in name or name.startswith("src/arclog/server/static")]

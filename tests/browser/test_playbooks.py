@@ -30,7 +30,7 @@ def test_a_playbook_is_edited_saved_compared_and_run(page: Page, furnished: Furn
     page.goto(f"{furnished.url}/playbook/mine/edited")
     graph = page.get_by_role("group", name="Graph of the playbook")
     expect(graph.get_by_text("start", exact=True)).to_be_visible()
-    editor = page.get_by_role("textbox", name="Text of the playbook")
+    editor = page.get_by_role("textbox", name="Playbook source")
     save = page.get_by_role("button", name=re.compile("^Save as v"))
     expect(save).to_be_disabled()
     # A finding stands in the list, and the graph follows what is typed.
@@ -114,6 +114,6 @@ def test_two_runs_are_compared(page: Page, furnished: Furnished) -> None:
     good = furnished.server.run(stage.ORDERS, fail=False)
     page.goto(f"{furnished.url}/runs/compare?a={good}&b={made['orders']}")
     # What they were asked for differs already: that is the cause.
-    expect(page.get_by_text(re.compile("They part at the start"))).to_be_visible()
+    expect(page.get_by_text(re.compile("First difference: the start"))).to_be_visible()
     expect(page.get_by_role("row", name=re.compile("^load done"))).to_be_visible()
     expect(page.get_by_role("row", name=re.compile(r"^workload\.fail"))).to_contain_text("true")

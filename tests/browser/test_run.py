@@ -28,16 +28,16 @@ def test_a_failed_run_opens_on_its_cause(page: Page, furnished: Furnished) -> No
     page.goto(f"{furnished.url}/runs/{furnished.made['orders']}")
     expect(page.get_by_text("fetch → item 0 → task get:")).to_be_visible()
     expect(page.get_by_text("503 from api.shop").first).to_be_visible()
-    details = page.get_by_role("complementary", name="Details of what is selected")
+    details = page.get_by_role("complementary", name="Details of the selection")
     expect(
         details.get_by_text("attempt 1")
     ).to_be_visible()  # without a click: the task that failed, with its traceback
-    page.get_by_role("button", name="Show", exact=True).click()
+    page.get_by_role("button", name="Show event", exact=True).click()
     expect(page).to_have_url(re.compile(r"seq=\d+.*step=fetch.*item=0"))
     expect(details.get_by_text("loop.iteration.failed").first).to_be_visible()
     page.reload()
     expect(details.get_by_text("loop.iteration.failed").first).to_be_visible()
-    page.get_by_role("button", name=re.compile("^Source :")).click()
+    page.get_by_role("button", name=re.compile("^Source line ")).click()
     expect(page.get_by_label("Source of the playbook").locator("[data-failed=true]")).to_contain_text(
         "raise RuntimeError"
     )
@@ -48,7 +48,7 @@ def test_graph_chart_events_and_source_share_one_selection(page: Page, furnished
     graph = page.get_by_role("group", name="Graph of the run")
     graph.get_by_text("start", exact=True).click()
     expect(page).to_have_url(re.compile("step=start"))
-    details = page.get_by_role("complementary", name="Details of what is selected")
+    details = page.get_by_role("complementary", name="Details of the selection")
     expect(details.get_by_role("heading", name="start")).to_be_visible()
     expect(details.get_by_text("Count what there is to import.")).to_be_visible()
     # The template beside the value that it came to, the rule that matched, and why the other arc was not taken.
@@ -56,7 +56,7 @@ def test_graph_chart_events_and_source_share_one_selection(page: Page, furnished
     expect(inputs).to_contain_text("{{ workload.count }}")
     expect(inputs).to_contain_text('"count": 8')
     expect(details.get_by_text("matched")).to_be_visible()
-    expect(details.get_by_text("did not hold")).to_be_visible()
+    expect(details.get_by_text("did not match")).to_be_visible()
     events = page.get_by_role("table", name="Events")
     expect(events.get_by_role("row").nth(1)).to_contain_text("step.scheduled")
     page.get_by_role("group", name="Steps over time").get_by_role("button", name=re.compile("^fetch ?, failed")).click()
@@ -68,17 +68,26 @@ def test_graph_chart_events_and_source_share_one_selection(page: Page, furnished
     )
 
 
+def test_a_loop_shows_the_details_of_the_item_that_failed_first(page: Page, furnished: Furnished) -> None:
+    page.goto(f"{furnished.url}/runs/{furnished.made['import']}?step=fetch")
+    details = page.get_by_role("complementary", name="Details of the selection")
+    expect(details.get_by_text("Below: item 3")).to_be_visible()
+    expect(details.get_by_text("order 3 has no total").first).to_be_visible()
+
+
 def test_a_loop_opens_on_its_failed_items(page: Page, furnished: Furnished) -> None:
     page.goto(f"{furnished.url}/runs/{furnished.made['import']}")
     chart = page.get_by_role("group", name="Steps over time")
     chart.get_by_role("button", name="Items of fetch").click()
-    expect(chart.get_by_role("button", name=re.compile("^item")).first).to_contain_text("item 3, failed")
+    # Items that were under way when it failed may have been ended as failed, too.
+    expect(chart.get_by_role("button", name=re.compile("^item")).first).to_contain_text("failed")
+    expect(chart.get_by_role("button", name="item 3, failed")).to_be_visible()
     page.get_by_role("tab", name="Items").click()
-    first = page.get_by_role("table", name="Items").get_by_role("row").nth(1)
-    expect(first).to_contain_text("failed")
-    first.click()
+    items = page.get_by_role("table", name="Items").get_by_role("row")
+    expect(items.nth(1)).to_contain_text("failed")
+    items.filter(has_text=re.compile("^failed3")).click()
     expect(page).to_have_url(re.compile("item=3"))
-    details = page.get_by_role("complementary", name="Details of what is selected")
+    details = page.get_by_role("complementary", name="Details of the selection")
     expect(details.get_by_text("order 3 has no total").first).to_be_visible()
     page.get_by_role("tab", name="Logs").click()
     lines = page.get_by_role("table", name="Lines")
@@ -95,7 +104,7 @@ def test_time_goes_back_and_forth(page: Page, furnished: Furnished) -> None:
     moment.fill("5")
     expect(page).to_have_url(re.compile("seq=5"))
     expect(data.get_by_text("counted")).to_have_count(0)
-    expect(page.get_by_text(re.compile("^seq 5 of"))).to_be_visible()
+    expect(page.get_by_text(re.compile("^event 5 of"))).to_be_visible()
     expect(page.get_by_role("group", name="Graph of the run").get_by_label("Step start, queued")).to_be_visible()
     page.keyboard.press("m")  # a first mark
     page.locator("h1").click()
@@ -112,11 +121,11 @@ def test_time_goes_back_and_forth(page: Page, furnished: Furnished) -> None:
 
 def test_called_runs_open_in_place(page: Page, furnished: Furnished) -> None:
     page.goto(f"{furnished.url}/runs/{furnished.made['parent']}?tab=children")
-    called = page.get_by_role("group", name="Called runs")
+    called = page.get_by_role("group", name="Child runs")
     called.get_by_role("button", name=re.compile("^Steps of import-orders")).click()
     expect(called.get_by_role("link", name="load")).to_be_visible()
     called.get_by_role("link", name=re.compile("^import-orders")).click()
-    expect(page.get_by_text("Called by")).to_be_visible()
+    expect(page.get_by_text("Parent")).to_be_visible()
 
 
 def test_a_run_is_followed_live(page: Page, furnished: Furnished) -> None:
@@ -191,9 +200,9 @@ def test_an_approval_is_decided_where_it_is_waited_for(page: Page, furnished: Fu
 
 def test_a_run_that_is_not_there_is_said(page: Page, furnished: Furnished) -> None:
     page.goto(f"{furnished.url}/runs/380452616754167808")
-    expect(page.get_by_role("alert")).to_contain_text("Run 380452616754167808 is not there")
+    expect(page.get_by_role("alert")).to_contain_text("Run 380452616754167808 was not found")
     page.goto(f"{furnished.url}/nowhere/at/all")
-    expect(page.get_by_text("There is no such page")).to_be_visible()
+    expect(page.get_by_text("Page not found")).to_be_visible()
 
 
 def test_names_that_are_markup_are_text(page: Page, furnished: Furnished) -> None:
@@ -203,7 +212,7 @@ def test_names_that_are_markup_are_text(page: Page, furnished: Furnished) -> Non
         assert page.locator("img").count() == 0
     assert page.evaluate("() => window.hacked") is None
     page.keyboard.press("ControlOrMeta+k")
-    page.get_by_role("combobox", name="Find a place").fill("script")
+    page.get_by_role("combobox", name="Search pages").fill("script")
     expect(page.get_by_role("option").filter(has_text=stage.EVIL).first).to_be_visible()
 
 
@@ -212,7 +221,7 @@ def test_a_step_whose_name_is_markup_is_text_in_every_view(
 ) -> None:
     """The checker takes no such name; a log that another program made might have one."""
     page.goto(f"{furnished.url}/new-playbook")
-    page.get_by_role("textbox", name="Text of the playbook").click()
+    page.get_by_role("textbox", name="Playbook source").click()
     page.keyboard.press("ControlOrMeta+a")
     page.keyboard.press("Delete")
     page.keyboard.insert_text(stage.WAIT.replace("poll", f"'{stage.EVIL}'"))

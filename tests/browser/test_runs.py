@@ -39,17 +39,39 @@ def test_filters_are_in_the_address_and_come_back_with_it(page: Page, furnished:
 
 def test_a_search_that_finds_nothing_says_so(page: Page, furnished: Furnished) -> None:
     page.goto(f"{furnished.url}/runs?q=no+such+run")
-    expect(page.get_by_text("No run fits")).to_be_visible()
+    expect(page.get_by_text("No matching runs")).to_be_visible()
     page.get_by_role("button", name="Show all runs").click()
     expect(page.get_by_role("table", name="Runs").get_by_role("link").first).to_be_visible()
     expect(page).to_have_url(f"{furnished.url}/runs")
+
+
+def test_a_run_that_waits_says_what_for(page: Page, furnished: Furnished) -> None:
+    page.goto(f"{furnished.url}/runs")
+    table = page.get_by_role("table", name="Runs")
+    row = table.get_by_role("row").filter(has_text="poll").first
+    expect(row).to_contain_text("waiting")
+    expect(row).to_contain_text("poll · for signal go")
+    # One that waits for a worker does not wait by itself.
+    expect(table.get_by_role("row").filter(has_text="resize-images")).to_contain_text("running")
+    page.goto(furnished.url)
+    running = page.get_by_role("region", name="In progress")
+    expect(running.get_by_role("listitem").filter(has_text="sync-inventory")).to_contain_text("for signal go")
+    page.goto(f"{furnished.url}/runs/{furnished.made['wait']}")
+    expect(page.get_by_role("main").locator("header").first).to_contain_text("waiting")
+
+
+def test_a_run_can_be_imported_on_a_phone(page: Page, furnished: Furnished) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(f"{furnished.url}/runs")
+    page.get_by_role("button", name="Import").click()
+    expect(page.get_by_role("dialog", name="Import run").get_by_label("Exported file")).to_be_visible()
 
 
 def test_an_id_leads_to_its_run(page: Page, furnished: Furnished) -> None:
     page.goto(furnished.url)
     page.locator("main").wait_for()
     page.keyboard.press("ControlOrMeta+k")
-    page.get_by_role("combobox", name="Find a place").fill(furnished.made["orders"])
+    page.get_by_role("combobox", name="Search pages").fill(furnished.made["orders"])
     option = page.get_by_role("option").filter(has_text="nightly-orders")
     expect(option).to_be_visible()
     option.click()
@@ -58,7 +80,7 @@ def test_an_id_leads_to_its_run(page: Page, furnished: Furnished) -> None:
 
 def test_the_keyboard_is_enough(page: Page, furnished: Furnished) -> None:
     page.goto(furnished.url)
-    page.get_by_role("region", name="Running now").get_by_role("link").first.wait_for()
+    page.get_by_role("region", name="In progress").get_by_role("link").first.wait_for()
     page.keyboard.press("g")
     page.keyboard.press("r")
     expect(page).to_have_url(f"{furnished.url}/runs")
@@ -95,7 +117,7 @@ def test_several_runs_are_cancelled_at_once(page: Page, furnished: Furnished) ->
     expect(page.get_by_role("toolbar", name="Selected runs")).to_contain_text("3 runs selected")
     page.get_by_role("toolbar").get_by_role("button", name="Cancel").click()
     dialog = page.get_by_role("dialog", name="Cancel 2 runs?")
-    expect(dialog).to_contain_text("1 run has ended already and stays as it is.")
+    expect(dialog).to_contain_text("1 run has already ended and will not be changed.")
     dialog.get_by_label("Reason").fill("the warehouse moved")
     dialog.get_by_role("button", name="Cancel 2 runs").click()
     expect(page.get_by_text("2 runs cancelled")).to_be_visible()
@@ -133,8 +155,8 @@ def test_two_runs_are_chosen_to_be_compared(page: Page, furnished: Furnished) ->
 
 def test_every_list_has_its_form_for_scripts(page: Page, furnished: Furnished) -> None:
     page.goto(f"{furnished.url}/runs?state=FAILED&q=api.shop")
-    page.get_by_role("button", name="As CLI, curl or Python").click()
-    box = page.get_by_role("dialog", name="The same from a script")
+    page.get_by_role("button", name="Show as CLI, curl or Python").click()
+    box = page.get_by_role("dialog", name="Use from a script")
     expect(box).to_contain_text("arclog list --state failed --search api.shop --level top")
     box.get_by_role("button", name="curl").click()
     expect(box).to_contain_text(f"curl '{furnished.url}/api/executions?q=api.shop&state=FAILED&level=top&limit=100'")
@@ -165,6 +187,6 @@ def test_a_list_of_a_hundred_thousand_runs_is_scrolled(page: Page, crowded: stag
     page.get_by_role("searchbox").fill("flow-49")
     expect(table.get_by_role("link", name="flow-49").first).to_be_visible()
     page.get_by_role("searchbox").fill("in no run")
-    expect(page.get_by_text("Nothing in the newest runs.")).to_be_visible()
+    expect(page.get_by_text("No matches among the newest runs.")).to_be_visible()
     page.get_by_role("button", name="Search older runs").click()
     expect(page.get_by_role("button", name="Search older runs")).to_be_visible()

@@ -107,7 +107,7 @@ def test_a_session_is_of_no_use_to_other_sites(
         ), tried
         page.reload()
         expect(page.get_by_role("button", name="Account: acme-engineer@acme")).to_be_visible()
-        expect(page.get_by_text("No run yet")).to_be_visible()
+        expect(page.get_by_text("No runs yet")).to_be_visible()
 
 
 def test_the_console_is_in_no_frame(page: Page, furnished: Furnished, elsewhere: str, watched: Watched) -> None:

@@ -50,7 +50,7 @@ def sign_in(page: Page, key: str) -> None:
 def test_a_key_opens_the_console_and_is_kept_nowhere(page: Page, context: BrowserContext, closed: Closed) -> None:
     page.goto(f"{closed.url}/runs?state=FAILED")
     sign_in(page, "ark_0123456789abcdef_" + "x" * 43)
-    expect(page.get_by_role("alert")).to_contain_text("no key of this server")
+    expect(page.get_by_role("alert")).to_contain_text("invalid API key")
     sign_in(page, closed.keys["acme", "engineer"])
     expect(page.get_by_role("button", name="Account: acme-engineer@acme")).to_be_visible()
     expect(page).to_have_url(f"{closed.url}/runs?state=FAILED")
@@ -106,9 +106,9 @@ def test_signing_out_is_heard_in_every_tab(
     secret = closed.run("acme", stage.HELLO.replace("name: hello,", "name: secret-of-acme,"))
     sign_in(page, closed.keys["globex", "viewer"])
     expect(other.get_by_role("button", name="Account: globex-viewer@globex")).to_be_visible()
-    expect(other.get_by_text("No run yet")).to_be_visible()
+    expect(other.get_by_text("No runs yet")).to_be_visible()
     other.goto(f"{closed.url}/runs/{secret}")
-    expect(other.get_by_role("alert")).to_contain_text("is not there")
+    expect(other.get_by_role("alert")).to_contain_text("was not found")
     expect(other.get_by_text("secret-of-acme")).to_have_count(0)
 
 
@@ -119,7 +119,7 @@ def test_what_a_role_may_not_do_is_said(page: Page, closed: Closed) -> None:
     cancel = page.get_by_role("button", name="Cancel", exact=True)
     expect(cancel).to_have_attribute("aria-disabled", "true")
     cancel.click(force=True)
-    expect(page.get_by_text("it takes the role admin or engineer or operator").first).to_be_visible()
+    expect(page.get_by_text("requires the role admin or engineer or operator").first).to_be_visible()
     expect(page.get_by_role("dialog")).to_have_count(0)
     expect(page.get_by_role("button", name="Approve")).to_have_attribute("aria-disabled", "true")
 

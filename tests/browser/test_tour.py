@@ -52,15 +52,15 @@ def test_a_failed_loop_is_understood_repaired_run_again_and_compared(page: Page,
     assert failed is not None
     # The cause is there without a click, its moment with one, and its item is among the first of a thousand.
     expect(page.get_by_text("bill → item 637 → task total")).to_be_visible()
-    page.get_by_role("button", name="Show", exact=True).click()
+    page.get_by_role("button", name="Show event", exact=True).click()
     expect(page).to_have_url(re.compile(r"step=bill.*item=637"))
     page.get_by_role("tab", name="Items").click()
-    page.get_by_role("button", name="show all").click()
+    page.get_by_role("button", name="clear").click()
     # Items that were under way when the loop ended have failed, too.
     expect(page.get_by_role("table", name="Items").get_by_role("row").filter(has_text="637")).to_contain_text("failed")
     # The playbook is edited, saved as a version and run again.
     page.get_by_role("link", name="shop/bill-orders").click()
-    page.get_by_role("textbox", name="Text of the playbook").click()
+    page.get_by_role("textbox", name="Playbook source").click()
     page.keyboard.press("ControlOrMeta+a")
     page.keyboard.press("Delete")  # Chromium styles what replaces a selection, which the page's policy refuses
     page.keyboard.insert_text(REPAIRED)
@@ -74,6 +74,6 @@ def test_a_failed_loop_is_understood_repaired_run_again_and_compared(page: Page,
     # Both are compared: where they part, and how.
     page.get_by_role("link", name="Compare").click()
     page.get_by_role("link", name=failed.group(1)).click()
-    expect(page.get_by_text(re.compile(r"They part at bill"))).to_be_visible()
+    expect(page.get_by_text(re.compile(r"First difference: bill"))).to_be_visible()
     steps = page.get_by_role("table", name="Steps of both runs")
     expect(steps.get_by_role("row", name=re.compile(r"^send"))).to_contain_text("done")

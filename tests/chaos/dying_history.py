@@ -13,7 +13,7 @@ from typing import Any
 
 from arclog.cli.main import command
 from arclog.engine.history import archive as portable
-from arclog.stores.sqlite import writes
+from arclog.stores.sqlite import appends
 
 
 def die() -> None:
@@ -38,7 +38,7 @@ class DyingTx:
 
 
 def main(home: str, point: str, words: list[str]) -> int:
-    append: Any = writes.append
+    append: Any = appends.append
     store: Any = portable._store
 
     def dying_append(tx: Any, what: Any, derived: Any) -> Any:
@@ -56,7 +56,7 @@ def main(home: str, point: str, words: list[str]) -> int:
         if point == "result":
             die()
 
-    writes.append = dying_append
+    appends.append = dying_append
     portable.__dict__["_store"] = dying_store
     return command([*words, "--home", home])
 

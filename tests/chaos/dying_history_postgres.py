@@ -18,8 +18,8 @@ import psycopg
 
 from arclog.cli.main import command
 from arclog.engine.history import archive as portable
+from arclog.stores.postgres.appends.group import Group
 from arclog.stores.postgres.connection.pipeline import Link
-from arclog.stores.postgres.log.group import Group
 
 _CREATES = re.compile(r"INSERT INTO \S*executions\b")
 

@@ -190,7 +190,7 @@ def test_a_server_cut_off_from_postgresql_loses_its_duties_and_says_so(site: Sit
     site.until(lambda: site.ask(cut, "/ready")[0] == 503, "it says that it is not ready")
     site.until(lambda: owner() is other, "the other one has the timers")
     ledger = site.ledger()
-    # Nothing hangs, and the refusal is no secret's end.
+    # Nothing hangs, and the refusal is not a secret's end.
     status, told = site.ask(cut, "/api/execute", {"playbook": PLAYBOOK, "workload": {"ledger": str(ledger)}})
     assert status == 503, told
     assert "horse" not in json.dumps(told)

@@ -303,7 +303,7 @@ def test_a_worker_begins_nothing_whose_lease_ended_while_it_stood_still(site: Si
     until(lambda: site.state(run) == "COMPLETED", site)
     assert len(site.lines()) == lines + 2
     os.killpg(worker.pid, signal.SIGCONT)
-    until(lambda: "it is not begun" in site.output.read_text(), site)
+    until(lambda: "is not started" in site.output.read_text(), site)
     assert len(site.lines()) == lines + 2, "done once, by the other one"
 
 

@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from arclog.results.files.store import FileResults
+from arclog.results.blobs.files.blobs import FileBlobs
+from arclog.results.store import BlobResults
 from arclog.testing.conformance.results import MakeResults, ResultsContract
 
 
@@ -11,7 +12,7 @@ class TestFileResults(ResultsContract):
     @pytest.fixture
     def make_results(self, tmp_path: Path) -> MakeResults:
         self.root = tmp_path / "results"
-        return lambda settings: FileResults(self.root, settings)
+        return lambda settings: BlobResults(FileBlobs(self.root), settings)
 
     async def age(self, results, sha256: str) -> None:
         (file,) = self.root.glob(f"*/*/{sha256}.zst")

@@ -3,7 +3,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from arclog.results.object.store import ObjectResults
+from arclog.results.blobs.object.blobs import ObjectBlobs
+from arclog.results.store import BlobResults
 from arclog.testing.conformance.results import MakeResults, ResultsContract
 from tests.servers.s3 import S3Server, s3_server
 
@@ -20,6 +21,5 @@ class TestObjectResults(ResultsContract):
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AK")
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "SK")
         bucket = s3.bucket(f"results-{os.urandom(4).hex()}")
-        return lambda settings: ObjectResults(
-            f"s3://{bucket}/some/where?endpoint={s3.endpoint}&region=us-east-1", settings
-        )
+        url = f"s3://{bucket}/some/where?endpoint={s3.endpoint}&region=us-east-1"
+        return lambda settings: BlobResults(ObjectBlobs(url, settings), settings)

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 import pytest
 
 from arclog.model.config.settings import Settings
-from arclog.results.postgres.store import PostgresResults
+from arclog.results.blobs.postgres.blobs import PostgresBlobs
+from arclog.results.store import BlobResults
 from arclog.testing.conformance.results import MakeResults, ResultsContract
 from tests.servers.postgres import Database, PostgresServer
 
@@ -21,7 +22,7 @@ class TestPostgresResults(ResultsContract):
     def make_results(self, database: Database) -> MakeResults:
         schema = f"s{os.urandom(4).hex()}"
 
-        def make(settings: Settings) -> PostgresResults:
-            return PostgresResults(database.dsn, settings.replaced(store__schema=schema))
+        def make(settings: Settings) -> BlobResults:
+            return BlobResults(PostgresBlobs(database.dsn, settings.replaced(store__schema=schema)), settings)
 
         return make

@@ -11,7 +11,7 @@ import apsw
 import pytest
 
 from arclog.stores.sqlite import SqliteStore
-from arclog.stores.sqlite.lanes import Writer
+from arclog.stores.sqlite.connection.writer import Writer
 from arclog.testing.clock import FakeClock
 from arclog.testing.conformance.store import MakeStore, StoreContract
 

@@ -217,7 +217,7 @@ def test_its_server_lives_and_ends_as_an_unprivileged_user(built: Built):
     # Where others can reach it, it wants a key first, and says so.
     refused = run(arclog, *json.loads(one("CMD")))
     assert refused.returncode == 2
-    assert "make a key first" in refused.stderr
+    assert "create a key first" in refused.stderr
     made = run(arclog, "key", "create", "--quiet", "--name", "me", "--role", "admin")
     assert made.returncode == 0, made.stderr
     server = subprocess.Popen(

@@ -18,13 +18,13 @@ _HEAD = "<!-- Drawn from {source} by tests/docs; change that, then run `./x pyte
 
 def settings_page() -> str:
     lines = [
-        _HEAD.format(source="src/arclog/model/settings.py"),
+        _HEAD.format(source="src/arclog/model/config/settings.py"),
         "# Settings\n\n",
         "Each setting has a name, an environment variable and a place in `arclog.toml`, where dots are tables: ",
         "`leases.seconds` is `seconds` in `[leases]`. A later source wins: default, `arclog.toml` in the working ",
-        "directory, environment, flag. An unknown name is an error. A variable with `_FILE` behind it ",
-        "(`ARCLOG_STORE_URL_FILE=/run/secrets/store_url`) names a file that holds the value.\n\n",
-        "| setting | variable | default | unit | what it is |\n| --- | --- | --- | --- | --- |\n",
+        "directory, environment, flag. An unknown name is an error. A variable with the suffix `_FILE` ",
+        "(`ARCLOG_STORE_URL_FILE=/run/secrets/store_url`) names a file that contains the value.\n\n",
+        "| setting | variable | default | unit | description |\n| --- | --- | --- | --- | --- |\n",
     ]
     lines += [f"| `{row.name}` | `{row.variable}` | `{row.default}` | {row.unit} | {row.help} |\n" for row in TABLE]
     return "".join(lines)

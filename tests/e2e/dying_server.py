@@ -99,6 +99,8 @@ async def main(home: str, what: str, argument: str) -> None:
             await here.api.ended(healthy.execution_id)
             if argument == "wait":
                 await asyncio.sleep(30)
+            while argument == "held" and "poison" not in str(await here.api.why(os.environ["RUN"])):  # noqa: ASYNC110 - it is in the store
+                await asyncio.sleep(0.05)
             try:
                 why: object = await here.api.why(os.environ["RUN"])
             except Poisoned as problem:  # its log is not read

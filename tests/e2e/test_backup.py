@@ -163,8 +163,8 @@ def _odd_manifest(copy: Path) -> None:
     [
         (_cut, "its hash differs"),
         (_newer, "newer arclog"),
-        (_no_manifest, "is no backup"),
-        (_odd_manifest, "is no manifest"),
+        (_no_manifest, "is not a backup"),
+        (_odd_manifest, "is not a manifest"),
     ],
 )
 def test_what_is_not_a_whole_backup_is_refused(home: Path, tmp_path: Path, spoil: Callable[[Path], None], said: str):
@@ -179,7 +179,7 @@ def test_what_is_not_a_whole_backup_is_refused(home: Path, tmp_path: Path, spoil
 def test_nothing_is_overwritten(home: Path, tmp_path: Path):
     back_up(home_of(home), tmp_path / "copy")
     code, said = ran("backup", "--home", str(home), str(tmp_path / "copy"))
-    assert (code, "is there already" in said) == (2, True)
+    assert (code, "already exists" in said) == (2, True)
     code, said = ran("restore", "--home", str(home), str(tmp_path / "copy"))
     assert (code, "has runs already" in said) == (2, True)
 

@@ -448,7 +448,7 @@ def test_a_secret_is_found_nowhere(kind, tmp_path, echo, nats_server, monkeypatc
     events = dict(outputs)["events last --json"].decode()
     assert "[redacted:canary]" in events, events
     assert '"step":"last"' in events, events
-    # Its hash is no spelling of it, and shows that the tool had it.
+    # Its hash is not a spelling of it, and shows that the tool had it.
     if kind in ("python", "shell"):
         assert hashlib.sha256(secrets["canary"].encode()).hexdigest() in events
     if kind == "python":

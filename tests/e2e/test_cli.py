@@ -331,7 +331,7 @@ def test_a_run_whose_output_finds_no_room_says_so_and_goes_on(where):
         words = [*ARCLOG, "run", str(ROOT / "examples/hello.yaml"), "--json"]
         done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S)
     assert done.returncode == 0
-    assert "nothing more can be written to stdout (No space left on device)" in done.stderr
+    assert "cannot write to stdout (No space left on device)" in done.stderr
     assert [event["event_type"] for event in events_of()][-1] == "playbook.processed"
 
 
@@ -488,14 +488,14 @@ def test_a_run_that_goes_on_is_not_resumed_but_can_be_followed_and_cancelled_fro
 def test_pause_and_resume_from_another_terminal(where):
     process = started("run", waiting(where))
     assert arclog("pause", "last", "--reason", "lunch").returncode == 0
-    assert "draining" in arclog("why", "last").stdout
+    assert "is pausing" in arclog("why", "last").stdout
     (where / "go").touch()
-    until(lambda: "is paused since" in arclog("why", "last").stdout)
+    until(lambda: "has been paused since" in arclog("why", "last").stdout)
     assert "lunch" in arclog("why", "last").stdout
     assert process.poll() is None
     assert arclog("pause", "last").returncode == 2
     done = arclog("resume", "last")
-    assert (done.returncode, "goes on with it" in done.stdout) == (0, True), done.stderr
+    assert (done.returncode, "resumed on worker" in done.stdout) == (0, True), done.stderr
     out, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
     assert "‖ paused" in out
@@ -507,7 +507,7 @@ def test_ctrl_c_leaves_a_paused_run_paused(where):
     process = started("run", waiting(where))
     assert arclog("pause", "last").returncode == 0
     (where / "go").touch()
-    until(lambda: "is paused since" in arclog("why", "last").stdout)
+    until(lambda: "has been paused since" in arclog("why", "last").stdout)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130

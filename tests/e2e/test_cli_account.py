@@ -110,7 +110,7 @@ ASKS = ("{step: ask, tool: {kind: approval, prompt: 'ship it?'}, next: {arcs: [{
 
 @pytest.mark.parametrize(("key", "code"), [(b"a", 0), (b"r", 1)])
 def test_on_a_terminal_an_approval_is_asked_for(where: Path, key: bytes, code: int) -> None:
-    status, text = on_a_terminal("run", playbook(where, "asks", *ASKS), keys=(("a approves", key),))
+    status, text = on_a_terminal("run", playbook(where, "asks", *ASKS), keys=(("Press a to approve", key),))
     assert status == code, text
     assert "waits for an approval: ship it?" in text
     assert ("rejected: rejected at the terminal" in text) == (code == 1)

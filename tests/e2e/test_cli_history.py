@@ -214,10 +214,11 @@ def test_an_exported_run_is_opened_in_an_empty_home_and_has_no_secret(
     assert home.says("events", "last") == there.says("events", "last")
     ((mine,), (theirs,)) = (each.json("result", "list", "last") for each in (home, there))
     assert (mine["ref"], mine["bytes"]) == (theirs["ref"], theirs["bytes"])
-    assert "read-only here" in there.says("cancel", "last", "--reason", "no", code=2)
+    assert "is read-only" in there.says("cancel", "last", "--reason", "no", code=2)
     assert there.json("simulate", home.file("secret.yaml", SECRET), "--from", "last")["verdicts"] == {"same": 1}
     monkeypatch.setenv("HISTORY_TEST_SECRET", "correct-horse-battery")
     assert there.json("retry", "last", "--from", "end")["result"] == 30000
+    assert "cannot write" in home.says("export", "last", "-o", str(tmp_path / "nowhere" / "run.arclog"), code=2)
     damaged = bytearray(Path(file).read_bytes())
     damaged[100] ^= 1
     Path(file).write_bytes(damaged)
@@ -262,22 +263,23 @@ def test_a_number_is_traced_to_the_http_response_that_it_came_from(home: Home) -
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("simulate", "x.yaml", "--from", "last", "--last", "3"), "give one of the two"),
-        (("list", "--where", "1 +"), "1 +"),
-        (("simulate", "x.yaml", "--last", "0"), "is not a number from 1 on"),
-        (("retry", "last", "start", "--failed"), "name no other step"),
-        (("retry", "last", "--playbook", "x.yaml"), "belong to --from STEP or --failed"),
+        (("simulate", "x.yaml", "--from", "last", "--last", "3"), "not both"),
+        (("list", "--where", "1 +"), "--where is not an expression"),
+        (("import", __file__), "not an exported run"),
+        (("simulate", "x.yaml", "--last", "0"), "is not a number of 1 or more"),
+        (("retry", "last", "start", "--failed"), "omit it with --from"),
+        (("retry", "last", "--playbook", "x.yaml"), "require --from STEP or --failed"),
         (("retry", "last", "--failed", "--from", "start"), "not allowed with"),
         (("fork", "last"), "--at"),
         (("fork", "last", "--at", "5", "--map", "a=b"), "give it with --playbook"),
-        (("fork", "last", "--at", "5", "--playbook", "x.yaml", "--map", "a"), "is not OLD=NEW"),
-        (("events", "--follow"), "name its ID"),
+        (("fork", "last", "--at", "5", "--playbook", "x.yaml", "--map", "a"), "is not of the form OLD=NEW"),
+        (("events", "--follow"), "require the ID of a run"),
         (("events", "--entity", "nothing"), "there is no entity_type 'nothing'"),
         (("events", "--where", "1 +"), "1 +"),
-        (("events", "last", "--since", "1h"), "leave out the ID"),
-        (("stats", "small", "--last", "0"), "is not from 1 to 1000"),
-        (("replay",), "name a run, or say --all"),
-        (("replay", "last", "--since", "1d"), "belongs to --all"),
+        (("events", "last", "--since", "1h"), "omit the ID"),
+        (("stats", "small", "--last", "0"), "is not between 1 and 1000"),
+        (("replay",), "name a run, or use --all"),
+        (("replay", "last", "--since", "1d"), "requires --all"),
     ],
 )
 def test_what_makes_no_sense_is_refused(home: Home, words: tuple[str, ...], said: str) -> None:

@@ -357,7 +357,7 @@ async def test_a_large_file_is_looked_at_for_a_while_only(tmp_path: Path, monkey
     await kept_home(tmp_path / "home")
     code, checks = await found("--home", str(tmp_path / "home"))
     assert (code, checks["pages"]["status"]) == (0, "ok")
-    assert "not all were looked at" in checks["pages"]["detail"]
+    assert "not all pages were checked" in checks["pages"]["detail"]
 
 
 async def test_a_store_that_lost_its_write_ahead_log(tmp_path: Path):
@@ -420,9 +420,9 @@ async def test_postgresql_stopped_below_a_running_server(tmp_path: Path, monkeyp
         settings = {"store.url": url, "store.unsafe": True, "server.ready_s": 0.5}
         async with running(tmp_path / "home", worker=False, **settings) as server:
             code, checks = await found("--server", server.url)
-            # fsync is off, as it was asked for; large results are where no other server finds them
+            # fsync is off, as it was asked for; large results are where where other servers finds them
             assert (code, not_well(checks)) == (0, {"store", "results"})
-            assert "no other server" in checks["results"]["detail"]
+            assert "where other servers" in checks["results"]["detail"]
             database.stop()
             monkeypatch.setenv("ARCLOG_STORE_URL", url)
             monkeypatch.setenv("ARCLOG_DOCTOR_CHECK_S", "2")

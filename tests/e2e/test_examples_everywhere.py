@@ -44,7 +44,7 @@ PASSING = {
     *("store", "compression"),  # how a result store keeps what it is given
     *("port", "etag", "last_modified", "date"),
 }
-#: An example that asks a program outside, which may not be up yet: how often it asks is no matter of the engine.
+#: An example that asks a program outside, which may not be up yet: how often it asks is not a matter of the engine.
 ASKING = {"paginated_api"}
 #: Ids, hashes, and what programs made up: folders, ports, times.
 MADE_UP = re.compile(

@@ -217,7 +217,7 @@ def test_a_setting_that_is_wrong_is_said_before_anything_runs(where: Path) -> No
     Path("p.yaml").write_text(ONE.format(url="http://127.0.0.1/", more=""), encoding="utf-8")
     done = arclog("run", "p.yaml", ARCLOG_HTTP_ALLOW_NETWORKS="10.0.0.0/99")
     assert done.returncode == 2
-    assert "http.allow_networks: '10.0.0.0/99' is no network" in done.stderr
+    assert "http.allow_networks: '10.0.0.0/99' is not a network" in done.stderr
 
 
 def test_an_attempt_that_takes_too_long(where: Path, web: Web) -> None:

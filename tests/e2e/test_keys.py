@@ -32,8 +32,8 @@ def test_a_key_is_shown_once_listed_and_revoked() -> None:
     made = arclog("key", "create", "--name", "ci", "--role", "operator", "--expires", "90d", "--tenant", "acme")
     form = KEY.fullmatch(made.stdout)
     assert form is not None
-    assert "shown this once" in made.stderr
-    assert "asks every caller" in made.stderr
+    assert "is not shown again" in made.stderr
+    assert "requires a key from every caller" in made.stderr
     key_id, secret = form[1], made.stdout.strip()[-43:]
     listed = arclog("key", "list")
     assert f"{key_id}  ci  operator  acme  expires 20" in listed.stdout
@@ -42,24 +42,24 @@ def test_a_key_is_shown_once_listed_and_revoked() -> None:
     assert "hash" not in told
     assert secret.encode() not in b"".join(file.read_bytes() for file in Path("home").rglob("*") if file.is_file())
     assert arclog("key", "list", "--tenant", "other").stdout.startswith("no keys")
-    assert "sees it within 10 s" in arclog("key", "revoke", made.stdout.strip()).stdout
-    assert "was revoked before" in arclog("key", "revoke", key_id).stdout
+    assert "apply this within 10 s" in arclog("key", "revoke", made.stdout.strip()).stdout
+    assert "is already revoked" in arclog("key", "revoke", key_id).stdout
     assert "revoked 20" in arclog("key", "list").stdout
-    assert "nobody asked" in arclog("audit").stdout
+    assert "no requests recorded" in arclog("audit").stdout
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("key", "create"), "--name and --role are needed"),
+        (("key", "create"), "--name and --role are required"),
         (("key", "create", "--name", "x", "--role", "boss"), "invalid choice: 'boss'"),
-        (("key", "create", "--name", "x", "--role", "admin", "--expires", "soon"), "no span"),
+        (("key", "create", "--name", "x", "--role", "admin", "--expires", "soon"), "is not a duration"),
         (("key", "create", "--name", "x", "--role", "admin", "--tenant", "a/b"), "name of a tenant"),
-        (("key", "create", "--name", "", "--role", "admin"), "--name and --role are needed"),
-        (("key", "create", "ID", "--name", "x", "--role", "admin"), "takes no id"),
-        (("key", "list", "--role", "admin"), "belongs to `key create`"),
+        (("key", "create", "--name", "", "--role", "admin"), "--name and --role are required"),
+        (("key", "create", "ID", "--name", "x", "--role", "admin"), "does not take an id"),
+        (("key", "list", "--role", "admin"), "is an option of `key create`"),
         (("key", "list"), "there is nothing in home yet"),
-        (("key", "revoke"), "an ID is needed"),
+        (("key", "revoke"), "an ID is required"),
         (("key", "revoke", "x"), "there is nothing in home yet"),
         (("audit",), "there is nothing in home yet"),
         (("audit", "--limit", "0"), "--limit is between"),

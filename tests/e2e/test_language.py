@@ -27,7 +27,7 @@ def test_inputs_are_refused_before_a_run_exists(where: Path) -> None:
     refused = arclog("run", file, "--set", "region=west", "--set", "limit=0")
     assert refused.returncode == 2
     assert "region: 'west' is none of 'north', 'south'" in refused.stderr
-    assert "limit: 0; at least 1 is allowed" in refused.stderr
+    assert "limit: 0 is below the lowest value allowed, 1" in refused.stderr
     unknown = arclog("run", file, "--set", "reigon=north")
     assert (unknown.returncode, "did you mean region?" in unknown.stderr) == (2, True)
     assert json.loads(arclog("list", "--json").stdout or "[]") == []

@@ -34,7 +34,7 @@ def arclog(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyte
 
 
 def test_what_only_reads_makes_no_home(arclog: Home) -> None:
-    assert arclog("pool", "list") == (0, "no pools: nothing waits, nobody works, nothing is limited\n", "")
+    assert arclog("pool", "list") == (0, "no pools: there is no waiting work, no worker and no limit\n", "")
     assert arclog("resource", "list", "--json") == (0, "[]\n", "")
     assert arclog("workers", "--quiet") == (0, "", "")
     assert not (arclog.path / "home").exists()
@@ -61,17 +61,17 @@ def test_limits(arclog: Home) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("pool set gpu", "--concurrency is needed"),
-        ("pool set --concurrency 3", "a NAME or --all is needed"),
-        ("pool set gpu --all --concurrency 3", "a NAME or --all is needed"),
-        ("pool set gpu --concurrency 3 --tenant a --each-tenant", "--tenant is one"),
-        ("pool set gpu --concurrency 3 --tenant *", "'*' is no tenant"),
+        ("pool set gpu", "--concurrency is required"),
+        ("pool set --concurrency 3", "either NAME or --all is required"),
+        ("pool set gpu --all --concurrency 3", "either NAME or --all is required"),
+        ("pool set gpu --concurrency 3 --tenant a --each-tenant", "use either --tenant or --each-tenant"),
+        ("pool set gpu --concurrency 3 --tenant *", "'*' is not a tenant"),
         ("pool rm gpu --concurrency 3", "of `pool set`"),
-        ("pool list gpu", "pool list takes nothing"),
-        ("resource set api", "--rate or --concurrency is needed"),
-        ("resource set --rate 1/s", "a NAME is needed"),
-        ("resource rm api --rate 1/s", "takes a NAME alone"),
-        ("resource list api", "resource list takes nothing"),
+        ("pool list gpu", "pool list takes no arguments"),
+        ("resource set api", "--rate or --concurrency is required"),
+        ("resource set --rate 1/s", "a NAME is required"),
+        ("resource rm api --rate 1/s", "takes only a NAME"),
+        ("resource list api", "resource list takes no arguments"),
     ],
 )
 def test_what_makes_no_sense_is_said(arclog: Home, words: str, said: str) -> None:
@@ -81,7 +81,7 @@ def test_what_makes_no_sense_is_said(arclog: Home, words: str, said: str) -> Non
 
 def test_a_wrong_rate_is_said(arclog: Home) -> None:
     code, _, err = arclog("resource", "set", "api", "--rate", "fast")
-    assert (code, "'fast' is no rate; write 10/s" in err) == (2, True), err
+    assert (code, "'fast' is not a rate; write 10/s" in err) == (2, True), err
 
 
 def test_resources(arclog: Home) -> None:
@@ -89,8 +89,8 @@ def test_resources(arclog: Home) -> None:
     assert made == (0, "api  10/s, burst 20: 20 tokens; 0 of 4 in use\n", "")
     assert arclog("resource", "set", "db", "--concurrency", "2")[1] == "db  0 of 2 in use\n"
     assert arclog("resource", "list")[1].count("\n") == 2
-    assert arclog("resource", "rm", "db") == (0, "db has no limit any more\n", "")
-    assert arclog("workers")[1].startswith("no worker was seen")
+    assert arclog("resource", "rm", "db") == (0, "db no longer has a limit\n", "")
+    assert arclog("workers")[1].startswith("no workers")
 
 
 RATED = """\

@@ -129,3 +129,18 @@ def test_servers_of_one_database_count_together(tmp_path: Path, postgres: Databa
     released = process(other, "release", run=run, store=store)
     assert released.returncode == 0, released.stderr
     assert json.loads(released.stdout)["state"] == "FAILED"
+
+
+def test_a_second_server_that_dies_first_is_the_last_one(tmp_path: Path, postgres: Database) -> None:
+    """Each server has a home of its own, and neither comes back: what killed them is known to the third all the same."""
+    store = postgres.dsn
+    first = process(tmp_path / "one", "start", BOMB, store=store)
+    assert first.returncode == -signal.SIGKILL, first.stderr
+    run = first.stdout.strip()
+    second = process(tmp_path / "two", "serve", "wait", run, store)
+    assert second.returncode == -signal.SIGKILL, second.stderr
+    for name in ("three", "four"):
+        later = process(tmp_path / name, "serve", "held", run, store)
+        assert later.returncode == 0, later.stderr
+        assert json.loads(later.stdout)["healthy"] == "COMPLETED"
+        assert "poison: arclog died 2 times in a row while it fired a timer" in json.loads(later.stdout)["why"]

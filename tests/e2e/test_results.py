@@ -191,9 +191,9 @@ def test_gc_clears_what_killed_writers_left(where):
     run(where)
     script = (
         "import asyncio, os, signal, sys\n"
-        "from arclog.results.files.store import FileResults\n"
+        "from arclog.results.blobs.files.blobs import FileBlobs\nfrom arclog.results.store import BlobResults\n"
         "async def main():\n"
-        "    writer = FileResults('.arclog/results').writer('default')\n"
+        "    writer = BlobResults(FileBlobs('.arclog/results')).writer('default')\n"
         "    for _ in range(20):\n"
         "        await writer.write(os.urandom(1 << 20))\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"

@@ -72,7 +72,7 @@ def test_a_secret_that_does_not_fit_is_refused_without_showing_it(
     assert "does not fit; it is a secret" in told.err
     assert "short" not in told.err + told.out
     assert run(flow) == 2
-    assert "token: is required: a text, which is kept out of the log" in capsys.readouterr().err
+    assert "token: is required (a text, which is kept out of the log" in capsys.readouterr().err
 
 
 def test_a_run_with_secret_inputs_is_not_taken_up_again(flow: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -80,6 +80,15 @@ def test_a_run_with_secret_inputs_is_not_taken_up_again(flow: Path, capsys: pyte
     number = json.loads(capsys.readouterr().out)["execution_id"]
     assert command(["fork", number, "--at", "5", "--home", str(flow.parent / "home")]) != 0
     assert "secret inputs are forgotten when a run ends" in capsys.readouterr().err
+    assert command(["retry", number, "--home", str(flow.parent / "home")]) != 0
+    assert "token: secret inputs are forgotten when a run ends" in capsys.readouterr().err
+    assert command(["list", "--json", "--home", str(flow.parent / "home")]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 1, "no run was made"
+
+
+def test_a_misspelt_secret_gets_its_name(flow: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(flow, "--set", f"toekn={VALUE}") == 2
+    assert "did you mean token?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -111,16 +111,16 @@ def test_set_list_and_rm():
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["set"], "a NAME is needed"),
-        (["rm"], "a NAME is needed"),
-        (["set", "a", SECRET], "never given as an argument"),
+        (["set"], "a NAME is required"),
+        (["rm"], "a NAME is required"),
+        (["set", "a", SECRET], "must not be an argument"),
         (["set", "a b"], "cannot be the name"),
-        (["set", "a", "--scope", "x/y/z/w"], "is no scope"),
+        (["set", "a", "--scope", "x/y/z/w"], "is not a scope"),
         (["set", "a", "--from-env", "NOT_THERE"], "is not set"),
         (["set", "a", "--from-file", "nowhere"], "No such file"),
         (["set", "a", "--from-env", "A", "--from-file", "b"], "not allowed with"),
         (["list", "a"], "takes no name"),
-        (["rm", "a", "--from-env", "B"], "belong to `secret set`"),
+        (["rm", "a", "--from-env", "B"], "are options of `secret set`"),
         (["show", "a"], "invalid choice"),
     ],
 )

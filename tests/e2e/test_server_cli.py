@@ -521,10 +521,10 @@ def test_what_is_wrong_with_a_server_is_said(where: Path) -> None:
     code, _, err = nowhere("list", "--json")
     assert json.loads(err)["error"]["kind"] == "ServerUnavailable"
     for line, said in (
-        ("list --server nonsense", "is no address of a server"),
-        ("list --server http://x --home y", "two places"),
+        ("list --server nonsense", "is not an address of a server"),
+        ("list --server http://x --home y", "use either --home or --server"),
         ("list --server http://127.0.0.1:1 --token-file nosuch", "nosuch cannot be read"),
-        ("check hello.yaml --server http://x", "takes no --server"),
+        ("check hello.yaml --server http://x", "does not take --server"),
     ):
         code, _, err = Place("wrong")(*line.split())
         assert (code, said in err) == (2, True), err
@@ -561,7 +561,7 @@ def test_secrets(places: tuple[Place, Place], monkeypatch: pytest.MonkeyPatch) -
 def test_keys_and_what_their_holders_were_granted(places: tuple[Place, Place], monkeypatch: pytest.MonkeyPatch) -> None:
     """The first key shuts the door: from then on the one that was made opens it."""
     here, there = places
-    assert there("audit")[1].startswith("nobody asked the server at http://")
+    assert there("audit")[1].startswith("no requests recorded for the server at http://")
     assert there("key", "list")[1].startswith("no keys at http://")
     made = {place: place("key", "create", "--name", "boss", "--role", "admin") for place in places}
     assert "from now on the server on this home asks" in made[here][2]
@@ -587,14 +587,14 @@ def test_keys_and_what_their_holders_were_granted(places: tuple[Place, Place], m
     assert "revoked late" in there("key", "revoke", late(there))[1]
     both(places, lambda place: place("key", "revoke", late(place), "--quiet"))
     both(places, lambda place: place("key", "revoke", late(place)))
-    assert "was revoked before" in there("key", "revoke", f"ark_{late(there)}_{'x' * 43}")[1]
+    assert "is already revoked" in there("key", "revoke", f"ark_{late(there)}_{'x' * 43}")[1]
     code, out, _ = there("audit", "--limit", "3")
     assert (code, len(out.splitlines())) == (0, 3)
     assert "granted  boss (default)  DELETE  /api/keys/{key_id}" in out.splitlines()[-1]
     assert {entry["decision"] for entry in there.json("audit", "--limit", "1500")} == {"granted"}
     monkeypatch.setenv("ARCLOG_TOKEN", "ark_" + "0" * 16 + "_" + "0" * 43)
     refused = there("key", "list")
-    assert (refused[0], "no key of this server" in refused[2]) == (2, True)
+    assert (refused[0], "invalid API key" in refused[2]) == (2, True)
     monkeypatch.delenv("ARCLOG_TOKEN")
     assert "ARCLOG_TOKEN" in there("audit")[2]
-    assert "at a server it is always the caller's own" in there("key", "list", "--tenant", "acme")[2]
+    assert "on a server, it is always the caller's own tenant" in there("key", "list", "--tenant", "acme")[2]

@@ -55,7 +55,7 @@ def test_arclog_run_works_where_it_was_started(where: Path) -> None:
 
 
 def test_arclog_can_be_called_from_a_task(where: Path) -> None:
-    """What tasks find in their environment is no unknown setting."""
+    """What tasks find in their environment is not an unknown setting."""
     (where / "none.yaml").write_text("metadata: {name: none}\nworkflow: [{step: start, tool: {kind: noop}}]\n")
     (where / "files.yaml").write_text(FILES)
     assert "none" in summary_of("run", "files.yaml")["result"][2]

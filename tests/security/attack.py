@@ -11,7 +11,8 @@ import argparse
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.security import demo
@@ -21,6 +22,8 @@ from tests.security.site import ROOT, Site
 from tests.security.test_confinement import Case, attacked
 
 DEMO, HOSTILE = "demo", "hostile"
+#: The arclog in which the attacks of the first audit were found.
+AUDITED = "8cb47d61"
 
 
 def main(argv: Sequence[str]) -> int:
@@ -34,7 +37,13 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--tree", type=Path, default=ROOT, help="the working tree whose arclog is attacked; this one by default"
     )
-    parser.add_argument("--before", metavar="REVISION", help="attack the arclog of this revision too, and compare")
+    parser.add_argument(
+        "--before",
+        metavar="REVISION",
+        nargs="?",
+        const=AUDITED,
+        help=f"attack the arclog of this revision too, and compare; {AUDITED}, which was audited, when none is named",
+    )
     parser.add_argument("--full", action="store_true", help="also those attacks that take long")
     if list(argv) == [DEMO]:
         found = demo.demonstrated()
@@ -53,13 +62,22 @@ def main(argv: Sequence[str]) -> int:
     ]
     columns: dict[str, list[str]] = {}
     if asked.before:
-        with tempfile.TemporaryDirectory(prefix="arclog-before-") as folder:
-            archive = subprocess.run(["git", "archive", asked.before, "src"], cwd=ROOT, capture_output=True, check=True)
-            subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
-            columns[asked.before] = results(Path(folder), chosen, asked.before)
+        with older(asked.before) as tree:
+            columns[asked.before] = results(tree, chosen, asked.before)
     columns["now"] = results(asked.tree, chosen, "now")
     print_table(chosen, columns)
     return 1 if any(columns["now"]) else 0
+
+
+@contextmanager
+def older(revision: str) -> Iterator[Path]:
+    """A tree with the sources of a revision."""
+    with tempfile.TemporaryDirectory(prefix="arclog-before-") as folder:
+        archive = subprocess.run(["git", "archive", revision, "src"], cwd=ROOT, capture_output=True, check=False)
+        if archive.returncode:
+            raise SystemExit(f"--before: {archive.stderr.decode().strip()}; is it in this clone?")
+        subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
+        yield Path(folder)
 
 
 def results(tree: Path, chosen: Sequence[Attack], label: str) -> list[str]:

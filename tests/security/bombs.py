@@ -109,6 +109,12 @@ def lists(items: int = 2_600_000) -> str:
     return '{"playbook": [' + "[]," * items + "[]]}"
 
 
+def workload(items: int = 2_000_000) -> str:
+    """A request whose data is small as text; to decode it takes long."""
+    data = "[" + "[]," * items + "1]"
+    return f'{{"playbook": "a", "signal": "a", "data": {data}, "workload": {{"a": 1}}}}'
+
+
 def zeros(size: int = 1 << 30) -> bytes:
     """As many zeros, packed."""
     return gzip.compress(bytes(size // 64), 9) * 64
@@ -150,6 +156,7 @@ MADE: dict[str, Callable[..., Any]] = {
         many_steps,
         report,
         lists,
+        workload,
         zeros,
         directory,
         exported,

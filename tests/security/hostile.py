@@ -222,6 +222,16 @@ def raw_packets(at: dict[str, Any]) -> str:
         return "made"
 
 
+def share_of_a_port(at: dict[str, Any]) -> str:
+    """What a server of several processes has: whoever of its user binds the port, too, gets some of its requests."""
+    with socket.socket() as server, socket.socket() as thief:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        server.bind(("127.0.0.1", 0))
+        thief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        thief.bind(server.getsockname())
+        return "shared"
+
+
 def shared_memory_of_others(at: dict[str, Any]) -> str:
     return _read(f"/dev/shm/{at['shared']}")
 
@@ -452,6 +462,7 @@ BY_PROMISE = {
         device_made,
         raw_packets,
         vsock,
+        share_of_a_port,
         bpf,
         perf,
         file_by_handle,

@@ -3,7 +3,7 @@
 - `postgres` is a new, empty database for one test; `postgres_server` is the server behind it, started when the first
   test of a worker process asks for it, durable as a server in production is.
 - A test that stops, kills or slows its server makes one of its own: `with running_postgres() as server: …`.
-  `unsafe=True` turns fsync off, where durability is no part of what is tested.
+  `unsafe=True` turns fsync off, where durability is not a part of what is tested.
 - A keeper process stops the server and removes its folder when the test process ends, however it ends.
 """
 

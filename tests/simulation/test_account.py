@@ -182,7 +182,7 @@ def test_a_policy_that_fails_keeps_the_tasks_own_error() -> None:
     assert ended.summary.error is not None
     assert ended.summary.error["message"] == "attempt 1 of picky fails as scripted"
     assert ended.summary.cause is not None
-    assert ended.summary.cause.rule.endswith("(when {{ outcome.status == 'error' }}) said fail")
+    assert ended.summary.cause.rule.endswith("(when {{ outcome.status == 'error' }}) chose fail")
 
 
 def test_a_policy_that_fails_an_ok_outcome_names_the_rule() -> None:
@@ -298,7 +298,7 @@ workflow:
 """)
     assert (ended.summary.state, ended.summary.cause) == ("COMPLETED", None)
     (problem,) = ended.summary.problems
-    assert problem.text.startswith("step start failed, which an arc handled: exception: attempt 1 of start_task")
+    assert problem.text.startswith("step start failed; an arc handled the failure: exception: attempt 1 of start_task")
     assert ended.listed.error is None
 
 

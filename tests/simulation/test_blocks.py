@@ -258,7 +258,7 @@ def test_a_log_with_generated_tasks_folds_to_the_state_that_it_had() -> None:
 
 
 def test_a_run_of_such_a_plan_goes_on_as_it_began() -> None:
-    """Whatever of the log is there already, the tasks that follow are those of the release before."""
+    """Whatever of the log already exists, the tasks that follow are those of the release before."""
     program, kept = released()
 
     async def again() -> tuple[State, list[Event]]:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
-from arclog.core.boundary.inputs import TimerFired
 from arclog.engine.duties import timers
 from arclog.engine.duties.timers import Timers
 from arclog.engine.runs.schedules import EngineSchedules, Scheduler
 from arclog.model.config.settings import Settings
 from arclog.ports.boundary import Boundary
 from arclog.ports.storage.schedules import NewSchedule
-from arclog.ports.storage.store import ExecutionFilter
+from arclog.ports.storage.store import Append, ExecutionFilter
 from arclog.ports.views.api import ExecuteRequest, RegisterRequest
 from arclog.testing.harness import Life, World
 from arclog.testing.virtual import LoopClock, run_virtually
@@ -56,26 +56,20 @@ def test_timers_of_one_moment_fire_together() -> None:
         async with World(WAITING) as world:
             life = world.begin_life()
             runs = await waiting_runs(world, life)
-            under_way = most = 0
-            put = life.engine.put
+            sizes: list[int] = []
+            append_all = life.engine.store.append_all
 
-            async def counted(execution_id: int, given: object, **more: object) -> object:
-                nonlocal under_way, most
-                if not isinstance(given, TimerFired):
-                    return await put(execution_id, given, **more)  # type: ignore[arg-type]  # as it came
-                under_way += 1
-                most = max(most, under_way)
-                try:
-                    return await put(execution_id, given)
-                finally:
-                    under_way -= 1
+            async def counted(appends: Sequence[Append]) -> object:
+                sizes.append(len(appends))
+                return await append_all(appends)
 
-            life.engine.put = counted  # type: ignore[method-assign, assignment]  # watched
+            life.engine.store.append_all = counted  # type: ignore[method-assign, assignment]  # watched
             life.tasks.append(asyncio.ensure_future(Timers(life.engine).run()))
             await asyncio.sleep(700)
             assert await ended(world) == COUNT
             assert (await fired(world, runs))["timer.fired"] == COUNT
-            assert most == Settings().integer("engine.fired_at_once")
+            assert sum(sizes) == COUNT
+            assert max(sizes) == Settings().integer("engine.fired_at_once")
 
     run_virtually(story())
 
@@ -176,6 +170,7 @@ def test_a_clock_that_is_set_in_the_middle_fires_each_once_and_none_early(by: in
 
 def test_servers_share_what_one_cannot_fire_in_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timers, "_PAGE", 20)
+    monkeypatch.setattr(timers, "_HELPED", 20)
 
     async def story() -> None:
         async with World(WAITING) as world:
@@ -218,6 +213,39 @@ def test_schedules_of_one_moment_start_one_run_each() -> None:
             for name in ("a", "b"):
                 life.tasks.append(asyncio.ensure_future(Scheduler(life.engine, name).run()))
             await asyncio.sleep(3700)
+            found = await world.store.executions(ExecutionFilter(path="flows/short"), limit=1000)
+            names = Counter(each.new.idempotency_key for each in found)
+            assert len(names) == len(found) == COUNT
+
+    run_virtually(story())
+
+
+@pytest.mark.parametrize("at", [1, 40, 149])
+def test_a_process_that_dies_while_it_fires_schedules_starts_none_twice(at: int) -> None:
+    async def story() -> None:
+        async with World(WAITING) as world:
+            life = world.begin_life()
+            await life.api.register(RegisterRequest(SHORT))
+            schedules = EngineSchedules(life.engine, life.api._scope)
+            for number in range(COUNT):
+                await schedules.add(NewSchedule(f"s{number}", "0 * * * *", "flows/short"))
+            append, left = life.engine.store.append, at
+
+            async def until_then(*given: object) -> object:
+                nonlocal left
+                left -= 1
+                if left < 0:
+                    await asyncio.get_running_loop().create_future()
+                return await append(*given)  # type: ignore[arg-type]  # as it came
+
+            life.engine.store.append = until_then  # type: ignore[method-assign, assignment]  # it dies there
+            life.tasks.append(asyncio.ensure_future(Scheduler(life.engine, "first").run()))
+            await asyncio.sleep(3700)
+            assert len(await world.store.executions(ExecutionFilter(path="flows/short"), limit=1000)) == at
+            await world.crash()
+            life = world.begin_life()
+            life.tasks.append(asyncio.ensure_future(Scheduler(life.engine, "second").run()))
+            await asyncio.sleep(1800)
             found = await world.store.executions(ExecutionFilter(path="flows/short"), limit=1000)
             names = Counter(each.new.idempotency_key for each in found)
             assert len(names) == len(found) == COUNT

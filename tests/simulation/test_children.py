@@ -303,7 +303,7 @@ def test_a_grandchild_that_told_its_parent_is_processed_though_the_process_dies_
     )
 
     async def after(_: int, append: Append, done: Appended) -> None:
-        # What a restart itself writes is no progress.
+        # What a restart itself writes is not a progress.
         if not {event.type for event in append.events} <= {"command.claimed", "command.issued"}:
             world.crash_now()
             await forever()

@@ -50,7 +50,7 @@ class Troubled:
             raise StoreUnavailable("the connection broke; who knows")
 
     async def write_something(self, execution_id: int) -> None:
-        """Another producer's fact, which is no business of the run."""
+        """Another producer's fact, which is not a business of the run."""
         store = self.world.store
         record = await store.execution(execution_id)
         assert record is not None

@@ -154,7 +154,7 @@ DENIED = {"policy": {"admit": {"rules": [{"when": "false", "then": {"allow": Tru
 
 def test_a_join_of_branches_that_must_be_ok() -> None:
     assert joined(step("b", to=["both"])) == ["step.done"]
-    assert joined(step("b", to=[{"step": "both", "when": "false"}])) == ["step.done"]  # not chosen is no failure
+    assert joined(step("b", to=[{"step": "both", "when": "false"}])) == ["step.done"]  # not chosen is not a failure
     assert joined(step("b", BROKEN, to=["both", FAILED])) == ["join all_ok: step b failed"]
     assert joined(step("b", BROKEN, to=[{"step": "both", "when": "event.name == 'step.failed'"}])) == [
         "join all_ok: step b failed"

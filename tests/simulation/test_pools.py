@@ -330,7 +330,7 @@ def test_why_tells_what_a_command_waits_for() -> None:
                 return (await life.api.why(str(run))).summary
 
             # A loop's first command is its expansion or its start; whoever is first waits for a worker alone.
-            assert "waits for a worker that knows act" in await why()
+            assert "waits for a worker that supports act" in await why()
             assert "(4 before it)" in await why(runs[3])
             worker = WorkerInfo("w", ("act", "noop"), slots=1)
             await life.control.claim(worker, 1)

@@ -169,12 +169,12 @@ def test_a_pause_takes_effect_at_the_next_task_boundary() -> None:
         await asyncio.sleep(5)
         answer = await story.ok("PAUSE", by="ada")
         assert (answer.state, answer.paused) == ("RUNNING", False)
-        assert "draining" in await story.why()
+        assert "is pausing" in await story.why()
         assert "start (run 1)" in await story.why()
         assert "playbook.paused" not in await story.types()
         await asyncio.sleep(100)
         assert story.calls == [("a", 1)], "b must not start"
-        assert "is paused since" in await story.why()
+        assert "has been paused since" in await story.why()
         assert "by ada, signal sig-1" in await story.why()
         record = await story.world.store.execution(story.world.execution_id)
         assert record is not None
@@ -227,7 +227,7 @@ def test_a_pause_interrupts_the_wait_for_a_retry() -> None:
         await asyncio.sleep(10)
         await story.ok("PAUSE")
         await asyncio.sleep(1)
-        assert "is paused since" in await story.why()
+        assert "has been paused since" in await story.why()
         await story.ok("RESUME")
         state = await story.until_ended()
         assert state.status == "COMPLETED"
@@ -245,7 +245,7 @@ def test_what_nobody_has_claimed_is_held_at_once() -> None:
             await world.start()
             story = Story(world, life)
             await story.ok("PAUSE")
-            assert "is paused since" in await story.why()
+            assert "has been paused since" in await story.why()
             (held,) = await world.store.commands(world.execution_id)
             assert held.state == "held"
             life.start_worker()
@@ -299,7 +299,7 @@ def test_a_worker_that_dies_while_the_run_drains_does_not_hold_it_for_ever() -> 
             life.start_worker()
             story = Story(world, life)
             await asyncio.sleep(100)
-            assert "is paused since" in await story.why()
+            assert "has been paused since" in await story.why()
             await story.ok("RESUME", signal_id="again")
             assert (await story.until_ended()).status == "COMPLETED"
 
@@ -604,7 +604,7 @@ def test_retry_in_a_paused_run_waits_for_its_end() -> None:
         await story.ok("PAUSE")
         await story.ok("RETRY_STEP", step="start")
         await asyncio.sleep(1)
-        assert "is paused since" in await story.why(), "what was taken back is held"
+        assert "has been paused since" in await story.why(), "what was taken back is held"
         await asyncio.sleep(100)
         assert story.calls == [("a", 1), ("b", 1)]
         await story.ok("RETRY_STEP", step="start")
@@ -800,7 +800,7 @@ def test_signals_of_another_process_are_noticed() -> None:
             await asyncio.sleep(5)
             await story.ok("PAUSE")
             await asyncio.sleep(100)
-            assert "is paused since" in await story.why()
+            assert "has been paused since" in await story.why()
             assert story.calls == [("a", 1)]
             await story.ok("RESUME")
             await asyncio.sleep(5)

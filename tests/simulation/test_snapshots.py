@@ -172,7 +172,7 @@ def test_a_damaged_snapshot_is_ignored_with_a_word(damage: str, caplog: pytest.L
             assert live.state == await world.state()
 
     run_virtually(main())
-    assert "the log is read instead" in caplog.text
+    assert "reading the log instead" in caplog.text
 
 
 def test_a_store_that_refuses_snapshots_harms_no_run(caplog: pytest.LogCaptureFixture) -> None:
@@ -184,7 +184,7 @@ def test_a_store_that_refuses_snapshots_harms_no_run(caplog: pytest.LogCaptureFi
 
     with caplog.at_level(logging.WARNING, "arclog.engine"):
         run_virtually(main())
-    assert "is not kept: the disk is full" in caplog.text
+    assert "was not stored: the disk is full" in caplog.text
 
 
 def test_a_state_that_is_too_large_is_not_kept_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:

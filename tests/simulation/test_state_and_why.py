@@ -89,7 +89,7 @@ def test_without_a_worker_it_waits_for_one() -> None:
             await world.start()
             why = await world.here.api.why(str(world.execution_id))
             assert why.waits[0].what == "worker"
-            assert why.summary == "step start (run 1) waits for a worker that knows act"
+            assert why.summary == "step start (run 1) waits for a worker that supports act"
             assert why.next[0] == f"arclog resume {why.execution_id}"
 
     run_virtually(main())
@@ -111,14 +111,14 @@ def test_leases_that_are_over_and_holders_that_are_gone() -> None:
             assert "has been running for 2 s" in there.summary
             late = explain(live.state, live.program, commands, now + 3_600_000_000)
             assert "was held by worker w1, whose lease ended at" in late.summary
-            assert "it will be handed out again" in late.summary
+            assert "another worker will get it" in late.summary
             # Nobody is left to take it at once.
             for task in life.tasks:
                 task.cancel()
             await asyncio.gather(*life.tasks, return_exceptions=True)
             await life.control.end_lease(commands[0])
             again = await life.api.why(str(world.execution_id))
-            assert again.waits[0].text.endswith("waits for a worker that knows act, for the second time")
+            assert again.waits[0].text.endswith("waits for a worker that supports act, for the second time")
             lost = explain(live.state, live.program, [], now)
             assert lost.waits[0].what == "none"
 
@@ -133,7 +133,7 @@ def test_a_token_that_nobody_moved_on() -> None:
             live = await world.here.engine.live.folded(world.execution_id, seq)
             why = explain(live.state, live.program, [], 0)
             assert (why.waits[0].what, why.waits[0].step) == ("token", "last")
-            assert why.summary == "step last is ready to start; the engine has not gone on"
+            assert why.summary == "step last is ready to start; the engine has not started it yet"
             assert why.next[0] == f"arclog resume {world.execution_id}"
             before = await world.here.engine.live.folded(world.execution_id, seq - 1)
             assert explain(before.state, before.program, [], 0).summary == (
@@ -191,7 +191,7 @@ workflow:
 """)
     assert (cause.task, cause.attempt, cause.iteration) == ("shaky", 3, "1")
     assert "rule 1 at 13:" in cause.rule
-    assert cause.rule.endswith("(when {{ outcome.status == 'error' }}) said retry, and all 3 attempts were used")
+    assert cause.rule.endswith("(when {{ outcome.status == 'error' }}) chose retry, and all 3 attempts were used")
     assert "step start, item 1, task shaky, attempt 3" in why.summary
 
 
@@ -235,7 +235,7 @@ workflow:
 """)
     assert cause.task == "picky"
     assert cause.rule.startswith("rule 2")
-    assert cause.rule.endswith("(else) said fail")
+    assert cause.rule.endswith("(else) chose fail")
 
 
 def test_rules_that_do_not_match_or_cannot_be_evaluated() -> None:

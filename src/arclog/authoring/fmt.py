@@ -80,8 +80,10 @@ def _lines_of_texts(root: yaml.Node) -> set[int]:
 
 
 def _comments(text: str) -> list[str]:
-    """The lines that are comments, or texts that look like them; in no order, since they move with their keys."""
-    return sorted(line.strip() for line in text.split("\n") if "#" in line)
+    """The lines that hold comments, or texts that look like them; in no order, since they move with their keys. The dash of a
+    list belongs to whichever key comes first.
+    """
+    return sorted(re.sub(r"^(?:- +)+", "", line.strip()) for line in text.split("\n") if "#" in line)
 
 
 def _same(text: str, other: str) -> bool:

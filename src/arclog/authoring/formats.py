@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import quote
 
 from arclog import __version__
 from arclog.model.errors import Finding
@@ -25,7 +26,7 @@ def as_sarif(found: Sequence[tuple[Finding, str]]) -> dict[str, Any]:
             "locations": [
                 {
                     "physicalLocation": {
-                        "artifactLocation": {"uri": file.replace("\\", "/")},
+                        "artifactLocation": {"uri": _uri(file)},
                         "region": {"startLine": max(finding.at.line, 1), "startColumn": max(finding.at.column, 1)},
                     }
                 }
@@ -45,6 +46,14 @@ def as_github(finding: Finding, file: str) -> str:
     """One workflow command, which GitHub shows beside the line."""
     where = f"file={_property(file)},line={max(finding.at.line, 1)},col={max(finding.at.column, 1)}"
     return f"::{_GITHUB_LEVELS[finding.severity]} {where},title={_property(finding.code)}::{_data(_with_hint(finding))}"
+
+
+def _uri(file: str) -> str:
+    """A path as a URI reference: what a URI cannot hold is percent-encoded, an absolute path is a file: URI."""
+    path = quote(file.replace("\\", "/"), safe="/")
+    if path.startswith("/"):
+        return f"file://{path}"
+    return path
 
 
 def _with_hint(finding: Finding) -> str:

@@ -12,7 +12,9 @@ from typing import Any
 
 from arclog.authoring.beside import FilesBeside
 from arclog.authoring.migration import (
+    arguments,
     cases,
+    flat,
     keychain,
     keys,
     policies,
@@ -28,23 +30,30 @@ from arclog.authoring.migration.source import KnownKinds, Rule, Source, changed
 from arclog.authoring.spans import compose, entry, scalar
 from arclog.model.config.kinds import KindSpec
 from arclog.model.config.settings import Settings
-from arclog.model.errors import Finding
+from arclog.model.errors import Finding, Position
 from arclog.plan.build import build
 
 #: Findings of `check` that say no more than that a form is not of today.
-_GENERAL = frozenset({"legacy-form", "unknown-key"})
+_GENERAL = frozenset({"legacy-form", "unknown-key", "unknown-name"})
+#: Warnings of `check` that an older playbook must not keep: nobody can say what is meant, and a run would fail.
+_UNKNOWN = frozenset({"unknown-name", "workload-template"})
 #: One form can stand inside another: so often all rules are tried again.
 _ROUNDS = 30
 
 #: Each rule with words of which a text must have one; () for every text.
 _RULES: tuple[tuple[Rule, tuple[str, ...]], ...] = (
+    (flat.root_names, ("name", "context", "spec", "noetl.io/v1")),
     (keys.root_keys, ("steps", "vars")),
+    (flat.step_names, ("-",)),
+    (flat.flat_steps, ("type", "tool", "call", "result")),
     (keys.step_keys, ()),
+    (flat.saves, ("save",)),
     (tasks.workbook, ("workbook",)),
     (tasks.labels, ()),
     (keys.task_config, ("spec",)),
     (keys.task_keys, ()),
     (keys.empty_auth, ("auth",)),
+    (flat.credentials, ("auth",)),
     (keys.loop_keys, ("loop",)),
     (keys.conditions, ("expr",)),
     (keys.timeouts, ("timeout",)),
@@ -60,6 +69,9 @@ _RULES: tuple[tuple[Rule, tuple[str, ...]], ...] = (
     (routing.compared_texts, ("when",)),
     (routing.arcs_of_lists, ("next",)),
     (routing.tools, ()),
+    (templates.answers, ("result", "response", "this")),
+    (arguments.names, ("args",)),
+    (arguments.parameters, ("args",)),
     (templates.names, ("{{",)),
     (templates.data, ("args",)),
     (variables.sets, ("set", "vars")),
@@ -108,27 +120,44 @@ def _migrated(text: str, file: str, kinds: Mapping[str, KindSpec], settings: Set
     root = compose(text)
     known = KnownKinds(kinds)
     left: list[Finding] = []
+    #: by rule: the text in which it had nothing to change, and what it left there
+    settled: dict[Rule, tuple[str, list[Finding]]] = {}
     for _ in range(_ROUNDS if root is not None else 0):
         before, left = done.text, []
         source = Source(done.text, root, known)
         for rule, words in _RULES:
             if words and not any(word in done.text for word in words):
                 continue
-            source.notes = []
-            made = changed(done.text, list(rule(source)))
-            after = compose(made) if made != done.text else None
-            if after is not None:
-                done.text, root = made, after
-                done.changes += source.notes
-                left += source.left
-                source = Source(done.text, root, known)
+            if rule not in settled or settled[rule][0] != done.text:
+                source.notes, source.left = [], []
+                made = changed(done.text, list(rule(source)))
+                after = compose(made) if made != done.text else None
+                if after is not None:
+                    done.text, root = made, after
+                    done.changes += source.notes
+                    source = Source(done.text, root, known)
+                    continue
+                settled[rule] = (done.text, source.left)
+            left += settled[rule][1]
         if done.text == before:
-            left = source.left
             break
+    else:
+        if root is not None:  # the rules undo or repeat each other: better nothing than a text that grows
+            message = "the older forms of this file could not be rewritten together"
+            left = [Finding("undecided", message, Position(1, 1), hint="rewrite those that are listed below first")]
+            done.text, done.changes, root = text, [], compose(text)
     beside = FilesBeside(settings or Settings()).of(file)
     # Of the lint for authors, which takes half as long again, only code that does not compile is an error.
     lints = root is not None and not all(map(_compiles, Source(done.text, root, known).all_tasks()))
-    errors = build(done.text, file, kinds, settings, beside, thorough=lints).errors
+    built = build(done.text, file, kinds, settings, beside, thorough=lints)
+    errors = [
+        *built.errors,
+        *(
+            Finding(finding.code, finding.message, finding.at, hint=finding.hint)
+            for finding in built.findings
+            if finding.code in _UNKNOWN
+        ),
+    ]
     done.undecided = sorted(_without_repetition(errors, left), key=lambda finding: finding.at)
     return done
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -19,6 +20,32 @@ class _Untagged(_FAST):  # type: ignore[misc] # one of two classes, by what is i
     def descend_resolver(self, *_: Any) -> None: ...
 
     def ascend_resolver(self) -> None: ...
+
+
+class Alias(yaml.Node):
+    """`*name`: it has a place of its own, and stands for a value that is written elsewhere."""
+
+    id = "alias"
+
+
+class _WithAliases(yaml.SafeLoader):
+    """Leaves aliases as they are: the nodes that they stand for have other places."""
+
+    def resolve(self, *_: Any) -> str:
+        return ""
+
+    def descend_resolver(self, *_: Any) -> None: ...
+
+    def ascend_resolver(self) -> None: ...
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            event: Any = self.get_event()  # type: ignore[no-untyped-call] # its stubs have no types here
+            return Alias("", None, event.start_mark, event.end_mark)
+        return super().compose_node(parent, index)
+
+
+_ANCHOR = re.compile(r"(?:^|[\s\[{,])[&*][^\s&*,\]}]")
 
 
 def tag_of(node: Any) -> str:
@@ -39,10 +66,31 @@ class Edit(NamedTuple):
 def compose(text: str) -> Any:
     """The node tree of a text; None when it is not YAML, or no map."""
     try:
-        root = yaml.compose(text, Loader=_Untagged)
+        anchored = "&" in text and _ANCHOR.search(text) is not None
+        root = yaml.compose(text, Loader=_WithAliases if anchored else _Untagged)
     except (yaml.YAMLError, RecursionError):
         return None
+    if anchored:
+        _without_anchors(text, root)
     return root if isinstance(root, yaml.MappingNode) else None
+
+
+def _without_anchors(text: str, root: Any) -> None:
+    """Let block maps and lists begin at their first key or dash, not at the anchor on the line before."""
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, yaml.MappingNode):
+            pending += [part for pair in node.value for part in pair]
+            if node.value and not node.flow_style:
+                node.start_mark = node.value[0][0].start_mark
+        elif isinstance(node, yaml.SequenceNode):
+            pending += node.value
+            if node.value and not node.flow_style:
+                at = node.value[0].start_mark.index
+                dash = text.rfind("-", 0, at)
+                line = text.count("\n", 0, dash)
+                node.start_mark = yaml.Mark("", dash, line, dash - line_start(text, dash), None, 0)
 
 
 def edited(text: str, edits: Sequence[Edit]) -> str:
@@ -108,7 +156,7 @@ def end(text: str, node: Any) -> int:
     stop = int(node.end_mark.index)
     if isinstance(node, yaml.ScalarNode) and node.style in ("|", ">"):
         return start(node) + len(text[start(node) : stop].rstrip())
-    if isinstance(node, yaml.ScalarNode) or is_flow(node):
+    if isinstance(node, yaml.ScalarNode | Alias) or is_flow(node):
         return stop
     last: Any = node.value[-1] if node.value else None
     if last is None:

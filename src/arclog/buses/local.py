@@ -40,7 +40,7 @@ class LocalBus:
         self._heard = heard
         self._exchange.buses.append(self)
 
-    def tell(self, notice: Notice) -> None:
+    def notify(self, notice: Notice) -> None:
         self._told += 1
         for other in self._exchange.buses:
             if other is not self:

@@ -15,7 +15,9 @@ def name_of(settings: Settings, name: str) -> str:
     """A setting that becomes a word of a subject, or the name of a stream."""
     word = settings.text(name)
     if _WORD.fullmatch(word) is None:
-        raise SettingsError(f"{row_of(name).variable}: {word!r} is no name; letters, digits, _ and -, at most 32")
+        raise SettingsError(
+            f"{row_of(name).variable}: {word!r} is not a valid name; letters, digits, _ and -, at most 32"
+        )
     return word
 
 
@@ -23,7 +25,7 @@ def subject_of(settings: Settings, name: str) -> str:
     subject = settings.text(name)
     if _SUBJECT.fullmatch(subject) is None:
         raise SettingsError(
-            f"{row_of(name).variable}: {subject!r} is no subject; words of letters, digits, _ and -, parted by dots"
+            f"{row_of(name).variable}: {subject!r} is not a subject; words of letters, digits, _ and -, separated by dots"
         )
     return subject
 

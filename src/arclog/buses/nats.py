@@ -1,7 +1,7 @@
 """The bus over NATS. Hints of what moved go to all by a plain subject; offers go through a JetStream work queue, where each
 wakes one process that waits for its pool.
 
-Law: a connection is a session. When it is lost everything of it is thrown away, and a new one sets up all anew: subjects,
+Law: a connection is a session. When it is lost everything of it is thrown away, and a new one sets up all again: subjects,
 streams and consumers; so a NATS that was wiped is as good as one that was only away.
 """
 
@@ -17,11 +17,12 @@ import msgspec
 from nats.js import JetStreamContext
 
 from arclog.buses.names import name_of, token_of
-from arclog.buses.nats_address import address_of
-from arclog.buses.nats_connect import FAULTS, Connection, connect, text_of
 from arclog.buses.nats_offers import Offers
 from arclog.buses.nats_topic import NatsTopic
 from arclog.buses.pending import Pending
+from arclog.drivers.backoff import Backoff
+from arclog.drivers.nats.cluster import Cluster
+from arclog.drivers.nats.connect import FAULTS, Connection, text_of
 from arclog.model.config.settings import Settings
 from arclog.model.errors import BusUnavailable, SettingsError
 from arclog.ports.bus import Figures, Notice, Topic
@@ -45,7 +46,7 @@ class NatsBus:
     """Implements `ports.bus.Bus`."""
 
     def __init__(self, settings: Settings) -> None:
-        self._address = address_of(settings)
+        self._cluster = Cluster(settings)
         self._prefix = name_of(settings, "bus.prefix")
         self._timeout_s = settings.number("bus.connect_timeout_s")
         self._longest_pause_s = settings.number("bus.max_retry_s")
@@ -68,16 +69,16 @@ class NatsBus:
         made: tuple[Connection, JetStreamContext] | None = None
         try:
             async with asyncio.timeout(self._timeout_s):
-                made = await connect(self._address, self._timeout_s)
+                made = await self._cluster.connect(self._timeout_s)
         except BusUnavailable as problem:
-            self._say(str(problem))
+            self._log_problem(str(problem))
         except TimeoutError:
-            self._say(f"NATS does not answer at {self._address}")
+            self._log_problem(f"NATS does not answer at {self._cluster}")
         self._running = asyncio.ensure_future(self._run(made))
         if made is not None:
             await self._settled.wait()
 
-    def tell(self, notice: Notice) -> None:
+    def notify(self, notice: Notice) -> None:
         self._pending.add(notice)
 
     def waiting(self, pools: Collection[str]) -> None:
@@ -105,31 +106,30 @@ class NatsBus:
     # -- sessions ------------------------------------------------------------------------------------------------------
 
     async def _run(self, made: tuple[Connection, JetStreamContext] | None) -> None:
-        pause = _FIRST_PAUSE_S
+        backoff = Backoff(_FIRST_PAUSE_S, self._longest_pause_s)
         while not self._closing:
             lost = self._lost
             try:
                 if made is None:
-                    made = await connect(self._address, self._timeout_s)
+                    made = await self._cluster.connect(self._timeout_s)
                 await self._serve(*made)
-                self._say("the connection to NATS was lost")
+                self._log_problem("the connection to NATS was lost")
             except SettingsError as problem:
                 # It worked once, or it may be repaired over there: who runs the servers must know.
-                self._say(str(problem), logging.ERROR)
+                self._log_problem(str(problem), logging.ERROR)
             except BusUnavailable as problem:
-                self._say(str(problem))
+                self._log_problem(str(problem))
             except FAULTS as problem:
-                self._say(f"NATS: {text_of(problem)}")
+                self._log_problem(f"NATS: {text_of(problem)}")
             except Exception:  # whatever it is, a later session may do without
                 log.exception("the bus stumbled; NATS is tried again")
             made = None
             self._settled.set()
             if self._lost > lost:
-                pause = _FIRST_PAUSE_S
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, self._longest_pause_s)
+                backoff.reset()
+            await asyncio.sleep(backoff.pause_s())
 
-    def _say(self, problem: str, level: int = logging.WARNING) -> None:
+    def _log_problem(self, problem: str, level: int = logging.WARNING) -> None:
         """Once until it is there again, however often it is tried, and whatever is in the way; but for what must be put
         right by somebody.
         """
@@ -138,7 +138,7 @@ class NatsBus:
             log.log(level, "%s; what other servers do is found by looking meanwhile, and NATS is tried again", problem)
 
     async def _serve(self, client: Connection, stream: JetStreamContext) -> None:
-        """Set everything up, and go on until the connection is lost."""
+        """Set everything up, and continue until the connection is lost."""
         tasks: list[asyncio.Future[Any]] = []
         try:
             await self._offers.set_up(stream)
@@ -152,7 +152,7 @@ class NatsBus:
             self._settled.set()
             if self._problem:
                 self._problem = ""
-                log.info("NATS is there again: %s", self._address)
+                log.info("NATS is available again: %s", self._cluster)
             endless: list[Awaitable[None]] = [self._send_all(client), self._offers.run(client, stream)]
             tasks = [asyncio.ensure_future(each) for each in (*endless, client.over.wait())]
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -197,7 +197,9 @@ class NatsBus:
             notice = _decode(message.data)
         except msgspec.DecodeError as problem:
             log.warning(
-                "NATS: something on %s that is no notice: %s; another program uses it?", message.subject, problem
+                "NATS: a message on %s is not a notification: %s; does another program use the subject?",
+                message.subject,
+                problem,
             )
             return
         self._hear(notice)

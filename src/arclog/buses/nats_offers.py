@@ -19,7 +19,7 @@ from nats.aio.subscription import Subscription
 from nats.js import JetStreamContext, api
 
 from arclog.buses.names import token_of
-from arclog.buses.nats_connect import FAULTS, Connection, text_of
+from arclog.drivers.nats.connect import FAULTS, Connection, text_of
 from arclog.model.config.settings import Settings
 from arclog.model.errors import BusUnavailable
 
@@ -120,7 +120,7 @@ class Offers:
                 message = await fetches.next()
                 if pool in self._pools:
                     if message is not None:
-                        # The next fetch is made when somebody waits anew: one process must not take what several could do.
+                        # The next fetch is made when somebody waits again: one process must not take what several could do.
                         wanted.clear()
                         self._heard(pool)
                         await message.ack()

@@ -10,8 +10,8 @@ import nats.js.errors
 from nats.js import JetStreamContext, api
 
 from arclog.buses.names import name_of, subject_of
-from arclog.buses.nats_connect import FAULTS, text_of
 from arclog.buses.nats_offers import make_stream
+from arclog.drivers.nats.connect import FAULTS, text_of
 from arclog.model.config.settings import Settings
 from arclog.model.errors import BusUnavailable
 from arclog.ports.bus import Message
@@ -61,7 +61,7 @@ class NatsTopic:
     async def publish(self, message: Message) -> None:
         stream = self._stream
         if stream is None:
-            raise BusUnavailable("NATS is away")
+            raise BusUnavailable("NATS is unavailable")
         headers = {**message.headers, api.Header.MSG_ID.value: message.message_id}
         try:
             async with self._making:
@@ -95,5 +95,7 @@ class NatsTopic:
                 ) from None
             raise
         if made and self._was_there:
-            log.warning("the stream %s had to be made anew: what was published before is no longer in it", self._name)
+            log.warning(
+                "the stream %s was created again: events that were published before are no longer in it", self._name
+            )
         self._is_there = self._was_there = True

@@ -1,5 +1,5 @@
 """What is still to be told, merged: of each run the highest head, of each pool the number of offers. Bounded: when more runs
-wait than may, the oldest are given up and counted.
+wait than may, the oldest are abandoned and counted.
 """
 
 from __future__ import annotations

@@ -10,10 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import re
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
-from typing import Any
 
 import msgspec
 import psycopg
@@ -21,7 +19,10 @@ from psycopg import sql
 
 from arclog.buses.names import name_of
 from arclog.buses.pending import Pending
-from arclog.drivers.postgres.address import AddressError, address_of
+from arclog.drivers.backoff import Backoff
+from arclog.drivers.postgres.address import configured_address
+from arclog.drivers.postgres.connect import connect, timeout_of
+from arclog.drivers.postgres.refusals import Meaning, refusal_of, text_of
 from arclog.model.config.settings import Settings, row_of
 from arclog.model.errors import SettingsError
 from arclog.ports.bus import Figures, Notice, Topic
@@ -39,8 +40,13 @@ _COMPANY_S = 3 * _QUIET_S
 #: How long notices gather while nobody is there. Whoever comes says so, and hears them at once.
 _ALONE_S = 1.0
 _LAST_WORDS_S = 1.0
-#: What PostgreSQL says to a caller who will never get in. (It says it in its own language: elsewhere it is only logged.)
-_REFUSED = re.compile(r"authentication failed|role .* does not exist|database .* does not exist|no pg_hba\.conf entry")
+#: A server that vanished without a word is noticed within a minute.
+_KEEPALIVES = {
+    "keepalives_idle": 15,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "application_name": "arclog bus",
+}
 
 
 class _Told(msgspec.Struct, omit_defaults=True):
@@ -63,7 +69,10 @@ class PostgresBus:
     topic: Topic | None = None
 
     def __init__(self, settings: Settings) -> None:
-        self._conninfo, self._name = _conninfo(settings)
+        name = "store.listen_url" if settings.text("store.listen_url") else "store.url"
+        #: the setting that has the address
+        self._setting = row_of(name).variable
+        self._address = configured_address(settings.text(name), self._setting)
         self._channel = f"{name_of(settings, 'bus.prefix')}_notices"
         self._timeout_s = settings.number("bus.connect_timeout_s")
         self._longest_pause_s = settings.number("bus.max_retry_s")
@@ -81,16 +90,18 @@ class PostgresBus:
         self._company = asyncio.Event()
         self._company_until = 0.0
         self._problem = ""
+        #: the server does not let us in: somebody has to change a setting
+        self._denied = False
 
     async def open(self, heard: Callable[[Notice], None]) -> None:
         self._heard = heard
         self._running = asyncio.ensure_future(self._run())
         await self._settled.wait()
-        if self._teller is None and _REFUSED.search(self._problem):
+        if self._teller is None and self._denied:
             await self.close()
-            raise SettingsError(f"{self._name}: {self._problem}")
+            raise SettingsError(f"{self._setting}: {self._problem}")
 
-    def tell(self, notice: Notice) -> None:
+    def notify(self, notice: Notice) -> None:
         self._pending.add(notice)
 
     def waiting(self, pools: Collection[str]) -> None:
@@ -118,25 +129,24 @@ class PostgresBus:
     # -- sessions ------------------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        pause = _FIRST_PAUSE_S
+        backoff = Backoff(_FIRST_PAUSE_S, self._longest_pause_s)
         while True:
             try:
                 await self._serve()
             except (psycopg.Error, OSError) as problem:
                 if self._teller is not None:
-                    pause = _FIRST_PAUSE_S
+                    backoff.reset()
                     self._lost += 1
                     self._teller = None
-                # The first line: what follows are hints of libpq's own.
-                self._say(str(problem).partition("\n")[0] or type(problem).__name__)
+                self._denied = refusal_of(problem).meaning is Meaning.DENIED
+                self._log_problem(text_of(problem))
             except Exception:  # whatever it is, a later session may do without
                 log.exception("the bus stumbled; it is tried again")
                 self._teller = None
             self._settled.set()
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, self._longest_pause_s)
+            await asyncio.sleep(backoff.pause_s())
 
-    def _say(self, problem: str) -> None:
+    def _log_problem(self, problem: str) -> None:
         """Once until it is there again, however often it is tried."""
         if not self._problem:
             self._problem = problem
@@ -168,10 +178,10 @@ class PostgresBus:
                 await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _connected(self) -> psycopg.AsyncConnection[tuple[object, ...]]:
-        return await psycopg.AsyncConnection.connect(self._conninfo, autocommit=True, prepare_threshold=None)
+        return await connect(self._address, {**_KEEPALIVES, "connect_timeout": timeout_of(self._timeout_s)})
 
     async def _answer(self, asked: Awaitable[object]) -> None:
-        """A connection that stands and carries nothing is given up, as one that was lost."""
+        """A connection that stands and carries nothing is abandoned, as one that was lost."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 await asked
@@ -202,7 +212,7 @@ class PostgresBus:
         try:
             told = _decode(payload)
         except msgspec.DecodeError as problem:
-            log.warning("something on the channel %s that is no notice: %s", self._channel, problem)
+            log.warning("a message on the channel %s is not a notification: %s", self._channel, problem)
             return False
         if told.by == self._me or self._heard is None:
             return False
@@ -246,21 +256,3 @@ class PostgresBus:
     ) -> None:
         payload = _encode(_Told(self._me, notice, new)).decode()
         await self._answer(connection.execute("SELECT pg_notify(%s, %s)", (self._channel, payload)))
-
-
-def _conninfo(settings: Settings) -> tuple[str, str]:
-    """What to connect with, and the variable that says so."""
-    name = "store.listen_url" if settings.text("store.listen_url") else "store.url"
-    try:
-        address = address_of(settings.text(name))
-    except AddressError as problem:
-        raise SettingsError(f"{row_of(name).variable} cannot be read: {problem}") from None
-    # A server that vanished without a word is noticed within a minute.
-    alive: dict[str, Any] = {
-        "keepalives_idle": 15,
-        "keepalives_interval": 5,
-        "keepalives_count": 3,
-        "application_name": "arclog bus",
-        "connect_timeout": max(2, round(settings.number("bus.connect_timeout_s"))),
-    }
-    return address.conninfo(alive), row_of(name).variable

@@ -15,56 +15,56 @@ from arclog.cli.exits import INVALID, OK, Usage
 #: command → (module that has `<command>_arguments(parser)` and `<command>_command(options)`, what it does)
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("runs.run", "run a playbook and show its steps live"),
-    "check": ("playbooks.check", "say all that is wrong with a playbook"),
-    "init": ("playbooks.init", "write a playbook to begin with, and its tests"),
-    "test": ("playbooks.tests", "run the tests of playbooks, offline and in virtual time"),
-    "migrate": ("playbooks.migrate", "rewrite older forms of a playbook in the present language"),
-    "fmt": ("playbooks.editing", "format the white space of playbook files"),
-    "dev": ("playbooks.editing", "check, test and run a playbook each time it is saved"),
+    "check": ("playbooks.check", "check a playbook for errors"),
+    "init": ("playbooks.init", "create a playbook and its tests from a template"),
+    "test": ("playbooks.tests", "run the tests of playbooks offline, in virtual time"),
+    "migrate": ("playbooks.migrate", "convert a playbook of an older release"),
+    "fmt": ("playbooks.editing", "format playbook files"),
+    "dev": ("playbooks.editing", "check, test and run a playbook whenever it is saved"),
     "plan": ("playbooks.check", "show the compiled net of a playbook"),
     "schema": ("playbooks.schema", "print the JSON Schema of playbooks, events or records"),
     "list": ("runs.listing", "list the runs, newest first"),
-    "show": ("runs.show", "show one run: steps, ctx, result, error"),
-    "status": ("runs.show", "say the state of a run in seven fields"),
+    "show": ("runs.show", "show a run: steps, ctx, result, error"),
+    "status": ("runs.show", "print the state of a run in seven fields"),
     "events": ("runs.streams", "print the event log of a run"),
-    "logs": ("runs.logs", "print or search what a run's tasks printed"),
-    "result": ("runs.results", "list, show, print or save what a run stored outside its log"),
+    "logs": ("runs.logs", "print or search the output of a run's tasks"),
+    "result": ("runs.results", "list, show, print or save the stored results of a run"),
     "state": ("history.state", "show a run as it was after any of its events"),
-    "why": ("runs.show", "say what a run waits for, or why it ended as it did"),
-    "pause": ("runs.signals", "let a run stop between two tasks"),
-    "resume": ("runs.run", "go on with a run that is paused, or whose process died"),
-    "cancel": ("runs.signals", "end a run"),
-    "retry": ("runs.signals", "retry a step, or run an ended run again, whole or what failed"),
+    "why": ("runs.show", "explain what a run is waiting for, or why it failed"),
+    "pause": ("runs.signals", "pause a run: no new tasks start, running tasks finish"),
+    "resume": ("runs.run", "continue a run that is paused or whose process died"),
+    "cancel": ("runs.signals", "cancel a run"),
+    "retry": ("runs.signals", "retry a step, or run a finished run again, completely or in part"),
     "fork": ("history.fork", "start a new run from the state after any event of a run"),
-    "replay": ("history.fork", "check recorded runs against this arclog: decide again and compare"),
-    "diff": ("history.fork", "compare two runs: where they part, and why"),
+    "replay": ("history.fork", "verify that this version would decide recorded runs the same way"),
+    "diff": ("history.fork", "compare two runs: where they diverge, and why"),
     "simulate": ("history.simulate", "run a changed playbook against the recorded outcomes of runs"),
     "export": ("history.portable", "write a run to a file: log, playbook and results"),
-    "import": ("history.portable", "take in a run from a file, read-only"),
-    "lineage": ("history.lineage", "list what data a run read and wrote, as OpenLineage events too"),
-    "trace": ("history.trace", "say where a value of a run came from"),
-    "stats": ("history.stats", "say how the latest runs of a playbook went"),
-    "skip": ("runs.signals", "end a step as skipped and go on"),
-    "approve": ("runs.signals", "let a run or a task that waits for an approval go on"),
-    "reject": ("runs.signals", "refuse what waits for an approval"),
-    "signal": ("runs.signals", "give a run a signal"),
+    "import": ("history.portable", "import a run from a file, read-only"),
+    "lineage": ("history.lineage", "list the data that a run read and wrote, also as OpenLineage events"),
+    "trace": ("history.trace", "show where a value of a run came from"),
+    "stats": ("history.stats", "show success rates and durations of a playbook's runs"),
+    "skip": ("runs.signals", "skip a step and continue the run"),
+    "approve": ("runs.signals", "approve a run or task that is waiting for approval"),
+    "reject": ("runs.signals", "reject a run or task that is waiting for approval"),
+    "signal": ("runs.signals", "send a signal to a run"),
     "catalog": ("playbooks.catalog", "register, list, show, compare and archive playbooks"),
-    "up": ("operations.serving", "serve the API with a worker, on this machine"),
-    "server": ("operations.serving", "serve the API to workers elsewhere"),
+    "up": ("operations.serving", "start a server with a worker on this machine"),
+    "server": ("operations.serving", "start a server without a worker"),
     "gc": ("runs.results", "remove stored results that are no longer needed"),
     "schedule": ("operations.schedule", "add, list, pause, remove and backfill schedules"),
-    "secret": ("operations.secret", "keep, list and remove secrets for keychain entries"),
-    "key": ("operations.keys", "make, list and revoke API keys of a server"),
-    "audit": ("operations.keys", "show what callers of a server were granted and denied"),
-    "worker": ("operations.worker", "run the commands of a server, or let a worker leave"),
-    "workers": ("operations.pools", "list the workers that were seen"),
-    "pool": ("operations.pools", "list and limit pools of workers"),
-    "resource": ("operations.pools", "list and limit resources that steps use"),
-    "doctor": ("operations.doctor", "say what is wrong with a server, or with the arclog of these settings"),
-    "backup": ("operations.backup", "copy the store of a home to a file while it is in use"),
-    "restore": ("operations.backup", "make a home from a backup"),
-    "lsp": ("playbooks.editing", "serve editors: findings, completion, hover and definitions over standard input"),
-    "completion": ("playbooks.editing", "print what completes words in bash, zsh or fish"),
+    "secret": ("operations.secret", "store, list and remove secrets for keychain entries"),
+    "key": ("operations.keys", "create, list and revoke API keys of a server"),
+    "audit": ("operations.keys", "show which requests a server granted and denied"),
+    "worker": ("operations.worker", "start a worker for a server, or drain one"),
+    "workers": ("operations.pools", "list workers"),
+    "pool": ("operations.pools", "list worker pools and set their limits"),
+    "resource": ("operations.pools", "list resources and set their limits"),
+    "doctor": ("operations.doctor", "check a server or an installation for problems"),
+    "backup": ("operations.backup", "back up a home while it is in use"),
+    "restore": ("operations.backup", "restore a home from a backup"),
+    "lsp": ("playbooks.editing", "start the language server for editors"),
+    "completion": ("playbooks.editing", "print the completion script for bash, zsh or fish"),
     "version": ("runs.show", "print the version"),
 }
 
@@ -75,9 +75,10 @@ LOCAL = frozenset(
 
 _GLOBALS = """\
   --json          output for scripts; errors are JSON on stderr
-  --home DIR      where the runs are kept (else $ARCLOG_HOME, else .arclog)
-  --server URL    speak to a server instead (else $ARCLOG_SERVER); --token-file FILE has its token (else $ARCLOG_TOKEN)
-  --quiet, -q     only what was asked for, and errors
+  --home DIR      folder with the runs (default: $ARCLOG_HOME, else .arclog)
+  --server URL    use a server instead (default: $ARCLOG_SERVER); --token-file FILE contains its token
+                  (default: $ARCLOG_TOKEN)
+  --quiet, -q     print only results and errors
 """
 
 _EXAMPLES = """\
@@ -103,8 +104,8 @@ class Parser(argparse.ArgumentParser):
             first = unknown[0].split("=")[0]
             if first.startswith("-"):
                 known = [word for action in self._actions for word in action.option_strings]
-                self.error(f"there is no option {first}{_perhaps(first, known)}")
-            self.error(f"{unknown[0]!r} is one word too many")
+                self.error(f"unknown option {first}{_perhaps(first, known)}")
+            self.error(f"{unknown[0]!r} is not expected here")
         return options
 
 
@@ -123,10 +124,10 @@ def dispatch(words: list[str]) -> int:
         hint = "`arclog --help` lists the commands"
         if command.endswith((".yaml", ".yml", ".json")):
             hint = f"to run a playbook: arclog run {command}"
-        raise Usage(f"there is no command {command!r}{_perhaps(command, list(COMMANDS))}", hint)
+        raise Usage(f"unknown command {command!r}{_perhaps(command, list(COMMANDS))}", hint)
     options = parser_of(command).parse([*first, *rest])
     if command in LOCAL and (options.server or options.token_file):
-        raise Usage(f"{command} works on this machine alone; it takes no --server")
+        raise Usage(f"{command} works on this machine only and does not take --server")
     module = import_module(f"arclog.cli.{COMMANDS[command][0]}")
     code: int = getattr(module, f"{command}_command")(options)
     return code
@@ -138,9 +139,9 @@ def overview() -> str:
     lines += [f"  {name:<11}{summary}" for name, (_, summary) in COMMANDS.items()]
     lines += [
         "",
-        "options of every command:",
+        "global options:",
         _GLOBALS,
-        "`arclog COMMAND --help` tells more. An ID is a full execution id",
+        "Run `arclog COMMAND --help` for details. An ID is an execution id",
     ]
     return "\n".join(lines) + ", or `last` for the newest run.\n\n" + _EXAMPLES
 
@@ -155,26 +156,24 @@ def parser_of(command: str) -> Parser:
     )
     add_arguments: Any = getattr(import_module(f"arclog.cli.{module}"), f"{command}_arguments")
     add_arguments(parser)
-    shared = parser.add_argument_group("options of every command")
+    shared = parser.add_argument_group("global options")
     shared.add_argument("--json", action="store_true", help="output for scripts; errors are JSON on stderr")
-    shared.add_argument("--home", metavar="DIR", help="where the runs are kept (else $ARCLOG_HOME, else .arclog)")
+    shared.add_argument("--home", metavar="DIR", help="folder with the runs (default: $ARCLOG_HOME, else .arclog)")
     shared.add_argument(
         "--server",
         metavar="URL",
-        help=argparse.SUPPRESS if command in LOCAL else "speak to this server instead (else $ARCLOG_SERVER)",
+        help=argparse.SUPPRESS if command in LOCAL else "use this server instead (default: $ARCLOG_SERVER)",
     )
     shared.add_argument(
         "--token-file",
         metavar="FILE",
-        help=argparse.SUPPRESS
-        if command in LOCAL
-        else "file with the token that the server wants (else $ARCLOG_TOKEN)",
+        help=argparse.SUPPRESS if command in LOCAL else "file with the server's access token (default: $ARCLOG_TOKEN)",
     )
-    shared.add_argument("--quiet", "-q", action="store_true", help="only what was asked for, and errors")
+    shared.add_argument("--quiet", "-q", action="store_true", help="print only results and errors")
     return parser
 
 
-#: options of every command that take a value
+#: global options that take a value
 _WITH_VALUE = ("--home", "--server", "--token-file")
 _WITH_VALUE_JOINED = tuple(f"{word}=" for word in _WITH_VALUE)
 
@@ -191,8 +190,8 @@ def _split(words: list[str]) -> tuple[list[str], str, list[str]]:
         elif word in ("--version", "-V"):
             return words[:index], "version", words[index + 1 :]
         else:
-            hint = "options of a command stand behind it; see `arclog --help`"
-            raise Usage(f"there is no option {word} before the command", hint)
+            hint = "options of a command follow its name; see `arclog --help`"
+            raise Usage(f"unknown option {word} before the command", hint)
     command = words[index] if index < len(words) else ""
     return words[:index], command, words[index + 1 :]
 

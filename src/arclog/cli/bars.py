@@ -37,7 +37,7 @@ class Reported:
         self._begun = at
 
     def advance(self, said: Said, at: int) -> None:
-        if said.done < self.said.done:  # it counts anew
+        if said.done < self.said.done:  # it counts again
             self._first, self._begun = said.done, at
         self.said = said
         self.at = at

@@ -14,6 +14,8 @@ BY_STATE = {"COMPLETED": OK, "FAILED": FAILED, "CANCELLED": CANCELLED}
 class Usage(Exception):
     """The command line cannot be carried out as it was written."""
 
-    def __init__(self, message: str, hint: str = "") -> None:
+    def __init__(self, message: str, hint: str = "", code: int = INVALID) -> None:
         self.hint = hint
+        #: exit code
+        self.code = code
         super().__init__(message)

@@ -31,7 +31,7 @@ def settings_of(options: Any) -> Settings:
     if options.home == "":
         raise Usage("--home is empty; name a folder")
     if options.home is not None and options.server is not None:
-        raise Usage("--home and --server are two places; name one")
+        raise Usage("use either --home or --server, not both")
     said = {"home": options.home, "client.server": options.server, "client.token_file": options.token_file}
     if options.home is not None:
         said["client.server"] = ""  # a home that was asked for is meant, whatever ARCLOG_SERVER says
@@ -86,7 +86,7 @@ def checked(raw_id: str) -> str:
     try:
         return str(parse_id(raw_id, "execution id"))
     except RequestRejected as error:
-        raise RequestRejected(f"{error}, or say `last` for the newest run") from None
+        raise RequestRejected(f"{error}, or use `last` for the newest run") from None
 
 
 async def resolve(api: Api, raw_id: str) -> str:
@@ -99,7 +99,7 @@ async def resolve(api: Api, raw_id: str) -> str:
             if run.parent is None:  # a child is a part of the run that called it
                 return run.execution_id
         before = page[-1].execution_id
-    raise NotFound("there is no run yet; start one with `arclog run FILE`")
+    raise NotFound("there are no runs yet; start one with `arclog run FILE`")
 
 
 async def _by_prefix(api: Api, prefix: str) -> str:
@@ -115,9 +115,7 @@ async def _by_prefix(api: Api, prefix: str) -> str:
     if prefix in runs:
         return prefix
     if not runs:
-        raise NotFound(
-            f"there is no execution {prefix}, nor one whose id begins so; `arclog list` shows those there are"
-        )
+        raise NotFound(f"no execution has the id {prefix}, or an id that starts with it; `arclog list` shows all runs")
     if len(runs) > 1:
         from arclog.cli.render import moment
 
@@ -126,7 +124,7 @@ async def _by_prefix(api: Api, prefix: str) -> str:
             for run in sorted(runs.values(), key=lambda run: int(run.execution_id), reverse=True)
         ]
         more_there = ", …" if len(shown) > _CANDIDATES else ""
-        raise RequestRejected(f"{prefix} is the beginning of several ids: {', '.join(shown[:_CANDIDATES])}{more_there}")
+        raise RequestRejected(f"{prefix} matches several ids: {', '.join(shown[:_CANDIDATES])}{more_there}")
     return next(iter(runs))
 
 

@@ -79,8 +79,8 @@ def _run(words: list[str]) -> int:
 def _report(error: Exception, as_json: bool) -> int:
     """Say on stderr what went wrong; answer the exit code."""
     if isinstance(error, Usage):
-        _say(as_json, "Usage", str(error), error.hint)
-        return INVALID
+        _print_error(as_json, "Usage", str(error), error.hint)
+        return error.code
     from arclog.model import errors
 
     if isinstance(error, errors.PlaybookError):
@@ -91,19 +91,19 @@ def _report(error: Exception, as_json: bool) -> int:
     if isinstance(error, errors.InvariantBroken):
         return _bug(error, as_json)
     if isinstance(error, errors.ArclogError):
-        _say(as_json, type(error).__name__, str(error))
+        _print_error(as_json, type(error).__name__, str(error))
         refused = isinstance(error, errors.RequestRejected | errors.SettingsError | errors.ExpressionError)
         return INVALID if refused else FAILED
     if isinstance(error, OSError):
         # The machine's word, not ours: a full disk behind stdout, a folder that may not be read.
-        _say(as_json, "OSError", str(error))
+        _print_error(as_json, "OSError", str(error))
         return FAILED
     if isinstance(error, ImportError):
         from arclog.model.config.extras import missing
 
         extra = missing(error, "this command")
         if extra is not None:
-            _say(as_json, type(extra).__name__, str(extra))
+            _print_error(as_json, type(extra).__name__, str(extra))
             return INVALID
     return _bug(error, as_json)
 
@@ -114,11 +114,11 @@ def _bug(error: Exception, as_json: bool) -> int:
         import traceback
 
         traceback.print_exception(error)
-    _say(as_json, "Bug", text, "this is a bug in arclog; ARCLOG_DEBUG=1 shows where, please report it with that output")
+    _print_error(as_json, "Bug", text, "this is a bug in arclog; please report it with the output of ARCLOG_DEBUG=1")
     return FAILED
 
 
-def _say(as_json: bool, kind: str, message: str, hint: str = "") -> None:
+def _print_error(as_json: bool, kind: str, message: str, hint: str = "") -> None:
     if as_json:
         import json
 

@@ -57,7 +57,7 @@ class Out:
         self.restore: Callable[[], None] | None = None
 
     def notice(self, text: str) -> None:
-        """A word to the user that is no output: on stderr, or above the picture on the same screen."""
+        """A word to the user that is not an output: on stderr, or above the picture on the same screen."""
         line = f"arclog: {clean(text)}"
         if self.interject is not None:
             self.interject(line)
@@ -79,7 +79,7 @@ class Out:
                 raise
             self._gone = True
             if not isinstance(problem, BrokenPipeError):
-                self.notice(f"nothing more can be written to stdout ({problem.strerror}); the run goes on all the same")
+                self.notice(f"cannot write to stdout ({problem.strerror}); the run continues")
             # What is still buffered goes nowhere.
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
 
@@ -253,7 +253,7 @@ def pretty(value: Any, *, most_lines: int = 40, most_columns: int = 400, rest: s
     cut = len(lines) > most_lines or any(len(line) > most_columns for line in lines)
     lines = [clip(line, most_columns) for line in lines[:most_lines]]
     if cut:
-        lines.append(f"… cut here{f'; the whole: {rest}' if rest else ''}")
+        lines.append(f"… truncated{f'; for all of it: {rest}' if rest else ''}")
     return "\n".join(lines)
 
 

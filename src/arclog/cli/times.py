@@ -28,5 +28,5 @@ def since(text: str) -> int:
         # A time without a zone is meant as the clock on the wall shows it.
         return max(0, round(datetime.fromisoformat(text).astimezone().timestamp() * 1_000_000))
     except (ValueError, OverflowError, OSError):
-        message = f"{text!r} is no time; write how long ago (30s, 10m, 2h, 1d) or when (2026-01-31T12:00)"
+        message = f"{text!r} is not a time; write how long ago (30s, 10m, 2h, 1d) or a date (2026-01-31T12:00)"
         raise ArgumentTypeError(message) from None

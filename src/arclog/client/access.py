@@ -54,5 +54,5 @@ class RemoteCredentials(Caller):
 def _parts(scope: str) -> dict[str, str]:
     parts = scope.split("/") if scope else []
     if len(parts) > 3 or not all(parts):
-        raise RequestRejected(f"{scope[:400]!r} is no scope: TENANT, TENANT/PROJECT or TENANT/PROJECT/ENVIRONMENT")
+        raise RequestRejected(f"{scope[:400]!r} is not a scope: TENANT, TENANT/PROJECT or TENANT/PROJECT/ENVIRONMENT")
     return dict(zip(("tenant", "project", "environment"), parts, strict=False))

@@ -152,7 +152,7 @@ class RemoteApi(Caller):
             there = found.ended or (wanted.after is not None and found.head > wanted.after)
             if there or (deadline is not None and now() >= deadline):
                 return found
-            # A server that stops lets go of who waits: it must not be asked as fast as it answers.
+            # A server that stops releases waiting requests: it must not be asked as fast as it answers.
             await asyncio.sleep(min(_LET_GO_S, max(0.0, asked_at + left - now())))
 
     async def pausing(self, execution_id: str) -> bool:
@@ -272,7 +272,7 @@ class RemoteApi(Caller):
             try:
                 async with self._connection.streamed(path, params=query, headers=wanted) as answer:
                     if answer.status_code != httpx2.codes.PARTIAL_CONTENT:
-                        raise ResultUnavailable(f"{self._connection.url} ignores which part of {ref} was asked for")
+                        raise ResultUnavailable(f"{self._connection.url} ignores the requested range of {ref}")
                     async for chunk in answer.aiter_raw():
                         at += len(chunk)
                         yield chunk

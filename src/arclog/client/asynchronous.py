@@ -110,7 +110,7 @@ class AsyncClient(RemoteApi):
         timeout_s: float | None = None,
         check: bool = True,
     ) -> Summary:
-        """Start a run and wait for its end (at most so long: then the summary says RUNNING, and the run goes on).
+        """Start a run and wait for its end (at most so long: then the summary says RUNNING, and the run continues).
 
         Raises RunFailed, which carries the summary, when the run failed or was cancelled; with `check=False` the summary
         is returned whatever it says.
@@ -143,5 +143,5 @@ def token_of(settings: Settings) -> str:
     try:
         return Path(file).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as problem:
-        why = problem.strerror if isinstance(problem, OSError) else "it is no text"
+        why = problem.strerror if isinstance(problem, OSError) else "it is not a text"
         raise SettingsError(f"the token file {file} cannot be read: {why}") from None

@@ -53,7 +53,7 @@ class Loop:
             raise
 
     def each(self, items: AsyncIterator[T]) -> Iterator[T]:
-        """What an asynchronous iterator gives; whoever stops early lets go of its connection."""
+        """What an asynchronous iterator gives; whoever stops early releases its connection."""
         end = object()
 
         async def step() -> Any:

@@ -1,4 +1,4 @@
-"""Requests to a server, or to several that share a store: any of them answers any request, so one that is away is left
+"""Requests to a server, or to several that share a store: any of them answers any request, so one that is unavailable is left
 for the next.
 
 What is safe to send twice is tried again while the server cannot be reached or is busy, for `client.patience_s` at most;
@@ -64,7 +64,7 @@ class Connection:
     """Where to ask, and what it takes to be answered."""
 
     def __init__(self, url: str, settings: Settings, *, token: str = "") -> None:
-        """`url` may name several servers, parted by commas."""
+        """`url` may name several servers, separated by commas."""
         self._urls = checked_urls(url)
         # Clients begin at any of them, so that each has its share.
         self._at = random.randrange(len(self._urls))
@@ -234,7 +234,7 @@ class Connection:
 
 
 def checked_urls(urls: str) -> tuple[str, ...]:
-    """The addresses of servers, parted by commas. Raises SettingsError."""
+    """The addresses of servers, separated by commas. Raises SettingsError."""
     if "@" in urls:
         # Nothing is shown: with a comma or slash in a password, parts of it would look like hosts.
         raise SettingsError("a server's address holds no user and no password; a token belongs into ARCLOG_TOKEN")
@@ -249,9 +249,9 @@ def checked_url(url: str) -> str:
     try:
         parsed = httpx2.URL(url)
     except (httpx2.InvalidURL, UnicodeError):
-        raise SettingsError(f"{shown(url)} is no address of a server; e.g. http://127.0.0.1:8420") from None
+        raise SettingsError(f"{shown(url)} is not an address of a server; e.g. http://127.0.0.1:8420") from None
     if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise SettingsError(f"{shown(url)} is no address of a server; write http:// or https:// and a host")
+        raise SettingsError(f"{shown(url)} is not an address of a server; write http:// or https:// and a host")
     if parsed.userinfo or parsed.query or parsed.fragment:
         raise SettingsError(
             f"the server's address {shown(url)} has more than a path; a token belongs into ARCLOG_TOKEN"

@@ -30,7 +30,7 @@ from arclog.ports.storage.task_logs import LogLine
 
 #: A report that one server does not answer must reach another while the lease lasts.
 _TRIES_IN_A_LEASE = 3
-#: Lines that the server does not take for so long are given up.
+#: Lines that the server does not take for so long are abandoned.
 _LOGS_PATIENCE_S = 10.0
 #: What ends a worker: its credential is not taken, and it does not get another one.
 _SHUT_OUT = (Unauthenticated, NotAllowed)

@@ -29,7 +29,7 @@ _LARGEST_EVENT = 64 * 1024 * 1024
 
 
 class _NoStream(ServerUnavailable):
-    """What answers is no stream of events; it would be none the next time either."""
+    """What answers is not a stream of events; it would be none the next time either."""
 
 
 async def follow(

@@ -39,7 +39,7 @@ _MOST_SHOWN = 300
 
 
 def error_of(status: int, content_type: str, body: bytes, where: str) -> errors.ArclogError:
-    """The exception for an answer that is no success; `where` says which server was asked for what."""
+    """The exception for an answer that is not a success; `where` says which server was asked for what."""
     problem = _problem(content_type, body)
     if problem is None:
         return _no_problem(status, body, where)

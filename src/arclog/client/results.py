@@ -1,7 +1,7 @@
 """`ports.results` over HTTP.
 
 What is written gathers here first, in memory and then in a file, and goes to the server whole and with its hash when it is
-committed: a server that is away for a while costs time, and nothing half-written ever reaches it. What is read whole is
+committed: a server that is unavailable for a while costs time, and nothing half-written ever reaches it. What is read whole is
 checked here again.
 """
 

@@ -10,7 +10,7 @@ from arclog.ports.secrets import SealedSecret
 
 
 class ServerSecrets:
-    """Implements `ports.secrets.SecretSource`. Asked anew each time, so what was changed is seen at once."""
+    """Implements `ports.secrets.SecretSource`. Asked again each time, so what was changed is seen at once."""
 
     place = "the server"
 

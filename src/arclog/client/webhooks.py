@@ -39,7 +39,7 @@ class Seen:
         while self._until and next(iter(self._until.values())) < now:
             self._until.popitem(last=False)
         if signed in self._until:
-            raise WebhookRefused("the webhook was received before: somebody repeats it")
+            raise WebhookRefused("the webhook was already received")
         if len(self._until) >= self._most:
             raise WebhookRefused(f"more than {self._most} webhooks in {self._window_s:g} s: try again later")
         # Twice the window: a request from a clock that is ahead stays valid for so long.

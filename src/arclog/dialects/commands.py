@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from arclog.dialects.telling import Envelope, Told, camel, is_fact_only, iteration_of
+from arclog.dialects.rendering import Envelope, Rendered, camel, is_fact_only, iteration_of
 
 ISSUED = "command.issued"
 CLAIMED = "command.claimed"
@@ -62,7 +62,7 @@ class Work(Struct, omit_defaults=True):
 OpenWork = dict[str, list[Work]]
 
 
-def before(work: OpenWork, envelope: Envelope) -> list[Told]:
+def before(work: OpenWork, envelope: Envelope) -> list[Rendered]:
     """What is known to have happened before this event: a worker claimed the command, and started it."""
     if is_fact_only(envelope):
         return []
@@ -81,7 +81,7 @@ def before(work: OpenWork, envelope: Envelope) -> list[Told]:
     return [_fact(name, one, envelope, number) for number, name in enumerate(names, 1)]
 
 
-def after(work: OpenWork, envelope: Envelope) -> list[Told]:
+def after(work: OpenWork, envelope: Envelope) -> list[Rendered]:
     """What happened with this event: a command was issued or completed."""
     kind = envelope["event_type"]
     if is_fact_only(envelope):
@@ -101,13 +101,13 @@ def after(work: OpenWork, envelope: Envelope) -> list[Told]:
         work.setdefault(key, []).append(one)
         return [_fact(ISSUED, one, envelope, 1)]
     if kind in _STEP_ENDS:
-        return _told_complete(work.pop(key, []), envelope)
+        return _completions(work.pop(key, []), envelope)
     if kind in _ITERATION_ENDS:
         return _iteration_ended(work, key, envelope)
     return []
 
 
-def _iteration_ended(work: OpenWork, key: str, envelope: Envelope) -> list[Told]:
+def _iteration_ended(work: OpenWork, key: str, envelope: Envelope) -> list[Rendered]:
     path = iteration_of(envelope)
     for one in work.get(key, ()):
         if one.path is not None and one.covers(path):
@@ -115,7 +115,7 @@ def _iteration_ended(work: OpenWork, key: str, envelope: Envelope) -> list[Told]
             if one.left:
                 return []
             work[key].remove(one)
-            return _told_complete([one], envelope)
+            return _completions([one], envelope)
     return []
 
 
@@ -163,12 +163,12 @@ def _by_command(work: OpenWork, envelope: Envelope) -> Work | None:
     return next((one for one in work.get(envelope.get("step_run_id", ""), ()) if one.command_id == wanted), None)
 
 
-def _told_complete(ended: list[Work], envelope: Envelope) -> list[Told]:
+def _completions(ended: list[Work], envelope: Envelope) -> list[Rendered]:
     out = [one for one in ended if one.command_id]
     return [_fact(COMPLETED, one, envelope, number) for number, one in enumerate(out, 1)]
 
 
-def _fact(name: str, one: Work, source: Envelope, number: int) -> Told:
+def _fact(name: str, one: Work, source: Envelope, number: int) -> Rendered:
     """An envelope of its own. Its id says whose fact it is; as nothing is stored, it can be posted nowhere."""
     said_by, status = _FACTS[name]
     stage = name.rpartition(".")[2]
@@ -191,4 +191,4 @@ def _fact(name: str, one: Work, source: Envelope, number: int) -> Told:
         record["fence"] = one.claimed
     if name != ISSUED and one.worker_id:  # a worker that RETRY_STEP took it from before any report is not known
         record["worker_id"] = one.worker_id
-    return Told(name, {**record, "payload": {}}, source, derived=True)
+    return Rendered(name, {**record, "payload": {}}, source, derived=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from arclog.dialects.telling import Envelope, Told, camel
+from arclog.dialects.rendering import Envelope, Rendered, camel
 from arclog.model.events import ERROR, REGISTRY, SKIPPED, SUCCESS
 
 NAME = "legacy"
@@ -165,13 +165,13 @@ class LegacyReader:
     def __init__(self, state: LegacyState | None = None) -> None:
         self.state = state or LegacyState()
 
-    def tell(self, envelope: Envelope) -> list[Told]:
+    def render(self, envelope: Envelope) -> list[Rendered]:
         name = OUTWARDS.get((envelope["event_type"], envelope["status"]))
         if name is None:
-            return [Told(envelope["event_type"], envelope, envelope)]
-        return [Told(name, {**envelope, "event_type": name, "event_alias": camel(name)}, envelope)]
+            return [Rendered(envelope["event_type"], envelope, envelope)]
+        return [Rendered(name, {**envelope, "event_type": name, "event_alias": camel(name)}, envelope)]
 
-    def rest(self) -> list[Told]:
+    def rest(self) -> list[Rendered]:
         return []
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from arclog.dialects import commands
-from arclog.dialects.telling import Envelope, Told, camel, is_fact_only, same_task_run
+from arclog.dialects.rendering import Envelope, Rendered, camel, is_fact_only, same_task_run
 from arclog.model import status as layers
 from arclog.model.events import ERROR, REGISTRY, SKIPPED, SUCCESS
 
@@ -52,13 +52,13 @@ TABLE: tuple[Row, ...] = (
     Row("command.cancelled", (), "command.cancelled", layers.CANCELLED, "command"),
 )
 
-#: what a task's policy made of an ok outcome, as the tool layer calls it: pagination jumps back, so its outcome is no result
+#: what a task's policy made of an ok outcome, as the tool layer calls it: pagination jumps back, so its outcome is not a result
 TOOL_STATES = {"break": layers.BREAK, "jump": layers.NOOP}
 
 _ROWS: dict[tuple[str, str], Row] = {
     (row.canonical, status): row for row in TABLE for status in row.statuses or REGISTRY[row.canonical].statuses
 }
-#: (name, state) → the row; the same name can stand for two types, told apart by the state
+#: (name, state) → the row; the same name can stand for two types, distinguished by the state
 _BACK: dict[tuple[str, str], Row] = {(row.name, row.state): row for row in TABLE} | {
     ("step.exit", layers.CASE_HANDLED): next(row for row in TABLE if row.canonical == "step.done")
 }
@@ -82,7 +82,7 @@ class LifecycleReader:
     def __init__(self, state: LifecycleState | None = None) -> None:
         self.state = state or LifecycleState()
 
-    def tell(self, envelope: Envelope) -> list[Told]:
+    def render(self, envelope: Envelope) -> list[Rendered]:
         told = self._release(envelope)
         state = self.state
         told += [_with_state(one) for one in commands.before(state.work, envelope)]
@@ -96,10 +96,10 @@ class LifecycleReader:
             state.last_was_error.pop(envelope.get("step_run_id", ""), None)
         return told
 
-    def rest(self) -> list[Told]:
+    def rest(self) -> list[Rendered]:
         return self._release(None)
 
-    def _release(self, following: Envelope | None) -> list[Told]:
+    def _release(self, following: Envelope | None) -> list[Rendered]:
         held, self.state.held = self.state.held, None
         if held is None:
             return []
@@ -121,7 +121,7 @@ def meaning_of(name: str, state: str) -> Row | None:
 
 
 def canonical(record: Envelope) -> Envelope | None:
-    """The envelope that was told as this record; None for a derived fact, which is no event of its own."""
+    """The envelope that was told as this record; None for a derived fact, which is not an event of its own."""
     if record.get("derived"):
         return None
     if is_fact_only(record):
@@ -167,12 +167,12 @@ def _state_of(state: LifecycleState, envelope: Envelope) -> str:
     return layers.CASE_HANDLED if handled and envelope["status"] != SKIPPED else ""
 
 
-def _spelled(envelope: Envelope, word: str) -> Told:
+def _spelled(envelope: Envelope, word: str) -> Rendered:
     row = row_of(envelope["event_type"], envelope["status"])
     if row is None:
-        return Told(envelope["event_type"], envelope, envelope)
+        return Rendered(envelope["event_type"], envelope, envelope)
     if is_fact_only(envelope):
-        return Told(row.name, {**envelope, "event_type": row.name, "event_alias": camel(row.name)}, envelope)
+        return Rendered(row.name, {**envelope, "event_type": row.name, "event_alias": camel(row.name)}, envelope)
     payload: dict[str, Any] = envelope["payload"]
     status = row.state
     if row.layer == "tool":
@@ -182,11 +182,11 @@ def _spelled(envelope: Envelope, word: str) -> Told:
     if envelope["status"] == SKIPPED:
         payload = {**payload, "skipped_step": True}
     record = {**envelope, "event_type": row.name, "event_alias": camel(row.name), "status": status, "payload": payload}
-    return Told(row.name, record, envelope)
+    return Rendered(row.name, record, envelope)
 
 
-def _with_state(fact: Told) -> Told:
+def _with_state(fact: Rendered) -> Rendered:
     row = row_of(fact.name, fact.record["status"])
     if row is None:
         return fact
-    return Told(fact.name, {**fact.record, "status": row.state}, fact.source, derived=True)
+    return Rendered(fact.name, {**fact.record, "status": row.state}, fact.source, derived=True)

@@ -9,8 +9,8 @@ import msgspec
 from msgspec import Struct
 
 from arclog.dialects import legacy, lifecycle, run, wire
+from arclog.dialects.rendering import Envelope, Reader, Rendered
 from arclog.dialects.run_record import RunSubject
-from arclog.dialects.telling import Envelope, Reader, Told
 from arclog.model.events import REGISTRY
 
 CANONICAL = "canonical"
@@ -20,7 +20,7 @@ class Dialect(Struct, frozen=True):
     name: str
     doc: str
     state: type[Struct]
-    #: makes a reader of a run; from the state of an earlier one, it goes on there
+    #: makes a reader of a run; from the state of an earlier one, it continues there
     reader: Callable[[RunSubject, Any], Reader]
     #: the record's key with the event's name
     name_key: str = "event_type"
@@ -38,10 +38,10 @@ class _CanonicalReader:
     def __init__(self, state: _Nothing | None = None) -> None:
         self.state = state or _Nothing()
 
-    def tell(self, envelope: Envelope) -> list[Told]:
-        return [Told(envelope["event_type"], envelope, envelope)]
+    def render(self, envelope: Envelope) -> list[Rendered]:
+        return [Rendered(envelope["event_type"], envelope, envelope)]
 
-    def rest(self) -> list[Told]:
+    def rest(self) -> list[Rendered]:
         return []
 
 
@@ -132,7 +132,7 @@ _SPELLINGS: dict[str, str] = {_squashed(name): name for name in reversed(MEANING
 
 
 def spelled(name: str) -> str | None:
-    """The known name that is written so; None when it is no spelling of any."""
+    """The known name that is written so; None when it is not a spelling of any."""
     return _SPELLINGS.get(_squashed(name))
 
 
@@ -141,7 +141,7 @@ def canonical_types(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one.canonical for name in names for one in MEANINGS[name]))
 
 
-def asked_for(told: Told, names: Iterable[str]) -> bool:
+def asked_for(told: Rendered, names: Iterable[str]) -> bool:
     """Whether a filter by these names, of any dialect, lets the record through."""
     for name in names:
         if name == told.name:

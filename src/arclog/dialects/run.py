@@ -14,8 +14,8 @@ from typing import Any
 from msgspec import Struct
 
 from arclog.dialects import run_record as contract
+from arclog.dialects.rendering import Envelope, Rendered, is_closing, is_fact_only, iteration_of, result_ref
 from arclog.dialects.run_record import Attempts, RunSubject
-from arclog.dialects.telling import Envelope, Told, is_closing, is_fact_only, iteration_of, result_ref
 from arclog.model.events import ERROR, SKIPPED, SUCCESS
 from arclog.model.ids import as_uuid
 
@@ -56,14 +56,14 @@ class StepProgress(Struct, omit_defaults=True):
 
     step_id: str
     step: str
-    #: logicalAttemptId of what is under way
+    #: logicalAttemptId of what is in progress
     attempt: int = 1
     #: lost leases
     losses: int = 0
     started_at: str = ""
     #: StepFailed was told for this attempt: a retry follows
     failed: bool = False
-    #: RETRY_STEP restarts the attempt under way, and the log does not say that it ended
+    #: RETRY_STEP restarts the attempt in progress, and the log does not say that it ended
     restarted: bool = False
     #: of the outermost loop; None outside loops
     total: int | None = None
@@ -87,7 +87,7 @@ class RunState(Struct):
     losses: int = 0
     #: step → how often an arc entered it
     entries: dict[str, int] = {}
-    #: step → stepId and attempt of its latest failure, which RETRY_STEP goes on from
+    #: step → stepId and attempt of its latest failure, which RETRY_STEP continues from
     failures: dict[str, tuple[str, int]] = {}
     #: step → stack of its latest failure
     stacks: dict[str, str] = {}
@@ -105,21 +105,21 @@ class RunReader:
         self.state = state or RunState()
         self.needs: frozenset[str] | None = NEEDS
 
-    def tell(self, envelope: Envelope) -> list[Told]:
+    def render(self, envelope: Envelope) -> list[Rendered]:
         rule = _RULES.get(envelope["event_type"])
         if rule is None or is_fact_only(envelope):
             return []
-        told: list[Told] = []
+        told: list[Rendered] = []
         said = rule(self.state, envelope) or []
         for number, (name, attempts, payload, step_id) in enumerate(said, 1):
             self.state.status = contract.STATUS_AFTER.get(name, self.state.status)
             if "signalId" in payload:
                 payload["signalId"] = as_uuid(payload["signalId"], self.subject.run_id)
             record = contract.record_of(name, envelope, self.subject, attempts, payload, step_id)
-            told.append(Told(name, record, envelope, derived=number < len(said)))
+            told.append(Rendered(name, record, envelope, derived=number < len(said)))
         return told
 
-    def rest(self) -> list[Told]:
+    def rest(self) -> list[Rendered]:
         return []
 
 
@@ -241,7 +241,7 @@ def _step_ended(state: RunState, envelope: Envelope) -> Said | None:
     began: Said = []
     if not one.started_at or one.failed:
         if is_closing(envelope):
-            return None  # no attempt of it is under way
+            return None  # no attempt of it is in progress
         # It ended before anybody began it, or while a retry was waited for, whose StepFailed was told before.
         one.attempt += one.failed
         began = _of_step(contract.STEP_STARTED, one, {})

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from arclog.dialects.telling import Envelope
+from arclog.dialects.rendering import Envelope
 from arclog.model import ids
 
 RUN_STARTED = "RunStarted"

@@ -260,7 +260,7 @@ def wire_request() -> Schema:
             "description": "A canonical or lifecycle name; from producers, any known name in any spelling.",
         },
         {"type": "string", "description": "Required for events of steps, tasks and loops."},
-        {"description": "Any JSON; what is no object is kept under `value`."},
+        {"description": "Any JSON; what is not an object is kept under `value`."},
     )
     properties: dict[str, Schema] = {
         "execution_id": _LAX_ID,

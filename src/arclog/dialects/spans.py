@@ -80,7 +80,7 @@ class Spans:
             case "task.started":
                 self._begin(self._task(event), f"task {event.task}", span_id(self._step(event)), event)
             case "task.attempt.started" | "task.attempt.failed":
-                self._note(self._task(event), event.type, event, {"arclog.attempt": event.attempt, **_said(event)})
+                self._note(self._task(event), event.type, event, {"arclog.attempt": event.attempt, **_error_of(event)})
             case "task.done" | "task.failed":
                 self._end(self._task(event), event)
             case _ if event.type in TERMINAL:
@@ -140,10 +140,10 @@ def _problem(event: Event) -> str | None:
         return str(event.payload.get("reason") or "cancelled")
     if event.type not in ("step.failed", "task.failed") and event.status != "error":
         return None
-    return str(_said(event).get("arclog.error", ""))
+    return str(_error_of(event).get("arclog.error", ""))
 
 
-def _said(event: Event) -> dict[str, Any]:
+def _error_of(event: Event) -> dict[str, Any]:
     outcome = event.payload.get("outcome")
     found = event.payload.get("error") or (outcome.get("error") if isinstance(outcome, dict) else None)
     if not isinstance(found, dict):

@@ -10,7 +10,7 @@ from typing import Any
 
 from arclog.dialects import commands
 from arclog.dialects.lifecycle import LifecycleReader, LifecycleState
-from arclog.dialects.telling import Envelope, Told, result_ref
+from arclog.dialects.rendering import Envelope, Rendered, result_ref
 from arclog.model.events import ERROR, IN_PROGRESS, PAUSED, SKIPPED, STATUSES, SUCCESS
 
 NAME = "wire"
@@ -63,10 +63,10 @@ class WireReader:
     def state(self) -> LifecycleState:
         return self._inner.state
 
-    def tell(self, envelope: Envelope) -> list[Told]:
-        return [_shaped(one) for one in self._inner.tell(envelope)]
+    def render(self, envelope: Envelope) -> list[Rendered]:
+        return [_shaped(one) for one in self._inner.render(envelope)]
 
-    def rest(self) -> list[Told]:
+    def rest(self) -> list[Rendered]:
         return [_shaped(one) for one in self._inner.rest()]
 
 
@@ -86,7 +86,7 @@ def status_out(event_type: str, status: str) -> str:
     return _STATUS_OF_TYPE.get(event_type) or STATUS_OUT[status]
 
 
-def _shaped(told: Told) -> Told:
+def _shaped(told: Rendered) -> Rendered:
     # A derived fact is told of an envelope of another type: its own record is the only place where it stands.
     stored = told.record if told.derived else told.source
     status = _FACT_STATUSES[told.name] if told.derived else status_out(stored["event_type"], stored["status"])
@@ -116,7 +116,7 @@ def _shaped(told: Told) -> Told:
         record["informative"] = True
     if stored["status"] in _ENDS:
         record |= _result(stored, status)
-    return Told(told.name, record, told.source, told.derived)
+    return Rendered(told.name, record, told.source, told.derived)
 
 
 def _result(stored: Envelope, status: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from msgspec import Struct
 from arclog.dialects import legacy, lifecycle
 from arclog.dialects.authority import PRODUCER, SERVER, WORKER, Grant, granted
 from arclog.dialects.names import MEANINGS, spelled
-from arclog.dialects.telling import result_ref
+from arclog.dialects.rendering import result_ref
 from arclog.dialects.wire import DATA, REF, REFS, RESULT_KINDS, STATUS_IN, STATUS_OUT, result_of, status_out
 from arclog.dialects.wire_payload import checked, plain_outcome, with_stored_refs
 from arclog.model import ids
@@ -32,7 +32,7 @@ ALIASES = {"event_type": "name", "step": "node_name", "payload": "context"}
 EITHER_PLACE = ("task", "task_run_id", "step_run_id", "iteration", "iteration_id", "attempt", "command_id", "fence")
 #: taken from the server only
 SERVER_ONLY = ("actionable", "informative")
-#: told with an event, and derived anew when one is taken in
+#: told with an event, and derived again when one is taken in
 _TOLD_ONLY = ("result", "seq", "source")
 KNOWN = frozenset({
     "execution_id", "event_id", "meta", "worker_id", "status", "created_at", "result_kind", "result_uri", "event_ids",
@@ -125,7 +125,7 @@ def parse_event(
         event.payload = with_stored_refs(event.payload)
     if principal == WORKER and "task_run_id" not in given:
         event.task_run = 0  # that of the command's pipeline
-    said = _said_by_server(given) if principal == SERVER else {}
+    said = _server_only_flags(given) if principal == SERVER else {}
     event.informative = grant.informative or said.get("informative", False)
     return Incoming(execution_id, event, grant, digest, said.get("actionable", True), tuple(warnings))
 
@@ -149,7 +149,7 @@ def names_a_command(body: Any) -> bool:
 def parse_batch(
     body: Any, principal: str | Callable[[Any], str], now: int, most: int, sender: str = ""
 ) -> list[Incoming | Refusal]:
-    """Each item's own answer, in order. A body that is no batch, or too large a one, is refused whole. Who speaks can
+    """Each item's own answer, in order. A body that is not a batch, or too large a one, is refused whole. Who speaks can
     depend on the item.
     """
     if not isinstance(body, dict):
@@ -300,7 +300,7 @@ def _object(given: Mapping[str, Any], field: str) -> dict[str, Any]:
 
 
 def _payload(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Producers may send any JSON; what is no object becomes the one value of one."""
+    """Producers may send any JSON; what is not an object becomes the one value of one."""
     found = _aliased(given, "payload", {})
     return found if isinstance(found, dict) else {"value": found}
 
@@ -326,7 +326,7 @@ def _moment(value: Any) -> int:
         ids.timestamp(moment)
     except (ValueError, OverflowError, RequestRejected):
         raise RequestRejected(
-            f"`created_at` {str(value)[:60]!r} is no RFC 3339 time with its zone, such as 2026-01-31T12:00:00Z"
+            f"`created_at` {str(value)[:60]!r} is not an RFC 3339 time with its zone, such as 2026-01-31T12:00:00Z"
         ) from None
     return moment
 
@@ -366,7 +366,7 @@ def _count(given: Mapping[str, Any], field: str, least: int) -> int:
     return int(value)
 
 
-def _said_by_server(given: Mapping[str, Any]) -> dict[str, bool]:
+def _server_only_flags(given: Mapping[str, Any]) -> dict[str, bool]:
     said = {key: given[key] for key in SERVER_ONLY if key in given}
     for key, value in said.items():
         if not isinstance(value, bool):

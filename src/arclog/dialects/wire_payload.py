@@ -71,7 +71,7 @@ def with_stored_refs(payload: dict[str, Any]) -> dict[str, Any]:
 
 
 def plain_outcome(event_type: str, payload: dict[str, Any], sent: Any) -> dict[str, Any] | None:
-    """The outcome that a worker's call.done or call.error means whose payload (`sent` as it came) is no outcome itself: an
+    """The outcome that a worker's call.done or call.error means whose payload (`sent` as it came) is not an outcome itself: an
     ok outcome with that result, or an error outcome with the fields that its error lacks. None: it says its outcome.
     """
     if event_type not in _TASK_ENDS or "outcome" in payload:

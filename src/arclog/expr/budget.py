@@ -55,7 +55,7 @@ class Meter:
         self, setting: str, max_work: int, max_bytes: int, turn: int, pause: Callable[[], None] = _stop
     ) -> None:
         """`setting` begins the names of the limits. After `turn` operations `pause` is called: it returns when the
-        evaluation may go on, or raises.
+        evaluation may continue, or raises.
         """
         self._setting = setting
         self._max_work = max_work

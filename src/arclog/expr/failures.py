@@ -48,5 +48,5 @@ def translated(error: Exception, line: int = 0) -> Failure:
             message = f"the expression cannot be evaluated ({type(error).__name__})"
     failure = Failure(message, line)
     if type(error).__module__ != "builtins":
-        failure.__cause__ = error  # a Lookup's own, for instance a store that is away
+        failure.__cause__ = error  # a Lookup's own, for instance a store that is unavailable
     return failure

@@ -39,7 +39,7 @@ class Frame(Budget):
         self.size += len(text)
         if not text.isascii():
             self.wide = max(self.wide, width(text))
-        # The part is there already; the whole will be, once it is put together.
+        # The part already exists; the whole will be, once it is put together.
         self.bytes -= SLOT
         if self.size * self.wide > self.bytes:
             self.too_large()

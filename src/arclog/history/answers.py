@@ -91,7 +91,7 @@ class Answers:
             call.attempts[attempt] = Answer(record, index)
 
     def order(self, step: str, run: int, path: tuple[int, ...] = ()) -> int:
-        """Where the end of a step run, or of an iteration, stands in the log; 0: it has none."""
+        """Where the end of a step run, or of an iteration, is in the log; 0: it has none."""
         return self._ends.get((step, run, path), 0)
 
     def at(self, index: int) -> int:

@@ -12,7 +12,7 @@ from arclog.model.errors import RequestRejected
 
 #: it stays as it is
 KEEP = "keep"
-#: it stays, and its routing is decided anew
+#: it stays, and its routing is decided again
 ROUTE = "route"
 #: its finished tasks and items stay, the rest runs again
 PART = "part"
@@ -40,7 +40,7 @@ class Chosen:
     def _choose(self, choice: Choice) -> None:
         log = self.log
         if log.started < 0:
-            raise RequestRejected("the run never started: there is nothing to go on from; run its playbook again")
+            raise RequestRejected("the run never started, so it cannot be continued; run its playbook again")
         self.tokens.add(log.events[log.started].payload["token"])
         # In the order of the log: tokens are made before they are taken.
         marks = sorted(
@@ -92,7 +92,7 @@ _STEERING = frozenset({"PAUSE", "RESUME", "CANCEL", "EMERGENCY_STOP"})
 
 
 def for_fork(log: Log) -> Chosen:
-    """All that the log has; what is open goes on from its last finished task."""
+    """All that the log has; what is open continues from its last finished task."""
 
     def choice(run: RecordedRun) -> str:
         if run.end is None:

@@ -1,6 +1,6 @@
 """OpenLineage run events (spec 2-0-2) of a recorded run: one job run for the playbook, and one for each task that moves data.
 
-Law: everything stands in the log and the plan already. Of an address only what names the data is taken: no login, no query,
+Law: everything is in the log and the plan already. Of an address only what names the data is taken: no login, no query,
 no parameter values.
 """
 

@@ -20,7 +20,7 @@ _TASK_TYPES = frozenset({
     "policy.task.evaluated", "result.stored",
 })  # fmt: skip
 _ITEM_TYPES = _TASK_TYPES | {"loop.iteration.started", "loop.iteration.done", "loop.iteration.failed"}
-#: What a policy says when the pipeline goes on.
+#: What a policy says when the pipeline continues.
 _GOES_ON = frozenset({"continue", "jump", "break"})
 
 _OUTER_ENDS = frozenset({"loop.done", "loop.iteration.done", "loop.iteration.failed"})

@@ -205,7 +205,7 @@ def _command_failed(events: Sequence[Event], at: int, state: State) -> Input | N
 
 
 def _given_up(events: Sequence[Event], at: int, state: State) -> Given | None:
-    """A worker gave its command up: the command is offered again, or was given up too often."""
+    """A worker gave its command up: the command is offered again, or was abandoned too often."""
     event = events[at]
     command = state.commands.get(event.command_id)
     behind = events[at + 1] if at + 1 < len(events) else None
@@ -244,7 +244,7 @@ def _ends_the_run(event: Event) -> bool:
 
 
 def _abort(events: Sequence[Event], at: int) -> Given | None:
-    """The engine could not go on with the run."""
+    """The engine could not continue with the run."""
     for event in events[at:]:
         if event.type == "playbook.finished" and "error" in event.payload:
             problem = _problem(event.payload["error"])

@@ -35,7 +35,7 @@ class Origin(Struct, frozen=True):
     seq: int
     #: retry | fork
     how: str
-    #: the step that a retry goes on from
+    #: the step that a retry continues from
     step: str = ""
 
 
@@ -210,7 +210,7 @@ class Taking:
             if self._owed.get(owed):
                 self._owed[owed] -= 1
             else:
-                del made["absorbed"]  # the join fires anew, with this token
+                del made["absorbed"]  # the join fires again, with this token
         return made
 
     def _signalled(self, event: Event) -> dict[str, Any]:

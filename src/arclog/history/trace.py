@@ -364,9 +364,9 @@ class Tracer:
             return self._node("step", (key[0], *path), None, run.scheduled)
         if self._steps[key[0]].loop is None:
             return self._task(ends[-1], path)
-        return self._loop(key, path, ends)
+        return self._loop(key, path, ends, [index for index in run.events if index < before])
 
-    def _loop(self, key: Key, path: Path, ends: Sequence[int]) -> Node:
+    def _loop(self, key: Key, path: Path, ends: Sequence[int], indexes: Sequence[int]) -> Node:
         """The results of a loop: those of its items, or of the one that the path names."""
         last: dict[tuple[int, ...], int] = {}
         for index in ends:
@@ -376,17 +376,37 @@ class Tracer:
             chosen = last.get((path[1],))
             if chosen is not None:
                 return self._task(chosen, path[2:])
-        node = self._node("step", name, None, max(ends))
-        if path and path[0] == "results":
-            node.value = {"items": len(last)}
-            for item in sorted(last):
-                if self.left <= 0:
-                    self.is_cut = True
-                    break
-                node.sources.append(self._task(last[item], ()))
-        else:
-            node.sources.append(self._task(max(ends), path))
+        if not path or path[0] != "results":
+            chosen_item = self._item_of_record(key, last, indexes)
+            source = self._task(max(ends) if chosen_item is None else last[chosen_item], path)
+            node = self._node("step", name, source.value, source.seq - 1)
+            node.sources.append(source)
+            return node
+        node = self._node("step", name, {"items": len(last)}, max(ends))
+        for item in sorted(last):
+            if self.left <= 0:
+                self.is_cut = True
+                break
+            node.sources.append(self._task(last[item], ()))
         return node
+
+    def _item_of_record(
+        self, key: Key, last: Mapping[tuple[int, ...], int], indexes: Sequence[int]
+    ) -> tuple[int, ...] | None:
+        """The item whose outcome stands for the loop, as in `core.transitions.iterations`: the last in order, or the one that
+        failed the loop.
+        """
+        is_broken, chosen = False, None
+        fails_fast = self._steps[key[0]].failure_mode == "fail_fast"
+        for index in indexes:
+            event = self._events[index]
+            if event.type not in ("loop.iteration.done", "loop.iteration.failed"):
+                continue
+            item = event.iteration or ()
+            is_broken = is_broken or (fails_fast and event.type == "loop.iteration.failed")
+            if item in last and (is_broken or chosen is None or item >= chosen):
+                chosen = item
+        return chosen
 
     def _task(self, index: int, path: Path) -> Node:
         """What a task answered."""

@@ -108,7 +108,7 @@ class Command(Struct, omit_defaults=True):
     started: bool = False
     loop: LoopWork | None = None
     expansion: Expansion | None = None
-    #: the pipeline to go on with, of a step without a loop; None starts a new one
+    #: the pipeline to continue with, of a step without a loop; None starts a new one
     pipeline: Pipeline | None = None
     #: how long the claim that got it had waited by then: a worker's own clock cannot tell how long an answer was on its way
     waited_ms: int = 0

@@ -18,7 +18,7 @@
     │   └── ReportGap        a report came out of order; carries the expected n
     ├── StoreError
     │   ├── StoreUnavailable transient or environmental: disk full, locked, server gone
-    │   │   └── NewerLog     a log that only a newer arclog can go on with
+    │   │   └── NewerLog     a log that only a newer arclog can continue with
     │   └── Conflict         another writer moved the execution's head: reload and decide again
     ├── BusUnavailable       a bus that cannot be reached, or did not take what it was given
     ├── ServerUnavailable    a server that cannot be reached, or does not answer as one
@@ -26,7 +26,7 @@
     ├── ResultUnavailable    data that cannot be stored, or stored data that is missing or changed
     │   ├── ResultTooLarge   a limit of the result store
     │   └── ResultStoreAway  the result store does not answer; the same may succeed later
-    ├── SecretUnavailable    a credential that cannot be had; never says a secret
+    ├── SecretUnavailable    a credential that is not available; never says a secret
     ├── RunFailed            a run that a client waited for failed or was cancelled; carries its summary
     ├── LeaseLost            this worker's own lease ended while it worked
     ├── SettingsError        a setting that cannot be used
@@ -143,7 +143,7 @@ class RunEnded(RequestRejected):
 
 
 class DoesNotFit(RequestRejected):
-    """The recorded state of a run has no place in the playbook that shall go on with it."""
+    """The recorded state of a run has no place in the playbook that shall continue with it."""
 
 
 class EventDiffers(RequestRejected):
@@ -211,7 +211,7 @@ class ResultStoreAway(ResultUnavailable):
 
 
 class SecretUnavailable(ArclogError):
-    """A credential that cannot be had; the message names the keychain entry and the remedy, never a value."""
+    """A credential that is not available; the message names the keychain entry and the remedy, never a value."""
 
     def __init__(self, message: str, *, retryable: bool = False, kind: str = "auth") -> None:
         #: the same may work a little later

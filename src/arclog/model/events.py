@@ -243,6 +243,7 @@ TERMINAL: frozenset[str] = frozenset(name for name, row in REGISTRY.items() if r
 MARKED: frozenset[str] = frozenset(name for name, row in REGISTRY.items() if row.marked)
 #: types of which only those events are marked whose payload has this key
 MARKED_WITH: dict[str, str] = {name: row.marked_with for name, row in REGISTRY.items() if row.marked_with}
+_DEFAULT_STATUS: dict[str, str] = {name: row.statuses[0] for name, row in REGISTRY.items()}
 BITS: dict[str, int] = {name: 1 << row.bit for name, row in REGISTRY.items()}
 
 
@@ -262,4 +263,4 @@ def is_closing(event: Event) -> bool:
 
 def status_of(event: Event) -> str:
     """The event's status, the type's default when it names none."""
-    return event.status or kind_of(event.type).statuses[0]
+    return event.status or _DEFAULT_STATUS.get(event.type) or kind_of(event.type).statuses[0]

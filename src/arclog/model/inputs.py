@@ -64,7 +64,7 @@ class _Faults(list[InputFault]):
     def charge(self, count: int) -> None:
         self._steps += count
         if self._steps > _MAX_ALL_STEPS:
-            raise _Misfit("is not looked at: all values together take too long to be held against patterns and `enum`")
+            raise _Misfit("is not checked: matching all values against patterns and `enum` would take too long")
 
     def near(self, key: str, known: Iterable[str]) -> str:
         """A key that may be meant; for those faults only that are shown."""
@@ -89,7 +89,7 @@ def bound(
             faults.append(InputFault(key, f"there is no such input{faults.near(key, inputs)}"))
     for name, declared in inputs.items():
         if declared.get("required") and name not in given:
-            faults.append(InputFault(name, f"is required: {_wanted(declared)}"))
+            faults.append(InputFault(name, f"is required ({_wanted(declared)})"))
     return converted, faults
 
 
@@ -105,6 +105,8 @@ def secret_names(inputs: Mapping[str, Declaration]) -> list[str]:
     return [name for name, declared in inputs.items() if declared.get("type") == "secret"]
 
 
+#: Why a run with secret inputs is not run again.
+FORGOTTEN_SECRETS = "secret inputs are forgotten when a run ends; start a new run of this playbook with them"
 #: Characters of the name of a secret input: with the run's id it names a secret that is kept.
 LONGEST_SECRET = 100
 
@@ -172,7 +174,7 @@ def _properties(value: dict[str, Any], known: Mapping[str, Declaration], path: s
     for key, declared in known.items():
         if key not in value:
             if declared.get("required"):
-                faults.append(InputFault(f"{path}.{key}" if path else key, f"is required: {_wanted(declared)}"))
+                faults.append(InputFault(f"{path}.{key}" if path else key, f"is required ({_wanted(declared)})"))
             elif "default" in declared:
                 made[key] = declared["default"]
     return made
@@ -250,11 +252,12 @@ def _within(value: Any, declared: Declaration, charge: Charge) -> None:
         size, what = len(value), "characters" if isinstance(value, str) else "items"
     else:
         return
-    shown = f"has {size} {what}" if what else f"{value}"
     if least is not None and size < least:
-        raise _Misfit(f"{shown}; at least {least} is allowed")
+        length = f"has {size} {what}; at least {least} are needed"
+        raise _Misfit(length if what else f"{value} is below the lowest value allowed, {least}")
     if most is not None and size > most:
-        raise _Misfit(f"{shown}; at most {most} is allowed")
+        length = f"has {size} {what}; at most {most} are allowed"
+        raise _Misfit(length if what else f"{value} is above the highest value allowed, {most}")
     pattern = declared.get("pattern")
     if isinstance(pattern, str) and isinstance(value, str):
         _match(value, pattern, charge)
@@ -277,7 +280,7 @@ def _match(value: str, pattern: str, together: Charge) -> None:
 
 
 def pattern_fault(pattern: str) -> str:
-    """What is wrong with a pattern; ''."""
+    """The problems of a pattern; ''."""
     try:
         compiled(pattern)
     except RegexError as problem:

@@ -44,7 +44,7 @@ class Principal(Struct, frozen=True):
     #: the only project and environment that it acts in; '' = all of them
     project: str = ""
     environment: str = ""
-    #: which credential it is, nobody else's (names may be given twice); '' where nobody is told apart
+    #: which credential it is, nobody else's (names may be given twice); '' where nobody is distinguished
     subject: str = ""
     #: of a session: what a request that changes something must carry, so that only our own pages can send it; '' otherwise
     csrf: str = ""
@@ -68,11 +68,13 @@ def may_signal(caller: Principal, signal: str) -> None:
     """Raise NotAllowed unless the caller may give this signal."""
     roles = SIGNAL_ROLES.get(signal, OTHER_SIGNALS)
     if not caller.may(roles):
-        raise NotAllowed(f"{caller.name} may not give the signal {signal[:128]}; it takes the role {told(roles)}")
+        raise NotAllowed(
+            f"{caller.name} is not allowed to send the signal {signal[:128]}; the role {role_names(roles)} is required"
+        )
 
 
 def may_decide(name: str, roles: frozenset[str], approvers: Sequence[str]) -> bool:
-    """Whether somebody is one of the approvers: by a role, or by its name where that is no role's. An engineer may all that an
+    """Whether somebody is one of the approvers: by a role, or by its name where that is not a role's. An engineer may all that an
     operator may, an admin everything.
     """
     if "admin" in roles or ("engineer" in roles and "operator" in approvers):
@@ -84,8 +86,8 @@ def may_bring_playbooks(caller: Principal) -> None:
     """Raise NotAllowed unless the caller may run what it wrote: that is code, with the tenant's credentials in reach."""
     if not caller.may(frozenset({"engineer"})):
         raise NotAllowed(
-            f"{caller.name} may start what is registered (`path`), but not bring a playbook along; that takes the role "
-            "admin or engineer"
+            f"{caller.name} can start registered playbooks (`path`) but not submit a playbook; the role admin or "
+            "engineer is required"
         )
 
 
@@ -104,7 +106,7 @@ def binding(project: str, environment: str) -> str:
     return " and ".join(parts)
 
 
-def told(roles: frozenset[str]) -> str:
+def role_names(roles: frozenset[str]) -> str:
     """Roles in a sentence."""
     return " or ".join(sorted(roles | {"admin"}))
 

@@ -88,15 +88,15 @@ def parse_ref(text: str) -> ParsedRef:
     """The parts of a ref; anything that is not exactly one is refused, whatever path it tries to name."""
     found = _FORM.fullmatch(text)
     if found is None:
-        raise RequestRejected(f"{text[:200]!r} is no result ref (noetl://execution/<id>/result/<name>/<sha256>)")
+        raise RequestRejected(f"{text[:200]!r} is not a result ref (noetl://execution/<id>/result/<name>/<sha256>)")
     return ParsedRef(int(found["execution"]), found["name"], found["sha256"])
 
 
 def kept_elsewhere(ref: str, store: str, here: str) -> ResultUnavailable:
     """Why a ref cannot be read where results are kept in another store than when it was made."""
     return ResultUnavailable(
-        f"{ref} was stored in the result store {store!r}, and results are kept in {here!r} now; set ARCLOG_RESULTS_URL back "
-        "to read it (empty for 'files'), or run again what made it"
+        f"{ref} was stored in the result store {store!r}, and results are now stored in {here!r}; restore "
+        "ARCLOG_RESULTS_URL to read it (empty for 'files'), or run the step that created it again"
     )
 
 

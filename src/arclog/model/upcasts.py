@@ -1,4 +1,4 @@
-"""Events of other releases: older ones are lifted to the shape that this release knows, newer ones are told apart.
+"""Events of other releases: older ones are lifted to the shape that this release knows, newer ones are distinguished.
 
 Law: a type's `version` in the registry rises when its payload comes to mean something else; whoever emits the event writes
 that version into it. `LIFTS` has, for each version that was ever written, the way to the next. A log is never rewritten:

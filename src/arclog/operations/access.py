@@ -67,7 +67,7 @@ class SignInCallback(Struct, frozen=True, omit_defaults=True):
 
 _ME = Me(
     "ada", "acme", "", "", ["viewer"], True, "2026-01-02T11:04:05.000000Z", "5f…",
-    {"POST /api/keys": "it takes the role admin"}, {"CANCEL": "it takes the role admin or engineer or operator"},
+    {"POST /api/keys": "requires the role admin"}, {"CANCEL": "requires the role admin or engineer or operator"},
 )  # fmt: skip
 
 ME = Operation(
@@ -76,7 +76,7 @@ ME = Operation(
     path="/api/me",
     access=frozenset(ROLES),
     tag=_TAG,
-    text="Who the caller is, and what it may not do, with the reason.",
+    text="Describe the caller and the requests that it is not allowed to make.",
     answer=Me,
     example=_ME,
     errors=(),
@@ -87,7 +87,7 @@ SESSION = Operation(
     path="/api/session",
     access=None,
     tag=_TAG,
-    text="How to sign in, and who is signed in with this browser.",
+    text="Describe the ways to sign in and the current session of this browser.",
     answer=SignIn,
     example=SignIn(True, ["key", "oidc"], "login.example", _ME),
     errors=(),
@@ -98,7 +98,7 @@ SIGN_IN = Operation(
     path="/api/session",
     access=None,
     tag=_TAG,
-    text="Open a session with an API key: the answer sets a cookie.",
+    text="Open a session with an API key. The response sets a cookie.",
     takes=NewSession,
     takes_example={"key": "ark_4k2m7q9x1c5v8b3n_…"},
     reading="by handler",
@@ -115,7 +115,7 @@ SIGN_OUT: Operation[None] = Operation(
     tag=_TAG,
     text="Close the session of this browser.",
     status=204,
-    outcome="Nobody is signed in.",
+    outcome="No active session.",
     errors=(),
 )
 BEGIN: Operation[None] = Operation(
@@ -124,11 +124,11 @@ BEGIN: Operation[None] = Operation(
     path="/api/session/oidc",
     access=None,
     tag=_TAG,
-    text="Begin to sign in at the OIDC issuer.",
+    text="Start signing in at the OIDC issuer.",
     params=BeginSignIn,
     status=303,
     media=TEXT,
-    outcome="The browser is sent on.",
+    outcome="Redirect of the browser.",
 )
 CALLBACK: Operation[None] = Operation(
     name="session.callback",
@@ -136,11 +136,11 @@ CALLBACK: Operation[None] = Operation(
     path="/api/session/callback",
     access=None,
     tag=_TAG,
-    text="Where the OIDC issuer sends the browser back to: opens the session.",
+    text="Complete the sign-in at the OIDC issuer and open a session.",
     params=SignInCallback,
     status=303,
     media=TEXT,
-    outcome="The browser is sent on.",
+    outcome="Redirect of the browser.",
 )
 
 # -- keys --------------------------------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ CREATE_KEY = Operation(
     path="/api/keys",
     access=ADMIN,
     tag=_TAG,
-    text="Make a key for the caller's tenant; the answer's `key` is shown this once.",
+    text="Create a key for the caller's tenant. The `key` is returned only once.",
     takes=NewKey,
     takes_example=NewKey("ci", ("operator",)),
     answer=KeyMade,
@@ -186,7 +186,7 @@ LIST_KEYS = Operation(
     path="/api/keys",
     access=ADMIN,
     tag=_TAG,
-    text="The tenant's keys, oldest first, without their secrets.",
+    text="List the tenant's keys, oldest first, without their secrets.",
     answer=KeyList,
     example=KeyList([_SHOWN]),
     errors=(),
@@ -197,7 +197,7 @@ REVOKE_KEY = Operation(
     path="/api/keys/{key_id}",
     access=ADMIN,
     tag=_TAG,
-    text="End a key for good; every server sees it within `auth.cache_s`.",
+    text="Revoke a key permanently. Every server applies this within `auth.cache_s`.",
     params=ByKeyId,
     answer=KeyShown,
     example=_SHOWN,
@@ -214,7 +214,7 @@ class AuditPage(Struct, frozen=True):
 
 
 class ListAudit(Struct, frozen=True, omit_defaults=True):
-    decision: Literal["", "granted", "denied"] = ""
+    decision: Literal["", "denied", "granted"] = ""
     before: Annotated[int, Meta(ge=0, lt=1 << 62)] = 0
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
 
@@ -222,14 +222,14 @@ class ListAudit(Struct, frozen=True, omit_defaults=True):
 _ENTRY = Audited(
     position=7,
     at="2026-01-02T03:04:05.000000Z",
-    decision="denied",
+    decision="granted",
     principal="ci",
     tenant="acme",
     method="POST",
     route="/api/executions/{execution_id}/cancel",
     target="execution_id=318301234567890944",
     address="10.0.0.7",
-    reason="ci may not do this; it takes the role admin or engineer or operator",
+    reason="ci is not allowed to do this; the role admin or engineer or operator is required",
 )
 
 AUDIT = Operation(
@@ -238,7 +238,7 @@ AUDIT = Operation(
     path="/api/audit",
     access=ADMIN,
     tag=_TAG,
-    text="Decisions about requests of the caller's tenant, newest first. `next` is the `before` of the next page.",
+    text="List granted and denied requests of the caller's tenant, newest first. Page with `next` as `before`.",
     params=ListAudit,
     answer=AuditPage,
     example=AuditPage([_ENTRY], None),
@@ -284,7 +284,7 @@ PUT_CREDENTIAL = Operation(
     path="/api/credentials/{name}",
     access=BUILD,
     tag=_TAG,
-    text="Keep a secret for the caller's tenant, in place of an older one; no answer ever holds its value.",
+    text="Store or replace a secret of the caller's tenant. No response ever contains its value.",
     params=ByName,
     takes=NewCredential,
     takes_example=NewCredential("the secret itself", project="shop"),
@@ -299,7 +299,7 @@ LIST_CREDENTIALS = Operation(
     path="/api/credentials",
     access=VIEW,
     tag=_TAG,
-    text="Names, scopes, field names and dates of the secrets that are valid where the caller acts.",
+    text="List the names, scopes, field names and dates of the secrets in the caller's scope.",
     answer=CredentialList,
     example=CredentialList([_INFO]),
 )
@@ -309,7 +309,7 @@ REMOVE_CREDENTIAL = Operation(
     path="/api/credentials/{name}",
     access=BUILD,
     tag=_TAG,
-    text="Forget a secret of the caller's tenant.",
+    text="Remove a secret of the caller's tenant.",
     params=RemoveCredential,
     answer=Forgotten,
     example=Forgotten("crm", "acme/shop"),

@@ -39,10 +39,10 @@ class ArchiveBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ListPlaybooks(Struct, frozen=True, omit_defaults=True):
-    prefix: Annotated[str, Meta(description="Only paths that begin so")] = ""
-    after: Annotated[str, Meta(description="Only paths behind this one")] = ""
+    prefix: Annotated[str, Meta(description="Only paths with this prefix")] = ""
+    after: Annotated[str, Meta(description="Only paths after this one")] = ""
     limit: Limit = 100
-    archived: Annotated[bool, Meta(description="Those that were put away, too")] = False
+    archived: Annotated[bool, Meta(description="Include archived paths")] = False
 
 
 class ListVersions(Struct, frozen=True, omit_defaults=True):
@@ -68,7 +68,7 @@ REGISTER = Operation(
     path="/api/catalog",
     access=BUILD,
     tag=_TAG,
-    text="Keep a playbook under its path (metadata.path, else its name). It may be sent as JSON, or as the YAML that it is.",
+    text="Register a playbook under its path (metadata.path, or its name). Send it as JSON or as YAML.",
     takes=RegisterRequest,
     takes_example={"playbook": examples.PLAYBOOK},
     yaml_field="playbook",
@@ -77,7 +77,7 @@ REGISTER = Operation(
     example=examples.VERSION,
     status=201,
     outcome="A new version.",
-    also={200: "This content was registered before: the version that it has."},
+    also={200: "The content was already registered: its existing version."},
     errors=(),
     repeatable=True,
 )
@@ -87,7 +87,7 @@ LIST = Operation(
     path="/api/catalog",
     access=VIEW,
     tag=_TAG,
-    text="What is registered, each path with its newest version.",
+    text="List registered playbooks with their newest versions.",
     params=ListPlaybooks,
     answer=CatalogPage,
     example=CatalogPage([examples.ENTRY], None),
@@ -99,7 +99,7 @@ VERSIONS = Operation(
     path="/api/catalog/versions",
     access=VIEW,
     tag=_TAG,
-    text="The versions of a path.",
+    text="List the versions of a path.",
     params=ListVersions,
     answer=VersionPage,
     example=VersionPage([examples.VERSION], None),
@@ -110,7 +110,7 @@ SHOW = Operation(
     path="/api/catalog/show",
     access=VIEW,
     tag=_TAG,
-    text="One version, with the playbook as it was written.",
+    text="Get one version with its original text.",
     params=ShowVersion,
     answer=CatalogVersion,
     example=examples.VERSION,
@@ -121,7 +121,7 @@ DIFF = Operation(
     path="/api/catalog/diff",
     access=VIEW,
     tag=_TAG,
-    text="What changed from one version to another.",
+    text="Compare two versions.",
     params=DiffVersions,
     answer=CatalogDiff,
     example=CatalogDiff("examples/hello", 1, 2, "--- …\n+++ …\n"),
@@ -132,7 +132,7 @@ ARCHIVE = Operation(
     path="/api/catalog/archive",
     access=BUILD,
     tag=_TAG,
-    text="Put a path away (it is listed no more and starts no run), or bring it back. Its versions and runs stay.",
+    text="Archive a path, or restore it. An archived path is not listed and cannot start runs; its versions and runs are\nkept.",
     takes=ArchiveBody,
     takes_example={"path": "examples/hello"},
     answer=CatalogEntry,
@@ -175,14 +175,14 @@ CHECK = Operation(
     path="/api/check",
     access=VIEW,
     tag=_TAG,
-    text="Check a playbook without keeping it: the same findings as `arclog check`, and its graph.",
+    text="Check a playbook without registering it. Returns the findings of `arclog check` and the graph.",
     takes=CheckBody,
     takes_example={"playbook": examples.PLAYBOOK},
     yaml_field="playbook",
     yaml_example=examples.PLAYBOOK,
     answer=Checked,
     example=Checked([], {"name": "hello", "entry": "start", "steps": [{"name": "start"}]}),
-    outcome="What was found; a playbook with errors is no error of the request.",
+    outcome="The findings. The status is 200 even if the playbook has errors.",
     errors=(),
 )
 CHECK_SCHEMA = Operation(
@@ -206,7 +206,7 @@ SCHEMA_NAMES = Operation(
     path="/api/schemas",
     access=VIEW | PRODUCE,
     tag="schemas",
-    text="What is published: name and what it describes.",
+    text="List the published schemas with their descriptions.",
     answer=dict[str, str],
     schema={"type": "object", "additionalProperties": {"type": "string"}},
     example={"run": "RunEventRecord: a record of the Run Events Contract"},
@@ -218,7 +218,7 @@ SCHEMA = Operation(
     path="/api/schemas/{name}",
     access=VIEW | PRODUCE,
     tag="schemas",
-    text="One JSON Schema (draft 2020-12).",
+    text="Get a JSON Schema (draft 2020-12).",
     params=ByName,
     answer=dict[str, Any],
     schema={"type": "object"},

@@ -12,11 +12,11 @@ from arclog.ports.ingest import Taken
 from arclog.ports.views.api import EventsFound
 
 _TAG = "events and logs"
-_NOTHING_MORE = {204: "Nothing will ever come behind Last-Event-ID."}
+_NOTHING_MORE = {204: "The run has ended; there are no events after Last-Event-ID."}
 
 Dialect = Annotated[str, Meta(description="canonical, lifecycle, run, wire or legacy")]
-After = Annotated[Count, Meta(description="Only what comes behind this seq")]
-Position = Annotated[Count, Meta(description="Only what comes behind this position")]
+After = Annotated[Count, Meta(description="Only events after this seq")]
+Position = Annotated[Count, Meta(description="Only lines after this position")]
 Step = Annotated[str, Meta(max_length=200)]
 
 
@@ -51,9 +51,11 @@ class ListEvents(Struct, frozen=True, omit_defaults=True, rename={"types": "type
     dialect: Dialect = "canonical"
     types: Types = []
     entity_type: Annotated[
-        str, Meta(description="Only events of this kind of entity: step, task, command …", max_length=64)
+        str, Meta(description="Only events about this type of entity: step, task, command …", max_length=64)
     ] = ""
-    entity_id: Annotated[str, Meta(description="Only events of this entity; with `entity_type`", max_length=600)] = ""
+    entity_id: Annotated[
+        str, Meta(description="Only events about this entity; requires `entity_type`", max_length=600)
+    ] = ""
 
 
 class FollowEvents(Struct, frozen=True, omit_defaults=True, rename={"types": "type"}):
@@ -70,11 +72,11 @@ class FollowOutline(Struct, frozen=True, omit_defaults=True):
 
 class WaitForHead(Struct, frozen=True, omit_defaults=True):
     execution_id: ExecutionId
-    after: Annotated[Count | None, Meta(description="Wait until the head is past this seq, or the run has ended")] = (
-        None
-    )
+    after: Annotated[
+        Count | None, Meta(description="Wait until there is an event after this seq, or the run has ended")
+    ] = None
     until: Annotated[str, Meta(description="`ended`: wait for the run's end", pattern="^(ended)?$")] = ""
-    timeout_s: Annotated[float, Meta(description="Wait so long at most", ge=0, le=86_400)] = 0
+    timeout_s: Annotated[float, Meta(description="Maximum time to wait", ge=0, le=86_400)] = 0
 
 
 class LogLines(Struct, frozen=True, omit_defaults=True, rename={"streams": "stream"}):
@@ -85,7 +87,7 @@ class LogLines(Struct, frozen=True, omit_defaults=True, rename={"streams": "stre
     task: Step = ""
     iteration: Annotated[str, Meta(description="3, or 3.1 in a nested loop", max_length=200)] = ""
     streams: Annotated[list[str], Meta(description="stdout, stderr, log, progress (default: all but progress)")] = []
-    text: Annotated[str, Meta(description="Only lines with this in them", max_length=1000)] = ""
+    text: Annotated[str, Meta(description="Only lines that contain this text", max_length=1000)] = ""
     since: Annotated[str, Meta(description="RFC 3339, or microseconds since 1970", max_length=64)] = ""
     after: Position = 0
 
@@ -100,7 +102,7 @@ EVENTS = Operation(
     path="/api/executions/{execution_id}/events",
     access=VIEW,
     tag=_TAG,
-    text="Events in seq order, in the spelling that is asked for. `next` is the cursor for `after`.",
+    text="List events in seq order, in the requested dialect. `next` is the cursor for `after`.",
     params=ListEvents,
     answer=EventPage,
     example=EventPage([examples.EVENT], 1, more=False),
@@ -111,8 +113,7 @@ STREAM: Operation[None] = Operation(
     path="/api/executions/{execution_id}/events/stream",
     access=VIEW,
     tag=_TAG,
-    text="Follow the run: every event once and in order, from `after` or Last-Event-ID on, to the run's end.\n\n"
-    "Who is cut off connects again with the id of the last event that it got (an EventSource does by itself).",
+    text="Stream the events of a run: each event once, in order, from `after` or Last-Event-ID until the run ends.\n\nAfter a lost connection, reconnect with the id of the last event (an EventSource does this itself).",
     params=FollowEvents,
     example='id: 1\ndata: {"seq": 1, "event_type": "playbook.execution.requested"}\n\n',
     media=EVENT_STREAM,
@@ -125,8 +126,7 @@ OUTLINE_STREAM: Operation[None] = Operation(
     path="/api/executions/{execution_id}/outline/stream",
     access=VIEW,
     tag=_TAG,
-    text="Follow the run in outline: what each event is about, in columns and without payloads. A fiftieth of the events' "
-    "size.",
+    text="Stream an outline of the run: what each event is about, in columns and without payloads, at about a fiftieth of\nthe size.",
     params=FollowOutline,
     example='id: 1\ndata: {"first": 1, "kinds": [["playbook.execution.requested", "", "", 0]], "what": [0]}\n\n',
     media=EVENT_STREAM,
@@ -139,7 +139,7 @@ HEAD = Operation(
     path="/api/executions/{execution_id}/head",
     access=VIEW,
     tag=_TAG,
-    text="How far the run is; with `after` or `until` it waits (a long poll, at most server.long_poll_s).",
+    text="Get the progress of a run. With `after` or `until`, wait for it (a long poll of at most server.long_poll_s).",
     params=WaitForHead,
     answer=Head,
     example=Head(12, ended=False, pausing=False),
@@ -150,7 +150,7 @@ LOGS = Operation(
     path="/api/executions/{execution_id}/logs",
     access=VIEW,
     tag=_TAG,
-    text="What the run's tasks printed.",
+    text="List the output of the run's tasks.",
     params=ListLogs,
     answer=LogPage,
     example=LogPage([examples.LINE], 1),
@@ -161,7 +161,7 @@ LOG_STREAM: Operation[None] = Operation(
     path="/api/executions/{execution_id}/logs/stream",
     access=VIEW,
     tag=_TAG,
-    text="Follow what the run's tasks print, from `after` or Last-Event-ID on, to the run's end.",
+    text="Stream the output of the run's tasks, from `after` or Last-Event-ID until the run ends.",
     params=LogLines,
     example='id: 1\ndata: {"position": 1, "text": "hello"}\n\n',
     media=EVENT_STREAM,
@@ -194,13 +194,17 @@ class SearchEvents(Struct, frozen=True, omit_defaults=True, rename={"types": "ty
     since: Annotated[str, Meta(description="Stored at or after this time (RFC 3339)", max_length=64)] = ""
     until: Annotated[str, Meta(description="Stored before this time (RFC 3339)", max_length=64)] = ""
     entity: Annotated[
-        str, Meta(description="Only events about this kind of thing, or about one: `step`, `step:load`", max_length=700)
+        str,
+        Meta(
+            description="Only events about this type of entity, or about one entity: `step`, `step:load`",
+            max_length=700,
+        ),
     ] = ""
     where: Annotated[
-        str, Meta(description="Only events for which this expression over the envelope's fields holds", max_length=4000)
+        str, Meta(description="Only events that match this expression over the envelope's fields", max_length=4000)
     ] = ""
-    informative: Annotated[bool, Meta(description="Those that are for readers only, too")] = False
-    cursor: Annotated[str, Meta(description="`next` of the page before", max_length=100)] = ""
+    informative: Annotated[bool, Meta(description="Include informative events")] = False
+    cursor: Annotated[str, Meta(description="`next` of the previous page", max_length=100)] = ""
     limit: Limit = 100
 
 
@@ -226,13 +230,13 @@ POST_EVENT = Operation(
     path="/api/events",
     access=PRODUCE,
     tag="events",
-    text="Record one event. Names of any dialect, ids as integers or strings, `name`, `node_name` and `context` as well.",
+    text="Record an event. Accepts names of any dialect, ids as integers or strings, and the fields `name`, `node_name`\nand `context`.",
     takes=Any,
     takes_schema=lambda: published("wire-request"),
     takes_example=_SENT,
     answer=Taken,
     example=_TAKEN,
-    outcome="The event is in the log; the same event again is answered with its first seq.",
+    outcome="The event is recorded. Sending the same event again returns its first seq.",
     errors=(404, 409),
 )
 POST_BATCH = Operation(
@@ -241,13 +245,13 @@ POST_BATCH = Operation(
     path="/api/events/batch",
     access=PRODUCE,
     tag="events",
-    text="Record many events; `execution_id` and `worker_id` are handed down to items that name none.",
+    text="Record several events. `execution_id` and `worker_id` are defaults for events without their own.",
     takes=Any,
     takes_schema=lambda: published("wire-batch"),
     takes_example={"execution_id": _SENT["execution_id"], "events": [{"event_type": "batch.completed"}]},
     answer=BatchAnswer,
     example=BatchAnswer(1, 0, [Item(0, 200, _TAKEN)]),
-    outcome="Each event's own answer, in order.",
+    outcome="One result for each event, in order.",
     errors=(),
 )
 SEARCH = Operation(
@@ -256,8 +260,7 @@ SEARCH = Operation(
     path="/api/events",
     access=VIEW,
     tag="events",
-    text="Events of all runs that the caller sees, the oldest first. A page may have fewer than `limit`, even none, while "
-    "there\nis `more`: ask again with `next` as the `cursor`.",
+    text="Search the events of all runs that the caller can see, oldest first. While `more` is true, a page may have\nfewer events than `limit`, or none: repeat the request with `next` as the `cursor`.",
     params=SearchEvents,
     answer=EventsFound,
     example=EventsFound([examples.EVENT], "m1765000000000000-1-9", more=False),

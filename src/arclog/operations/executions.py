@@ -68,8 +68,8 @@ def _start(name: str, path: str, text: str) -> Operation[Started]:
         answer=Started,
         example=Started(examples.ID, examples.RUN),
         status=201,
-        outcome="The run is durable, and on its way.",
-        also={200: "The idempotency key had started it before."},
+        outcome="The run is recorded and will be executed.",
+        also={200: "A run with this idempotency key already exists."},
         errors=(404, 409),
         repeatable=True,
     )
@@ -78,9 +78,9 @@ def _start(name: str, path: str, text: str) -> Operation[Started]:
 START = _start(
     "executions.start",
     "/api/executions",
-    "Start a run of a path in the catalog, or of a playbook sent along. A body in YAML is the playbook itself.",
+    "Start a run of a registered playbook (`path`) or of a playbook in the request. A body in YAML is the playbook\nitself.",
 )
-EXECUTE = _start("executions.execute", "/api/execute", "The same as POST /api/executions.")
+EXECUTE = _start("executions.execute", "/api/execute", "Same as POST /api/executions.")
 
 
 class ListExecutions(Struct, frozen=True, omit_defaults=True):
@@ -90,14 +90,18 @@ class ListExecutions(Struct, frozen=True, omit_defaults=True):
     name: Annotated[str, Meta(description="Only runs whose playbook's name contains this", max_length=200)] = ""
     limit: Limit = 50
     q: Annotated[
-        str, Meta(description="Only runs with this in name, path, current step, error or ids", max_length=200)
+        str, Meta(description="Only runs with this text in name, path, current step, error or ids", max_length=200)
     ] = ""
-    since: Annotated[str, Meta(description="Only runs asked for at this time (RFC 3339) or later", max_length=64)] = ""
-    until: Annotated[str, Meta(description="Only runs asked for before this time (RFC 3339)", max_length=64)] = ""
+    since: Annotated[str, Meta(description="Only runs requested at or after this time (RFC 3339)", max_length=64)] = ""
+    until: Annotated[str, Meta(description="Only runs requested before this time (RFC 3339)", max_length=64)] = ""
     level: Annotated[
-        str, Meta(description="top: runs that no run called; called: the others", pattern="^(top|called)?$")
+        str,
+        Meta(
+            description="`top`: only runs not called by another run; `called`: only runs that were",
+            pattern="^(top|called)?$",
+        ),
     ] = ""
-    parent: Annotated[str, Meta(description="Only runs that this run called", max_length=32)] = ""
+    parent: Annotated[str, Meta(description="Only runs called by this run", max_length=32)] = ""
 
 
 LIST = Operation(
@@ -106,7 +110,7 @@ LIST = Operation(
     path="/api/executions",
     access=VIEW,
     tag=_TAG,
-    text="Runs, newest first; page by `before`.",
+    text="List runs, newest first. Page with `before`.",
     params=ListExecutions,
     answer=Executions,
     example=Executions([examples.LISTED], examples.ID),
@@ -118,7 +122,7 @@ DETAIL = Operation(
     path="/api/executions/{execution_id}",
     access=VIEW,
     tag=_TAG,
-    text="The run with its steps, ctx, result and error.",
+    text="Get a run with its steps, ctx, result and error.",
     params=OfExecution,
     answer=Summary,
     example=examples.SUMMARY,
@@ -129,7 +133,7 @@ STATUS = Operation(
     path="/api/executions/{execution_id}/status",
     access=VIEW,
     tag=_TAG,
-    text="Exactly seven fields.",
+    text="Get the status of a run: exactly seven fields.",
     params=OfExecution,
     answer=Status,
     example=examples.STATUS,
@@ -140,7 +144,7 @@ WHY = Operation(
     path="/api/executions/{execution_id}/why",
     access=VIEW,
     tag=_TAG,
-    text="What the run waits for, or why it ended as it did.",
+    text="Explain what a run is waiting for, or why it ended.",
     params=OfExecution,
     answer=Why,
     example=examples.WHY,
@@ -149,7 +153,7 @@ WHY = Operation(
 
 class StateAt(Struct, frozen=True, omit_defaults=True):
     execution_id: ExecutionId
-    at: Annotated[Count | None, Meta(description="After this event; 0 is before anything, nothing is now")] = None
+    at: Annotated[Count | None, Meta(description="After this event; 0 is before the first. Default: the latest")] = None
 
 
 STATE = Operation(
@@ -158,7 +162,7 @@ STATE = Operation(
     path="/api/executions/{execution_id}/state",
     access=VIEW,
     tag=_TAG,
-    text="The run as it was after any of its events.",
+    text="Get the state of a run after any of its events.",
     params=StateAt,
     answer=StateView,
     example=examples.STATE,
@@ -176,7 +180,7 @@ GRAPH = Operation(
     path="/api/executions/{execution_id}/graph",
     access=VIEW,
     tag=_TAG,
-    text="The plan that the run follows: as data, as a Mermaid flowchart, or as text.",
+    text="Get the plan of a run as data, as a Mermaid flowchart or as text.",
     params=Graph,
     answer=dict[str, Any],
     schema={"type": "object"},
@@ -188,7 +192,7 @@ SOURCE: Operation[str] = Operation(
     path="/api/executions/{execution_id}/source",
     access=VIEW,
     tag=_TAG,
-    text="The playbook as it was written.",
+    text="Get the original text of the run's playbook.",
     params=OfExecution,
     example=examples.PLAYBOOK,
     media=TEXT,
@@ -197,9 +201,9 @@ SOURCE: Operation[str] = Operation(
 # -- overview ----------------------------------------------------------------------------------------------------------
 
 #: Each of them costs a fold of its run.
-Few = Annotated[int, Meta(description="At most so many", ge=1, le=100)]
+Few = Annotated[int, Meta(description="Maximum number of items", ge=1, le=100)]
 
-_WHY = "step resize (run 1) waits for a worker of pool gpu that knows python; no worker of that pool was seen"
+_WHY = "step resize (run 1) waits for a worker of pool gpu that supports python; no worker of pool gpu has been seen"
 _ACTIVITY = Activity("2026-01-01T04:00:00.000000Z", examples.AT, [Hour("2026-01-02T03:00:00.000000Z", 41, 2, 0)])
 _FAILING = Failing("examples/hello", "hello", 3, examples.AT, examples.LISTED)
 _STUCK = Stuck(examples.LISTED, "resize", "gpu", examples.AT, _WHY)
@@ -223,7 +227,7 @@ class Leases(Struct, frozen=True):
 
 
 class Hours(Struct, frozen=True, omit_defaults=True):
-    hours: Annotated[int, Meta(description="The last so many hours, this one included", ge=1, le=8_784)] = 24
+    hours: Annotated[int, Meta(description="Number of hours, including the current one", ge=1, le=8_784)] = 24
 
 
 class AFew(Struct, frozen=True, omit_defaults=True):
@@ -245,7 +249,7 @@ ACTIVITY = Operation(
     path="/api/activity",
     access=VIEW,
     tag="overview",
-    text="How many runs ended how, by the hour. Runs that another run called are not counted.",
+    text="Count ended runs by hour and state. Runs called by other runs are not counted.",
     params=Hours,
     answer=Activity,
     example=_ACTIVITY,
@@ -257,7 +261,7 @@ FAILING = Operation(
     path="/api/failing",
     access=VIEW,
     tag="overview",
-    text="Playbooks whose newest run that ended has failed.",
+    text="List playbooks whose latest finished run failed.",
     params=AFew,
     answer=FailingPlaybooks,
     example=FailingPlaybooks([_FAILING]),
@@ -269,7 +273,7 @@ STUCK = Operation(
     path="/api/stuck",
     access=VIEW,
     tag="overview",
-    text="Runs with work that no worker takes; one for each pool and set of kinds.",
+    text="List runs with work that no worker takes, one for each pool and set of kinds.",
     params=AFew,
     answer=StuckRuns,
     example=StuckRuns([_STUCK]),
@@ -281,7 +285,7 @@ LEASES = Operation(
     path="/api/leases",
     access=VIEW,
     tag="overview",
-    text="Work that workers have claimed and not finished, the lease that ends first at the top.",
+    text="List commands held by workers, ordered by the end of their leases.",
     params=ListLeases,
     answer=Leases,
     example=Leases([_LEASE]),
@@ -293,7 +297,7 @@ APPROVALS = Operation(
     path="/api/approvals",
     access=VIEW,
     tag="overview",
-    text="What runs wait for somebody to approve; send `key` as the `step` of the signal APPROVE or REJECT.",
+    text="List pending approvals. Send `key` as the `step` of the signal APPROVE or REJECT.",
     params=ListApprovals,
     answer=ApprovalPage,
     example=ApprovalPage([_APPROVAL], None),

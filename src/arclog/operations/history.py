@@ -73,13 +73,13 @@ class DiffWith(Struct, frozen=True, rename={"other": "with"}):
 class TraceValue(Struct, frozen=True):
     execution_id: ExecutionId
     value: Annotated[
-        str, Meta(description="What to follow: `result.total`, `ctx.total`, `fetch.data`", max_length=1024)
+        str, Meta(description="The value to trace: `result.total`, `ctx.total`, `fetch.data`", max_length=1024)
     ]
 
 
 class StatsOf(Struct, frozen=True, omit_defaults=True):
     path: Annotated[str, Meta(description="The playbook's catalog path", max_length=1024)]
-    since: Annotated[str, Meta(description="Only runs asked for at this time (RFC 3339) or later", max_length=64)] = ""
+    since: Annotated[str, Meta(description="Only runs requested at or after this time (RFC 3339)", max_length=64)] = ""
     limit: Limit = 200
 
 
@@ -89,15 +89,15 @@ FORK = Operation(
     path="/api/executions/{execution_id}/fork",
     access=OPERATE,
     tag=_TAG,
-    text="Start a run from the state after an event of this one. 409: the state has no place in the playbook.",
+    text="Start a new run from the state after an event of this run. Returns 409 if the state does not fit the playbook.",
     params=OfExecution,
     takes=ForkBody,
     takes_example={"at": 12, "workload": {"limit": 100}},
     answer=Forked,
     example=Forked(examples.ID, examples.RUN, Origin(examples.ID, 12, "fork", 10)),
     status=201,
-    outcome="The new run is durable, and on its way.",
-    also={200: "The idempotency key had started it before."},
+    outcome="The new run is recorded and will be executed.",
+    also={200: "A run with this idempotency key already exists."},
     errors=(404, 409),
     repeatable=True,
 )
@@ -107,7 +107,7 @@ REPLAY = Operation(
     path="/api/executions/{execution_id}/replay",
     access=VIEW,
     tag=_TAG,
-    text="Decide again whatever was decided in the run's log; the first difference to it.",
+    text="Repeat every decision of the run's log and return the first difference.",
     params=OfExecution,
     answer=ReplayCheck,
     example=ReplayCheck(examples.ID, ok=True, events=12, decisions=3, folded=0),
@@ -119,7 +119,7 @@ DIFF = Operation(
     path="/api/executions/{execution_id}/diff",
     access=VIEW,
     tag=_TAG,
-    text="Compare two runs: where they part first and why, steps, values and durations that differ.",
+    text="Compare two runs: the first divergence and its cause, and differing steps, values and durations.",
     params=DiffWith,
     answer=RunsDiff,
     example=RunsDiff(
@@ -140,7 +140,7 @@ LINEAGE = Operation(
     path="/api/executions/{execution_id}/lineage",
     access=VIEW,
     tag=_TAG,
-    text="OpenLineage events (spec 2-0-2) of the run: its playbook, and its SQL, transfer, object and http tasks.",
+    text="Get the OpenLineage events (spec 2-0-2) of a run, for its playbook and its SQL, transfer, object and http\ntasks.",
     params=OfExecution,
     answer=Lineage,
     example=Lineage([examples.OPENLINEAGE]),
@@ -152,7 +152,7 @@ TRACE = Operation(
     path="/api/executions/{execution_id}/trace",
     access=VIEW,
     tag=_TAG,
-    text="Follow a value back through templates, outcomes, items and called runs to where it came from.",
+    text="Trace a value back through templates, outcomes, items and called runs to its sources.",
     params=TraceValue,
     answer=Trace,
     example=Trace(
@@ -168,7 +168,7 @@ EXPORT: Operation[None] = Operation(
     path="/api/executions/{execution_id}/export",
     access=VIEW,
     tag=_TAG,
-    text="The run as a file, for `POST /api/import` of another server, or `arclog import`.",
+    text="Export a run as a file for `POST /api/import` of another server or for `arclog import`.",
     params=OfExecution,
     example="PK…",
     media=ARCHIVE,
@@ -180,14 +180,14 @@ IMPORT = Operation(
     path="/api/import",
     access=BUILD,
     tag=_TAG,
-    text="Take in an exported run; the body is the file. 409: the run is here already, at another moment.",
+    text="Import an exported run; the body is the file. Returns 409 if the run already exists with a different log.",
     reading=BY_HANDLER,
     limit="imports.max_bytes",
     answer=Imported,
     example=Imported(examples.ID, examples.RUN, events=12, results=0),
     status=201,
-    outcome="The run is here, read-only.",
-    also={200: "It had been imported before."},
+    outcome="The run is imported, read-only.",
+    also={200: "The run was already imported."},
     errors=(409, 413),
     repeatable=True,
     extra_s=_LONG_S,
@@ -198,7 +198,7 @@ SIMULATE = Operation(
     path="/api/simulate",
     access=BUILD,
     tag=_TAG,
-    text="Run a playbook against the recorded outcomes of runs: which would have taken another path, and where.",
+    text="Run a playbook against the recorded outcomes of runs, and report which runs would have taken another path, and\nwhere.",
     takes=SimulateBody,
     takes_example={"playbook": "metadata: {name: hello}\n…", "runs": [examples.ID]},
     answer=SimulationReport,
@@ -217,7 +217,7 @@ STATS = Operation(
     path="/api/stats",
     access=VIEW,
     tag=_TAG,
-    text="How the latest runs of a playbook went: success rate, times of the runs and of each step, by day.",
+    text="Get statistics of a playbook's latest runs: success rate and durations of runs and steps, by day.",
     params=StatsOf,
     answer=PlaybookStats,
     example=PlaybookStats(

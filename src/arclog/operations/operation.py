@@ -75,7 +75,7 @@ class Operation(Struct, Generic[A], frozen=True, eq=False, kw_only=True):
     example: Any = None
     media: str = JSON
     status: int = 200
-    outcome: str = "It worked."
+    outcome: str = "Success."
     #: other successful statuses, and what they mean
     also: Mapping[int, str] = {}
     #: statuses of errors beyond those that every operation can answer with
@@ -104,8 +104,8 @@ class Operation(Struct, Generic[A], frozen=True, eq=False, kw_only=True):
 #: A whole number that a store can count to.
 Count = Annotated[int, Meta(ge=0, le=MAX_ID)]
 ExecutionId = Annotated[str, Meta(description="Execution id, decimal", examples=["7392145190625280001"], max_length=32)]
-Limit = Annotated[int, Meta(description="At most so many", ge=1, le=1000)]
-Types = Annotated[list[str], Meta(description="Only events of these types; names of any dialect", max_length=100)]
+Limit = Annotated[int, Meta(description="Maximum number of items", ge=1, le=1000)]
+Types = Annotated[list[str], Meta(description="Only events of these types, named in any dialect", max_length=100)]
 
 
 class OfExecution(Struct, frozen=True):

@@ -26,7 +26,7 @@ class OfRun(Struct, frozen=True):
 
 class ListRunEvents(Struct, frozen=True, omit_defaults=True, rename={"after": "afterSeq"}):
     run_id: str
-    after: Annotated[int, Meta(ge=0, lt=1 << 62, description="runSeq of the last one known")] = 0
+    after: Annotated[int, Meta(ge=0, lt=1 << 62, description="runSeq of the last known record")] = 0
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
 
 
@@ -70,7 +70,7 @@ START = Operation(
     example=_STATUS,
     status=201,
     outcome="The run is durable.",
-    also={200: "The key had started this run before."},
+    also={200: "A run with this idempotency key already exists."},
     errors=(404, 409),
 )
 STATUS = Operation(
@@ -90,7 +90,7 @@ CANCEL = Operation(
     path="/api/runs/{run_id}/cancel",
     access=OPERATE,
     tag=_TAG,
-    text="cancelRun: at once, and for good. A run that is cancelled already stays so.",
+    text="cancelRun: cancel a run immediately. Cancelling a cancelled run again has no effect.",
     params=OfRun,
     takes=CancelRun,
     takes_example=CancelRun("the input was wrong"),
@@ -106,7 +106,7 @@ SIGNAL = Operation(
     path="/api/runs/{run_id}/signal",
     access=OPERATE,
     tag=_TAG,
-    text="signal: recorded once per signalId. One that the run cannot take is recorded, too, and answered with 409.",
+    text="signal: recorded once per signalId. A signal that cannot be applied is recorded as well and answered with 409.",
     params=OfRun,
     takes=RunSignal,
     takes_example=RunSignal("PAUSE", "6f1c2a7e-3b0d-4c55-9a41-0d2e8f7b6c13", "maintenance"),

@@ -55,7 +55,7 @@ class ListSchedules(Struct, frozen=True, omit_defaults=True):
     after: str = ""
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
     order: Annotated[
-        str, Meta(description="next: those that will fire, the next one first, without pages", pattern="^(name|next)$")
+        str, Meta(description="`next`: schedules ordered by their next time, without paging", pattern="^(name|next)$")
     ] = "name"
 
 
@@ -65,7 +65,7 @@ LIST = Operation(
     path="/api/schedules",
     access=VIEW,
     tag=_TAG,
-    text="By name, or by when they fire next.",
+    text="List schedules by name or by their next time.",
     params=ListSchedules,
     answer=Schedules,
     example=Schedules([_VIEW], None),
@@ -76,7 +76,7 @@ ADD = Operation(
     path="/api/schedules",
     access=BUILD,
     tag=_TAG,
-    text="Keep a schedule.",
+    text="Create or replace a schedule.",
     takes=NewSchedule,
     takes_example=_NEW,
     answer=ScheduleView,
@@ -90,7 +90,7 @@ SHOW = Operation(
     path="/api/schedules/{name}",
     access=VIEW,
     tag=_TAG,
-    text="One schedule.",
+    text="Get a schedule.",
     params=ByName,
     answer=ScheduleView,
     example=_VIEW,
@@ -101,10 +101,10 @@ REMOVE: Operation[None] = Operation(
     path="/api/schedules/{name}",
     access=BUILD,
     tag=_TAG,
-    text="Forget a schedule.",
+    text="Remove a schedule.",
     params=ByName,
     status=204,
-    outcome="It is gone; its runs stay.",
+    outcome="Removed. Its runs are kept.",
 )
 PAUSE = Operation(
     name="schedules.pause",
@@ -112,7 +112,7 @@ PAUSE = Operation(
     path="/api/schedules/{name}/pause",
     access=OPERATE,
     tag=_TAG,
-    text="Fire no more until it is resumed.",
+    text="Pause a schedule until it is resumed.",
     params=ByName,
     answer=ScheduleView,
     example=_VIEW,
@@ -125,7 +125,7 @@ RESUME = Operation(
     path="/api/schedules/{name}/resume",
     access=OPERATE,
     tag=_TAG,
-    text="Fire again, from the next time on.",
+    text="Resume a schedule with its next time.",
     params=ByName,
     answer=ScheduleView,
     example=_VIEW,
@@ -138,7 +138,7 @@ BACKFILL = Operation(
     path="/api/schedules/{name}/backfill",
     access=OPERATE,
     tag=_TAG,
-    text="Run the times of a span that has been, one after the other.",
+    text="Run a schedule for a past period, one time after the other.",
     params=ByName,
     takes=Backfill,
     takes_example={"from": "2026-02-01T00:00:00Z", "to": "2026-02-02T00:00:00Z"},

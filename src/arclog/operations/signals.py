@@ -27,7 +27,7 @@ class SteerBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RetryBody(SteerBody, frozen=True, forbid_unknown_fields=True, rename={"from_step": "from"}):
-    """A step to retry in a run that goes on; or, of a run that has ended, what to run again in a new one."""
+    """A step to retry in a run that continues; or, of a run that has ended, what to run again in a new one."""
 
     #: a new run that keeps all but this step and what it led to
     from_step: str = ""
@@ -50,14 +50,13 @@ SIGNAL = Operation(
     path="/api/executions/{execution_id}/signal",
     access=OPERATE,
     tag=_TAG,
-    text="Give the run a signal by its name. 409: the run has ended.",
+    text="Send a signal to a run. Returns 409 if the run has ended.",
     params=OfExecution,
     takes=SignalRequest,
     takes_example={"signal": "PAUSE", "signal_id": "maintenance-1", "reason": "database upgrade"},
     answer=SignalAnswer,
     example=examples.SIGNALLED,
-    outcome="What became of it; a run that cannot do it says so (`accepted` is false). `waiting`: a task, or the start of "
-    "the run, was waiting for it; a signal of the playbook's own is kept for the next wait otherwise.",
+    outcome="The outcome. `accepted` is false if the run cannot apply the signal. `waiting` is true if a task, or the start of the run, was waiting for it; otherwise a custom signal is kept for the next task that waits for it.",
     errors=(404, 409),
     urgent=True,
     repeatable=True,
@@ -82,31 +81,37 @@ def _steer(name: str, text: str, example: dict[str, Any], *, urgent: bool = Fals
     )
 
 
-CANCEL = _steer("cancel", "End the run at once.", {"reason": "wrong input"}, urgent=True)
-PAUSE = _steer("pause", "Let the run stop between two tasks.", {"reason": "database upgrade"}, urgent=True)
-RESUME = _steer("resume", "Go on with a paused run.", {}, urgent=True)
+CANCEL = _steer("cancel", "Cancel a run immediately.", {"reason": "wrong input"}, urgent=True)
+PAUSE = _steer(
+    "pause",
+    "Pause a run. Starts no new tasks; running tasks finish first.",
+    {"reason": "database upgrade"},
+    urgent=True,
+)
+RESUME = _steer("resume", "Resume a paused run.", {}, urgent=True)
 RETRY = Operation(
     name="signals.retry",
     method="POST",
     path="/api/executions/{execution_id}/retry",
     access=OPERATE,
     tag=_TAG,
-    text="Run a step again, or (without one) an ended run as a new one: `started` is its id. With `from` or `failed` the new "
-    "run\nkeeps what the ended one recorded: all but that step and what it led to, or all but what failed.",
+    text="Retry a step, or, without a step, start a finished run again as a new run: `started` is its id. With `from` the\nnew run repeats that step and everything after it; with `failed` it repeats only what failed.",
     params=OfExecution,
     takes=RetryBody,
     takes_example={"step": "fetch"},
     answer=SignalAnswer,
     example=examples.SIGNALLED,
-    also={201: "With `from` or `failed`: the new run, as POST …/fork answers it."},
+    also={201: "With `from` or `failed`: the new run, as returned by POST …/fork."},
     errors=(404, 409),
     repeatable=True,
 )
-SKIP = _steer("skip", "End a step as skipped, and go on.", {"step": "fetch", "reason": "the source is gone for good"})
+SKIP = _steer("skip", "Skip a step and continue the run.", {"step": "fetch", "reason": "the source is gone for good"})
 APPROVE = _steer(
-    "approve", "Let a run, or a task that waits for an approval, go on.", {"data": {"limit": 100}}, urgent=True
+    "approve", "Approve a run or a task that is waiting for approval.", {"data": {"limit": 100}}, urgent=True
 )
-REJECT = _steer("reject", "Refuse what waits for an approval.", {"reason": "over budget"}, urgent=True)
+REJECT = _steer(
+    "reject", "Reject a run or a task that is waiting for approval.", {"reason": "over budget"}, urgent=True
+)
 
 #: Operations that are one signal each, and its name.
 STEERING = {

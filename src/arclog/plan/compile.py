@@ -273,7 +273,7 @@ class _Compiler:
         except ExpressionError as error:
             code = "sql-template" if isinstance(error, SqlRefused) else "template-syntax"
             where = f"{file}:{_line_of(source, reached)}: " if file else ""
-            self.findings.add(code, where + error.message, error.at)
+            self.findings.add(code, where + error.message, error.at, _template_hint(error.message))
             return
         for hole in command.holes:
             self.texts.append(
@@ -288,7 +288,10 @@ class _Compiler:
                 template = compile_condition(source, at) if condition else compile_text(source, at)
             except ExpressionError as error:
                 self.findings.add(
-                    "template-syntax", error.message, self.line_in(source, path, error.at.line - at.line, at)
+                    "template-syntax",
+                    error.message,
+                    self.line_in(source, path, error.at.line - at.line, at),
+                    _template_hint(error.message),
                 )
                 return frozenset()
             known = self.seen[condition, source] = (template.free, template.paths)
@@ -306,7 +309,7 @@ class _Compiler:
 
 
 def _verbatim(task: Task) -> tuple[str, ...]:
-    """Config keys whose text is no template: code, and what a file holds that is no SQL."""
+    """Config keys whose text is not a template: code, and what a file holds that is not an SQL."""
     own = tuple(key for key in task.kind.verbatim if key in task.config)
     return (*own, *(key for key in task.files if key not in own and key not in task.kind.sql))
 
@@ -383,3 +386,23 @@ def _net(entry: str, steps: list[StepPlan]) -> tuple[tuple[Place, ...], tuple[Tr
             if arc.target in names:
                 net.append(NetArc(arc.place, f"start:{arc.target}"))
     return tuple(places), tuple(transitions), tuple(net)
+
+
+#: What to do about a template that cannot be compiled, by a part of the message.
+_TEMPLATE_HINTS = (
+    ("got '='", "== compares"),
+    (
+        "there is no function 'now'",
+        "run.started_at is when the run began; on arcs event.timestamp is when the step ended",
+    ),
+    ("there is no function 'today'", "run.started_at is when the run began: {{ run.started_at[:10] }}"),
+    ("there is no function 'env'", "keychain: [{name: NAME, kind: env}], or a value of the workload"),
+    ("there is no function", "filters are written behind a value: {{ value | filter }}; docs/templates.md lists them"),
+    ("end of print statement", "close it: {{ … }}"),
+    ("looking for the following tags", "close the block: {% endif %}, {% endfor %} or {% endset %}"),
+    ("a condition is one", 'when: "{{ workload.n > 1 }}"'),
+)
+
+
+def _template_hint(message: str) -> str:
+    return next((hint for part, hint in _TEMPLATE_HINTS if part in message), "")

@@ -25,7 +25,7 @@ class TooMuchWork(Exception):
 
 
 class Work:
-    """Counted operations on masks; None is no limit."""
+    """Counted operations on masks; None is not a limit."""
 
     def __init__(self, most: int | None, steps: int, pause: Callable[[], None] | None = None) -> None:
         """`pause` is called now and then."""
@@ -39,12 +39,16 @@ class Work:
             self.left -= operations
             if self.left < 0:
                 raise TooMuchWork(number)
+        self.pause()
+
+    def pause(self) -> None:
+        """Let others go on, where somebody wants that."""
         if self._pause is not None:
             self._pause()
 
 
-def components(edges: Edges) -> list[list[int]]:
-    """The sets of nodes that reach each other, those that a set leads to before it (Tarjan)."""
+def components(edges: Edges, pause: Callable[[], None] = lambda: None) -> list[list[int]]:
+    """The sets of nodes that reach each other, those that a set leads to before it (Tarjan). `pause` is called now and then."""
     count = len(edges)
     index, low = [0] * count, [0] * count
     on_stack = bytearray(count)
@@ -72,6 +76,7 @@ def components(edges: Edges) -> list[list[int]]:
                 if on_stack[other] and index[other] < low[node]:
                     low[node] = index[other]
             else:
+                pause()
                 work.pop()
                 if work and low[node] < low[work[-1][0]]:
                     low[work[-1][0]] = low[node]
@@ -84,15 +89,16 @@ def components(edges: Edges) -> list[list[int]]:
     return found
 
 
-def closures(edges: Edges, own: Sequence[int]) -> list[int]:
-    """For each node, the masks of all nodes that its edges lead to, its own included."""
+def closures(edges: Edges, own: Sequence[int], pause: Callable[[], None] = lambda: None) -> list[int]:
+    """For each node, the masks of all nodes that its edges lead to, its own included. `pause` is called now and then."""
     found = [0] * len(edges)
-    for group in components(edges):
+    for group in components(edges, pause):
         mask = 0
         for node in group:
             mask |= own[node]
             for other in edges[node]:
                 mask |= found[other]
+            pause()
         for node in group:
             found[node] = mask
     return found
@@ -112,9 +118,9 @@ class Dominators(Struct):
         return self.enter[node] <= self.enter[other] < self.leave[node]
 
 
-def dominators(after: Edges, before: Edges) -> Dominators:
-    """Of a graph whose nodes can all be reached from node 0."""
-    above = _immediate(after, before)
+def dominators(after: Edges, before: Edges, pause: Callable[[], None] = lambda: None) -> Dominators:
+    """Of a graph whose nodes can all be reached from node 0. `pause` is called now and then."""
+    above = _immediate(after, before, pause)
     children: list[list[int]] = [[] for _ in after]
     for node, parent in enumerate(above):
         if node:
@@ -134,7 +140,7 @@ def dominators(after: Edges, before: Edges) -> Dominators:
     return Dominators(children, enter, leave, order)
 
 
-def _immediate(after: Edges, before: Edges) -> list[int]:
+def _immediate(after: Edges, before: Edges, pause: Callable[[], None]) -> list[int]:
     """The last node before each on all ways to it."""
     count = len(after)
     number, parent = [-1] * count, [0] * count
@@ -168,6 +174,7 @@ def _immediate(after: Edges, before: Edges) -> list[int]:
         return best[way[0] if way else node]
 
     for one in range(count - 1, 0, -1):
+        pause()
         for source in before[nodes[one]]:
             semi[one] = min(semi[one], semi[lowest(number[source])])
         waiting[semi[one]].append(one)
@@ -195,8 +202,8 @@ class Cycle:
         node_of = self._node
         self._after = [[node_of[other] for other in after[step] if other in node_of] for step in self.steps]
         self._before = [[node_of[other] for other in before[step] if other in node_of] for step in self.steps]
-        self._forward = dominators(self._after, self._before)
-        self._backward = dominators(self._before, self._after)
+        self._forward = dominators(self._after, self._before, work.pause)
+        self._backward = dominators(self._before, self._after, work.pause)
         self._own = [1 << step for step in self.steps]
         self._under_forward = self._masks(self._forward)
         self._under_backward = self._masks(self._backward)
@@ -210,6 +217,7 @@ class Cycle:
         """For each node, the steps that it dominates, itself included."""
         found = list(self._own)
         for node in reversed(tree.order):
+            self._work.pause()
             for child in tree.children[node]:
                 found[node] |= found[child]
         return found

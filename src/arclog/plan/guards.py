@@ -53,7 +53,7 @@ class Back(Struct, frozen=True):
 
 
 class Begin(Struct, frozen=True):
-    """A block is entered: its rounds are counted anew."""
+    """A block is entered: its rounds are counted again."""
 
     name: str
 

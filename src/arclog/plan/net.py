@@ -26,7 +26,7 @@ from arclog.model.events import ENVELOPE_BYTES
 FORMAT = 3
 
 
-class AdmitRule(Struct, frozen=True, omit_defaults=True):
+class AdmitRule(Struct, frozen=True, omit_defaults=True, gc=False):
     """One rule of `step.spec.policy.admit.rules`; `when` None is the else."""
 
     allow: bool
@@ -34,7 +34,7 @@ class AdmitRule(Struct, frozen=True, omit_defaults=True):
     at: Position = NOWHERE
 
 
-class Action(Struct, frozen=True, omit_defaults=True):
+class Action(Struct, frozen=True, omit_defaults=True, gc=False):
     """What a matched task rule does. All fields are resolved: defaults stand in here."""
 
     #: retry | jump | continue | break | fail
@@ -58,7 +58,7 @@ class Action(Struct, frozen=True, omit_defaults=True):
     set_ctx: dict[str, Any] = {}
 
 
-class TaskRule(Struct, frozen=True, omit_defaults=True):
+class TaskRule(Struct, frozen=True, omit_defaults=True, gc=False):
     """One rule of `task.spec.policy.rules`; `when` None is the else."""
 
     then: Action
@@ -66,13 +66,13 @@ class TaskRule(Struct, frozen=True, omit_defaults=True):
     at: Position = NOWHERE
 
 
-class TaskPolicy(Struct, frozen=True, omit_defaults=True):
+class TaskPolicy(Struct, frozen=True, omit_defaults=True, gc=False):
     rules: tuple[TaskRule, ...]
     #: continue | fail
     on_unmatched: str = "continue"
 
 
-class TaskPlan(Struct, frozen=True, omit_defaults=True):
+class TaskPlan(Struct, frozen=True, omit_defaults=True, gc=False):
     """One labelled tool call of a step's pipeline."""
 
     name: str
@@ -107,7 +107,7 @@ class TaskPlan(Struct, frozen=True, omit_defaults=True):
     origin: str = ""
 
 
-class Branch(Struct, frozen=True, omit_defaults=True):
+class Branch(Struct, frozen=True, omit_defaults=True, gc=False):
     """Tasks of a block, and when they run."""
 
     #: indexes of tasks, and blocks among them, in order
@@ -116,7 +116,7 @@ class Branch(Struct, frozen=True, omit_defaults=True):
     when: str | bool | None = None
 
 
-class Block(Struct, frozen=True, omit_defaults=True):
+class Block(Struct, frozen=True, omit_defaults=True, gc=False):
     """A `choose`, `while` or `until`: guards on the tasks inside it."""
 
     #: choose | while | until
@@ -130,7 +130,7 @@ class Block(Struct, frozen=True, omit_defaults=True):
     at: Position = NOWHERE
 
 
-class LoopPlan(Struct, frozen=True, omit_defaults=True):
+class LoopPlan(Struct, frozen=True, omit_defaults=True, gc=False):
     #: template (or literal list) that gives the items
     items: Any
     iterator: str
@@ -143,7 +143,7 @@ class LoopPlan(Struct, frozen=True, omit_defaults=True):
     at: Position = NOWHERE
 
 
-class ArcPlan(Struct, frozen=True, omit_defaults=True):
+class ArcPlan(Struct, frozen=True, omit_defaults=True, gc=False):
     """One entry of `next.arcs`. Its place is `arc:<source>:<index>`."""
 
     source: str
@@ -160,7 +160,7 @@ class ArcPlan(Struct, frozen=True, omit_defaults=True):
         return f"arc:{self.source}:{self.index}"
 
 
-class StepPlan(Struct, frozen=True, omit_defaults=True):
+class StepPlan(Struct, frozen=True, omit_defaults=True, gc=False):
     name: str
     tasks: tuple[TaskPlan, ...]
     #: the order of the tasks where blocks guard some of them; (): one after the other
@@ -197,7 +197,7 @@ class StepPlan(Struct, frozen=True, omit_defaults=True):
     spots: dict[str, Position] = {}
 
 
-class Limits(Struct, frozen=True, omit_defaults=True):
+class Limits(Struct, frozen=True, omit_defaults=True, gc=False):
     """Caps of one execution, settings already applied as ceilings."""
 
     max_payload_bytes: int = 262_144
@@ -218,27 +218,27 @@ def event_room(limits: Limits) -> int:
     return max(limits.max_payload_bytes, LEAST_EVENT_BYTES) - ENVELOPE_BYTES
 
 
-class Place(Struct, frozen=True):
+class Place(Struct, frozen=True, gc=False):
     id: str
     #: entry | arc | run
     role: str
 
 
-class Transition(Struct, frozen=True):
+class Transition(Struct, frozen=True, gc=False):
     id: str
     step: str
     #: start | end
     role: str
 
 
-class NetArc(Struct, frozen=True):
+class NetArc(Struct, frozen=True, gc=False):
     """An edge of the net, from a place to a transition or back."""
 
     source: str
     target: str
 
 
-class Webhook(Struct, frozen=True):
+class Webhook(Struct, frozen=True, gc=False):
     """Somebody who is told when a run has ended."""
 
     #: http://, https:// or mailto:
@@ -249,7 +249,7 @@ class Webhook(Struct, frozen=True):
     on: tuple[str, ...]
 
 
-class Plan(Struct, frozen=True, omit_defaults=True):
+class Plan(Struct, frozen=True, omit_defaults=True, gc=False):
     name: str
     entry: str
     steps: tuple[StepPlan, ...]

@@ -172,16 +172,17 @@ class TaskProgram:
         return found
 
 
-class ArcProgram:
-    """One arc of a step's router."""
+class ArcProgram(Struct, frozen=True, gc=False):
+    """One arc of a step's router. There can be many: nothing that they hold leads back to them."""
 
-    __slots__ = ("args", "condition", "plan")
+    plan: ArcPlan
+    condition: Condition
+    args: Tree
 
-    def __init__(self, arc: ArcPlan, spots: Mapping[str, Position], limits: Limits) -> None:
-        self.plan = arc
-        texts = _Texts(spots, f"arcs.{arc.index}", arc.at, limits)
-        self.condition = texts.condition(arc.when, "when")
-        self.args = texts.tree(arc.args, "args")
+
+def _arc_program(arc: ArcPlan, spots: Mapping[str, Position], limits: Limits) -> ArcProgram:
+    texts = _Texts(spots, f"arcs.{arc.index}", arc.at, limits)
+    return ArcProgram(arc, texts.condition(arc.when, "when"), texts.tree(arc.args, "args"))
 
 
 class Needs:
@@ -288,7 +289,7 @@ class StepProgram:
     def loop(self) -> LoopPlan:
         """The loop of a step that has one."""
         if self.plan.loop is None:
-            raise InvariantBroken(f"step {self.name} is no loop")
+            raise InvariantBroken(f"step {self.name} is not a loop")
         return self.plan.loop
 
     @cached_property
@@ -306,7 +307,7 @@ class StepProgram:
 
     @cached_property
     def arcs(self) -> tuple[ArcProgram, ...]:
-        return tuple(ArcProgram(arc, self.plan.spots, self._limits) for arc in self.plan.arcs)
+        return tuple(_arc_program(arc, self.plan.spots, self._limits) for arc in self.plan.arcs)
 
     @cached_property
     def reads_own(self) -> tuple[Path, ...]:
@@ -364,7 +365,8 @@ def _side_by_side(step: StepPlan) -> int:
 class Program:
     """A plan made runnable."""
 
-    def __init__(self, plan: Plan, digest: str, size: int = 0) -> None:
+    def __init__(self, plan: Plan, digest: str, size: int = 0, pause: Callable[[], None] | None = None) -> None:
+        """`pause` is called now and then: a large plan takes long."""
         self.plan = plan
         self.digest = digest
         #: bytes of the encoded plan, as far as that is known
@@ -378,10 +380,11 @@ class Program:
         #: bytes that the payload of one event may take
         self.event_room = event_room(plan.limits)
         self._limits = Limits(max_work=plan.limits.max_expr_work, max_bytes=plan.limits.max_expr_bytes)
-        self.steps = {
-            step.name: StepProgram(step, self.names, _emitted(plan.emit + step.emit), self._limits)
-            for step in plan.steps
-        }
+        self.steps: dict[str, StepProgram] = {}
+        for step in plan.steps:
+            self.steps[step.name] = StepProgram(step, self.names, _emitted(plan.emit + step.emit), self._limits)
+            if pause is not None:
+                pause()
 
     @cached_property
     def result(self) -> Tree | None:

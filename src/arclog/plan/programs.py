@@ -14,7 +14,7 @@ LARGE = 32_768
 
 
 class Programs:
-    """By the digest of their plan; the one that was not asked for the longest is given up first."""
+    """By the digest of their plan; the one that was not asked for the longest is abandoned first."""
 
     def __init__(self, settings: Settings) -> None:
         most, most_bytes = settings.integer("engine.cache_programs"), settings.integer("engine.cache_programs_bytes")

@@ -54,16 +54,22 @@ class Graph:
                     self.after[step.name].append(target)
                     self.before[target].append(step.name)
             pause()
-        self._before = self._masks(self.before)
-        self._after = self._masks(self.after)
         self.number_of = number_of = {name: number for number, name in enumerate(self.names)}
+        self._before: list[int] = []
+        self._after: list[int] = []
         #: the same by number
-        self.sources = [[number_of[other] for other in self.before[name]] for name in self.names]
-        self.targets = [[number_of[other] for other in self.after[name]] for name in self.names]
+        self.sources: list[list[int]] = []
+        self.targets: list[list[int]] = []
+        for name in self.names:
+            self._before.append(self._mask(self.before[name]))
+            self._after.append(self._mask(self.after[name]))
+            self.sources.append([number_of[other] for other in self.before[name]])
+            self.targets.append([number_of[other] for other in self.after[name]])
+            pause()
 
-    def _masks(self, edges: Mapping[str, list[str]]) -> list[int]:
-        """The neighbours of each step; the names of a list differ, so their sum is their union."""
-        return [sum(self.bit_of[other] for other in edges[name]) for name in self.names]
+    def _mask(self, names: Iterable[str]) -> int:
+        """Steps as a mask; the names differ, so that the sum of their bits is their union."""
+        return sum(self.bit_of[name] for name in names)
 
     def named(self, mask: int) -> Iterator[str]:
         """The steps of a mask, in plan order."""
@@ -90,20 +96,20 @@ class Graph:
             open_steps &= ~(seen | avoiding)
         return seen
 
-    def ancestors(self, entry: str) -> dict[str, int]:
-        """For each step that can run, the steps from which it can be reached by at least one arc."""
-        return self._closures(entry, self.sources, self._before)
+    def ancestors(self, entry: str, pause: Callable[[], None] = lambda: None) -> dict[str, int]:
+        """For each step that can run, the steps from which it can be reached by at least one arc. `pause` is called now and then."""
+        return self._closures(entry, self.sources, self._before, pause)
 
     def descendants(self, entry: str) -> dict[str, int]:
         """For each step that can run, the steps that can be reached from it by at least one arc."""
-        return self._closures(entry, self.targets, self._after)
+        return self._closures(entry, self.targets, self._after, lambda: None)
 
-    def _closures(self, entry: str, edges: Edges, masks: Sequence[int]) -> dict[str, int]:
+    def _closures(self, entry: str, edges: Edges, masks: Sequence[int], pause: Callable[[], None]) -> dict[str, int]:
         if entry not in self.bit_of:
             return {}
         can_run = self.led_to_by(entry)
         # What leads to a step by one arc, and whatever leads to that.
-        found = closures(edges, [mask & can_run for mask in masks])
+        found = closures(edges, [mask & can_run for mask in masks], pause)
         return {name: found[self.number_of[name]] & can_run for name in self.named(can_run)}
 
 
@@ -150,10 +156,10 @@ class _Cycles:
     def __init__(self, graph: Graph, entry: str, work: Work) -> None:
         self._graph = graph
         self._work = work
-        self._ancestors = graph.ancestors(entry)
+        self._ancestors = graph.ancestors(entry, work.pause)
         self._upto: dict[str, int] = {}
         self._number = [0] * len(graph.names)
-        self._groups = components(graph.targets)
+        self._groups = components(graph.targets, work.pause)
         for number, group in enumerate(self._groups):
             for step in group:
                 self._number[step] = number

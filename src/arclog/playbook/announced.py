@@ -31,8 +31,8 @@ def read_notifications(findings: Findings, spec: dict[str, Any], path: Path) -> 
             elif "webhook" in entry:
                 url = as_text(entry["webhook"])
                 if has_template(url) or not url.startswith(("http://", "https://")):
-                    message = f"{key}: webhook is no http:// or https:// address"
-                    hint = "write the address itself; it does not depend on the run"
+                    message = f"{key}: webhook is not an http:// or https:// address"
+                    hint = "write the address itself; it cannot depend on the run"
                     findings.value("bad-value", message, (*here, "webhook"), hint)
                 found.append(Webhook(url, as_text(entry.get("secret")), (end,), here))
             else:
@@ -45,10 +45,10 @@ def _addresses(findings: Findings, key: str, entry: dict[str, Any], path: Path) 
     if "secret" in entry:
         findings.key("unknown-key", f"{key}: secret signs a webhook; an e-mail has none", (*path, "secret"))
     if not given:
-        findings.value("bad-value", f"{key}: email names nobody", (*path, "email"), "email: name@example.org")
+        findings.value("bad-value", f"{key}: email has no address", (*path, "email"), "email: name@example.org")
     for address in given:
         if isinstance(address, str) and not re.fullmatch(ADDRESS, address):
-            message = f"{key}: {address[:80]!r} is no e-mail address"
+            message = f"{key}: {address[:80]!r} is not an e-mail address"
             findings.value("bad-value", message, (*path, "email"), "email: name@example.org")
     return [address for address in given if isinstance(address, str)]
 
@@ -64,7 +64,7 @@ def read_schedules(findings: Findings, given: list[Any], path: Path, playbook: P
         own = {key: value for key, value in raw.items() if not key.startswith("x-")}
         name = as_text(own.get("name")) or (playbook.path or playbook.name).strip("/").replace("/", ".")
         if not re.fullmatch(SCHEDULE_NAME, name):
-            message = f"schedules: {name[:80]!r} is no name of a schedule"
+            message = f"schedules: {name[:80]!r} is not a valid name of a schedule"
             hint = "letters, digits, '.', '_' and '-', at most 128: name: nightly"
             findings.value("bad-name", message, (*here, "name") if "name" in own else here, hint)
         findings.unique(name, (*here, "name") if "name" in own else here, names, "schedule")
@@ -77,7 +77,7 @@ def read_schedules(findings: Findings, given: list[Any], path: Path, playbook: P
 
 
 def cron_fault(cron: str) -> str:
-    """What is wrong with a cron expression; '' when nothing is, or nobody here can tell."""
+    """The problem of a cron expression; '' if there is none., or nobody here can tell."""
     if not cron:
         return ""  # that it is missing is said elsewhere
     try:

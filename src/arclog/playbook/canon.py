@@ -22,7 +22,7 @@ class Rule(Struct):
     path: Path
     #: of `then`'s map
     then_path: Path
-    #: its condition is no condition, which is an error of its own
+    #: its condition is not a condition, which is an error of its own
     flawed: bool = False
 
 

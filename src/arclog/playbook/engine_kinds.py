@@ -30,13 +30,13 @@ ENGINE_KINDS: dict[str, KindSpec] = {
         ),
         KindSpec(
             "approval",
-            "Waits until somebody approves or rejects.",
+            "Waits for an approval or a rejection.",
             fields=(
                 Field("prompt", "string", "What is to be approved.", template=True),
                 Field(
                     "approvers",
                     "list",
-                    "Who may decide: roles, or names of callers.",
+                    "Who can decide: roles, or names of callers.",
                     items=Field("approver", "string"),
                     template=True,
                 ),
@@ -81,7 +81,7 @@ ENGINE_KINDS: dict[str, KindSpec] = {
                 Field("file", "string", "File, relative to this playbook; registered when the run starts."),
                 Field("version", "string|integer", "Catalog version. Default: the newest.", template=True),
                 Field("args", "object", "Workload of the child, laid over its defaults.", template=True),
-                Field("wait", "boolean", "false: go on once the child has started.", default=True),
+                Field("wait", "boolean", "false: continue once the child has started.", default=True),
             ),
             runs_on="engine",
             auth=(),

@@ -18,11 +18,15 @@ from arclog.model.data.shapes import Field
 
 #: Keys that stand for a text in a file.
 FIELDS = (
-    Field("file", "string", "A file beside the playbook that holds the text; taken in when the playbook is compiled."),
+    Field(
+        "file",
+        "string",
+        "A file relative to the playbook that contains the text; included when the playbook is compiled.",
+    ),
     Field(
         "module",
         "string",
-        "A Python module in the playbook's folder, as in `jobs.clean`; taken in with all that it imports from there.",
+        "A Python module in the playbook's folder, as in `jobs.clean`; included with everything that it imports from there.",
     ),
     Field("function", "string", "The function of `file` or `module` that is called. Default: `main`."),
 )
@@ -34,7 +38,11 @@ _MAX_MODULES = 200
 
 
 class FileRefused(Exception):
-    """A file that cannot be captured; the message says why."""
+    """A file that cannot be included; the message says why."""
+
+
+class FileMissing(FileRefused):
+    """The file does not exist."""
 
 
 def beside(file: str, called: str) -> str:
@@ -45,7 +53,7 @@ def beside(file: str, called: str) -> str:
 def misplaced(path: str) -> str:
     """Why a path cannot name a file beside a playbook; ''."""
     if not path.strip() or "\0" in path or "\\" in path:
-        return "it is no path; write it with /, relative to the playbook"
+        return "it is not a path; write it with /, relative to the playbook"
     if path.startswith(("/", "~")):
         return "it must be relative to the playbook's folder"
     if posixpath.normpath(path).split("/")[0] in ("..", "."):
@@ -73,7 +81,7 @@ class Files:
         try:
             text = self._texts[beside(self._playbook, path)]
         except KeyError:
-            raise FileRefused(f"file {path!r} is not there, or was not sent with the playbook") from None
+            raise FileMissing(f"file {path!r} does not exist, or was not sent with the playbook") from None
         body = text.encode()
         if len(body) > self._most:
             raise FileRefused(f"file {path!r} has more than {self._most:,} bytes (setting playbook.max_file_bytes)")
@@ -91,12 +99,10 @@ class Files:
     def module(self, name: str) -> dict[str, tuple[str, str]]:
         """A module of the playbook's folder with all that it imports from there: name → (path, text). Raises FileRefused."""
         if not _MODULE.match(name):
-            raise FileRefused(f"{name[:200]!r} is no name of a module; write it like jobs.clean")
+            raise FileRefused(f"{name[:200]!r} is not a valid name of a module; write it like jobs.clean")
         found: dict[str, tuple[str, str]] = {}
         if self._existing(name) is None:
-            raise FileRefused(
-                f"module {name}: neither {self._path(name)} nor {self._path(name, package=True)} is there"
-            )
+            raise FileRefused(f"module {name}: neither {self._path(name)} nor {self._path(name, package=True)} exists")
         pending = [name]
         while pending:
             here = pending.pop()
@@ -182,7 +188,7 @@ def shell_command(source: str) -> str | list[str]:
     shell = words[1] if posixpath.basename(words[0]) == "env" and len(words) > 1 else words[0]
     if posixpath.basename(shell) not in _SHELLS:
         raise FileRefused(
-            f"its first line names {shell!r}, which is no shell; use kind python, or name it in `command`"
+            f"its first line names {shell!r}, which is not a shell; use kind python, or name it in `command`"
         )
     return [*words, "-c", source]
 

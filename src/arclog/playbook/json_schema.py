@@ -117,9 +117,7 @@ def _closed(fields: tuple[Field, ...]) -> dict[str, Any]:
 def _task(kind: KindSpec) -> dict[str, Any]:
     own = {field.name for field in kind.fields}
     common = [field for field in TASK if field.name != "spec" and field.name not in own]
-    spec = Field(
-        "spec", "object", "Behaviour knobs of this task.", fields=(*task_spec_fields(kind), *ON_SUCCESS, TASK_POLICY)
-    )
+    spec = Field("spec", "object", "Options of this task.", fields=(*task_spec_fields(kind), *ON_SUCCESS, TASK_POLICY))
     schema = schema_of(Field("task", "object", kind.summary, fields=(*common, spec, *kind.fields)))
     spec_keys = schema["properties"]["spec"]["properties"]
     for field in ON_SUCCESS:

@@ -52,12 +52,12 @@ KINDS: dict[str, tuple[Field, ...]] = {
         Field("token_url", "string", "Where tokens are given out; https, or http on this machine."),
         _source("client_id", "The client's id, or where it is.", or_text=True),
         _source("client_secret", "Where the client's secret is."),
-        Field("scope", "string", "Scopes to ask for, parted by spaces."),
+        Field("scope", "string", "Scopes to request, separated by spaces."),
         Field("audience", "string", "Whom the token is for."),
         Field(
             "client_auth",
             "string",
-            "How the client says who it is: as basic authentication or in the form.",
+            "How the client authenticates: with basic authentication or in the form.",
             default="basic",
             choices=("basic", "post"),
         ),
@@ -85,10 +85,8 @@ def read_entry(walker: Walker, entry: dict[str, Any], path: Path) -> None:
     for key, value in spoken.items():
         if value is None:
             continue
-        hint = (
-            f"say where it is: {key}: {{env: VARIABLE}}, {{file: PATH}} or {{secret: NAME}} (`arclog secret set NAME`)"
-        )
-        message = f"keychain entry.{key}: a secret must not stand in a playbook"
+        hint = f"refer to it: {key}: {{env: VARIABLE}}, {{file: PATH}} or {{secret: NAME}} (`arclog secret set NAME`)"
+        message = f"keychain entry.{key}: a playbook must not contain a secret"
         findings.key("literal-secret", message, (*path, key), hint)
     rest = {key: value for key, value in entry.items() if key not in spoken or value is None}
     kind = entry.get("kind")
@@ -102,7 +100,7 @@ def read_entry(walker: Walker, entry: dict[str, Any], path: Path) -> None:
         if isinstance(value, dict) and not key.startswith("x-"):
             _one_place(walker, value, (*path, key), key)
     if kind == "postgres_credential" and "source" in rest and len(rest) > 3:
-        message = "keychain entry.source is the whole credential: nothing else can stand beside it"
+        message = "keychain entry.source is the whole credential and cannot be combined with other keys"
         findings.key("conflict", message, (*path, "source"), "give source, or host, user, password …")
 
 

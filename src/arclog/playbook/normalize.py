@@ -1,4 +1,4 @@
-"""From a loaded document to its canonical form. All that is wrong is collected; what is usable goes on.
+"""From a loaded document to its canonical form. All that is wrong is collected; what is usable continues.
 
 Law: the operator's limits are ceilings. Tasks are read in `playbook.tasks`, rules in `playbook.rules`.
 """
@@ -157,8 +157,10 @@ class _Normalizer:
             one = as_map(raw)
             url, here = as_text(one.get("url")), (*path, index)
             if "url" in one and (has_template(url) or not url.startswith(("http://", "https://"))):
-                hint = "write the address itself; what a run's end is told to does not depend on the run"
-                self.findings.value("bad-value", "webhook.url is no http:// or https:// address", (*here, "url"), hint)
+                hint = "write the address itself; it cannot depend on the run"
+                self.findings.value(
+                    "bad-value", "webhook.url is not an http:// or https:// address", (*here, "url"), hint
+                )
             on = tuple(end for end in as_list(one["on"]) if end in ENDS) if "on" in one else ENDS
             if not on:
                 self.findings.value("bad-value", "webhook.on names no end", (*here, "on"), f"on: [{', '.join(ENDS)}]")
@@ -316,7 +318,7 @@ class _Normalizer:
     def check_pool(self, name: str, path: Path) -> None:
         if POOL_NAME.fullmatch(name) is None:
             hint = "letters, digits, `_`, `.` and `-`, at most 64"
-            self.findings.value("bad-value", f"pool: {name[:80]!r} is no name of a pool", path, hint)
+            self.findings.value("bad-value", f"pool: {name[:80]!r} is not a valid pool name", path, hint)
 
     def resources(self, step: Step, given: list[Any], path: Path) -> None:
         names = [name for name in given if isinstance(name, str)]
@@ -324,7 +326,7 @@ class _Normalizer:
             if POOL_NAME.fullmatch(name) is None:
                 hint = "letters, digits, `_`, `.` and `-`, at most 64"
                 self.findings.value(
-                    "bad-value", f"resources: {name[:80]!r} is no name of a resource", (*path, index), hint
+                    "bad-value", f"resources: {name[:80]!r} is not a valid name of a resource", (*path, index), hint
                 )
         # Sorted: what needs the same waits in the same line.
         step.resources = tuple(sorted(set(names)))

@@ -48,7 +48,10 @@ FOREIGN: dict[tuple[str, str], str] = {
     **{("step", key): _CODE for key in ("script", "run", "cmd", "command", "code", "bash", "python")},
     **{("step", key): _TIMEOUT for key in ("timeout", "timeout_s", "timeout_minutes", "execution_timeout")},
     **{("step", key): _ADMISSION for key in ("if", "condition", "skip_if", "unless", "runIf")},
-    **{("step", key): "a step's name stands under `step:`, as in - step: NAME" for key in ("id", "task_id", "key")},
+    **{
+        ("step", key): "the name of a step is the value of `step:`, as in - step: NAME"
+        for key in ("id", "task_id", "key")
+    },
     **{("step", key): "tool: {kind: …}" for key in ("uses", "action", "operator", "task", "image")},
     **{("step", key): "tool: [{name: LABEL, kind: …}, …]" for key in ("tasks", "steps", "actions", "tools")},
     **{
@@ -128,7 +131,7 @@ LEGACY: dict[tuple[str, str], str] = {
     ("playbook", "path"): "metadata: {name: …, path: …}",
     ("playbook", "version"): "metadata: {name: …, version: …}",
     ("step", "when"): _ADMISSION,
-    ("step", "name"): "a step's name stands under `step:`, as in - step: NAME",
+    ("step", "name"): "the name of a step is the value of `step:`, as in - step: NAME",
     ("step", "case"): _ARCS,
     ("step", "type"): "tool: {kind: …}",
     ("step", "kind"): "tool: {kind: …}",

@@ -28,6 +28,7 @@ def read_rules(walker: Walker, rules: Any, path: Path) -> list[Rule]:
                     "else-not-last",
                     "else must be the last rule: the ones after it can never match",
                     (*here, "else"),
+                    "move it to the end",
                 )
         else:
             walker.keys(raw, RULE, here, "rule")

@@ -90,7 +90,7 @@ ADMIT_THEN = (Field("allow", "boolean", "Whether the token may start the step.",
 
 ACTION = (
     Field("do", "string", "What happens next.", default="continue", choices=ACTIONS),
-    Field("attempts", "integer", "retry: total tries of the task run.", default=3, minimum=1),
+    Field("attempts", "integer", "retry: total number of attempts.", default=3, minimum=1),
     Field("backoff", "string", "retry: how the delay grows.", default="none", choices=BACKOFFS),
     Field("delay", "number", "retry: seconds before the next attempt.", default=1.0, minimum=0, maximum=LONGEST_S),
     Field(
@@ -148,7 +148,7 @@ TASK = (
     Field("kind", "string", "The tool kind.", required=True),
     Field("desc", "string", "For readers."),
     Field("auth", "string", "Name of a keychain entry.", template=True),
-    _open("spec", "Behaviour knobs of this task."),
+    _open("spec", "Options of this task."),
 )
 
 #: A task that is taken from the workbook.
@@ -176,7 +176,7 @@ _LIFECYCLE = _closed(
 
 _FAILURE = _closed(
     "failure",
-    "What a failure does to the work beside it.",
+    "Effect of a failure on other work.",
     Field(
         "mode",
         "string",
@@ -204,7 +204,7 @@ JOIN = Field(
     "When tokens from several arcs start the step: `any` (each one), `all`, `all_ok` or `{count: n}`.",
     default="any",
     choices=JOINS,
-    fields=(Field("count", "integer", "How many tokens of a wave start the step.", required=True, minimum=1),),
+    fields=(Field("count", "integer", "Number of tokens that start the step.", required=True, minimum=1),),
 )
 
 END = Field(
@@ -325,7 +325,7 @@ EXECUTOR_POLICY = _closed(
     Field(
         "approval",
         "string",
-        "`required` holds the start until somebody approves.",
+        "`required`: the run starts after it was approved.",
         default="none",
         choices=("none", "required"),
     ),
@@ -343,7 +343,7 @@ _CTX_ENTRY = _closed(
 #: One input; `items` and `properties` hold declarations of the same shape.
 INPUT = _closed(
     "input",
-    "A value that a run is asked for with.",
+    "A typed input of a run.",
     Field("type", "string", "What it is.", default="any", choices=INPUT_TYPES),
     Field("required", "boolean", "true: a request without it is refused. Otherwise it is null.", default=False),
     Field("default", "any", "Its value in a run that names none."),
@@ -361,34 +361,40 @@ ENDS = ("completed", "failed", "cancelled")
 
 _WEBHOOK = _closed(
     "webhook",
-    "Somebody who is told when a run has ended, by a signed POST.",
-    Field("url", "string", "Where to: http:// or https://, as it stands.", required=True),
+    "A receiver of a signed POST when a run has ended.",
+    Field("url", "string", "Address of the receiver, http:// or https://; not rendered.", required=True),
     Field("secret", "string", "Name of the keychain entry whose text signs it.", required=True),
     Field(
         "on",
         "list",
-        "Of which ends. Default: all.",
+        "States that cause a notification. Default: all.",
         items=Field("end", "string", choices=ENDS),
     ),
 )
 
 _NOTIFICATION = _closed(
     "notification",
-    "Somebody who is told of one end of a run: by a POST, or by e-mail.",
-    Field("webhook", "string", "Address that gets a POST: http:// or https://, as it stands."),
+    "A notification about one outcome of a run, by POST or e-mail.",
+    Field("webhook", "string", "Address that gets a POST: http:// or https://; not rendered."),
     Field("secret", "string", "Name of the keychain entry whose text signs the POST. Default: it is not signed."),
     Field("email", "string|list", "Address or addresses that get an e-mail.", items=Field("address", "string")),
 )
 
 _SCHEDULE = _closed(
     "schedule",
-    "When the playbook runs by itself.",
+    "A schedule of the playbook.",
     Field("name", "string", "The schedule's name. Default: the playbook's path, with `.` for `/`."),
     Field("cron", "string", "minute hour day month weekday.", required=True),
     Field("tz", "string", "Time zone of the fields.", default="UTC"),
     Field("workload", "object", "Workload of its runs."),
-    Field("catch_up", "string", "Times that went by while no server ran.", default="last", choices=CATCH_UP),
-    Field("overlap", "string", "A time that comes while the last run goes on.", default="skip", choices=OVERLAP),
+    Field(
+        "catch_up",
+        "string",
+        "What to do about times missed while no server was running.",
+        default="last",
+        choices=CATCH_UP,
+    ),
+    Field("overlap", "string", "What to do when the previous run has not ended.", default="skip", choices=OVERLAP),
 )
 
 _EXECUTOR_SPEC = (
@@ -415,16 +421,16 @@ _EXECUTOR_SPEC = (
     Field(
         "sequence",
         "boolean",
-        "true: a step without `next` goes on to the next step of the file.",
+        "true: a step without `next` leads to the next step of the file.",
         default=False,
     ),
     Field("ctx", "object", "Declared ctx keys.", items=_CTX_ENTRY),
     POOL,
     PRIORITY,
-    Field("webhooks", "list", "Who is told when a run has ended.", items=_WEBHOOK),
-    Field("on_failure", "list", "Who is told when a run has failed.", items=_NOTIFICATION),
-    Field("on_success", "list", "Who is told when a run has completed.", items=_NOTIFICATION),
-    Field("schedules", "list", "When it runs by itself; applied when it is registered.", items=_SCHEDULE),
+    Field("webhooks", "list", "Notifications when a run has ended.", items=_WEBHOOK),
+    Field("on_failure", "list", "Notifications when a run has failed.", items=_NOTIFICATION),
+    Field("on_success", "list", "Notifications when a run has completed.", items=_NOTIFICATION),
+    Field("schedules", "list", "Schedules; applied when the playbook is registered.", items=_SCHEDULE),
     EXECUTOR_POLICY,
 )
 

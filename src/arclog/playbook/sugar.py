@@ -100,7 +100,9 @@ class BlockReader:
             if not self.walker.keys(branch, ELSE if is_else else BRANCH, here, "branch"):
                 continue
             if is_else and number < len(ladder) - 1:
-                self.walker.findings.key("else-not-last", "else must be the last branch", (*here, "else"))
+                self.walker.findings.key(
+                    "else-not-last", "else must be the last branch", (*here, "else"), "move it to the end"
+                )
             tasks, where = _tasks_of(branch, here, is_else=is_else)
             if not self.walker.walk(tasks, Field("then", "list"), where, "branch.else" if is_else else "branch.then"):
                 continue

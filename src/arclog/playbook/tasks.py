@@ -15,7 +15,7 @@ from arclog.model.data.merge import deep_merge
 from arclog.model.data.shapes import Field
 from arclog.playbook.canon import Block, Branch, Step, Task
 from arclog.playbook.files import KEYS as FILE_KEYS
-from arclog.playbook.files import FileRefused, Files, as_config, entry, functions, script, shell_command
+from arclog.playbook.files import FileMissing, FileRefused, Files, as_config, entry, functions, script, shell_command
 from arclog.playbook.rules import read_action, read_rules, reserved_keys
 from arclog.playbook.schema import ON_SUCCESS, TASK, TASK_POLICY, WORKBOOK_TASK, has_template, task_spec_fields
 from arclog.playbook.shorthands import COMPILED, assertions, short_rules
@@ -99,7 +99,7 @@ class TaskReader:
             if "kind" not in tool and any(word in tool for word in SUGAR):
                 word = next(word for word in SUGAR if word in tool)
                 self.findings.key(
-                    "wrong-type", f"{word} stands in a list of tasks", (*path, word), f"tool: [{{{word}: …}}]"
+                    "wrong-type", f"{word} must be in a list of tasks", (*path, word), f"tool: [{{{word}: …}}]"
                 )
                 return
             named = tool.get("name")
@@ -160,7 +160,7 @@ class TaskReader:
                 hint = f"- {{name: {label}, kind: {inner['kind']}, …}}"
                 self.findings.key(
                     "task-label-map",
-                    f"a task's label stands under `name:`, not as a key: {label!r}",
+                    f"the label of a task is the value of `name:`, not a key: {label!r}",
                     (*path, label),
                     hint,
                 )
@@ -192,13 +192,18 @@ class TaskReader:
         if kind is None or not kind.from_file or _TAKEN in raw or not (named or "function" in raw):
             return raw
         made = {key: value for key, value in raw.items() if key not in FILE_KEYS}
-        # Whatever is wrong with the file, that its text is missing is no fault of its own.
+        # Whatever is wrong with the file, that its text is missing is not a fault of its own.
         made.setdefault(kind.from_file, "SELECT 1" if kind.sql else "")
         try:
             made |= self.text_of(raw, kind, named)
         except FileRefused as refused:
-            code = "missing-file" if "is not there" in str(refused) else "bad-file"
-            self.findings.value(code, f"task of kind {kind.name}: {refused}", (*path, named or "function"))
+            code = "missing-file" if isinstance(refused, FileMissing) else "bad-file"
+            hint = ""
+            if code == "missing-file":
+                hint = "the path counts from the playbook's folder; over HTTP the file comes along in `files`"
+            elif "folder" in str(refused):
+                hint = "put the file into the playbook's folder, or below it"
+            self.findings.value(code, f"task of kind {kind.name}: {refused}", (*path, named or "function"), hint)
         return made
 
     def text_of(self, raw: dict[str, Any], kind: KindSpec, named: str) -> dict[str, Any]:
@@ -216,7 +221,7 @@ class TaskReader:
                 f"{named} must be a text without a template: files are taken in when the playbook is compiled"
             )
         if not isinstance(function, str) or (function and not function.isidentifier()):
-            raise FileRefused(f"function: {str(function)[:60]!r} is no name of a function")
+            raise FileRefused(f"function: {str(function)[:60]!r} is not a valid name of a function")
         if named == "module":
             modules = self.files.module(raw[named])
             source = modules[raw[named]][1]
@@ -262,8 +267,13 @@ class TaskReader:
         for group in kind.one_of:
             there = [key for key in group if key in raw]
             if len(there) != 1:
-                what = " and ".join(there) + " exclude each other" if there else f"one of {', '.join(group)} is needed"
-                self.findings.value("one-of", f"task of kind {kind.name}: {what}", path)
+                if there:
+                    message = f"task of kind {kind.name}: {' and '.join(there)} exclude each other"
+                    last = [key for key in raw if key in there][-1]
+                    self.findings.key("one-of", message, (*path, last), "keep one of them")
+                else:
+                    message = f"task of kind {kind.name}: one of {', '.join(group)} is needed"
+                    self.findings.value("one-of", message, path)
 
     def variant(self, raw: dict[str, Any], kind: KindSpec, path: Path) -> None:
         """Keys that what the task does lacks, or that belong to something else that its kind does."""
@@ -292,7 +302,8 @@ class TaskReader:
                     "unknown-workbook",
                     f"the workbook has no entry {name!r}",
                     (*path, "name"),
-                    self.findings.did_you_mean(name, self.workbook),
+                    self.findings.did_you_mean(name, self.workbook)
+                    or f"declare it: workbook: [{{name: {name[:60]}, kind: …}}]",
                 )
             return None
         body, home = found
@@ -348,8 +359,10 @@ class TaskReader:
         # A kind that answers at once gives the same every time.
         retry = task.spec.get("retry") if "retry" in spec or not task.kind.at_once else None
         if task.rules is not None and "retry" in spec:
-            hint = "keep one of them: a rule with then: {do: retry, …} says the same"
-            self.findings.key("conflict", "task.spec.retry has no effect beside a policy", (*path, "retry"), hint)
+            hint = "keep one of them: a rule with then: {do: retry, …} does the same"
+            self.findings.key(
+                "conflict", "task.spec.retry has no effect together with a policy", (*path, "retry"), hint
+            )
         short_rules(
             task, retry if isinstance(retry, dict) else None, {key: value for key, value in sets.items() if value}, path
         )
@@ -405,7 +418,7 @@ class TaskReader:
         return True
 
     def positive(self, timeout: Any, path: Path, label: str) -> None:
-        """No kind may let a time limit of zero through: nothing runs for ever."""
+        """No kind may let a time limit of zero through: nothing runs forever."""
         parts = timeout.items() if isinstance(timeout, dict) else [("", timeout)]
         for key, value in parts:
             if isinstance(value, (int, float)) and not isinstance(value, bool) and value <= 0:

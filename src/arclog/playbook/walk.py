@@ -26,6 +26,12 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return found[0] if found else ""
 
 
+def suggested_name(text: str) -> str:
+    """A name that is near to a text that is none."""
+    name = re.sub(r"[^A-Za-z0-9_]", "_", text)[:NAME_LENGTH]
+    return name if NAME.match(name) else f"s{name}"
+
+
 class Findings:
     """What was found so far in one document; every complaint goes through here."""
 
@@ -85,7 +91,7 @@ class Findings:
             first = self.document.at(seen[name])
             self.value(
                 "duplicate-name",
-                f"the {what} {name!r} stands twice, first at {first}",
+                f"the {what} {name!r} is defined twice, first at {first}",
                 path,
                 "give one of them another name",
             )
@@ -159,7 +165,7 @@ class Walker:
         """Whether the value fits; every misfit below it is a finding too."""
         if (field.template or field.plain) and has_template(value):
             if field.plain:
-                self.findings.value("bad-value", f"{label}: a template cannot stand here", path, field.doc)
+                self.findings.value("bad-value", f"{label}: a template is not allowed here", path, field.doc)
             return not field.plain
         types = self._types.get(field.type)
         if types is None:
@@ -220,7 +226,7 @@ class Walker:
             hint = "control actions belong to a task: spec: {policy: {rules: [{when: …, then: {do: …}}]}}"
             if label == "step.spec.policy" and key == "rules":
                 hint = "admission: policy: {admit: {rules: […]}}; " + hint
-            self.findings.key("control-key", f"'{key}' cannot stand in {label}", path, hint)
+            self.findings.key("control-key", f"'{key}' is not allowed in {label}", path, hint)
             return
         legacy = LEGACY.get((label, key)) or LEGACY.get(("*", key))
         if legacy:
@@ -239,8 +245,7 @@ class Walker:
     def name(self, value: str, path: Path, label: str) -> bool:
         """Whether a text is a name that an author may give."""
         if not NAME.match(value) or len(value) > NAME_LENGTH:
-            suggestion = re.sub(r"[^A-Za-z0-9_]", "_", value)[:NAME_LENGTH]
-            suggestion = suggestion if NAME.match(suggestion) else f"s{suggestion}"
+            suggestion = suggested_name(value)
             shown = value if len(value) <= 60 else value[:57] + "..."
             message = (
                 f"{label}: {shown!r} is not a name (letters, digits and _, not first a digit, at most {NAME_LENGTH})"
@@ -249,13 +254,15 @@ class Walker:
             return False
         if value in RESERVED or value.startswith("_"):
             why = "names that begin with _ are arclog's own" if value.startswith("_") else "templates already use it"
-            self.findings.value("reserved-name", f"{label}: {value!r} is reserved: {why}", path)
+            hint = f"for example my_{value.strip('_')[:60] or 'name'}"
+            self.findings.value("reserved-name", f"{label}: {value!r} is reserved: {why}", path, hint)
             return False
         return True
 
     def bounds(self, value: Any, field: Field, path: Path, label: str) -> bool:
         if field.choices and isinstance(value, str) and value not in field.choices:
-            near = self.findings.nearest(value, field.choices)
+            same = next((word for word in _SYNONYMS.get(value.lower(), ()) if word in field.choices), "")
+            near = same or self.findings.nearest(value, field.choices)
             hint = f"did you mean {near}?" if near else ""
             self.findings.value(
                 "bad-value", f"{label}: {noun(value)} is none of {', '.join(field.choices)}", path, hint
@@ -267,6 +274,29 @@ class Walker:
                 self.findings.value("out-of-range", f"{label}: {value} {problem}", path)
                 return False
         return True
+
+
+#: What other tools call a value of a closed list.
+_SYNONYMS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("int", "long"), ("integer",)),
+    **dict.fromkeys(("float", "double", "decimal"), ("number",)),
+    "bool": ("boolean",),
+    **dict.fromkeys(("str", "text", "varchar"), ("string",)),
+    **dict.fromkeys(("array", "set"), ("list",)),
+    **dict.fromkeys(("map", "dict", "json"), ("object",)),
+    **dict.fromkeys(("timestamp", "time"), ("datetime",)),
+    **dict.fromkeys(("async", "concurrent"), ("parallel",)),
+    **dict.fromkeys(("sync", "serial"), ("sequential",)),
+    **dict.fromkeys(("success", "succeeded", "ok", "done"), ("completed",)),
+    **dict.fromkeys(("failure", "error"), ("failed", "fail")),
+    **dict.fromkeys(("ignore", "continue"), ("best_effort",)),
+    **dict.fromkeys(("wait", "enqueue"), ("queue",)),
+    **dict.fromkeys(("again", "repeat"), ("retry",)),
+    **dict.fromkeys(("fixed", "constant"), ("none",)),
+    **dict.fromkeys(("add", "total"), ("sum",)),
+    **dict.fromkeys(("always", "yes", "true"), ("required",)),
+    "vault": ("secret_manager",),
+}
 
 
 def _outside(value: float, field: Field) -> str:
@@ -298,10 +328,26 @@ def _misfit_hint(label: str, value: Any, types: tuple[str, ...]) -> str:
             return f"next: {{arcs: [{', '.join(f'{{step: {name}}}' for name in names[:5])}]}}"
     if label.endswith(".then") and isinstance(value, str):
         return f"then: {{do: {value}}}" if value in ACTIONS else "then: {do: …}"
+    if label == "step.next":
+        return "next: {arcs: [{step: NAME}]}"
+    if label == "step.tool" and isinstance(value, str):
+        return f"tool: {{kind: {value}, …}}" if NAME.match(value) else "tool: {kind: …}"
+    if label == "workflow" and isinstance(value, dict):
+        return "a list of steps, each with its name under `step`: workflow: [{step: NAME, tool: {kind: …}}]"
+    if label.endswith(".retry") and isinstance(value, int) and not isinstance(value, bool):
+        return f"retry: {{attempts: {value}}}"
     if value is None:
         return "remove the key, or give it a value"
     if "string" in types and isinstance(value, (bool, int, float)):
         return f'quote it: "{str(value).lower() if isinstance(value, bool) else value}"'
     if isinstance(value, str) and has_template(value):
-        return "this key takes no template"
+        return "this key does not accept a template"
+    if isinstance(value, str) and ("number" in types or "integer" in types):
+        return f"without quotes: {value}" if value.replace(".", "", 1).isdigit() else "a number; times are seconds"
+    if isinstance(value, str) and "boolean" in types:
+        return "true or false, without quotes"
+    if "object" in types:
+        return "keys with values: {KEY: VALUE}"
+    if "list" in types:
+        return "a list: [ITEM, …]"
     return ""

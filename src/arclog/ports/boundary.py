@@ -100,7 +100,7 @@ class Boundary(Struct, frozen=True):
             checked_name(environment or self.home.environment, "environment (scope.environment)"),
         )
         if not self.sees(scope):
-            raise NotAllowed(f"{self.name} is bound to {self.binding} and starts no run in {scope.label}")
+            raise NotAllowed(f"{self.name} is bound to {self.binding} and cannot start runs in {scope.label}")
         return scope
 
     def part(self, project: str = "", environment: str = "") -> Scope:
@@ -112,11 +112,9 @@ class Boundary(Struct, frozen=True):
             if name:
                 checked_name(name, what)
         if scope.environment and not scope.project:
-            raise RequestRejected(
-                "`environment` needs `project`: a secret is valid in a tenant, a project or an environment of one"
-            )
+            raise RequestRejected("`environment` requires `project`")
         if not self.sees(scope):
-            raise NotAllowed(f"{self.name} is bound to {self.binding} and looks after no secrets of others")
+            raise NotAllowed(f"{self.name} is bound to {self.binding} and cannot manage other secrets")
         return scope
 
     # -- its workers ---------------------------------------------------------------------------------------------------

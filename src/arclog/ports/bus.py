@@ -1,9 +1,9 @@
 """The bus: hints between servers, after the commit. No facts: all of it may be lost, repeated or late; that costs time only.
 
 Rules that every bus keeps (`arclog.testing.conformance.bus` proves them):
-- `tell` never waits and never fails. What cannot be sent is dropped, and counted; a server that cannot be reached is
+- `notify` never waits and never fails. A notice that cannot be sent is dropped and counted; a server that cannot be reached is
   tried again until `close`.
-- What one process tells, every other process on the same bus hears in the end, but for `offered`: of the processes that
+- A notice of one process eventually reaches every other process on the same bus, except `offered`: of the processes that
   wait for a pool, it is enough that one hears. What was told of one run several times may be heard once, with its
   highest head.
 - A process need not hear itself.
@@ -47,7 +47,7 @@ class Figures(Struct, frozen=True):
 
 
 class Message(Struct, frozen=True):
-    """An event as the outside is told of it."""
+    """An event in its published form."""
 
     subject: str
     #: the same for the same event, always
@@ -75,15 +75,15 @@ class Bus(Protocol):
         that is too old) raises `SettingsError`.
         """
 
-    def tell(self, notice: Notice) -> None:
+    def notify(self, notice: Notice) -> None:
         """Let the others know, soon."""
 
     def waiting(self, pools: Collection[str]) -> None:
         """Workers of this process wait for commands of these pools; no pools: nobody waits. '' is any pool. To be said
-        again when one begins to wait anew, also if the pools are the same.
+        again when one begins to wait again, also if the pools are the same.
         """
 
     def figures(self) -> Figures: ...
 
     async def close(self) -> None:
-        """Send what can be sent at once, then let go."""
+        """Send what can be sent immediately, then close."""

@@ -25,7 +25,7 @@ from arclog.ports.storage.task_logs import LogLine
 
 
 class WorkerInfo(Struct, frozen=True):
-    """Who a worker is and what it can do."""
+    """Describes a worker: its id, pools, kinds and slots."""
 
     worker_id: str
     kinds: tuple[str, ...]
@@ -86,7 +86,7 @@ class Control(Protocol):
         """Extend leases by (command_id, fence); returns the command ids that are no longer this worker's."""
 
     async def give_back(self, worker_id: str, execution_id: int, command_id: int, fence: int) -> None:
-        """Return a command between two tasks; it goes on from there, with whoever gets it. A stale fence is ignored."""
+        """Return a command between two tasks. The next worker continues from there. A stale fence is ignored."""
 
     async def revoked(self, worker_id: str, wait_s: float, held: Sequence[Held] = ()) -> list[Revocation]:
         """Commands that were taken from this worker, or that shall pause, since the last call; waits that long for one.

@@ -5,8 +5,8 @@ Rules:
   answered as the first time, with other content it is an `EventDiffers`.
 - What a producer says is recorded and never applied, of a run that has ended too. What a worker says of a command that
   it holds is a report like any other; of one that is over, it is recorded; with another fence it is a `StaleFence`.
-- Who holds a command is the caller itself: its credential and, inside that, the worker that the event names. Whoever
-  speaks for the command of another credential is refused with `NotHolder`.
+- A command is held by the caller: by its credential and, within it, the worker that the event names. A caller that
+  reports on a command of another credential is refused with `NotHolder`.
 - A worker's event that does not fit its place is refused, and an informative `command.refused` says why.
 - Items of a batch are taken in order, each with an answer of its own. A run that the caller does not reach is not there.
 """
@@ -53,4 +53,4 @@ class Ingest(Protocol):
         """Claimed commands for workers that report here; those that are over are left out."""
 
     async def batch(self, body: Any, caller: Boundary) -> list[Taken | ArclogError]:
-        """Take each item, or say why not. Raises RequestRejected when the body is no batch."""
+        """Take each item, or say why not. Raises RequestRejected when the body is not a batch."""

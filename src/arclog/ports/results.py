@@ -93,7 +93,7 @@ class Results(Protocol):
         """What is known of the content without reading it."""
 
     async def remove(self, tenant: str, sha256: str, stored_at: int | None = None) -> bool:
-        """Remove the content; tells whether it was there. With `stored_at`, only if it was not stored again since
+        """Remove the content. Returns whether it existed. With `stored_at`, only if it was not stored again since
         `find` or `all` told that moment.
         """
 
@@ -101,7 +101,7 @@ class Results(Protocol):
         """Everything that is stored, in no order."""
 
     async def leftovers(self, older_than: int) -> int:
-        """Remove what writers that are gone left behind before that moment; tells how many."""
+        """Remove unfinished content of writers that died before that moment. Returns how many."""
 
     async def close(self) -> None: ...
 

@@ -71,7 +71,7 @@ def checked_secret(name: str) -> str:
 
 
 class SealedSecret(Struct, frozen=True):
-    """A secret as it is kept: whoever has no key sees no more of it than `info` says."""
+    """A secret in its stored form. Without the key, only `info` is readable."""
 
     info: SecretInfo
     #: which key it was sealed with: tells another key from damage
@@ -146,7 +146,7 @@ class SecretManager(Protocol):
         """Raises SecretUnavailable when the service cannot be reached, or does not know this process."""
 
     def forget(self) -> None:
-        """The service did not accept this process: log in anew for the next question."""
+        """The service rejected this process: log in again before the next request."""
 
     async def close(self) -> None: ...
 
@@ -170,7 +170,7 @@ class Vault(SecretSource, Protocol):
 
 
 class CredentialApi(Protocol):
-    """Secrets as those who look after them see them: kept, listed by name, removed, and never told.
+    """Management of secrets: they can be stored, listed by name and removed, but never read.
 
     A scope is TENANT, TENANT/PROJECT or TENANT/PROJECT/ENVIRONMENT; '' is the place's own.
     """

@@ -49,7 +49,7 @@ class MemoryResults:
     async def items(self, tenant: str, sha256: str, first: int, last: int) -> list[Any]:
         kept = self._found(tenant, sha256)
         if kept.items is None:
-            raise ResultUnavailable(f"stored result {sha256} is no list")
+            raise ResultUnavailable(f"stored result {sha256} is not a list")
         return decoded(kept.items[max(first, 0) : max(last, 0)])
 
     async def find(self, tenant: str, sha256: str) -> StoredBlob | None:

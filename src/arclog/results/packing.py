@@ -1,7 +1,7 @@
-"""Content on its way into a store: hashed and packed by threads, part by part, and handed on in order to a sink.
+"""Content on its way into a store: hashed and packed by threads, part by part, and uploaded in order.
 
-At most a few parts are in memory. Nobody can read anything before the sink has finished; whatever goes wrong before, an
-error, a full disk, a limit, a cancelled task, makes the sink discard what it has, and a writer that failed never commits.
+At most a few parts are in memory. Nobody can read anything before the upload is finished; whatever goes wrong before, an
+error, a full disk, a limit, a cancelled task, discards the upload, and a writer that failed never commits.
 """
 
 from __future__ import annotations
@@ -13,65 +13,42 @@ from collections import deque
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import zstandard
-from msgspec import Struct
 
-from arclog.model.config.settings import Settings
 from arclog.model.data.lines import encoded, preview
-from arclog.model.errors import InvariantBroken, ResultStoreAway, ResultTooLarge, ResultUnavailable, SettingsError
+from arclog.model.errors import InvariantBroken, ResultStoreAway, ResultTooLarge, ResultUnavailable
 from arclog.ports.results import Content
+from arclog.results.blobs.port import Blobs, Upload
 from arclog.results.parts import PART_BYTES, IndexWriter
-from arclog.results.threads import Threads
+from arclog.results.reading import is_whole_list
+from arclog.results.store import Limits
 
 R = TypeVar("R")
 _AT_HAND = threading.local()
-#: those above take gigabytes of memory
-_HIGHEST_LEVEL = 19
 
 
-class Limits(Struct, frozen=True):
-    """The settings that a writer keeps."""
+class Packing:
+    """Makes the writers of one store, and holds their work that goes on when nobody waits for it any more."""
 
-    zstd_level: int
-    max_bytes: int
-    preview_bytes: int
-
-
-def limits_of(settings: Settings) -> Limits:
-    level = settings.integer("results.zstd_level")
-    if level > _HIGHEST_LEVEL:
-        raise SettingsError(f"ARCLOG_RESULTS_ZSTD_LEVEL: {level} is above the highest level, {_HIGHEST_LEVEL}")
-    return Limits(level, settings.integer("results.max_bytes"), settings.integer("results.preview_bytes"))
-
-
-class Sink(Protocol):
-    """Where packed parts go. One call at a time; raises ResultUnavailable when it cannot."""
-
-    async def put(self, frame: bytes) -> None:
-        """Take the next part."""
-
-    async def finish(self, end: bytes, sha256: str) -> None:
-        """Take the index, make the whole durable, then readable under its name."""
-
-    async def discard(self) -> None:
-        """Remove what was taken as far as that is possible now; harmless when it is finished."""
-
-
-class Behind:
-    """Work that goes on when nobody waits for it any more, until its store is closed."""
-
-    def __init__(self) -> None:
+    def __init__(self, blobs: Blobs, limits: Limits) -> None:
+        self.blobs = blobs
+        self.limits = limits
         self._tasks: set[asyncio.Task[Any]] = set()
 
+    def writer(self, tenant: str, *, listed: bool, content_type: str) -> PackingWriter:
+        return PackingWriter(self, self.blobs.put(tenant, listed=listed), listed=listed, content_type=content_type)
+
     def begin(self, work: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
+        """Start work that a cancelled caller does not stop."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     async def settle(self) -> None:
+        """Wait for all work that was started."""
         while self._tasks:
             await asyncio.wait([*self._tasks])
 
@@ -79,13 +56,11 @@ class Behind:
 class PackingWriter:
     """See `ports.results.ResultWriter`."""
 
-    def __init__(
-        self, sink: Sink, threads: Threads, behind: Behind, limits: Limits, *, listed: bool, content_type: str
-    ) -> None:
-        self._sink = sink
-        self._threads = threads
-        self._behind = behind
-        self._limits = limits
+    def __init__(self, packing: Packing, upload: Upload, *, listed: bool, content_type: str) -> None:
+        self._store = packing
+        self._upload = upload
+        self._threads = packing.blobs.threads
+        self._limits = packing.limits
         self._listed = listed
         self._content_type = content_type
         self._held = bytearray()
@@ -99,8 +74,8 @@ class PackingWriter:
         #: parts that are being packed: size, items, (frame, its digest)
         self._packing: deque[tuple[int, int, Future[tuple[bytes, bytes]]]] = deque()
         self._hashing: Future[None] | None = None
-        #: what the sink does now, or did last
-        self._sinking: asyncio.Task[None] | None = None
+        #: what the upload does now, or did last
+        self._uploading: asyncio.Task[None] | None = None
         self._dropping: asyncio.Task[None] | None = None
         #: why nothing more can be done with it; '' while it can
         self._over = ""
@@ -140,14 +115,14 @@ class PackingWriter:
             if self._held:
                 await self._cut()
             while self._packing:
-                await self._sink_oldest()
+                await self._upload_oldest()
             await self._hashed()
-            await self._sunk()
+            await self._uploaded()
             rows = self._rows if self._listed else None
             end = self._index.frame(self._hash.digest(), self._bytes, rows)
             sha256 = self._hash.hexdigest()
-            self._sinking = self._behind.begin(self._sink.finish(end, sha256))
-            await self._sunk()
+            self._uploading = self._store.begin(self._finish(end, sha256))
+            await self._uploaded()
         self._over = "it is committed"
         return Content(
             sha256=sha256,
@@ -158,6 +133,22 @@ class PackingWriter:
             rows=rows,
             preview=preview(self._beginning, self._limits.preview_bytes),
         )
+
+    async def _finish(self, end: bytes, sha256: str) -> None:
+        """Store the upload under its name. Of two forms of the same bytes the list is kept: it can be read both ways."""
+        done = False
+        while not done:
+            stored = await self._upload.stored(sha256)
+            if stored is None:
+                done = await self._upload.finish(end, sha256)
+                continue
+            try:
+                if not self._listed and await is_whole_list(stored, self._threads, sha256):
+                    done = await self._upload.renew(sha256)
+                else:
+                    done = await self._upload.finish(end, sha256)
+            finally:
+                stored.close()
 
     async def abandon(self) -> None:
         if not self._over:
@@ -189,25 +180,25 @@ class PackingWriter:
         self._hashing = self._threads.submit(self._hash.update, part)
         self._packing.append((len(part), rows, self._threads.submit(_packed, part, self._limits.zstd_level)))
         while len(self._packing) > self._threads.count:
-            await self._sink_oldest()
+            await self._upload_oldest()
 
-    async def _sink_oldest(self) -> None:
+    async def _upload_oldest(self) -> None:
         size, rows, packing = self._packing[0]
         frame, digest = await self._threads.result(packing)
-        await self._sunk()
+        await self._uploaded()
         self._packing.popleft()
         self._index.add(len(frame), size, rows, digest)
         self._packed_bytes += len(frame)
-        self._sinking = self._behind.begin(self._sink.put(frame))
+        self._uploading = self._store.begin(self._upload.put(frame))
 
     async def _hashed(self) -> None:
         if self._hashing is not None:
             await self._threads.result(self._hashing)
 
-    async def _sunk(self) -> None:
-        """Wait for the sink; it goes on if we are cancelled meanwhile."""
-        if self._sinking is not None:
-            await asyncio.shield(self._sinking)
+    async def _uploaded(self) -> None:
+        """Wait for the upload; it goes on if we are cancelled meanwhile."""
+        if self._uploading is not None:
+            await asyncio.shield(self._uploading)
 
     @asynccontextmanager
     async def _all_or_nothing(self) -> AsyncIterator[None]:
@@ -223,19 +214,19 @@ class PackingWriter:
             raise
 
     def _drop(self) -> asyncio.Task[None]:
-        self._dropping = self._behind.begin(self._discard())
+        self._dropping = self._store.begin(self._discard())
         return self._dropping
 
     async def _discard(self) -> None:
         """Once everything that was begun is over, whatever came of it."""
-        begun: list[asyncio.Future[Any]] = [] if self._sinking is None else [self._sinking]
+        begun: list[asyncio.Future[Any]] = [] if self._uploading is None else [self._uploading]
         begun += [asyncio.wrap_future(each[2]) for each in self._packing]
         if self._hashing is not None:
             begun.append(asyncio.wrap_future(self._hashing))
         await asyncio.gather(*begun, return_exceptions=True)
         if not self._away:
             with suppress(ResultUnavailable):  # then it is found by `leftovers`
-                await self._sink.discard()
+                await self._upload.discard()
 
 
 def _packed(part: bytes, level: int) -> tuple[bytes, bytes]:

@@ -24,7 +24,7 @@ class Threads:
         self._closed = False
 
     def submit(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        if self._closed:  # somebody still lets go of something: at once, so that nothing is left behind
+        if self._closed:  # somebody still releases something: at once, so that nothing is left behind
             return _at_once(call, *args, **kwargs)
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.count, "arclog-results")

@@ -250,7 +250,7 @@ def known_environments(folder: Path) -> list[KnownEnvironment]:
 
 
 def remove_environment(folder: Path, digest: str) -> bool:
-    """Remove an environment that nobody uses or makes; tells whether it is gone."""
+    """Remove an environment that nobody uses or makes; returns whether it is gone."""
     place = folder / digest
     lock = _locked(place, fcntl.LOCK_EX) if _lock_path(place).exists() else None
     if lock is None:

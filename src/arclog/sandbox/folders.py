@@ -75,7 +75,7 @@ def workdir_of(settings: Settings) -> Path | None:
     path = Path(named or ".").absolute()
     if not path.is_dir():
         raise SettingsError(
-            f"worker.workdir: there is no folder {path}; make it, or name another one (`{FRESH}` gives each task its own)"
+            f"worker.workdir: there is no folder {path}; create it, or choose another one (`{FRESH}` gives each task its own)"
         )
     return path
 

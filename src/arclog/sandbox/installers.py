@@ -117,12 +117,12 @@ def failure(program: Installer, wanted: Wanted, source: Source, lines: list[str]
     everything = "\n".join([*lines, *_trouble(notes)])
     what = f"the environment for {wanted} could not be made"
     if _FULL.search(everything):
-        return error("limit", f"{what}: the disk is full ({program.name} says):\n{said}", code="ENOSPC")
+        return error("limit", f"{what}: the disk is full ({program.name}):\n{said}", code="ENOSPC")
     if not source.offline and _UNREACHABLE.search(everything) and not _UNKNOWN.search(everything):
         hint = "no package registry can be reached; a retry may help, or set python.find_links and python.offline"
-        return error("connection", f"{what}: {hint} ({program.name} says):\n{said}", code="REGISTRY")
+        return error("connection", f"{what}: {hint} ({program.name}):\n{said}", code="REGISTRY")
     if _UNAUTHORIZED.search(everything):
-        return error("auth", f"{what}: the registry refuses us ({program.name} says):\n{said}", code="REGISTRY")
+        return error("auth", f"{what}: the registry refuses access ({program.name}):\n{said}", code="REGISTRY")
     if "ensurepip" in everything and not program.program:
         hint = "install uv, or the venv module of this Python (Debian, Ubuntu: apt install python3-venv)"
         return error("config", f"{what}: {hint}:\n{said}", code="INSTALLER")

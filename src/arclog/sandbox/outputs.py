@@ -163,7 +163,7 @@ def _walked(root: Path, parts: tuple[str, ...]) -> BinaryIO:
     os.close(found)
     if stat.S_ISDIR(mode):
         raise IsADirectoryError
-    raise OSError(0, "it is no plain file")
+    raise OSError(0, "it is not a plain file")
 
 
 def content_type(path: str) -> str:

@@ -120,8 +120,8 @@ PROMISES = (
         lambda facts, _: "no_new_privs and a filter of system calls" if facts.seccomp else "",
         "use a kernel with seccomp filters, on x86_64, aarch64 or riscv64",
     ),
-    Promise("network", "the network is as the settings say", _network, _NAMESPACES),
-    Promise("sockets", "local sockets and shared memory of other programs are as the settings say", _sockets, _NAMESPACES, between_tenants=False),
+    Promise("network", "the network is restricted as configured", _network, _NAMESPACES),
+    Promise("sockets", "local sockets and shared memory of other programs are restricted as configured", _sockets, _NAMESPACES, between_tenants=False),
     Promise(
         "bounds", "the kernel refuses more than tasks.max_threads at once (else they are counted four times a second)", _bound,
         "run the worker as an ordinary user that may make user namespaces, or use Linux 6.14 or later", between_tenants=False,

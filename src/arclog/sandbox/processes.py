@@ -1,7 +1,7 @@
 """A guarded process tree, seen from the worker. `gone` is done when, and only when, nobody of the tree is alive.
 
 (Where there are no pid namespaces user code can kill its guard; `gone` is done then, and the zygote kills the rest.)
-Killing needs no cooperation from the tree and goes on by itself: closing our end of the channel is enough.
+Killing needs no cooperation from the tree and continues by itself: closing our end of the channel is enough.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from arclog.sandbox.launcher import Launcher
 from arclog.sandbox.protocol import Report, packed_spec, report_of
 from arclog.sandbox.streams import Stream
 
-#: a killed process may be stuck inside the kernel; the guard stays with it, we do not wait for ever
+#: a killed process may be stuck inside the kernel; the guard stays with it, we do not wait forever
 _STUCK_S = 10.0
 
 

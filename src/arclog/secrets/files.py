@@ -36,7 +36,7 @@ def read_owned(path: Path, most: int) -> tuple[bytes, int, int]:
 
 
 def signature(path: Path) -> tuple[int, ...] | None:
-    """Tells whether a file that is only ever replaced is still the same; None when it cannot be looked at."""
+    """Returns whether a file that is only ever replaced is still the same; None when it cannot be looked at."""
     try:
         status = path.stat()
     except OSError:

@@ -1,6 +1,6 @@
 """Resolves keychain entries on this machine: from the environment, from files, from what is kept, by OAuth 2.
 
-Law: every resolve reads its source anew, so a rotated secret is used from the next attempt on; what a secret manager gave is
+Law: every resolve reads its source again, so a rotated secret is used from the next attempt on; what a secret manager gave is
 used for `secrets.manager_cache_s`, or until it is not accepted. Messages name the entry, the
 source and the remedy, never a value.
 """
@@ -272,7 +272,7 @@ class LocalSecrets:
         except (OSError, ValueError, RuntimeError) as problem:
             why = getattr(problem, "strerror", None) or problem
             raise SecretUnavailable(f"the file {path} cannot be read: {why}") from None
-        # Editors end a file with a newline that is no part of the secret.
+        # Editors end a file with a newline that is not a part of the secret.
         text = text.removesuffix("\n").removesuffix("\r")
         if not text:
             raise SecretUnavailable(f"the file {path} is empty")

@@ -17,7 +17,7 @@ def described(name: str, scope: str, value: str, at: str, most: int) -> SecretIn
     """What may be told of a secret that is to be kept. Raises RequestRejected."""
     checked_secret(name)
     if not _SCOPE.match(scope):
-        raise RequestRejected(f"{scope[:400]!r} is no scope: TENANT, TENANT/PROJECT or TENANT/PROJECT/ENVIRONMENT")
+        raise RequestRejected(f"{scope[:400]!r} is not a scope: TENANT, TENANT/PROJECT or TENANT/PROJECT/ENVIRONMENT")
     if not value:
         raise RequestRejected(f"the secret {name} is empty")
     if len(value.encode()) > most:
@@ -45,4 +45,4 @@ def json_fields(text: str) -> dict[str, object] | None:
 
 def not_kept(name: str, scope: str) -> NotFound:
     """There is none to be removed."""
-    return NotFound(f"there is no secret {name} in scope {scope}; `arclog secret list` shows those there are")
+    return NotFound(f"there is no secret {name} in scope {scope}; `arclog secret list` shows all secrets")

@@ -16,6 +16,7 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 import msgspec
 from msgspec import Struct
 
+from arclog.drivers.addresses import shown
 from arclog.model.config.settings import Settings
 from arclog.model.errors import SecretUnavailable
 from arclog.ports.clock import Clock
@@ -87,7 +88,7 @@ class Tokens:
             # RFC 6749, 2.3.1: both are form-encoded before they are joined.
             pair = f"{quote_plus(grant.client_id)}:{quote_plus(grant.client_secret)}"
             headers["authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
-        where = f"the token server {urlsplit(grant.token_url).netloc.rpartition('@')[2]}"
+        where = f"the token server {shown(grant.token_url)}"
         body = urlencode({key: value for key, value in form.items() if value}).encode()
         guard = guard_of(self._settings, "secrets.allow_networks", "token requests")
         # Asked rarely: no connection is kept.
@@ -131,12 +132,12 @@ class Tokens:
 
 
 def check_url(url: str) -> str:
-    """What is wrong with a token server's address; '' when nothing is."""
+    """The problem of a token server's address; '' if there is none."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
     except ValueError:
-        return "token_url is no URL"
+        return "token_url is not a URL"
     if not host or parts.scheme not in ("https", "http"):
         return "token_url must be an https URL"
     if parts.username or parts.password:
@@ -156,5 +157,5 @@ def _is_loopback(host: str) -> bool:
 
 
 def _key(grant: Grant) -> str:
-    """A rotated secret asks anew. Only the digest is kept."""
+    """A rotated secret asks again. Only the digest is kept."""
     return hashlib.sha256(msgspec.json.encode(grant)).hexdigest()

@@ -25,7 +25,7 @@ _ALIASES = {
 
 
 def postgres_fields(text: str) -> dict[str, Any] | None:
-    """host, port, user, password, dbname, sslmode … and the dsn itself if there was one; None when it is no credential."""
+    """host, port, user, password, dbname, sslmode … and the dsn itself if there was one; None when it is not a credential."""
     fields = json_fields(text)
     if fields is not None:
         return _renamed(fields)

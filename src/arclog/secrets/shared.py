@@ -36,8 +36,8 @@ class SharedVault:
             await self._require_key()
             key = await asyncio.to_thread(self._seal.made)
             log.warning(
-                "made the key of the secrets that %s keeps, at %s: give it to all servers and workers "
-                "(secrets.key_file), and back it up; without it nobody opens them",
+                "made the key of the secrets that %s keeps, at %s: provide it to all servers and workers "
+                "(secrets.key_file), and back it up; without it the secrets cannot be recovered",
                 self.place,
                 self._seal.place,
             )

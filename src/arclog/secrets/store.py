@@ -172,7 +172,7 @@ def _text(body: bytes) -> str:
 
 
 def _bytes(text: str) -> bytes:
-    """What is no base64 any more opens as little as anything else that was changed."""
+    """What is not base64 any more opens as little as anything else that was changed."""
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):

@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope
 
+from arclog.model.data.sizes import ValueCount, values_size
 from arclog.model.errors import (
     InvariantBroken,
     NotAllowed,
@@ -26,7 +27,7 @@ from arclog.model.errors import (
     StoreUnavailable,
     Unauthenticated,
 )
-from arclog.model.principal import Principal, told
+from arclog.model.principal import Principal, role_names
 from arclog.operations.operation import Operation
 from arclog.server.auth.sessions import check_csrf
 from arclog.server.connections import BODY_IS_HERE
@@ -42,8 +43,8 @@ T = TypeVar("T")
 LOOKING = frozenset({"GET", "HEAD", "OPTIONS"})
 #: Memory is counted in steps of this: smaller bodies cost nothing.
 _COUNTED = 1024 * 1024
-#: What a value in JSON takes as an object of Python, at most in the long run.
-_VALUE_BYTES = 64
+#: Bodies of fewer bytes are decoded at once.
+_SMALL = 64 * 1024
 
 
 class Call:
@@ -146,13 +147,13 @@ class Call:
         """Find out who asks. Raises Unauthenticated, or NotAllowed unless the caller has one of these roles."""
         headers = self.headers
         if "authorization" in headers and sum(name == b"authorization" for name, _ in self.scope["headers"]) > 1:
-            raise Unauthenticated("the request has several Authorization headers; send one")
+            raise Unauthenticated("the request has several Authorization headers; send only one")
         try:
             principal = await self.services.authenticate(headers, self.address)
         except StoreError as problem:
             # The caller may be anybody: the address of the store is not for them.
             log.warning("callers cannot be authenticated: %s", problem)
-            raise StoreUnavailable("the server cannot look up who asks just now; try again in a moment") from None
+            raise StoreUnavailable("the server cannot verify credentials right now; try again in a moment") from None
         self.principal = principal
         slot: Slot | None = self.scope.get(SLOT)
         if slot is not None:
@@ -160,20 +161,30 @@ class Call:
         if self.method not in LOOKING:
             check_csrf(principal, headers)
         if not principal.may(roles):
-            raise NotAllowed(f"{principal.name} may not do this; it takes the role {told(roles)}")
+            raise NotAllowed(f"{principal.name} is not allowed to do this; the role {role_names(roles)} is required")
         return principal
 
     # -- the body ------------------------------------------------------------------------------------------------------
 
-    async def raw_body(self, large: int = 0, look: Callable[[bytes], Awaitable[None]] | None = None) -> bytes:
+    async def raw_body(
+        self,
+        large: int = 0,
+        look: Callable[[bytes], Awaitable[None]] | None = None,
+        *,
+        count_values: bool = False,
+    ) -> bytes:
         """The body, at most as many bytes as the operation's limit allows; nothing more than that is ever held. `look` is
-        called with the beginning of one that has at least `large` bytes, before the rest is taken.
+        called with the beginning of one that has at least `large` bytes, before the rest is taken. `count_values`: it is
+        JSON, and has at most `server.max_body_values` values.
         """
         settings, limit = self.services.settings, self.operation.limit
         most = settings.integer(limit)
-        declared = self.headers.get("content-length", "")
-        if declared.isascii() and declared.isdigit() and int(declared) > most:
+        length = self.headers.get("content-length", "")
+        declared = int(length) if length.isascii() and length.isdigit() else None
+        if declared is not None and declared > most:
             raise _too_large(most, limit)
+        values = ValueCount() if count_values and (declared is None or declared >= _SMALL) else None
+        most_values = settings.integer("server.max_body_values")
         patience = settings.number("server.body_timeout_s")
         slot: Slot | None = self.scope.get(SLOT)
         chunks: list[bytes] = []
@@ -184,13 +195,15 @@ class Call:
             async with nullcontext() if self.scope.get(BODY_IS_HERE) else asyncio.timeout(patience):
                 while more:
                     message = await self.receive()
-                    if message["type"] == "http.disconnect":  # nobody hears the answer, and it is no bug of ours
+                    if message["type"] == "http.disconnect":  # nobody hears the answer, and it is not a bug of ours
                         raise HTTPException(400, "the connection ended within the body")
                     chunk: bytes = message.get("body", b"")
                     more = message.get("more_body", False)
                     size += len(chunk)
                     if size > most:
                         raise _too_large(most, limit)
+                    if values is not None and values.add(chunk) > most_values:
+                        raise too_many_values(most_values)
                     if slot is not None and size - counted >= _COUNTED:
                         slot.hold(size - counted)
                         counted = size
@@ -199,22 +212,34 @@ class Call:
                         await look(b"".join(chunks))
                         look = None
         except TimeoutError:
-            raise HTTPException(408, f"the body did not come within {patience:g} s (server.body_timeout_s)") from None
+            raise HTTPException(
+                408, f"the body was not received within {patience:g} s (server.body_timeout_s)"
+            ) from None
         if counted and slot is not None:
             slot.hold(size)  # it is put together from its pieces, and both are there for a moment
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     async def body(self, kind: type[T]) -> T:
         """The body as a type; an empty one is `{}`."""
-        raw = await self.raw_body() or b"{}"
+        raw = await self.raw_body(count_values=True) or b"{}"
+        return await self.decoded_json(raw, lambda: decoded(raw, kind))
+
+    async def decoded_json(self, raw: bytes, decode: Callable[[], T]) -> T:
+        """A body, decoded. To decode many values takes as long as many requests: the tenant's turns bound what share of the
+        time it has.
+        """
+        if len(raw) < _SMALL:
+            return decode()
         self.hold_decoded(raw)
-        return decoded(raw, kind)
+        principal = self._principal
+        found: T = await self.services.turns("" if principal is None else principal.tenant, decode)
+        return found
 
     def hold_decoded(self, raw: bytes) -> None:
         """Count what a large body will take once it is decoded. Raises TooManyRequests or RequestTooLarge."""
         slot: Slot | None = self.scope.get(SLOT)
         if slot is not None and len(raw) >= _COUNTED:
-            slot.hold(_VALUE_BYTES * (raw.count(b",") + raw.count(b"[") + raw.count(b"{")))
+            slot.hold(values_size(raw))
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """A body of any length as it comes; each piece within `server.body_timeout_s` of the one before."""
@@ -225,8 +250,8 @@ class Call:
                 async with asyncio.timeout(patience):
                     piece = await anext(coming, None)
             except TimeoutError:
-                raise HTTPException(408, f"nothing came for {patience:g} s (server.body_timeout_s)") from None
-            except ClientDisconnect:  # nobody hears the answer, and it is no bug of ours
+                raise HTTPException(408, f"no data was received for {patience:g} s (server.body_timeout_s)") from None
+            except ClientDisconnect:  # nobody hears the answer, and it is not a bug of ours
                 raise HTTPException(400, "the connection ended within the body") from None
             if piece is None:
                 return
@@ -239,7 +264,7 @@ def numbers_fit() -> Iterator[None]:
     try:
         yield
     except OverflowError:
-        raise RequestRejected("a number in the request is larger than any that there can be") from None
+        raise RequestRejected("a number in the request is out of range") from None
 
 
 def decoded(raw: bytes, kind: type[T]) -> T:
@@ -253,9 +278,15 @@ def body_fits() -> Iterator[None]:
     try:
         yield
     except msgspec.ValidationError as problem:
-        raise RequestRejected(f"the body does not fit: {problem}") from None
+        raise RequestRejected(f"the body does not match the schema: {problem}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise RequestRejected(f"the body is not JSON: {problem}") from None
+
+
+def too_many_values(most: int) -> RequestTooLarge:
+    return RequestTooLarge(
+        f"the body has more than {most} values (server.max_body_values); send it in parts, or put large data into a file"
+    )
 
 
 def _too_large(most: int, limit: str) -> RequestTooLarge:

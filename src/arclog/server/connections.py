@@ -1,6 +1,6 @@
 """Connections of those who never finish asking: a request's head comes within a time and a size, or its connection ends.
 
-Without this anybody could hold a connection for ever by sending a head byte by byte, or fill the memory with one that has
+Without this anybody could hold a connection forever by sending a head byte by byte, or fill the memory with one that has
 no end. Bodies have limits of their own (`bodies`), and idle connections are uvicorn's.
 
 Open connections are counted (`server.max_connections`): one address cannot take all that there are. Law: of the last part (from
@@ -124,7 +124,7 @@ class _Bounded(HttpToolsProtocol):
         super().data_received(data)
         if self._is_under_way() or self.transport.is_closing():
             return
-        # Nothing is under way, and what came is no whole head, or the rest of a body that was answered before it ended.
+        # Nothing is in progress, and what came is not a whole head, or the rest of a body that was answered before it ended.
         self._expect()
         if not self._in_body and not was_in_body:
             self._came += len(data)

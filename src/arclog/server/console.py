@@ -1,9 +1,9 @@
 """The console's files: everything that is not the API's.
 
 Plain ASGI. Only files that were there when the server started are served, by their exact names. Files under /assets/ carry a hash
-in their names and never change; the page itself is asked for anew each time. Any other path that a browser goes to is a place
+in their names and never change; the page itself is asked for again each time. Any other path that a browser goes to is a place
 inside the console: it gets the page, which finds its way by the address. Other requests stay the API's, unknown ones a 404. Without the console's files, all of them do: / is then a page of
-`server.routes.server`.
+`server.handlers.server`.
 """
 
 from __future__ import annotations

@@ -110,14 +110,17 @@ class Route:
 
     async def _body(self, call: Call, decoder: msgspec.json.Decoder[Any]) -> Any:
         """The body by the operation's type; an empty one is `{}`. A playbook may be sent as the YAML that it is."""
-        raw = await call.raw_body()
         if self.operation.yaml_field:
             media = call.headers.get("content-type", "").partition(";")[0].strip().lower()
             if media in _YAML:
-                return self.operation.takes(**{self.operation.yaml_field: _text(raw)})
-        call.hold_decoded(raw)
-        with body_fits():
-            return decoder.decode(raw or b"{}")
+                return self.operation.takes(**{self.operation.yaml_field: _text(await call.raw_body())})
+        raw = await call.raw_body(count_values=True) or b"{}"
+
+        def decode() -> Any:
+            with body_fits():
+                return decoder.decode(raw)
+
+        return await call.decoded_json(raw, decode)
 
 
 def _text(raw: bytes) -> str:
@@ -221,7 +224,9 @@ class Dispatcher:
             answer = _plain_problem(error.status_code, str(error.detail))
         except Exception as error:
             log.exception("%s %s", scope["method"], scope["path"])
-            answer = problem(500, "InternalError", f"a bug: {type(error).__name__}; the server's log has more")
+            answer = problem(
+                500, "InternalError", f"internal error: {type(error).__name__}; the server's log has details"
+            )
         if isinstance(answer, Response):
             await respond(answer, scope, receive, send)
         else:
@@ -260,7 +265,7 @@ def _answered(operation: Operation[Any], value: Any) -> Response | _Encoded:
 
 
 def _not_there(scope: Scope, methods: Mapping[str, Route]) -> Response:
-    detail = f"nothing answers {scope['method']} {scope['path']}; /api/docs lists what does"
+    detail = f"there is no route {scope['method']} {scope['path']}; /api/docs lists all routes"
     answer = _plain_problem(405 if methods else 404, detail)
     if methods:
         answer.headers["Allow"] = ", ".join(sorted(methods))

@@ -32,7 +32,7 @@ class ParameterMistake(RequestRejected):
     """A parameter that is missing or does not fit."""
 
     def __init__(self, at: str, message: str) -> None:
-        super().__init__(f"the request does not fit: {at}: {message}")
+        super().__init__(f"the request is invalid: {at}: {message}")
         self.at = at
         self.message = message
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -32,6 +32,10 @@ from arclog.server.streams.readers import Readings
 from arclog.server.traffic import Traffic
 from arclog.server.work_answers import Answers
 
+T = TypeVar("T")
+#: Computes something in a tenant's turns.
+InTurns = Callable[[str, Callable[[], Any]], Awaitable[Any]]
+
 #: Tells who sends a request with these headers (names in lower case) from this address. Raises Unauthenticated,
 #: NotAllowed or TooManyRequests.
 Authenticate = Callable[[Mapping[str, str], str], Awaitable[Principal]]
@@ -42,6 +46,10 @@ async def _no_metrics() -> bytes:
 
 
 def _nothing() -> None: ...
+
+
+async def at_once(_: str, compute: Callable[[], T]) -> T:
+    return compute()
 
 
 async def _checked(text: str, file: str, _: str) -> tuple[list[Finding], bytes]:
@@ -95,8 +103,10 @@ class Services:
     answers: Answers = field(default_factory=Answers)
     #: where readers of dialects were
     readings: Readings = field(default_factory=Readings)
-    #: the requests under way
+    #: the requests in progress
     traffic: Traffic = field(default_factory=Traffic)
+    #: computes what takes long, a tenant at a time
+    turns: InTurns = field(default=at_once)
 
     def draining(self) -> bool:
         return self.stopping.is_set()

@@ -1,4 +1,4 @@
-"""The requests under way: counted, bounded, shared between callers, and refused while the server drains.
+"""The requests in progress: counted, bounded, shared between callers, and refused while the server drains.
 
 Plain ASGI, outside everything else: a request that cannot be taken costs nothing more than its answer. Shares are taken once it is
 known who asks (`Slot.take`). Law: of the last part of `server.max_concurrent` (from `server.fair_from` on) a caller, and a tenant, may
@@ -33,7 +33,7 @@ SLOT = "arclog.slot"
 
 
 class Places:
-    """Requests under way at a time, of one sort, by caller and tenant."""
+    """Requests in progress at a time, of one sort, by caller and tenant."""
 
     def __init__(self, most: int, fair_from: float) -> None:
         self.now = 0
@@ -57,7 +57,7 @@ class Places:
             free = self.most - self.now + 1
             if self._callers[caller] >= free or self._late[tenant] >= free:
                 raise TooManyRequests(
-                    "the server is busy, and the requests under way of this caller or tenant have their share of it already "
+                    "the server is busy, and this caller or tenant already has its share of requests "
                     "(server.max_concurrent, server.fair_from)"
                 )
             self._late[tenant] += 1
@@ -71,7 +71,7 @@ class Places:
 
 
 class Traffic:
-    """How many requests are under way, and what their bodies take."""
+    """How many requests are in progress, and what their bodies take."""
 
     def __init__(self, settings: Settings | None = None) -> None:
         settings = settings or Settings()
@@ -81,6 +81,7 @@ class Traffic:
         self._max_held = settings.integer("server.max_held_bytes")
         self._held = 0
         self._held_by: Counter[tuple[str, str]] = Counter()
+        self._held_of: Counter[str] = Counter()
         #: of them, streams that follow a run
         self.streams = 0
         self._quiet = asyncio.Event()
@@ -104,22 +105,28 @@ class Traffic:
             self._quiet.set()
 
     def hold(self, caller: tuple[str, str], size: int) -> None:
-        """Count memory that a request takes; a caller may have half of all. Raises TooManyRequests or RequestTooLarge."""
+        """Count memory that a request takes; a caller may have half of all, a tenant three quarters. Raises TooManyRequests or
+        RequestTooLarge.
+        """
         if size > self._max_held // 2:
             raise RequestTooLarge(
                 f"the body would take about {size} bytes of memory; a request may take {self._max_held // 2} "
                 "(half of server.max_held_bytes)"
             )
-        if self._held + size > self._max_held or self._held_by[caller] + size > self._max_held // 2:
+        tenant = caller[0]
+        is_full = self._held + size > self._max_held or self._held_by[caller] + size > self._max_held // 2
+        if is_full or (tenant and self._held_of[tenant] + size > self._max_held * 3 // 4):
             raise TooManyRequests(
-                "the bodies of requests under way take all the memory there is for them (server.max_held_bytes)"
+                "the bodies of concurrent requests use all of the available memory (server.max_held_bytes)"
             )
         self._held += size
         self._held_by[caller] += size
+        self._held_of[tenant] += size
 
     def let_go(self, caller: tuple[str, str], size: int) -> None:
         self._held -= size
         _less(self._held_by, caller, size)
+        _less(self._held_of, caller[0], size)
 
     @contextmanager
     def streaming(self) -> Iterator[None]:
@@ -130,7 +137,7 @@ class Traffic:
             self.streams -= 1
 
     async def quiet(self) -> None:
-        """Return once no request is under way."""
+        """Return once no request is in progress."""
         await self._quiet.wait()
 
 
@@ -146,7 +153,7 @@ class Slot:
         self._held = 0
 
     def take(self, principal: Principal) -> None:
-        """It is this caller's. Raises TooManyRequests. Where nobody is told apart there is nothing to share."""
+        """It is this caller's. Raises TooManyRequests. Where nobody is distinguished there is nothing to share."""
         if self._is_shared or not principal.subject:
             return
         caller = (principal.tenant, principal.subject)
@@ -191,12 +198,12 @@ class Admission:
             await self._app(scope, receive, send)
             return
         if self._stopping.is_set() and scope["method"] not in _LOOKING:
-            refusal = problem(503, "Draining", "the server is stopping and takes no new work; try again in a moment")
+            refusal = problem(503, "Draining", "the server is stopping and accepts no new work; try again in a moment")
             await respond(refusal, scope, receive, send)
             return
         slot = self._traffic.enter(urgent=self._is_urgent(scope))
         if slot is None:
-            text = f"{self._traffic.now} requests are under way, as many as the server takes (server.max_concurrent)"
+            text = f"{self._traffic.now} requests are in progress, the maximum of this server (server.max_concurrent)"
             await respond(problem(429, "TooManyRequests", text), scope, receive, send)
             return
         scope[SLOT] = slot

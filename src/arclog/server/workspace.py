@@ -29,7 +29,7 @@ from arclog.server.bound import BoundCredentials, BoundResults, BoundSecrets
 if TYPE_CHECKING:
     from arclog.server.services import Services
 
-_NO_VAULT = "this server keeps no credentials; they are its workers' own"
+_NO_VAULT = "this server does not store credentials; workers have their own"
 
 
 class Workspace:
@@ -54,7 +54,7 @@ class Workspace:
     @property
     def schedules(self) -> ScheduleApi:
         if self._services.schedules is None:
-            raise NotFound("this server has no schedules")
+            raise NotFound("schedules are not available on this server")
         return self._services.schedules(self._boundary)
 
     async def take_event(self, body: Any) -> Taken:
@@ -100,7 +100,7 @@ class Workspace:
     @property
     def pools(self) -> PoolApi:
         if self._services.pools is None:
-            raise NotFound("this server has no pools")
+            raise NotFound("pools are not available on this server")
         return self._services.pools(self._boundary)
 
     # -- access --------------------------------------------------------------------------------------------------------
@@ -122,5 +122,5 @@ class Workspace:
     async def diagnosis(self) -> Diagnosis:
         """What is wrong with the server, as far as it concerns the principal's tenant."""
         if self._services.doctor is None:
-            raise NotFound("this server has no doctor")
+            raise NotFound("health checks are not available on this server")
         return await self._services.doctor(self._boundary)

@@ -12,7 +12,21 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
 
-from arclog.ports.storage.pools import EACH, Limit, Resource, ResourceRecord, tokens
+from arclog.ports.storage.pools import EACH, Resource, ResourceRecord, tokens
+
+
+class Asked(NamedTuple):
+    """A claim."""
+
+    worker_id: str
+    limit: int
+    lease_until: int
+    kinds: tuple[str, ...]
+    pools: tuple[str, ...]
+    execution_id: int
+    tenant: str
+    #: the project and the environment that it is limited to, '' is any; () = it is not
+    within: tuple[str, ...] = ()
 
 
 class Waiting(NamedTuple):
@@ -126,7 +140,7 @@ def chosen(lanes: Iterable[Lane], limit: int, room: Room, service: Service | Non
     """One after the other, as the rules say; `room` and `service` are left as the claim makes them. Without `service`
     there is one tenant, and nothing to share.
 
-    A store need not give all lanes: those suffice that `windows` names, see there.
+    A store need not give all lanes: those suffice that `Visit` names, see there.
     """
     taken: list[Waiting] = []
     rank = _head if service is None else _by_share(room, service)
@@ -203,6 +217,53 @@ def _head(lane: Lane) -> tuple[int, ...]:
     return lane.head or ()
 
 
+# -- crowded pools -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Visit:
+    """A claim's way through the turns of lanes that need the same: how many lanes of a crowded pool it has to see.
+
+    Law: of lanes that need the same, let a *turn* be those whose tenants hold equally many commands and were served equally often.
+    A claim of `limit` commands sees, of every turn that it visits, the first `limit + 1` by their first commands; and it visits
+    turns by what is held, then by what was served, until it may stop (`Visit.enough`). `chosen` then takes the same
+    commands as if it saw all lanes:
+
+    - In a turn, more than `limit` lanes come before any that is not seen, whatever happens, and `limit` are taken at most.
+    - A lane whose tenant holds more is not served while one waits whose tenant holds less and was not taken from.
+    - A turn that was served more comes later, unless the pool's present reaches it: then both count as equally served. Only tenants
+      that hold less can bring that about; so among those that hold the least, the turns beyond the present may be left out.
+
+    One lane more than can be taken tells whether anybody else waits.
+    """
+
+    limit: int
+    #: the pool's
+    present: int
+    #: lanes seen so far
+    seen: int = 0
+    _least: int | None = None
+    _held: int = -1
+
+    @property
+    def most(self) -> int:
+        """Lanes to see of one turn."""
+        return self.limit + 1
+
+    def enough(self, held: int, served: int) -> bool:
+        """Whether this turn and all after it need not be seen."""
+        if self._least is None:
+            self._least = held
+        if self.seen > self.limit:
+            return held != self._held or (held == self._least and served > self.present)
+        return False
+
+    def note(self, held: int, count: int) -> None:
+        """So many lanes of a turn were seen."""
+        self._held = held
+        self.seen += count
+
+
 # -- tokens ------------------------------------------------------------------------------------------------------------
 
 
@@ -220,7 +281,3 @@ def taken(record: ResourceRecord, now: int) -> ResourceRecord:
 def carried_over(resource: Resource, full_at: int, now: int) -> int:
     """`full_at` under new terms: what is owed stays owed, but no more than all."""
     return min(full_at, now + resource.burst * resource.interval)
-
-
-def by_place(limits: Iterable[Limit]) -> dict[tuple[str, str], int]:
-    return {(limit.pool, limit.tenant): limit.concurrency for limit in limits}

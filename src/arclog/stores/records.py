@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -14,7 +14,6 @@ from arclog.ports.storage.access import KeyRecord, SessionRecord
 from arclog.ports.storage.pools import WorkerRecord
 from arclog.ports.storage.store import (
     Append,
-    Backlog,
     CommandRecord,
     ExecutionRecord,
     ExecutionState,
@@ -26,8 +25,6 @@ from arclog.ports.storage.store import (
 from arclog.ports.storage.stored_results import ResultRecord
 from arclog.stores.rows import NewResult
 
-#: entries of the audit that go at a time, beside as many as come
-FORGOTTEN = 500
 #: lease_until of a held command: neither issued (0) nor claimed (above)
 HELD = -1
 
@@ -87,6 +84,8 @@ def new_columns(new: NewExecution) -> Bindings:
 
 def execution_record(row: Sequence[Any]) -> ExecutionRecord:
     execution_id, head, state, current_step, started_at, ended_at, terminal_event, paused, error = row[:9]
+    if isinstance(error, bytes):  # as PostgreSQL holds it
+        error = error.decode()
     run_id, name, path, version, plan, tenant, project, environment, created_at, key, parent, approvals = row[9:]
     return ExecutionRecord(
         execution_id,
@@ -133,8 +132,8 @@ def command_columns(execution_id: int, command: NewCommand) -> Bindings:
     return (*head, 1, grant.worker_id, grant.lease_until, *grant.by, *tail)
 
 
-def command_record(row: Sequence[Any], kinds: tuple[str, ...] | None = None) -> CommandRecord:
-    """`kinds`, where the table does not hold them as text."""
+def command_record(row: Sequence[Any]) -> CommandRecord:
+    """SQLite holds kinds as text, PostgreSQL as an array of bytes."""
     execution_id, command_id, step, run, needs, pool, item0, item1, fence, worker_id, lease_until, *order = row
     rank, resources = order
     return CommandRecord(
@@ -142,7 +141,7 @@ def command_record(row: Sequence[Any], kinds: tuple[str, ...] | None = None) -> 
         execution_id,
         step,
         run,
-        kinds_of(needs) if kinds is None else kinds,
+        kinds_of(needs) if isinstance(needs, str) else tuple(kind.decode() for kind in needs),
         pool,
         (item0, item1),
         "claimed" if lease_until > 0 else ("held" if lease_until == HELD else "issued"),
@@ -152,11 +151,6 @@ def command_record(row: Sequence[Any], kinds: tuple[str, ...] | None = None) -> 
         rank,
         resources_of(resources),
     )
-
-
-def first_path(after: str, prefix: str) -> str:
-    """Where a list of paths begins that come behind one of them and begin with a prefix."""
-    return max(prefix, f"{after}\x01") if after else prefix
 
 
 def result_columns(execution_id: int, new: NewResult, at: int) -> Bindings:
@@ -170,13 +164,6 @@ def result_columns(execution_id: int, new: NewResult, at: int) -> Bindings:
 def result_record(row: Sequence[Any]) -> ResultRecord:
     execution_id, name, sha256, size, rows, content_type, tenant, scope, *rest = row
     return ResultRecord(execution_id, name, sha256, size, rows, content_type, tenant, SCOPES[scope], *rest)
-
-
-def audit_query(tenant: str, decision: str) -> tuple[str, list[str]]:
-    """The statement that reads the audit by what is given, and its first parameters."""
-    narrowed = {"of_tenant": tenant, "by_decision": decision}
-    name = "_".join(["audit", *(each for each, value in narrowed.items() if value)])
-    return name, [value for value in narrowed.values() if value]
 
 
 def key_columns(key: KeyRecord) -> Bindings:
@@ -199,17 +186,6 @@ def session_columns(session: SessionRecord) -> Bindings:
 def session_record(row: Sequence[Any]) -> SessionRecord:
     digest, key_id, name, tenant, roles, *rest = row
     return SessionRecord(digest, key_id, name, tenant, _ROLES.decode(roles), *rest)
-
-
-def backlog_of(rows: Iterable[Sequence[Any]]) -> list[Backlog]:
-    """From (pool, sign of lease_until, count, oldest id, first end of a lease)."""
-    pools: dict[str, dict[str, int]] = {}
-    for pool, sign, count, oldest, first_end in rows:
-        if sign == 0:
-            pools.setdefault(pool, {}).update(issued=count, oldest=oldest)
-        elif sign > 0:
-            pools.setdefault(pool, {}).update(claimed=count, first_lease_end=first_end)
-    return [Backlog(pool, **figures) for pool, figures in sorted(pools.items())]
 
 
 def refusal_of(what: Append, found: tuple[int, bool] | None, *, terminal: bool) -> Conflict:

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from arclog.model.config.retention import SCOPES
 from arclog.model.config.settings import Settings
+from arclog.model.data.sizes import decoded_size
 from arclog.model.errors import EventTooLarge, InvariantBroken, RequestRejected, StoreUnavailable
 from arclog.model.events import BITS, MARKED, MARKED_WITH, REGISTRY, TERMINAL, Event, is_closing, status_of
 from arclog.model.ids import MAX_SEQUENCE, moved
@@ -46,6 +47,8 @@ class Row(Struct, frozen=True):
     #: bit set of the event types inside
     types: int
     body: bytes
+    #: what its events take in memory, about
+    decoded_bytes: int = 0
 
 
 class StepChange(Struct):
@@ -100,6 +103,11 @@ class Derived(Struct, frozen=True):
     results: Sequence[NewResult] = ()
     #: events that brought ids of their own
     ingested: Sequence[Ingested] = ()
+
+    @property
+    def decoded_bytes(self) -> int:
+        """What the events take in memory, about."""
+        return sum(row.decoded_bytes for row in self.rows)
 
 
 class Codec:
@@ -165,7 +173,8 @@ class Codec:
         run = MAX_SEQUENCE + 1 - (append.base_id & MAX_SEQUENCE)
         fits = len(events) <= self._max_events and (len(body) <= self._max_bytes or len(events) == 1)
         if fits and len(events) <= run:
-            yield Row(append.expected + 1, append.expected + len(events), append.base_id, bits, self._packed(body))
+            last = append.expected + len(events)
+            yield Row(append.expected + 1, last, append.base_id, bits, self._packed(body), decoded_size(body))
             return
         start = 0
         while start < len(events):
@@ -182,7 +191,8 @@ class Codec:
             for event in part:
                 bits |= BITS[event.type]
             seq0 = append.expected + 1 + start
-            yield Row(seq0, seq0 + stop - start - 1, moved(append.base_id, start), bits, self._packed(body))
+            base = moved(append.base_id, start)
+            yield Row(seq0, seq0 + stop - start - 1, base, bits, self._packed(body), decoded_size(body))
             start = stop
 
     def _rows_of(self, append: Append) -> Iterator[Row]:
@@ -206,8 +216,9 @@ class Codec:
                 bits |= BITS[event.type]
                 stop += 1
             seq0 = append.expected + 1 + start
-            body = self._packed(encode(events[start:stop]))
-            yield Row(seq0, seq0 + stop - start - 1, base or ids[start], bits, body)
+            body = encode(events[start:stop])
+            packed = self._packed(body)
+            yield Row(seq0, seq0 + stop - start - 1, base or ids[start], bits, packed, decoded_size(body))
             start = stop
 
     def _packed(self, body: bytes) -> bytes:

@@ -17,8 +17,10 @@ from arclog.stores.rows import bits_of
 _ALL_TYPES = -1
 _CURSOR = re.compile(r"(?P<kind>[mr])(?P<numbers>\d{1,19}(?:-\d{1,19}){1,2})")
 _MARKS, _ROWS = "m", "r"
-#: Rows that are looked at first; then twice as many, and so on: a page is often full after a few.
+#: Rows that are looked at first: a page is often full after a few.
 _FIRST_ROWS = 8
+#: The next rows are as many as the page will take if they have as many events as the first, and at most so many times more.
+_GROWTH = 8
 
 
 class Key(NamedTuple):
@@ -72,7 +74,9 @@ async def search(pages: SearchPages, query: EventQuery, cursor: str, limit: int,
         after = Key(*numbers) if numbers else Key(query.since, 0, 0)
         return await _by_marks(pages, query, after, limit, most)
     _check(kind, _ROWS, len(numbers) == 2)
-    position, seq = numbers or (await pages.position_before(query.since), MAX_ID)
+    if not numbers:
+        numbers = (await pages.position_before(query.since) if query.since else 0, MAX_ID)
+    position, seq = numbers
     return await _by_rows(pages, query, (position, seq), limit, most)
 
 
@@ -128,7 +132,9 @@ async def _by_rows(pages: SearchPages, query: EventQuery, after: tuple[int, int]
                 position, seq = row.position, MAX_ID
         if len(rows) < size:
             return FoundEvents(found, _text(_ROWS, position, seq), more=False)
-        looked, at, size = looked + size, rows[-1].position, size * 2
+        looked, at = looked + size, rows[-1].position
+        expected = looked * (limit - len(found)) // len(found) + 1 if found else size * _GROWTH
+        size = max(_FIRST_ROWS, min(expected, size * _GROWTH))
     return FoundEvents(found, _text(_ROWS, position, seq), more=True)
 
 

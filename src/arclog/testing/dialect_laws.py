@@ -9,8 +9,8 @@ from typing import Any
 
 from arclog.dialects import legacy, lifecycle
 from arclog.dialects.names import DIALECTS, reader_of, state_of
+from arclog.dialects.rendering import Rendered
 from arclog.dialects.run_record import RunSubject
-from arclog.dialects.telling import Told
 from arclog.model import status
 from arclog.testing.closed import check_layers, check_run_records
 
@@ -20,10 +20,10 @@ _RUN_ENDS = {"RunCompleted", "RunFailed", "RunCancelled"}
 Log = Sequence[dict[str, Any]]
 
 
-def told(dialect: str, log: Log) -> list[Told]:
+def told(dialect: str, log: Log) -> list[Rendered]:
     """The whole log in a dialect."""
     reader = reader_of(dialect, SUBJECT)
-    said = [one for envelope in log for one in reader.tell(envelope)]
+    said = [one for envelope in log for one in reader.render(envelope)]
     return said + reader.rest()
 
 
@@ -46,9 +46,9 @@ def check_cursor(dialect: str, log: Log, cursor: int) -> None:
     """A reader that begins behind a cursor tells what one from the beginning tells there, with the state and without."""
     whole = told(dialect, log)
     first = reader_of(dialect, SUBJECT)
-    head = [one.record for envelope in log[:cursor] for one in first.tell(envelope)]
+    head = [one.record for envelope in log[:cursor] for one in first.render(envelope)]
     second = reader_of(dialect, SUBJECT, state_of(first))
-    tail = [one.record for envelope in log[cursor:] for one in second.tell(envelope)]
+    tail = [one.record for envelope in log[cursor:] for one in second.render(envelope)]
     assert head + tail + [one.record for one in second.rest()] == [one.record for one in whole], f"{dialect} with state"
     needs = first.needs
     given = [one for one in log if needs is None or one["event_type"] in needs or one["seq"] > cursor]
@@ -56,7 +56,7 @@ def check_cursor(dialect: str, log: Log, cursor: int) -> None:
     assert found == [one.record for one in whole if one.seq > cursor], f"{dialect} without state"
 
 
-def check_commands(said: Sequence[Told]) -> None:
+def check_commands(said: Sequence[Rendered]) -> None:
     """Stored and derived facts together are the whole, legal life of each command."""
     lives: dict[str, list[str]] = defaultdict(lambda: [status.PENDING])
     fences: dict[str, list[int]] = defaultdict(list)
@@ -73,7 +73,7 @@ def check_commands(said: Sequence[Told]) -> None:
         assert life[-1] in over, f"command {command} is never over: {life}"
 
 
-def check_run(said: Sequence[Told]) -> None:
+def check_run(said: Sequence[Rendered]) -> None:
     """One beginning, one end, a key for each record, and every attempt of a step in its order."""
     records = [one.record for one in said]
     assert len({one["idempotencyKey"] for one in records}) == len(records), "two records share a key"

@@ -6,7 +6,7 @@ Law: once it is dead nothing reaches the shared store any more, whatever the cod
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
 from arclog.model.errors import StoreUnavailable
@@ -44,6 +44,16 @@ class FaultyStore:
             await self._after(number, append, done)
             self._check()
         return done
+
+    async def append_all(self, appends: Sequence[Append]) -> list[Appended | Exception]:
+        """Each by itself: it may fail, or the process may die, between any two of them."""
+        return await asyncio.gather(*map(self._outcome, appends))
+
+    async def _outcome(self, append: Append) -> Appended | Exception:
+        try:
+            return await self.append(append)
+        except Exception as problem:
+            return problem
 
     def _check(self) -> None:
         if self._dead:

@@ -225,7 +225,7 @@ class World:
         return self.execution_id
 
     async def run(self) -> State:
-        """Start the run if need be and go on, through every crash that the hooks cause, until it has ended."""
+        """Start the run if need be and continue, through every crash that the hooks cause, until it has ended."""
         while True:
             life = self.life or self.begin_life(cold=self.lives % 7 == 3)
             crashed = asyncio.ensure_future(self._crash_wanted.wait())
@@ -285,7 +285,7 @@ class World:
             await self.start()
 
     async def free(self, life: Life) -> None:
-        """What `arclog resume` does first: take the work of dead workers back, and go on with what was left ready."""
+        """What `arclog resume` does first: take the work of dead workers back, and continue with what was left ready."""
         for record in await life.store.commands(self.execution_id):
             if record.state == "claimed":
                 await life.control.end_lease(record)

@@ -1,7 +1,7 @@
 """Playbook tests in pytest: each test of a `*.test.yaml` file is an item.
 
 Turn it on in the conftest.py at the root of your tests: `pytest_plugins = ["arclog.testing.pytest_plugin"]`.
-`pytest --update-playbook-snapshots` writes snapshots anew.
+`pytest --update-playbook-snapshots` writes snapshots again.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ _RESOLUTION_S = 1e-9
 
 
 class Stuck(Exception):
-    """Nothing is ready, no timer is set, and somebody still waits: in real life it would wait for ever."""
+    """Nothing is ready, no timer is set, and somebody still waits: in real life it would wait forever."""
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):

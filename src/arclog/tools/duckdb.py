@@ -18,6 +18,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.json import decode
 
+from arclog.drivers.backoff import Backoff
 from arclog.model.config.extras import required
 from arclog.model.config.kinds import KindSpec
 from arclog.model.config.settings import Settings
@@ -27,7 +28,7 @@ from arclog.ports.tool import TaskContext, ToolKind, ToolServices
 from arclog.sandbox.confinement import Reach, reach_of
 from arclog.tools.sql.calls import Threads
 from arclog.tools.sql.duckdb_host import Connection, DuckdbError, Hosts, extension_folder
-from arclog.tools.sql.failures import SqlFailure, told
+from arclog.tools.sql.failures import SqlFailure, explained
 from arclog.tools.sql.files import FileSession, run_on_file
 from arclog.tools.sql.own_folder import MEMORY, not_ours
 from arclog.tools.sql.rows import BATCH
@@ -51,7 +52,8 @@ _KINDS = {
 }
 #: What DuckDB says of a file that another process has open, or that this one is still closing or has attached elsewhere.
 _IN_USE = ("Could not set lock on file", "Unique file handle conflict")
-#: Longest pause between two looks at a file that another process has open.
+#: First and longest pause between two looks at a file that another process has open.
+_FIRST_PAUSE_S = 0.001
 _PAUSE_S = 0.05
 #: Files that no other attempt will find different.
 _FOR_GOOD = ("not a valid DuckDB database file", "Permission denied", "Is a directory")
@@ -166,7 +168,7 @@ class _Session(FileSession):
         not_ours(self._database, self._reach, write=False)
         if self._database != MEMORY and not Path(self._database).parent.is_dir():
             # Told whole: a part of a path that holds a secret would not be known for one.
-            message = f"cannot open the database {self._database}: its folder is not there"
+            message = f"cannot open the database {self._database}: its folder does not exist"
             raise SqlFailure("connection", message, "IO", retryable=False)
         connect(self._connection, self._database, self._options, self._busy_s, self._stopped)
 
@@ -212,15 +214,14 @@ def connect(
 ) -> None:
     """Open a database. A file that is in use elsewhere is waited for: `busy_s`, or until the attempt is `stopped`."""
     end = time.monotonic() + busy_s
-    pause = 0.001
+    backoff = Backoff(_FIRST_PAUSE_S, _PAUSE_S)
     while True:
         try:
             connection.connect(database, options)
         except DuckdbError as problem:
             left = end - time.monotonic()
-            if not _is_in_use(str(problem)) or left <= 0 or stopped.wait(min(left, pause)):
+            if not _is_in_use(str(problem)) or left <= 0 or stopped.wait(min(left, backoff.pause_s())):
                 raise
-            pause = min(2 * pause, _PAUSE_S)
         else:
             return
 
@@ -264,9 +265,9 @@ def failure_of(problem: DuckdbError, args: tuple[Any, ...]) -> SqlFailure:
     elif any(words in text for words in _FOR_GOOD):
         retryable = False
     if any(words in text for words in ("No space left on device", "Disk quota exceeded")):
-        kind = "limit"  # whatever was being done: a commit that cannot be written is no conflict
+        kind = "limit"  # whatever was being done: a commit that cannot be written is not a conflict
     params = len(args[1]) if len(args) > 1 else 0
-    message = told(text, syntax=name == "ParserException", outside=False, params=params)
+    message = explained(text, syntax=name == "ParserException", outside=False, params=params)
     return SqlFailure(kind, message, name.removesuffix("Exception"), retryable=retryable)
 
 
@@ -277,7 +278,7 @@ def _is_in_use(text: str) -> bool:
 def _missing_extension(name: str) -> SqlFailure:
     """DuckDB's own advice is to install it, which no task may do."""
     message = (
-        f"this needs DuckDB's extension {name}, which is not there, and tasks install none: {_INSTEAD.get(name, '')}"
+        f"this needs DuckDB's extension {name}, which is not installed, and tasks cannot install it: {_INSTEAD.get(name, '')}"
         f"or have {name}.duckdb_extension put into the folder that the setting duckdb.extensions names, and begin the "
         f"command with LOAD {name}"
     )

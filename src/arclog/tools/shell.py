@@ -31,7 +31,7 @@ from arclog.sandbox.streams import Lines
 
 _INHERITED = ("PATH", "HOME", "LANG", "TZ")
 _LAST_LINE_MAX = 500
-#: What to write instead of a value that is no scalar.
+#: What to write instead of a value that is not a scalar.
 _REMEDIES = {
     type(None): "write `{{ … | default('', true) }}` where nothing may stand",
     list: "write `{{ … | tojson }}` or `{{ … | join(' ') }}`, or the items one by one",
@@ -342,13 +342,13 @@ KIND = ToolKind(
             Field(
                 "command",
                 "string|list",
-                "A line for /bin/sh, or a list that is run as it stands: the safe form for values from outside.",
+                "A line for /bin/sh, or a list that is executed directly: the safe form for external values.",
                 required=True,
                 items=Field("argument", "string|number|boolean", template=True),
                 template=True,
                 also=("cmd", "script", "run"),
             ),
-            Field("env", "object", "Variables beside PATH, HOME, LANG, TZ and ARCLOG_….", template=True),
+            Field("env", "object", "Variables in addition to PATH, HOME, LANG, TZ and ARCLOG_….", template=True),
             Field("cwd", "string", "Where it runs, relative to the working directory of tasks.", template=True),
             Field("input", "string|number|boolean", "What it reads from its standard input.", template=True),
             Field("check", "boolean", "An exit code other than 0 is an error.", default=True, template=True),

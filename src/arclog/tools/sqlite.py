@@ -23,7 +23,7 @@ from arclog.model.outcome import Outcome
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
 from arclog.sandbox.confinement import Reach, reach_of
 from arclog.tools.sql.calls import Threads
-from arclog.tools.sql.failures import SqlFailure, told
+from arclog.tools.sql.failures import SqlFailure, explained
 from arclog.tools.sql.files import FileSession, run_on_file
 from arclog.tools.sql.own_folder import MEMORY, not_ours
 from arclog.tools.sql.rows import BATCH
@@ -270,13 +270,13 @@ def failure_of(problem: apsw.Error, database: str, args: tuple[Any, ...]) -> Sql
     message = str(problem)
     if primary == "SQLITE_CANTOPEN":
         # Told whole: a part of a path that holds a secret would not be known for one.
-        why = "" if Path(database).parent.is_dir() else ": its folder is not there"
+        why = "" if Path(database).parent.is_dir() else ": its folder does not exist"
         message = f"cannot open the database {database}{why}"
     elif primary == "SQLITE_BUSY":
         message += "; another connection held its lock longer than sql.busy_timeout_s"
     params = len(args[1]) if len(args) > 1 else 0
     outside = "within a transaction" in message or "inside a transaction" in message
-    message = told(message, syntax="syntax error" in message, outside=outside, params=params)
+    message = explained(message, syntax="syntax error" in message, outside=outside, params=params)
     return SqlFailure(kind, message, str(extended), retryable=retryable)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,7 +10,9 @@ from typing import NamedTuple
 
 from arclog.model.config.settings import Settings
 from arclog.model.errors import NotFound
-from arclog.ports.secrets import CredentialApi
+from arclog.model.ids import timestamp
+from arclog.ports.clock import Clock
+from arclog.ports.secrets import CredentialApi, SecretInfo, Vault
 from arclog.ports.storage.access import AuditApi, KeyApi
 
 
@@ -44,6 +47,25 @@ async def access_of(settings: Settings, *, tenant: str = "", may_create: bool = 
         yield Access(KeyBook(store, SystemClock(), boundary), AuditBook(store, boundary))
 
 
+class LocalCredentials:
+    """Implements `ports.secrets.CredentialApi`; whoever may write the home, or the store, may name any scope."""
+
+    def __init__(self, vault: Vault, clock: Clock, scope: str) -> None:
+        self._vault = vault
+        self._clock = clock
+        self._scope = scope
+
+    async def put(self, name: str, value: str, scope: str = "") -> SecretInfo:
+        return await self._vault.put(name, scope or self._scope, value, timestamp(self._clock.now()))
+
+    async def list(self) -> builtins.list[SecretInfo]:
+        return await self._vault.infos()
+
+    async def remove(self, name: str, scope: str = "") -> str:
+        await self._vault.remove(name, scope or self._scope)
+        return scope or self._scope
+
+
 @asynccontextmanager
 async def credentials_of(settings: Settings) -> AsyncIterator[CredentialApi]:
     """The secrets that the server keeps that settings name, else those of the store that servers share, or of the home."""
@@ -53,7 +75,6 @@ async def credentials_of(settings: Settings) -> AsyncIterator[CredentialApi]:
         async with AsyncClient(settings=settings) as client:
             yield client.credentials
         return
-    from arclog.secrets.credentials import LocalCredentials
     from arclog.wiring.backends import keeps_files
     from arclog.wiring.clocks.machine import SystemClock
     from arclog.wiring.secrets import choose_vault

@@ -46,8 +46,8 @@ def _require_postgres(url: str) -> None:
 
 
 def compact(settings: Settings) -> int:
-    """Write the home's SQLite file anew; the bytes that it lost. Raises StoreUnavailable while another process has it open."""
-    from arclog.stores.sqlite.connect import rewrite
+    """Write the home's SQLite file again; the bytes that it lost. Raises StoreUnavailable while another process has it open."""
+    from arclog.stores.sqlite.connection.connect import rewrite
 
     file = Path(settings.text("home")) / DATABASE
     before = file.stat().st_size
@@ -56,7 +56,7 @@ def compact(settings: Settings) -> int:
 
 
 async def store_checks(settings: Settings) -> Sequence[Check]:
-    """What `arclog doctor` is told of a store that is no file."""
+    """What `arclog doctor` is told of a store that is not a file."""
     url = settings.text("store.url")
     _require_postgres(url)
     from arclog.stores.postgres.checks import checks
@@ -65,34 +65,35 @@ async def store_checks(settings: Settings) -> Sequence[Check]:
 
 
 def choose_results(settings: Settings) -> Results:
+    from arclog.results.store import BlobResults
+
     url = settings.text("results.url")
     scheme, slashes, _ = url.partition("://")
     if not url:
-        from arclog.results.files.store import FileResults
+        from arclog.results.blobs.files.blobs import FileBlobs
 
-        return FileResults(Path(settings.text("home")) / RESULTS, settings)
+        return BlobResults(FileBlobs(Path(settings.text("home")) / RESULTS), settings)
     if url == "postgres" or (slashes and scheme in ("postgres", "postgresql")):
         if not slashes and not settings.text("store.url"):
             raise SettingsError(
-                "ARCLOG_RESULTS_URL is postgres, which is where ARCLOG_STORE_URL says, and that is not set; set it, or give "
+                "ARCLOG_RESULTS_URL is postgres, but ARCLOG_STORE_URL is not set; set it, or use "
                 "postgresql://user:password@host/database"
             )
         with required("postgres", "ARCLOG_RESULTS_URL"):
-            from arclog.results.postgres.store import PostgresResults
-        return PostgresResults(url if slashes else settings.text("store.url"), settings)
+            from arclog.results.blobs.postgres.blobs import PostgresBlobs
+        return BlobResults(PostgresBlobs(url if slashes else settings.text("store.url"), settings), settings)
     if url == "nats":
         if not settings.text("bus.url"):
-            raise SettingsError("ARCLOG_RESULTS_URL is nats, which needs ARCLOG_BUS_URL to say where NATS is")
+            raise SettingsError("ARCLOG_RESULTS_URL is nats, which requires ARCLOG_BUS_URL")
         with required("nats", "ARCLOG_RESULTS_URL"):
-            from arclog.buses.nats_address import address_of
-            from arclog.buses.nats_connect import connect
-            from arclog.results.nats.store import NatsResults
-        address, timeout_s = address_of(settings), settings.number("results.timeout_s")
-        return NatsResults(lambda: connect(address, timeout_s), f"NATS {address}", settings)
+            from arclog.drivers.nats.cluster import Cluster
+            from arclog.results.blobs.nats.blobs import NatsBlobs
+        cluster, timeout_s = Cluster(settings), settings.number("results.timeout_s")
+        return BlobResults(NatsBlobs(lambda: cluster.connect(timeout_s), f"NATS {cluster}", settings), settings)
     if slashes and scheme in ("s3", "gs", "az"):
         with required("object", "ARCLOG_RESULTS_URL"):
-            from arclog.results.object.store import ObjectResults
-        return ObjectResults(url, settings)
+            from arclog.results.blobs.object.blobs import ObjectBlobs
+        return BlobResults(ObjectBlobs(url, settings), settings)
     # What is not understood may be a password in a wrong place.
     raise SettingsError(
         "ARCLOG_RESULTS_URL names no result store; give postgres, nats, s3://bucket/prefix, gs://… or az://…"

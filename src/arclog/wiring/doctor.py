@@ -11,6 +11,7 @@ import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from arclog import __version__
 from arclog.engine.duties.doctor import WorkDoctor
@@ -26,6 +27,9 @@ from arclog.wiring.backends import DATABASE, keeps_files
 from arclog.wiring.embedded import Embedded, embedded
 from arclog.wiring.homes.scratch import Scratch
 from arclog.wiring.secrets import choose_manager, choose_vault, left_in_home
+
+if TYPE_CHECKING:
+    from arclog.drivers.nats.address import Server
 
 #: Under this tenant's name the result store is tried; no run can have it.
 _TENANT = "arclog-doctor"
@@ -121,10 +125,8 @@ async def _results(settings: Settings, here: Embedded) -> Sequence[Check]:
         remedy = "what is behind results.url changes what it is given; take it out of use"
         return [Check("results", FAIL, f"{results.name}: other bytes came back", remedy)]
     if not keeps_files(settings) and not settings.text("results.url"):
-        detail = f"{said}; they are in this home, where no other server on this store finds them"
-        return [
-            Check("results", WARN, detail, "set ARCLOG_RESULTS_URL on all servers: postgres keeps them beside the log")
-        ]
+        detail = f"{said}; they are in this home, where other servers of this store cannot read them"
+        return [Check("results", WARN, detail, "set ARCLOG_RESULTS_URL on all servers, for example to postgres")]
     return [Check("results", OK, said)]
 
 
@@ -162,7 +164,7 @@ async def _kept(vault: Vault) -> Check:
         wrong, count = str(problem), 0
     if wrong:
         detail, _, remedy = wrong.partition("; ")
-        return Check(SECRETS, FAIL, detail, remedy or "tasks that need one fail until it is mended")
+        return Check(SECRETS, FAIL, detail, remedy or "tasks that need one fail until this is fixed")
     return Check(
         SECRETS, OK, f"{count} kept by {vault.place}, and this machine's key opens them" if count else "none is kept"
     )
@@ -179,9 +181,7 @@ async def _confinement(settings: Settings) -> Sequence[Check]:
         await asyncio.to_thread(scratch.remove)
     shown = f"{found.level}, as {found.user}"
     if found.problem:
-        remedy = (
-            "tasks of python, shell and duckdb fail until it is mended; tasks.confinement=off lets them run unconfined"
-        )
+        remedy = "python, shell and duckdb tasks fail until this is fixed; tasks.confinement=off runs them unconfined"
         return [Check(CONFINEMENT, FAIL, f"{shown}: {found.problem}", remedy)]
     if found.facts is None:
         remedy = "tasks of python, shell and duckdb may do all that this user may; set tasks.confinement=standard"
@@ -197,25 +197,24 @@ async def _confinement(settings: Settings) -> Sequence[Check]:
 
 
 async def _bus(settings: Settings) -> Sequence[Check]:
-    from arclog.buses.nats_address import address_of
-
     with required("nats", "ARCLOG_BUS_URL"):
-        servers = address_of(settings).servers
-    return [await _one_bus(server) for server in servers]
+        from arclog.drivers.nats.cluster import Cluster
+    return [await _bus_server(server) for server in Cluster(settings).servers]
 
 
-async def _one_bus(url: str) -> Check:
-    """`url` has neither user nor password."""
-    from arclog.wiring.nats_greeting import Greeting, greeting
+async def _bus_server(server: Server) -> Check:
+    from arclog.drivers.nats.connect import greeting
 
-    remedy = "runs go on without it, more slowly: start NATS there, or mend ARCLOG_BUS_URL and the network between"
+    remedy = "runs continue without it, more slowly: start NATS, or correct ARCLOG_BUS_URL or the network"
     try:
-        found: Greeting = await greeting(url)
+        answer = await greeting(server)
     except OSError as problem:
-        return Check("bus", WARN, f"{url} cannot be reached: {problem.strerror or problem}", remedy)
+        return Check("bus", WARN, f"{server} cannot be reached: {problem.strerror or problem}", remedy)
     except ValueError as problem:
-        return Check("bus", FAIL, f"{url} is no NATS server: {problem}", "name NATS' client port, 4222 if not set")
-    detail = f"NATS {found.version} at {url}"
-    if not found.jetstream:
+        return Check(
+            "bus", FAIL, f"{server} is not a NATS server: {problem}", "name NATS' client port, 4222 if not set"
+        )
+    detail = f"NATS {answer.version} at {server}"
+    if not answer.jetstream:
         return Check("bus", FAIL, f"{detail}, without JetStream", "start it with -js, or `jetstream {}` in its file")
     return Check("bus", OK, f"{detail}, with JetStream")

@@ -243,7 +243,7 @@ class Embedded:
         return self._presence.serving(parse_id(execution_id, "execution id"))
 
     async def take_over(self, execution_id: str) -> str:
-        """Free the run of workers that are gone. '' when this process may go on with it, else who runs it."""
+        """Free the run of workers that are gone. '' when this process may continue with it, else who runs it."""
         number = parse_id(execution_id, "execution id")
         held = await self._free(number)
         if held:
@@ -257,7 +257,7 @@ class Embedded:
         for record in await self._store.commands(execution_id):
             if record.state != "claimed":
                 continue
-            # A process that let its lease go by is stopped or hangs; should it go on, its fence is behind.
+            # A process that let its lease go by is stopped or hangs; should it continue, its fence is behind.
             # Of a worker elsewhere nothing is known: its lease is its own until it ends.
             if record.lease_until > self.engine.clock.now() and self._is_alive(record.worker_id) is not False:
                 until = timestamp(record.lease_until)
@@ -326,7 +326,8 @@ class Embedded:
         except (ArclogError, TimeoutError) as problem:
             why = str(problem) or f"it does not answer within {_SETTLE_S:g} s"
             log.warning(
-                "leaving without the store, which is away: what is held here is free when its leases end (%s)", why
+                "stopping although the store is unavailable: commands held here become available when their leases expire (%s)",
+                why,
             )
             return False
         return True

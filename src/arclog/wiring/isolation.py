@@ -41,7 +41,7 @@ async def isolate(settings: Settings, toolbox: Toolbox, *, several: bool) -> Non
         return
     why = _lacking(found)
     if settings["tasks.share_unconfined"]:
-        log.warning("tasks of several tenants may run beside each other here although %s (tasks.share_unconfined)", why)
+        log.warning("tasks of several tenants can run on this worker although %s (tasks.share_unconfined)", why)
         toolbox.serves_one_tenant = False
         return
     if several:

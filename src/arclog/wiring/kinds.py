@@ -28,7 +28,7 @@ class ToolKinds(Mapping[str, ToolKind]):
         self._loaded: dict[str, ToolKind] = {}
         for kind in own:
             if not isinstance(kind, ToolKind):
-                raise SettingsError(f"{kind!r} is no kind; make one with arclog.kind")
+                raise SettingsError(f"{kind!r} is not a kind; make one with arclog.kind")
             if kind.spec.name in self._points:
                 raise SettingsError(f"there is a kind {kind.spec.name} already; give yours another name")
             self._points[kind.spec.name] = ""
@@ -40,7 +40,7 @@ class ToolKinds(Mapping[str, ToolKind]):
             module, _, attribute = self._points[name].partition(":")
             kind = getattr(import_module(module), attribute, None)
             if not isinstance(kind, ToolKind):
-                raise SettingsError(f"entry point {name} of {GROUP} ({module}:{attribute}) is no ToolKind")
+                raise SettingsError(f"entry point {name} of {GROUP} ({module}:{attribute}) is not a ToolKind")
             self._loaded[name] = kind
         return kind
 

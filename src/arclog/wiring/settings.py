@@ -64,7 +64,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
             found[by_variable[named]] = _content(variable, Path(raw))
             continue
         if variable not in by_variable:
-            raise SettingsError(f"the environment has {variable}, but there is no such setting (see docs/settings.md)")
+            raise SettingsError(f"{variable} in the environment is not a setting (see docs/settings.md)")
         found[by_variable[variable]] = raw
     return found
 

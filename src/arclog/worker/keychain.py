@@ -42,7 +42,7 @@ class CommandSecrets:
         self._looked = False
 
     async def open(self, task: TaskProgram) -> AttemptSecrets:
-        """What the next attempt of a task uses. What cannot be had is a problem of the attempt."""
+        """What the next attempt of a task uses. What is not available is a problem of the attempt."""
         attempt = AttemptSecrets(self)
         if not self._entries:
             return attempt
@@ -115,7 +115,7 @@ class AttemptSecrets:
     def __init__(self, command: CommandSecrets) -> None:
         self._command = command
         self._resolved: dict[str, Credential] = {}
-        #: the error outcome of an attempt whose secrets cannot be had
+        #: the error outcome of an attempt whose secrets is not available
         self.problem: Outcome | None = None
         self.auth: Credential | None = None
 
@@ -132,7 +132,7 @@ class AttemptSecrets:
             self.problem = self._failed(problem)
 
     async def authorize(self, config: Mapping[str, Any]) -> Outcome | None:
-        """Resolve what the task's `auth` names; the error outcome when it cannot be had."""
+        """Resolve what the task's `auth` names; the error outcome when it is not available."""
         name = config.get("auth")
         if name is None:
             return None
@@ -177,10 +177,10 @@ class AttemptSecrets:
         if redactor is None:
             return tell
 
-        def told(done: float, total: float | None = None, unit: str = "") -> None:
+        def redacted_progress(done: float, total: float | None = None, unit: str = "") -> None:
             tell(done, total, redactor.text(unit))
 
-        return told
+        return redacted_progress
 
     def results(self, sink: ResultSink) -> ResultSink:
         redactor = self._command.redactor

@@ -110,7 +110,7 @@ class LogSink:
             try:
                 await self._control.write_logs(lines)
             except ArclogError as problem:
-                log.warning("%d log lines could not be kept: %s", len(lines), problem)
+                log.warning("%d log lines could not be stored: %s", len(lines), problem)
 
     async def close(self) -> None:
         for progress in self._reporting:

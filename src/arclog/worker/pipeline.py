@@ -48,7 +48,7 @@ MICROS = 1_000_000
 
 
 class PausedHere(Exception):
-    """The run is to pause, and the command stands between two tasks."""
+    """The run is pausing, and the command is between two tasks."""
 
 
 class _IterationOver(NamedTuple):
@@ -80,7 +80,7 @@ class CommandRun:
         self.max_set_bytes = settings.integer("limits.max_ctx_bytes")
         self.longest_sleep_s = settings.number("tasks.sleep_under_lease_s")
         if command.loop is not None and command.loop.at_a_time > 1:
-            # The command goes on with its other iterations: none of them may end it.
+            # The command continues with its other iterations: none of them may end it.
             self.longest_sleep_s = math.inf
         tenant = command.scope.partition("/")[0]
         limits = program.plan.limits
@@ -192,7 +192,7 @@ class CommandRun:
     async def _iteration(
         self, loop: LoopWork, items: Items, index: int, pipeline: Pipeline | None, frame: Frame
     ) -> _IterationOver | None:
-        """Run one iteration. None: the engine goes on with it, this command is over."""
+        """Run one iteration. Returns None if the engine continues it and this command has ended."""
         if pipeline is None:
             self._pause_here()
             self._add(self._event("loop.iteration.started", frame))
@@ -219,7 +219,7 @@ class CommandRun:
         return replace(self.frame, iteration=(*loop.path, index))
 
     async def _pipeline(self, pipeline: Pipeline, frame: Frame) -> Over | None:
-        """Run the tasks. None: the engine goes on, this command is over."""
+        """Run the tasks. Returns None if the engine continues and this command has ended."""
         max_runs = self.program.plan.limits.max_task_runs
         while True:
             move = core.next_move(pipeline, self.step, max_runs)

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from arclog.drivers.backoff import Backoff
 from arclog.model.commands import TOO_LONG, Command, Revocation
 from arclog.model.config.settings import Settings
 from arclog.model.errors import ArclogError, LeaseLost, RequestRejected, StoreError
@@ -31,7 +32,7 @@ log = logging.getLogger("arclog.worker")
 
 #: How long one claim waits for work.
 _CLAIM_WAIT_S = 20.0
-#: Between attempts to claim while the store is away.
+#: Between attempts to claim while the store is unavailable.
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
 #: Between telling a tool to stop and telling it again, when it shall not take its time.
@@ -74,7 +75,7 @@ class Worker:
         *,
         on_its_own: bool = False,
     ) -> None:
-        """`on_its_own`: what goes wrong with one command is said and left to its lease, the others go on, and a store that is
+        """`on_its_own`: what goes wrong with one command is said and left to its lease, the others continue, and a store that is
         away is waited for; else it ends the worker, whose process is there for its runs.
         """
         self.info = info
@@ -132,7 +133,7 @@ class Worker:
             await self._stop()
 
     def leave(self) -> None:
-        """Claim no more; give back what is held at the next task boundary, `worker.drain_s` later where it stands."""
+        """Drain: claim no more commands, and return held ones at the next task boundary, or after `worker.drain_s`."""
         self._leaving.set()
 
     @property
@@ -149,7 +150,7 @@ class Worker:
             task.cancel()
         await asyncio.gather(*self._runs, return_exceptions=True)
         for command in late:
-            log.warning("worker %s leaves command %s in the middle of a task", self.info.worker_id, command.command_id)
+            log.warning("worker %s stops during a task of command %s", self.info.worker_id, command.command_id)
             with suppress(ArclogError, TimeoutError):
                 async with asyncio.timeout(_LAST_WORD_S):
                     await self._hand_back(command)
@@ -173,7 +174,7 @@ class Worker:
 
     async def _claimed(self, free: int) -> tuple[float, list[Command]]:
         """Commands, and when they were asked for."""
-        pause = _FIRST_PAUSE_S
+        backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         while True:
             asked_at = self._clock.monotonic()
             try:
@@ -181,9 +182,11 @@ class Worker:
             except StoreError as problem:
                 if not self._on_its_own:
                     raise
-                log.warning("worker %s cannot claim: %s; trying again in %g s", self.info.worker_id, problem, pause)
+                pause = backoff.pause_s()
+                log.warning(
+                    "worker %s cannot claim commands: %s; retrying in %g s", self.info.worker_id, problem, pause
+                )
                 await self._clock.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     def _begin(self, command: Command, proved_at: float) -> None:
         """`proved_at`: when the command was this worker's for certain."""
@@ -205,7 +208,7 @@ class Worker:
     async def _carry_out(self, command: Command | None, proved_at: float) -> None:
         """Run a command, and then those that its reports brought along, in the same slot."""
         while command is not None:
-            proved_at, following = await self._one(command, proved_at)
+            proved_at, following = await self._run_command(command, proved_at)
             if self._late and (task := asyncio.current_task()) in self._late:
                 following = await self._back_in_slot(task, following)
             for further in following[1:]:
@@ -229,7 +232,7 @@ class Worker:
             self._late.add(task)
             self._slot_free.set()
 
-    async def _one(self, command: Command, proved_at: float) -> tuple[float, list[Command]]:
+    async def _run_command(self, command: Command, proved_at: float) -> tuple[float, list[Command]]:
         """Run a command; those that its last report brought along, and when it was sent. One that is lost, or cannot be done,
         brings none.
         """
@@ -241,7 +244,7 @@ class Worker:
             if not self._on_its_own:
                 raise
             log.error(
-                "worker %s gives up command %s of execution %s, which goes on when its lease is over: %s",
+                "worker %s abandons command %s of execution %s, which another worker gets when its lease expires: %s",
                 self.info.worker_id,
                 command.command_id,
                 command.execution_id,
@@ -308,7 +311,7 @@ class Worker:
             await self._toolbox.execution_ended(str(execution_id))
 
     async def _keep_leases(self) -> None:
-        """Heartbeat for long commands; stop those that nobody confirmed for two thirds of a lease."""
+        """Send heartbeats for long commands; stop those that were not confirmed for two thirds of a lease."""
         while True:
             await self._clock.sleep(self._lease_s / 4)
             held = self._beating()
@@ -340,9 +343,9 @@ class Worker:
         for command_id, held in list(self._held.items()):
             silent_s = now - held.stream.proved_at
             if held.concluding and silent_s > self._lease_s:
-                self._drop(command_id, "its last report was not answered within the lease; the work will be done again")
+                self._drop(command_id, "its last report was not confirmed within the lease; the work will be repeated")
             elif not held.concluding and silent_s > self._lease_s * 2 / 3:
-                self._drop(command_id, "no heartbeat was answered for two thirds of the lease")
+                self._drop(command_id, "no heartbeat was confirmed for two thirds of the lease")
 
     async def _watch_revocations(self) -> None:
         while True:
@@ -360,7 +363,7 @@ class Worker:
     def _revoke(self, revocation: Revocation) -> None:
         if revocation.leave:
             if not self.is_leaving:
-                log.warning("worker %s was told to leave: it takes nothing new", self.info.worker_id)
+                log.warning("worker %s is draining: it takes no new commands", self.info.worker_id)
             self.leave()
             return
         held = self._held.get(revocation.command_id)
@@ -371,7 +374,7 @@ class Worker:
         if revocation.pause:
             held.stream.pausing.set()
             return
-        self._drop(revocation.command_id, "it was withdrawn", late=revocation.late)
+        self._drop(revocation.command_id, "the server withdrew it", late=revocation.late)
         if revocation.kill and held.task is not None:
             # A tool that is cancelled again while it gives its processes time to end kills them.
             asyncio.get_running_loop().call_later(_NO_GRACE_S, held.task.cancel)

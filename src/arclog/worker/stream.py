@@ -29,7 +29,7 @@ Beating = Callable[[], list[tuple[int, int]]]
 
 
 class ReportStream:
-    """Buffers a command's events and hands them in."""
+    """Buffers a command's events and reports them."""
 
     def __init__(
         self,
@@ -124,14 +124,12 @@ class ReportStream:
                 lost = await self._control.heartbeat(self._worker_id, held)
             except ArclogError as problem:
                 if not self._is_proved(self._lease_s):
-                    message = (
-                        f"command {command.command_id} is not begun: its lease may be over, and nobody confirms it"
-                    )
+                    message = f"command {command.command_id} is not started: its lease may have expired and cannot be confirmed"
                     raise LeaseLost(f"{message} ({problem})") from problem
                 await self._clock.sleep(_PAUSE_S)
                 continue
             if command.command_id in lost or (command.command_id, command.fence) not in held:
-                raise LeaseLost(f"command {command.command_id} is no longer held by this worker; it is not begun")
+                raise LeaseLost(f"command {command.command_id} is no longer held by this worker and is not started")
             self.proved_at = max(self.proved_at, asked_at)
             return
 
@@ -190,6 +188,6 @@ class ReportStream:
                 self.granted_at = sent_at
                 self.pausing.set() if answer.pause or self.leaving else self.pausing.clear()
                 if answer.closed and not answer.commands:
-                    raise LeaseLost(f"command {self._command.command_id} is over; what was done for it is not needed")
+                    raise LeaseLost(f"command {self._command.command_id} has ended; the report is not needed")
                 granted += answer.commands
             return granted

@@ -19,7 +19,7 @@ from arclog.ports.tool import TaskContext, Tool, ToolKind, ToolServices
 CONFINED = frozenset({"python", "shell", "duckdb", "transfer"})
 #: What a second tenant is told.
 UNCONFINED = (
-    "this worker runs tasks of another tenant, and its confinement is weaker than `standard` promises; see `arclog doctor`, "
+    "this worker runs tasks of several tenants, and its confinement is weaker than `standard`; see `arclog doctor`, "
     "give each tenant a worker of its own, or set tasks.share_unconfined"
 )
 

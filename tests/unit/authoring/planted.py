@@ -72,6 +72,9 @@ PLANTED: list[str] = [
           "loop: {in: [1], iterator: row, loop: {in: [2], iterator: cell}}"),
     _rule("outcome.status == 'success'", code=" #! outcome-status"),
     _rule("outcome.status == 404", code=" #! outcome-status").replace("404", "'404'"),
+    _HEAD + 'workload: {id: "{{ execution_id }}"} #! workload-template\nworkflow:\n  - step: start\n    tool: {kind: noop}\n',
+    _step("args: {n: 1}", 'tool: {kind: noop, data: "{{ n }}, {{ args.n }}"} #! unknown-name'),
+    _step(NOOP, "next: {arcs: [{step: start, when: '{{ result.n == 1 }}'}]} #! unknown-name"),
     # --- what cannot work
     _HEAD + TWO + '    tool: {kind: noop, data: "{{ start.one.data }}"} #! foreign-task\n',
     _HEAD + TWO + '    tool: {kind: noop, data: "{{ start.agg.data }}"} #! foreign-task\n',

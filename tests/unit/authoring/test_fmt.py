@@ -200,3 +200,15 @@ def test_check_and_diff_change_nothing(tmp_path: Path, capsys: pytest.CaptureFix
     assert command(["fmt", str(file)]) == 0
     assert file.read_text() == GOOD
     assert command(["fmt", str(file), "--check"]) == 0
+
+
+def test_a_comment_beside_a_key_that_moves_behind_the_dash_moves_along() -> None:
+    text = (
+        "metadata: {name: p}\nworkflow:\n  - tool:   # of the first\n      url: https://x.org   # where\n      kind: http\n"
+        "    step: start   # the name\n"
+    )
+    assert formatted(text) == (
+        "metadata: {name: p}\nworkflow:\n  - step: start   # the name\n    tool:   # of the first\n      kind: http\n"
+        "      url: https://x.org   # where\n"
+    )
+    assert formatted(formatted(text)) == formatted(text)

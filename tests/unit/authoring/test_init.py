@@ -27,7 +27,7 @@ def test_a_new_playbook_passes_check_and_its_tests(
 def test_nothing_is_overwritten_and_mistakes_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command(["init", "hello", "--folder", str(tmp_path)]) == 0
     assert command(["init", "hello", "--folder", str(tmp_path)]) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     assert command(["init", "helo", "--folder", str(tmp_path)]) == 2
     assert "did you mean hello?" in capsys.readouterr().err
     assert command(["init", "hello", "../x", "--folder", str(tmp_path)]) == 2

@@ -11,6 +11,7 @@ import pytest
 from arclog.authoring.lsp.features import Features, Place
 from arclog.authoring.lsp.server import Server
 from arclog.wiring.kinds import installed_kinds
+from tests.security import bombs
 
 TEXT = """\
 metadata: {name: p}
@@ -187,3 +188,71 @@ def test_a_session() -> None:
 def test_an_editor_that_just_leaves() -> None:
     assert talk({"id": 1, "method": "initialize"})[0] == 1
     assert talk(b"")[0] == 1
+
+
+def test_places_are_counted_in_units_of_utf_16() -> None:
+    text = 'metadata: {name: p}\nworkflow:\n  - step: start\n    tool: {kind: noop, data: "😀 {{ nobody }} {{ start.data }}"}\n'
+    uri = "file:///p.yaml"
+    line = text.splitlines()[3]
+    opened = {"textDocument": {"uri": uri, "languageId": "yaml", "version": 1, "text": text}}
+    place = {"textDocument": {"uri": uri}, "position": {"line": 3, "character": line.index("start") + 1}}
+    _, answers = talk(
+        {"method": "textDocument/didOpen", "params": opened},
+        {"id": 1, "method": "textDocument/definition", "params": place},
+    )
+    (found,) = answers[0]["params"]["diagnostics"]
+    at = line.index("nobody") + 1  # one sign takes two units
+    assert found["range"] == {
+        "start": {"line": 3, "character": at},
+        "end": {"line": 3, "character": at + len("nobody")},
+    }
+    assert answers[1]["result"]["range"]["start"] == {"line": 2, "character": 10}
+
+
+def packed(body: bytes) -> bytes:
+    return b"Content-Length: %d\r\n\r\n" % len(body) + body
+
+
+def message(method: str, number: int | None = None, **params: Any) -> bytes:
+    return packed(
+        json.dumps({"method": method, **({} if number is None else {"id": number}), "params": params}).encode()
+    )
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("bomb", [bombs.aliases(), bombs.nested(2000), bombs.many_steps(2000)])
+def test_a_file_of_somebody_else_does_not_stop_it(bomb: str) -> None:
+    """Opened, and looked at in a place that no key names: aliases of aliases stand for 10¹² values."""
+    at = {"textDocument": {"uri": "file:///p.yaml"}, "position": {"line": 2, "character": 9}}
+    source = [
+        message("textDocument/didOpen", textDocument={"uri": "file:///p.yaml", "text": bomb}),
+        *(message(f"textDocument/{what}", number, **at) for number, what in enumerate(("hover", "completion"))),
+        message("shutdown", 2),
+        message("exit"),
+    ]
+    target = io.BytesIO()
+    assert Server(io.BytesIO(b"".join(source)), target, installed_kinds()).run() == 0
+    assert all(f'"id": {number}, "result"'.encode() in target.getvalue() for number in range(3))
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        packed(b"[" * 100_000),
+        packed(b"[1]"),
+        packed(b"{"),
+        b"Content-Length: x\r\n\r\n",
+        packed(b'{"id": 7, "method": {"a": 1}}'),
+        packed(b'{"id": 7, "method": "textDocument/hover", "params": [1]}'),
+    ],
+)
+def test_an_odd_message_does_not_end_it(odd: bytes) -> None:
+    target = io.BytesIO()
+    source = io.BytesIO(odd + message("shutdown", 2) + message("exit"))
+    assert Server(source, target, installed_kinds()).run() == 0
+    assert b'"id": 2, "result"' in target.getvalue()
+
+
+def test_a_message_of_any_claimed_length_is_no_message() -> None:
+    source = io.BytesIO(b"Content-Length: " + b"9" * 5000 + b"\r\n\r\n")
+    assert Server(source, io.BytesIO(), installed_kinds()).run() == 1

@@ -118,3 +118,14 @@ def test_a_shell_takes_its_script(shell: str, capsys: pytest.CaptureFixture[str]
     assert script == SCRIPTS[shell]
     if shutil.which(shell) is not None:
         subprocess.run([shell, "-n"], input=script, text=True, check=True, timeout=20)
+
+
+def test_the_tests_of_an_empty_folder_and_of_an_unknown_name_fail(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(["test", str(tmp_path)]) == 1
+    assert "there are no tests in" in capsys.readouterr().err
+    assert command(["init", "hello", "--folder", str(tmp_path)]) == 0
+    capsys.readouterr()
+    assert command(["test", str(tmp_path), "-k", "nobody"]) == 1
+    assert capsys.readouterr().out == "✗ no test has 'nobody' in its name\n"

@@ -17,8 +17,8 @@ import nkeys  # type: ignore[import-untyped]  # it has no stubs
 import pytest
 
 from arclog.buses.nats import NatsBus
-from arclog.buses.nats_address import address_of
-from arclog.buses.nats_connect import connect
+from arclog.drivers.nats.address import Login
+from arclog.drivers.nats.cluster import Cluster
 from arclog.model.config.settings import Settings
 from arclog.model.errors import BusUnavailable, SettingsError
 from arclog.ports.bus import Message, Notice
@@ -48,7 +48,7 @@ async def opened(settings: Settings) -> AsyncIterator[Ear]:
 
 async def carries(settings: Settings) -> bool:
     async with opened(settings) as a, opened(settings) as b:
-        a.bus.tell(Notice(moved=((1, 2),)))
+        a.bus.notify(Notice(moved=((1, 2),)))
         await b.until(lambda ear: ear.heads == {1: 2})
         return a.bus.figures().connected
 
@@ -139,7 +139,7 @@ async def test_tls_with_a_client_certificate(tmp_path: Path) -> None:
             await carries(settings_for(url, **{**files, "bus.ca_file": ""}))
         with pytest.raises(SettingsError, match="ARCLOG_BUS_CERT_FILE"):
             await carries(settings_for(url, **{"bus.ca_file": str(shown.authority)}))
-    with pytest.raises(SettingsError, match=r"ARCLOG_BUS_CA_FILE: .* is no PEM file"):
+    with pytest.raises(SettingsError, match=r"ARCLOG_BUS_CA_FILE: .* is not a PEM file"):
         await carries(settings_for(url, **{"bus.ca_file": str(shown.key)}))
 
 
@@ -154,7 +154,7 @@ async def test_a_server_without_tls_never_sees_the_password(nats_server: NatsSer
     spy = await asyncio.start_server(listen, "127.0.0.1", 0)
     port = spy.sockets[0].getsockname()[1]
     for url in (f"tls://joe:hunter2@127.0.0.1:{port}", nats_server.url.replace("nats://", "tls://joe:hunter2@")):
-        with pytest.raises(SettingsError, match="does not speak TLS"):
+        with pytest.raises(SettingsError, match="does not use TLS"):
             await carries(settings_for(url))
     assert said == [b""]
     spy.close()
@@ -164,25 +164,25 @@ async def test_a_server_without_tls_never_sees_the_password(nats_server: NatsSer
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("http://host", "names no bus"),
-        ("nats://", "not an address"),
-        ("nats://joe:hunter2@host:port", "not an address"),
-        ("nats://joe:hunter2@host/path", "not an address"),
+        ("http://host", "no address of a NATS server"),
+        ("nats://", "no address of a NATS server"),
+        ("nats://joe:hunter2@host:port", "no address of a NATS server"),
+        ("nats://joe:hunter2@host/path", "no address of a NATS server"),
         ("nats://a,tls://b", "are mixed"),
     ],
 )
 def test_an_address_that_is_none_is_refused_without_its_password(url: str, says: str) -> None:
     with pytest.raises(SettingsError, match=says) as found:
-        address_of(Settings({"bus.url": url}))
+        Cluster(Settings({"bus.url": url}))
     assert "hunter2" not in str(found.value)
     assert "ARCLOG_BUS_URL" in str(found.value)
 
 
 def test_several_servers_share_scheme_and_credentials() -> None:
-    address = address_of(Settings({"bus.url": "nats://joe:a%20b@one:4333, two, [::1]:9"}))
-    assert address.servers == ("nats://one:4333", "nats://two:4222", "nats://[::1]:9")
-    assert address.options == {"user": "joe", "password": "a b"}
-    assert "a b" not in str(address)
+    cluster = Cluster(Settings({"bus.url": "nats://joe:a%20b@one:4333, two, [::1]:9"}))
+    assert str(cluster) == "nats://one:4333, nats://two:4222, nats://[::1]:9"
+    assert cluster._login == Login(user="joe", password="a b")
+    assert "a b" not in f"{cluster} {cluster._login!r}"
 
 
 @pytest.mark.parametrize("name", ["bus.prefix", "bus.events_stream", "bus.events_subject"])
@@ -192,7 +192,7 @@ def test_a_name_that_is_none_is_refused(name: str) -> None:
 
 
 async def test_of_several_servers_one_that_is_there_is_enough(nats_server: NatsServer) -> None:
-    client, _ = await connect(address_of(Settings({"bus.url": f"nats://127.0.0.1:1,{nats_server.url}"})), 5.0)
+    client, _ = await Cluster(Settings({"bus.url": f"nats://127.0.0.1:1,{nats_server.url}"})).connect(5.0)
     await client.close()
 
 
@@ -220,7 +220,7 @@ async def test_a_server_that_was_started_without_jetstream_is_refused() -> None:
 def test_a_file_that_holds_no_credentials_is_refused(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / "file").write_text(text)
     with pytest.raises(SettingsError, match="ARCLOG_" + name.replace(".", "_").upper()) as found:
-        address_of(Settings({"bus.url": "nats://host", name: str(tmp_path / "file")}))
+        Cluster(Settings({"bus.url": "nats://host", name: str(tmp_path / "file")}))
     assert "hunter2" not in str(found.value)
 
 
@@ -260,12 +260,12 @@ async def test_an_offer_that_meets_nobody_who_waits_is_handed_on(nats_server: Na
     settings = settings_for(nats_server.url)
     async with opened(settings) as a, opened(settings) as b, opened(settings) as c:
         b.bus.waiting({"default"})
-        a.bus.tell(Notice(offered=(("default", 1),)))
+        a.bus.notify(Notice(offered=(("default", 1),)))
         await b.until(lambda ear: len(ear.pools) == 1)
         b.bus.waiting({"default"})  # a fetch is open by now, or soon
         b.bus.waiting(())
         c.bus.waiting({"default"})
-        a.bus.tell(Notice(offered=(("default", 1),)))
+        a.bus.notify(Notice(offered=(("default", 1),)))
         await c.until(lambda ear: ear.pools)
         assert len(b.pools) == 1
 
@@ -275,7 +275,7 @@ async def test_one_offer_wakes_one_process(nats_server: NatsServer) -> None:
     async with opened(settings) as a, opened(settings) as b, opened(settings) as c:
         for ear in (b, c):
             ear.bus.waiting({"default"})
-        a.bus.tell(Notice(offered=(("default", 2),)))
+        a.bus.notify(Notice(offered=(("default", 2),)))
         # Each takes one, since it wants the next only when somebody waits anew.
         await b.until(lambda ear: ear.pools)
         await c.until(lambda ear: ear.pools)
@@ -285,17 +285,17 @@ async def test_one_offer_wakes_one_process(nats_server: NatsServer) -> None:
 async def test_a_stream_that_somebody_removed_is_made_anew(nats_server: NatsServer) -> None:
     settings = settings_for(nats_server.url)
     name = settings.text("bus.prefix")
-    client, stream = await connect(address_of(settings), 5.0)
+    client, stream = await Cluster(settings).connect(5.0)
     async with opened(settings) as a, opened(settings) as b:
         b.bus.waiting({"default"})
-        a.bus.tell(Notice(offered=(("default", 1),)))
+        a.bus.notify(Notice(offered=(("default", 1),)))
         await b.until(lambda ear: len(ear.pools) == 1)
         b.bus.waiting({"default"})
         await stream.delete_stream(f"{name}-offers")
 
         async def again() -> None:
             while len(b.pools) < 2:
-                a.bus.tell(Notice(offered=(("default", 1),)))
+                a.bus.notify(Notice(offered=(("default", 1),)))
                 await asyncio.sleep(0.05)
 
         async with asyncio.timeout(30):
@@ -307,13 +307,13 @@ async def test_something_that_is_no_notice_is_passed_over(
     nats_server: NatsServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = settings_for(nats_server.url)
-    client, _ = await connect(address_of(settings), 5.0)
+    client, _ = await Cluster(settings).connect(5.0)
     async with opened(settings) as a, opened(settings) as b:
         await client.publish(f"{settings.text('bus.prefix')}.notices", b"hello")
         await client.flush()
-        a.bus.tell(Notice(moved=((1, 1),)))
+        a.bus.notify(Notice(moved=((1, 1),)))
         await b.until(lambda ear: ear.heads)
-    assert "is no notice" in caplog.text
+    assert "is not a notification" in caplog.text
     await client.close()
 
 
@@ -322,7 +322,7 @@ async def test_a_permission_that_is_missing_is_named(caplog: pytest.LogCaptureFi
         { user: a, password: a, permissions: { publish: ["$JS.>", "_INBOX.>"], subscribe: ">" } } ] }"""
     with running_nats(config=config) as server:
         async with opened(settings_for(server.url.replace("//", "//a:a@"))) as ear:
-            ear.bus.tell(Notice(moved=((1, 1),)))
+            ear.bus.notify(Notice(moved=((1, 1),)))
             await until(lambda: "permissions violation for publish" in caplog.text.lower())
             assert "allow it to the user of ARCLOG_BUS_URL" in caplog.text
 
@@ -347,7 +347,7 @@ async def test_a_user_needs_no_more_rights_than_the_page_names() -> None:
             assert a.bus.topic is not None
             await a.bus.topic.publish(Message(f"{settings.text('bus.events_subject')}.step.done", "1-1", {}, b"{}"))
             b.bus.waiting({"default"})
-            a.bus.tell(Notice(moved=((1, 1),), offered=(("default", 1),)))
+            a.bus.notify(Notice(moved=((1, 1),), offered=(("default", 1),)))
             await b.until(lambda ear: ear.heads and ear.pools)
 
 
@@ -370,7 +370,7 @@ async def test_the_events_of_another_cluster_are_not_mixed_with_ours(nats_server
 async def test_a_stream_of_the_operators_own_that_lacks_the_subjects_is_named(nats_server: NatsServer) -> None:
     settings = settings_for(nats_server.url)
     name, subject = settings.text("bus.prefix"), settings.text("bus.events_subject")
-    client, stream = await connect(address_of(settings), 5.0)
+    client, stream = await Cluster(settings).connect(5.0)
     await stream.add_stream(name=f"{name}-events", subjects=[f"{name}.other"])
     async with opened(settings) as ear:
         assert ear.bus.topic is not None
@@ -381,10 +381,10 @@ async def test_a_stream_of_the_operators_own_that_lacks_the_subjects_is_named(na
 
 async def test_a_connection_leaves_no_task_behind_however_it_ends(monkeypatch):
     """One that is closed while NATS takes nothing: nats-py stops in the middle of it."""
-    monkeypatch.setattr("arclog.buses.nats_connect._CLOSE_S", 0.1)
+    monkeypatch.setattr("arclog.drivers.nats.connect._CLOSE_S", 0.1)
     with running_nats() as server:
         before = asyncio.all_tasks()
-        client, _ = await connect(address_of(Settings({"bus.url": server.url})), 5.0)
+        client, _ = await Cluster(Settings({"bus.url": server.url})).connect(5.0)
 
         async def heard(_: object) -> None: ...
 

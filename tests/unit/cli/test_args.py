@@ -43,7 +43,7 @@ def test_every_command_has_help_and_the_global_options(arclog, command):
 def test_an_unknown_command_is_answered_with_what_was_meant(arclog):
     done = arclog("evnets", "last")
     assert (done.code, done.out) == (2, "")
-    assert "no command 'evnets'; did you mean events?" in done.err
+    assert "unknown command 'evnets'; did you mean events?" in done.err
 
 
 def test_a_file_without_a_command_is_told_how_to_run_it(arclog):
@@ -53,17 +53,17 @@ def test_a_file_without_a_command_is_told_how_to_run_it(arclog):
 @pytest.mark.parametrize(
     "words, text",
     [
-        (("run", "x", "--jsno"), "no option --jsno; did you mean --json?"),
+        (("run", "x", "--jsno"), "unknown option --jsno; did you mean --json?"),
         (("run",), "required: FILE"),
-        (("status", "last", "extra"), "'extra' is one word too many"),
+        (("status", "last", "extra"), "'extra' is not expected here"),
         (("list", "--state", "bad"), "invalid choice"),
         (("list", "--limit", "0"), "above 0"),
         (("list", "--limit", "-1"), "above 0"),
         (("events", "last", "--after", "x"), "not a seq"),
         (("events", "last", "--type", "step.don"), "did you mean step.done?"),
         (("run", "x", "--set", "a"), "no '='"),
-        (("run", "x", "--js"), "no option --js"),
-        (("--verbose", "list"), "no option --verbose before the command"),
+        (("run", "x", "--js"), "unknown option --js"),
+        (("--verbose", "list"), "unknown option --verbose before the command"),
         (("plan", "x", "--format", "png"), "invalid choice"),
         (("run", "-", "--workload", "-"), "cannot both come from standard input"),
     ],
@@ -130,9 +130,9 @@ def test_docs_tell_of_every_command_and_option():
 
 def test_a_server_is_named_once_and_where_it_is_of_use(arclog):
     for words, said in (
-        (("list", "--server", "http://x", "--home", "y"), "two places"),
-        (("--server", "http://x", "check", "demo.yaml"), "takes no --server"),
-        (("run", "demo.yaml", "--detach"), "--detach needs a server"),
+        (("list", "--server", "http://x", "--home", "y"), "use either --home or --server"),
+        (("--server", "http://x", "check", "demo.yaml"), "does not take --server"),
+        (("run", "demo.yaml", "--detach"), "--detach requires a server"),
     ):
         done = arclog(*words)
         assert (done.code, said in done.err) == (2, True), done.err

@@ -92,7 +92,7 @@ def test_a_key_that_the_playbook_names_elsewhere_is_taken(word: str, tool: str) 
 def test_a_playbook_without_a_workload_takes_what_it_reads() -> None:
     check_assignments(plan(workload=""), assigned(["limit=1"]))
     assert "did you mean limit?" in refusal("lmit=1", plan(workload=""))
-    assert "nothing in the playbook reads" in refusal("a.b=1", plan("tool: {kind: noop}", ""))
+    assert "the playbook reads no key" in refusal("a.b=1", plan("tool: {kind: noop}", ""))
     check_assignments(plan("tool: {kind: noop, data: '{{ workload }}'}", ""), assigned(["a.b=1", "c=x"]))
 
 

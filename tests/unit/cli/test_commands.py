@@ -214,9 +214,9 @@ def test_a_malformed_id_is_exit_code_2(arclog, home, command, raw):
 
 @pytest.mark.parametrize("command", ["show", "status", "state", "events", "logs", "why", "cancel", "resume"])
 def test_an_unknown_id_and_no_runs_are_exit_code_2(arclog, home, command):
-    assert "there is no execution 123" in arclog(command, "123").err
+    assert "no execution has the id 123" in arclog(command, "123").err
     assert arclog(command, "123").code == 2
-    assert "no run yet" in arclog(command, "last").err
+    assert "no runs yet" in arclog(command, "last").err
     done = arclog(command, "last", "--home", "elsewhere")
     assert (done.code, done.out) == (2, "")
     assert "no runs yet in elsewhere" in done.err
@@ -414,10 +414,10 @@ def test_what_logs_are_asked_for(arclog, api):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--since", "yesterday"), "'yesterday' is no time"),
-        (("--since", "10"), "'10' is no time"),
-        (("--iteration", "3.x"), "'3.x' is no iteration"),
-        (("--regex", "(a"), "'(a' is no regular expression"),
+        (("--since", "yesterday"), "'yesterday' is not a time"),
+        (("--since", "10"), "'10' is not a time"),
+        (("--iteration", "3.x"), "'3.x' is not an iteration"),
+        (("--regex", "(a"), "'(a' is not a regular expression"),
         (("--stream", "stdin"), "invalid choice: 'stdin'"),
     ],
 )
@@ -516,7 +516,7 @@ def test_signals_reach_the_run_with_all_they_carry(arclog, api, home):
             "s-1",
         )
         assert sent.by
-    assert "no task waits for it yet" in arclog("signal", ID, "go").out
+    assert "no task is waiting for it yet" in arclog("signal", ID, "go").out
     assert "recorded" in arclog("signal", ID, "UPDATE_PARAMS").out
     assert json.loads(arclog("signal", ID, "go", "--json").out)["waiting"] is False
     assert arclog("signal", ID, "go", "--data", "{").code == 2
@@ -535,7 +535,7 @@ def test_resume_of_a_paused_run(arclog, api, home):
     home.elsewhere = "host-7-ab"
     done = arclog("resume", ID)
     assert done.code == 0
-    assert "worker host-7-ab goes on with it" in done.out
+    assert "resumed on worker host-7-ab" in done.out
     assert home.here.worked_on == []
     assert [sent.signal for sent in api.signals] == ["RESUME"]
     home.elsewhere = ""
@@ -572,7 +572,7 @@ def test_a_run_that_is_over_is_only_shown(arclog, api, home, run, code):
     api.runs = {ID: run}
     done = arclog("resume", ID)
     assert done.code == code
-    assert "is over already" in done.out
+    assert "has already ended" in done.out
     assert home.here.worked_on == []
     assert list(json.loads(arclog("resume", ID, "--json").out)) == SUMMARY_KEYS
 
@@ -610,7 +610,7 @@ def test_check_looks_for_the_files_that_a_playbook_calls(arclog):
     )
     done = arclog("check", "caller.yaml")
     assert done.code == 2
-    assert "caller.yaml:5:9: error[missing-file] file 'parts/child.yaml' is not there" in done.out
+    assert "caller.yaml:5:9: error[missing-file] file 'parts/child.yaml' does not exist" in done.out
     Path("parts/child.yaml").write_text("metadata: {name: k}\nworkflow: [{step: start, tool: {kind: noop}}]\n")
     assert arclog("check", "caller.yaml").code == 0
 

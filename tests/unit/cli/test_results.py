@@ -65,7 +65,7 @@ def test_list_as_json_and_of_the_last_run(arclog):
 
 def test_a_run_that_stored_nothing(arclog, api):
     api.stored = []
-    assert "stored nothing" in arclog("result", "list", "7").out
+    assert "has no stored results" in arclog("result", "list", "7").out
     assert arclog("result", "list", "7", "--json").out == "[]\n"
 
 
@@ -82,8 +82,8 @@ def test_show_is_clean_and_says_how_long_it_is_kept(arclog):
     ("scope", "expires_at", "words"),
     [
         ("permanent", None, "for ever (scope permanent)"),
-        ("permanent", "2026-02-01T00:00:00Z", "while its run goes on"),
-        ("step", None, "while its run goes on (scope step)"),
+        ("permanent", "2026-02-01T00:00:00Z", "while its run is active"),
+        ("step", None, "while its run is active (scope step)"),
     ],
 )
 def test_show_of_one_whose_end_is_not_known(arclog, api, scope, expires_at, words):
@@ -103,18 +103,18 @@ def test_show_of_a_removed_one(arclog, api):
     ("words", "message"),
     [
         (("save", REF), "needs REF and FILE"),
-        (("get", REF, "file"), "FILE belongs to result save"),
-        (("show", REF, "--range", "1-2"), "--range belongs to result get"),
-        (("get", REF, "--force"), "--force belongs to result save"),
+        (("get", REF, "file"), "FILE is an argument of result save"),
+        (("show", REF, "--range", "1-2"), "--range is an option of result get"),
+        (("get", REF, "--force"), "--force is an option of result save"),
         (("get", REF, "--range", "x"), "is not A-B"),
         (("get", REF, "--range", "5"), "is not A-B"),
-        (("get", REF, "--range", "9-3"), "ends before it begins"),
+        (("get", REF, "--range", "9-3"), "ends before it starts"),
         (("drop", REF), "invalid choice"),
         (("get",), "required"),
-        (("show", "noetl://execution/../x"), "is no result ref"),
+        (("show", "noetl://execution/../x"), "is not a result ref"),
         (("show", REF.replace("ab", "cd")), "no stored result"),
         (("list", "x"), "execution id"),
-        (("list", "99"), "no execution 99"),
+        (("list", "99"), "no execution has the id 99"),
     ],
 )
 def test_what_makes_no_sense_is_refused(arclog, words, message):
@@ -155,10 +155,10 @@ def test_save_that_fails_leaves_nothing(arclog, api):
 def test_gc_says_what_it_did(arclog, home):
     done = arclog("gc")
     assert done.out == (
-        "let go of 3 results and removed 1 file, which freed 4.8 MiB; cleared 2 files of writers that died; "
-        "forgot 4 runs that ended long ago\n"
+        "let go of 3 results and removed 1 file, which freed 4.8 MiB; removed 2 unfinished files; removed 4 runs "
+        "past retention\n"
     )
-    assert "would forget 4 runs" in arclog("gc", "--dry-run").out
+    assert "would remove 4 runs" in arclog("gc", "--dry-run").out
     assert "would let go of 3 results and remove 1 file, to free 4.8 MiB" in arclog("gc", "--dry-run").out
     assert json.loads(arclog("gc", "--json").out) == {
         "dry_run": False, "results": 3, "contents": 1, "bytes": 5_000_000, "leftovers": 2, "executions": 4,
@@ -168,10 +168,10 @@ def test_gc_says_what_it_did(arclog, home):
 
 
 def test_gc_compacts_the_file_of_a_home_alone(arclog, monkeypatch):
-    assert "exclude each other" in arclog("gc", "--compact", "--dry-run").err
+    assert "not both" in arclog("gc", "--compact", "--dry-run").err
     assert "for the SQLite file of a home" in arclog("gc", "--compact", "--server", "http://a:1").err
     monkeypatch.setattr("arclog.wiring.backends.compact", lambda _: 3 << 20)
-    assert "shortened the store by 3.0 MiB" in arclog("gc", "--compact").out
+    assert "reduced the store by 3.0 MiB" in arclog("gc", "--compact").out
 
 
 def test_gc_that_finds_nothing(arclog, api, monkeypatch):
@@ -179,7 +179,7 @@ def test_gc_that_finds_nothing(arclog, api, monkeypatch):
         return Collected(dry_run, 0, 0, 0, 0)
 
     monkeypatch.setattr(api, "collect", collect)
-    assert arclog("gc").out == "there is nothing to remove\n"
+    assert arclog("gc").out == "nothing to remove\n"
 
 
 def test_where_there_is_no_home(arclog):

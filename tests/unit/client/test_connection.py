@@ -313,7 +313,7 @@ def test_several_addresses_are_checked_one_by_one() -> None:
     assert checked_urls("http://a:1/, http://b:2,http://a:1") == ("http://a:1", "http://b:2")
     with pytest.raises(errors.SettingsError, match="in the clear"):
         checked_urls("http://a,https://b")
-    with pytest.raises(errors.SettingsError, match="no address"):
+    with pytest.raises(errors.SettingsError, match="not an address"):
         checked_urls("http://a,,")
 
 

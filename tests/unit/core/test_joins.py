@@ -373,7 +373,7 @@ def test_why_names_what_a_join_lacks():
     assert [(lack.source, lack.from_steps) for lack in join.lacks] == [("b2", ("b",)), ("c", ())]
     why = explain(net.state, net.program, [], 0)
     assert why.waits[-1].what == "join"
-    assert why.waits[-1].text == "step j (join all) has a token from a and waits for one from b2 (by way of b)"
+    assert why.waits[-1].text == "step j (join all) has a token from a and waits for one from b2 (through b)"
 
 
 def test_why_says_when_only_the_engine_holds_a_join_up():
@@ -384,7 +384,7 @@ def test_why_says_when_only_the_engine_holds_a_join_up():
     put(net.state, Token(9, "arc:a:0", "j", held.args, {}))
     why = explain(net.state, net.program, [], 0)
     assert [wait.what for wait in why.waits] == ["join"]
-    assert "can start; the engine has not gone on" in why.summary
+    assert "can start; the engine has not started it yet" in why.summary
 
 
 def test_plans_without_joins_pay_nothing():

@@ -139,7 +139,7 @@ def test_an_execution_ends_only_with_its_lifecycle_event(text: str, signal: str,
             for one in await world.stored():
                 apply(world.program, folded, one.event)
                 full = widen(one.event, Subject(1, "x"), one.seq, one.event_id, one.persisted_at)
-                seen += [(each.name, folded.status) for each in reader.tell(full) if not each.derived]
+                seen += [(each.name, folded.status) for each in reader.render(full) if not each.derived]
             at = [each for each, _ in seen].index(name)
             assert all(each in ("PENDING", "RUNNING") for _, each in seen[:at])
             assert {each for _, each in seen[at:]} == {state}

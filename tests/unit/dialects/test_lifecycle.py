@@ -170,7 +170,7 @@ def test_a_calls_end_waits_for_what_comes_behind_it_and_is_not_lost() -> None:
     ends = [one["seq"] for one in log if one["event_type"] == "task.done"]
     cut = [one for one in log if one["seq"] <= ends[0]]
     reader = lifecycle.LifecycleReader()
-    said = [one for envelope in cut for one in reader.tell(envelope)]
+    said = [one for envelope in cut for one in reader.render(envelope)]
     assert "call.done" not in [one.name for one in said]
     assert [(one.name, one.seq) for one in reader.rest()] == [("call.done", ends[0])]
     assert reader.rest() == []

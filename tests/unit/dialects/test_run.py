@@ -226,7 +226,7 @@ def statuses(name: str) -> list[tuple[str, str | None]]:
     reader = RunReader(SUBJECT)
     seen: list[tuple[str, str | None]] = [(reader.state.status, reader.state.substatus)]
     for envelope in log_of(name):
-        reader.tell(envelope)
+        reader.render(envelope)
         now = (reader.state.status, reader.state.substatus)
         if now != seen[-1]:
             seen.append(now)
@@ -239,7 +239,7 @@ def test_a_run_waits_for_its_approval_as_pending() -> None:
     for envelope in log_of("approved"):
         if envelope["event_type"] == "signal.received":
             assert reader.state.status == "PENDING"
-        reader.tell(envelope)
+        reader.render(envelope)
 
 
 def test_a_pause_drains_first_and_is_paused_only_when_applied() -> None:

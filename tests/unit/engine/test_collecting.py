@@ -80,7 +80,7 @@ async def test_one_of_several_collects_once_an_interval(site: Site, caplog: pyte
     site.clock.advance(1)
     await site.turned(a)
     assert await site.blobs() == 0
-    assert "gc let go of 1 results, removed 1 contents (" in caplog.text
+    assert "gc: released 1 results, removed 1 contents (" in caplog.text
     await site.stored()
     await site.turned(b)
     await site.turned(site.server("restarted"))
@@ -89,7 +89,7 @@ async def test_one_of_several_collects_once_an_interval(site: Site, caplog: pyte
     caplog.clear()
     await site.turned(b)
     assert await site.blobs() == 0
-    assert caplog.text.count("gc let go of") == 1
+    assert caplog.text.count("gc: released") == 1
     site.clock.advance(EVERY_S)
     caplog.clear()
     await site.turned(b)
@@ -129,7 +129,7 @@ async def test_trouble_is_told_and_the_next_interval_does_it(
 
     monkeypatch.setattr(site.results, "leftovers", failing)
     running = asyncio.ensure_future(one.run())
-    for wanted in ("gc: the results are away; what is left goes in 3600 s", "gc failed, which is a bug", ""):
+    for wanted in ("gc: the results are away; the rest is removed in 3600 s", "gc failed because of a bug", ""):
         await site.stored()
         turns = 0
         while wanted not in caplog.text if wanted else await site.blobs():
@@ -149,10 +149,10 @@ async def test_the_doctor_knows_whether_somebody_collects(site: Site) -> None:
     await site.turned(site.server("a"))
     site.clock.advance(EVERY_S)
     check = await found()
-    assert (check.status, check.detail.startswith("every 60 min; a began last, at ")) == (OK, True)
+    assert (check.status, check.detail.startswith("every 60 min; last started by a at ")) == (OK, True)
     site.clock.advance(1000)
     check = await found()
-    assert (check.status, check.remedy.startswith("a running server should have begun again")) == (WARN, True)
+    assert (check.status, check.remedy.startswith("a running server should have started again")) == (WARN, True)
     assert (await found(gc_s=0)).status == OK
 
 
@@ -161,7 +161,7 @@ async def test_a_server_collects_by_itself(tmp_path: Path) -> None:
 
     class Listener(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            if "gc let go of 1 results, removed 1 contents" in record.getMessage():
+            if "gc: released 1 results, removed 1 contents" in record.getMessage():
                 said.set()
 
     listener, log = Listener(), logging.getLogger("arclog.engine")

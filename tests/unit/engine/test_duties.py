@@ -118,3 +118,25 @@ async def test_a_clock_that_is_set_back_makes_no_lease_longer(store: Asked, cloc
 
 async def test_who_is_there_for_one_run_asks_nobody() -> None:
     assert await always()
+
+
+@pytest.mark.parametrize(("leaves", "took_over"), [("dies", 1), ("gives up", 0)])
+async def test_who_takes_over_from_a_server_that_is_gone_is_told(
+    store: Asked, clock: FakeClock, leaves: str, took_over: int
+) -> None:
+    told: list[str] = []
+
+    async def note() -> None:
+        told.append("b")
+
+    a, b = duty(store, clock, "a"), Duty(store, clock, "timers", "b", LEASE_S, note)
+    assert await a.has()
+    assert not await b.has()
+    if leaves == "gives up":
+        await a.give_up()
+    clock.advance(2 * LEASE_S)
+    assert await b.has()
+    for _ in range(10):
+        clock.advance(LEASE_S / 2)
+        assert await b.has()
+    assert len(told) == took_over

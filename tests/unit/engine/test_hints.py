@@ -83,7 +83,7 @@ async def test_a_listener_that_fails_stops_neither_the_run_nor_the_others(
     assert str(command.execution_id) == run
     assert (await api.cancel(run, "enough")).state == "CANCELLED"
     assert {"CANCELLED", "freed"} <= set(heard)
-    assert "this is a bug in it" in caplog.text
+    assert "this is a bug in the listener" in caplog.text
     assert "KeyError" in caplog.text
     await engine.close()
     await store.close()

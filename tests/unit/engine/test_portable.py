@@ -166,7 +166,7 @@ def test_a_newer_format_and_another_state_of_the_run_are_refused() -> None:
         )
         with pytest.raises(RequestRejected, match="newer release"):
             await imported(sealed, there)
-        with pytest.raises(Conflict, match="in this store already"):
+        with pytest.raises(Conflict, match="already in this store"):
             await portable.read_run(here.here.engine, here.results, BytesIO(body), ELSEWHERE)
 
     with_world(work)
@@ -243,8 +243,26 @@ def with_event(body: bytes, payload: str, event_id: int | None = None) -> bytes:
     return b"\n".join([first, text.encode(), *rest, b""])
 
 
+def with_limits(body: bytes, **limits: int) -> bytes:
+    """The plan with limits that no compiler gave it, and all names to match."""
+    with zipfile.ZipFile(BytesIO(body)) as archive:
+        old = json.loads(archive.read("plan.json"))
+        log = archive.read("log.jsonl").decode()
+        name = json.loads(archive.read("manifest.json"))["plan"]
+    plan = json.dumps({**old, "limits": {**old.get("limits", {}), **limits}}).encode()
+    digest = hashlib.sha256(plan).hexdigest()
+    return sealed(body, {"plan.json": plan, "log.jsonl": log.replace(name, digest).encode()}, plan=digest)
+
+
 HOSTILE: dict[str, Callable[[bytes], bytes]] = {
-    "an id that is no number": lambda body: sealed(body, execution_id="../../x"),
+    "a runId that is none": lambda body: sealed(body, run_id="../x"),
+    "a name that a terminal would act on": lambda body: sealed(body, name="\x1b]0;a\x07"),
+    "a path with a line end": lambda body: sealed(body, path="a\nb"),
+    "templates without a bound": lambda body: with_limits(body, max_expr_work=1 << 60),
+    "templates of any size": lambda body: with_limits(body, max_expr_bytes=1 << 60),
+    "events of any size": lambda body: with_limits(body, max_payload_bytes=1 << 40),
+    "a run without an end": lambda body: with_limits(body, max_step_runs=1 << 60),
+    "an id that is not a number": lambda body: sealed(body, execution_id="../../x"),
     "an id that is too large": lambda body: sealed(body, execution_id="9" * 30),
     "a time that is none": lambda body: sealed(body, created_at=1 << 70),
     "a size below zero": lambda body: sealed(body, parts=[{"name": "log.jsonl", "bytes": -1, "sha256": ""}]),
@@ -279,6 +297,40 @@ def test_a_file_that_was_made_to_do_harm_is_refused(name: str) -> None:
     with_world(work)
 
 
+def test_limits_that_this_machine_allows_are_taken() -> None:
+    """What the plans above are refused for is nothing else than their limits."""
+
+    async def work(_: World, there: World, body: bytes) -> None:
+        assert (await imported(with_limits(body, max_expr_work=10_000), there)).created
+
+    with_world(work)
+
+
+def test_an_id_of_a_moment_to_come_is_refused() -> None:
+    """A run that gets it here, then, could not be started."""
+
+    async def work(here: World, there: World, body: bytes) -> None:
+        day = (86_400_000 << 22) + here.execution_id
+        with pytest.raises(RequestRejected, match="a moment that has not come"):
+            await imported(sealed(body, execution_id=str(day)), there)
+        assert (await imported(sealed(body, execution_id=str(here.execution_id - 1)), there)).created
+
+    with_world(work, "metadata: {name: a}\nworkflow: [{step: start, tool: {kind: noop}}]")
+
+
+def test_a_run_id_that_another_run_has_is_refused() -> None:
+    """Else whoever asks for the other run by its runId would be sent to this one."""
+
+    async def work(here: World, there: World, body: bytes) -> None:
+        await there.start()
+        record = await there.store.execution(there.execution_id)
+        assert record is not None
+        with pytest.raises(Conflict, match="another run has the runId"):
+            await imported(sealed(body, run_id=record.new.run_id, execution_id="1000"), there)
+
+    with_world(work)
+
+
 def test_results_that_were_collected_are_told_on_import_and_wherever_they_are_read() -> None:
     async def go() -> None:
         async with World(TEXT) as here, World(TEXT) as there:
@@ -295,7 +347,7 @@ def test_results_that_were_collected_are_told_on_import_and_wherever_they_are_re
             with pytest.raises(ResultUnavailable, match=r"was removed before run \d+ was exported"):
                 _ = [chunk async for chunk in api.content(told.ref)]
             assert (await api.replay(number)).ok
-            with pytest.raises(RequestRejected, match=r"would share were removed: start\.start_task"):
+            with pytest.raises(RequestRejected, match=r"needs were removed: start\.start_task"):
                 await api.fork(number, ForkRequest(step="end"))
             forked = await api.fork(number, ForkRequest(step="start"))
             there.here.start_worker("w")

@@ -8,6 +8,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from io import BytesIO
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -118,6 +119,20 @@ async def test_everything_is_published_in_order_and_noted(tmp_path: Path) -> Non
         later = Recorder()
         await Publisher(here.engine, later, "b").settle(60)
         assert later.kept == []
+
+
+async def test_what_was_imported_is_not_published_a_second_time(tmp_path: Path) -> None:
+    """Whoever listens would take what happened elsewhere, long ago or never, for something that happens now."""
+    async with opened(tmp_path / "here") as here, opened(tmp_path / "there") as there:
+        await here.start_worker()
+        (number,) = await ran(here, 1)
+        body = b"".join([chunk async for chunk in here.api.export(str(number))])
+        await there.api.import_run(BytesIO(body))
+        topic = Recorder()
+        await Publisher(there.engine, topic, "a").settle(60)
+        assert topic.kept == []
+        store = there.engine.store
+        assert await store.position(DUTY) == (await store.tail(limit=10_000))[-1].position
 
 
 async def test_what_a_producer_says_is_on_subjects_of_its_own(tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ async def test_a_ref_opens_nothing_by_itself(home):
         with pytest.raises(NotFound):
             await home.read(bad)
     for worse in ("", "noetl://execution/../../etc/passwd", ref + "/..", ref.replace("s.t", "%2e%2e"), ref + "\x00"):
-        with pytest.raises(RequestRejected, match="no result ref"):
+        with pytest.raises(RequestRejected, match="not a result ref"):
             await home.read(worse)
     with pytest.raises(NotFound):
         await home.api.results("77")

@@ -84,6 +84,19 @@ def test_the_verdict_names_what_has_no_place(old: str, new: str, said: str) -> N
         run_virtually(verdict_of(CHANGED, ForkRequest(failed=True, playbook=changed)))
 
 
+@pytest.mark.parametrize(
+    ("renamed", "said"),
+    [
+        ({"strat": "begin"}, "the run's playbook does not have: strat; it has start, work"),
+        ({"start": "began"}, "the new playbook does not have: began; it has begin, work"),
+    ],
+)
+def test_a_map_of_steps_that_are_not_there_is_refused(renamed: dict[str, str], said: str) -> None:
+    changed = CHANGED.replace("step: start", "step: begin", 1)
+    with pytest.raises(RequestRejected, match=said):
+        run_virtually(verdict_of(CHANGED, ForkRequest(failed=True, playbook=changed, map=renamed)))
+
+
 def test_what_is_new_in_a_playbook_needs_no_place() -> None:
     changed = CHANGED.replace("fail_attempts: 1}}", "fail_attempts: 0}, next: {arcs: [{step: more}]}}")
     changed += "  - {step: more, tool: {name: last, kind: act, returns: '{{ start.data }}'}}\n"

@@ -139,7 +139,7 @@ def test_what_cannot_be_retried_is_refused() -> None:
         run_virtually(refused(well, ForkRequest(failed=True)))
     with pytest.raises(RequestRejected, match=r"step 'nowhere' has not run; steps that have: start, left, right, join"):
         run_virtually(refused(well, ForkRequest(step="nowhere")))
-    with pytest.raises(RequestRejected, match="one of them"):
+    with pytest.raises(RequestRejected, match="exactly one of"):
         run_virtually(refused(well, ForkRequest(step="left", failed=True)))
     with pytest.raises(Conflict, match="has not ended"):
         run_virtually(refused(well, ForkRequest(failed=True), running=True))

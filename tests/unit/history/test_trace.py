@@ -71,6 +71,33 @@ def test_a_number_is_followed_through_ctx_items_args_and_outcomes_to_the_workloa
     assert {leaf.what for leaf in leaves(root)} == {"default", "workload", "ctx"}
 
 
+@pytest.mark.parametrize("takes", [[3, 1, 2], [1, 3, 2], [1, 2, 3]])
+def test_the_data_of_a_parallel_loop_are_those_of_its_last_item_whichever_ended_last(takes: list[int]) -> None:
+    text = f"""
+metadata: {{name: parallel}}
+executor: {{spec: {{result: "{{{{ each.data.n }}}}"}}}}
+workflow:
+  - step: each
+    loop: {{in: {takes}, iterator: s, spec: {{mode: parallel, max_in_flight: 3}}}}
+    tool: [{{name: rest, kind: wait, for_s: "{{{{ iter.s }}}}"}}, {{name: take, kind: noop, data: {{n: "{{{{ iter.index }}}}"}}}}]
+"""
+    root = run_virtually(traced("result", text)).node
+    loop = below(root, "each.data.n")
+    assert (root.value, loop.value, below(loop, "each.take.data.n").item) == (2, 2, [2])
+
+
+def test_the_data_of_a_loop_that_failed_are_those_of_the_item_that_failed_it() -> None:
+    text = """
+metadata: {name: broken}
+workflow:
+  - step: each
+    loop: {in: [5, 0, 7], iterator: n}
+    tool: {name: divide, kind: noop, data: "{{ 1 / iter.n }}"}
+"""
+    root = run_virtually(traced("each.error", text)).node
+    assert below(root, "each.divide.error").item == [1]
+
+
 def test_an_item_and_a_constant_are_followed_alone() -> None:
     first = run_virtually(traced("result.first")).node
     assert below(first, "each.add").item == [0]

@@ -68,7 +68,7 @@ def test_every_module_that_is_imported_is_a_dependency_or_in_the_table():
         for module in imported() - optional
         if not {WITHIN.get(module, name_of(name)) for name in distributions.get(module, [module])} & always
     }
-    # keyring is no extra: its user chooses a backend, too. arclog.testing is for those who have the others.
+    # keyring is not an extra: its user chooses a backend, too. arclog.testing is for those who have the others.
     assert unknown <= {"keyring", "pytest", "hypothesis"}
 
 

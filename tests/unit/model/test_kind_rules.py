@@ -40,11 +40,11 @@ def test_who_may(kind: str, tenant: str, roles: set[str] | None, words: str) -> 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("shell", "is no rule"),
-        ("shell:", "is no rule"),
-        ("shell: a b", "is no rule"),
-        ("shell: role:", "is no rule"),
-        ("shell: none, acme", "none and somebody"),
+        ("shell", "is not a rule"),
+        ("shell:", "is not a rule"),
+        ("shell: a b", "is not a rule"),
+        ("shell: role:", "is not a rule"),
+        ("shell: none, acme", "both none and other values"),
         ("shel: none", "no kind 'shel'"),
     ],
 )

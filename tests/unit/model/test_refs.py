@@ -65,5 +65,5 @@ def test_what_is_no_ref_stays_as_it_is(other: object) -> None:
     ],
 )
 def test_what_is_no_ref_is_refused(text: str) -> None:
-    with pytest.raises(RequestRejected, match="is no result ref"):
+    with pytest.raises(RequestRejected, match="is not a result ref"):
         parse_ref(text)

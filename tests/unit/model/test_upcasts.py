@@ -107,7 +107,7 @@ async def a_newer_release(here: Embedded, execution_id: str) -> AsyncIterator[No
         from arclog.ports.storage.store import Append
 
         event = Event(FUTURE, here.engine.clock.now(), payload={"to": "mars"})
-        base = here.engine.minter.one()
+        base = here.engine.minter.next_id()
         await here.engine.store.append(Append(record.execution_id, record.head, [event], base, record.now))
     finally:
         del REGISTRY[FUTURE], BITS[FUTURE]

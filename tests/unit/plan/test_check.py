@@ -460,3 +460,25 @@ def test_a_workbook_entry_may_stand_more_than_once():
     assert [task.name for task in made.plan.steps[0].tasks] == ["w", "x", "w_2", "w_3"]
     clash = one_step("[{kind: workbook, name: w}, {name: w_2, kind: noop}, {kind: workbook, name: w}]", before=before)
     assert len(found(clash, "duplicate-name")) == 1
+
+
+@pytest.mark.parametrize(
+    ("step", "hint"),
+    [
+        ('args: {n: 1}, tool: {kind: noop, data: "{{ n }}"}', "an arg of the step is args.n"),
+        ('tool: {kind: noop}, next: {arcs: [{step: start, when: "{{ result.n }}"}]}', "outcome.data"),
+        ('tool: {kind: noop, data: "{{ response.x }}"}', "_prev"),
+    ],
+)
+def test_names_of_other_releases_get_the_name_of_today(step, hint):
+    text = f"metadata: {{name: p}}\nworkflow:\n  - {{step: start, {step}}}\n"
+    (found,) = [one for one in build(text, "p.yaml", KINDS).findings if one.code == "unknown-name"]
+    assert hint in found.hint
+
+
+def test_a_template_in_the_workload_is_a_text():
+    text = (
+        'metadata: {name: p}\nworkload:\n  a: [1, {b: "{{ x }}"}]\nworkflow:\n  - {step: start, tool: {kind: noop}}\n'
+    )
+    (found,) = build(text, "p.yaml", KINDS).findings
+    assert (found.code, found.severity, str(found.at)) == ("workload-template", "warning", "3:14")

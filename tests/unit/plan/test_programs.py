@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 from arclog.model.config.settings import Settings
 from arclog.plan import net
 from arclog.plan.build import build_or_raise
@@ -35,12 +37,21 @@ def test_a_plan_decoded_in_parts_is_the_same() -> None:
 
 def test_a_program_that_was_prepared_answers_as_one_that_was_not() -> None:
     plan = build_or_raise(RING, "ring.yaml", installed_kinds())
-    prepared, plain, pauses = Program(plan, "a"), Program(plan, "a"), list[int]()
+    plain, pauses = Program(plan, "a"), list[int]()
+    prepared = Program(plan, "a", pause=lambda: pauses.append(1))
+    assert len(pauses) == 60
     prepared.prepare(lambda: pauses.append(1))
-    assert len(pauses) > 60, "one for each step, and more within the joins"
+    assert len(pauses) > 60 * 8, "for each step, and for its part in each sweep over the joins"
     assert prepared.reach.joins == plain.reach.joins == Reach(plan.entry, plan.steps).joins
     assert prepared.results_read == plain.results_read
     assert prepared.demand == plain.demand
+
+
+def test_arcs_are_not_looked_at_for_garbage() -> None:
+    """Of a large plan they are most of the objects, and the event loop stands still while garbage is looked for."""
+    program = Program(build_or_raise(RING, "ring.yaml", installed_kinds()), "a")
+    step = program.steps["s0"]
+    assert not any(map(gc.is_tracked, (program.plan, step.plan, *step.plan.arcs, *step.arcs)))
 
 
 def test_large_programs_take_each_others_place_and_not_that_of_small_ones() -> None:

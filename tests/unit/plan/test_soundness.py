@@ -55,6 +55,63 @@ def test_a_bound_that_is_reached_is_said() -> None:
     assert found(SPLIT, "soundness-bound") == []
 
 
+def split(open_arcs: int, join: str, sure: int = 0, admit: str = "") -> str:
+    """A step with so many arcs that may or may not match, and a join behind them all."""
+    names = [f"a{number}" for number in range(open_arcs + sure)]
+    arcs = [f'{{step: {name}, when: "{{{{ workload.{name} }}}}"}}' for name in names[:open_arcs]]
+    arcs += [f"{{step: {name}}}" for name in names[open_arcs:]]
+    steps = [f"{{step: {name}, {admit}tool: {{kind: noop}}, next: {{arcs: [{{step: end}}]}}}}" for name in names]
+    first = f"{{step: start, tool: {{kind: noop}}, next: {{spec: {{mode: inclusive}}, arcs: [{', '.join(arcs)}]}}}}"
+    steps = [first, *steps, f"{{step: end, spec: {{join: {join}}}, tool: {{kind: noop}}}}"]
+    return "metadata: {name: split}\nworkflow:\n" + "".join(f"  - {step}\n" for step in steps)
+
+
+def test_of_many_open_arcs_every_combination_is_looked_at() -> None:
+    assert found(split(10, "{count: 1}"), "join-too-few") == []
+    assert found(split(10, "{count: 1}"), "soundness-bound") == []
+
+
+def test_open_arcs_that_are_too_many_to_combine_are_said() -> None:
+    assert found(split(16, "{count: 1}"), "soundness-bound") == [
+        "not every way to the joins was looked at: 16 arcs of step 'start' may or may not match, each for itself"
+    ]
+    assert found(split(9, "{count: 1}"), "soundness-bound", playbook__max_markings=300) != []
+
+
+def test_what_a_few_combinations_show_needs_no_others() -> None:
+    """Every step runs and the join starves: nothing else can be found."""
+    assert found(split(40, "{count: 2}"), "soundness-bound") == []
+    assert found(split(40, "{count: 2}"), "join-too-few") == [
+        "join {count: 2} of step 'end' can get too few tokens: after start → a0, 1 came"
+    ]
+    assert found(split(40, "all_ok"), "soundness-bound") == []
+
+
+def test_more_branches_than_forty_are_looked_at() -> None:
+    assert found(split(0, "{count: 60}", sure=60), "soundness-bound") == []
+    assert found(split(0, "{count: 60}", sure=60), "join-too-few") == []
+
+
+def test_a_cycle_that_makes_more_and_more_tokens_is_said() -> None:
+    text = """
+metadata: {name: breeds}
+workflow:
+  - {step: start, tool: {kind: noop}, next: {spec: {mode: inclusive}, arcs: [{step: start}, {step: a}, {step: b}]}}
+  - {step: a, tool: {kind: noop}, next: {arcs: [{step: end}]}}
+  - {step: b, tool: {kind: noop}, next: {arcs: [{step: end}]}}
+  - {step: end, spec: {join: {count: 2}}, tool: {kind: noop}}
+"""
+    assert found(text, "soundness-bound") == [
+        "not every way to the joins was looked at: a run can come to have more than 40 tokens at once"
+    ]
+
+
+def test_admissions_that_may_be_denied_end_at_the_bound() -> None:
+    """Thirty of them have a thousand million outcomes."""
+    admit = 'spec: {policy: {admit: {rules: [{when: "{{ workload.y }}", then: {allow: true}}]}}}, '
+    assert len(found(split(0, "all_ok", sure=30, admit=admit), "soundness-bound", playbook__max_markings=500)) == 1
+
+
 def test_a_step_behind_arcs_that_never_match_is_unreachable() -> None:
     text = """
 metadata: {name: dead}

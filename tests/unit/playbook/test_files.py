@@ -86,7 +86,7 @@ def test_a_workbook_entry_may_have_a_file() -> None:
 @pytest.mark.parametrize(
     ("task", "code", "why"),
     [
-        ({"kind": "python", "file": "jobs/none.py"}, "missing-file", "is not there"),
+        ({"kind": "python", "file": "jobs/none.py"}, "missing-file", "does not exist"),
         ({"kind": "python", "file": "../secret.py"}, "bad-file", "leads out"),
         ({"kind": "python", "file": "jobs/../../secret.py"}, "bad-file", "leads out"),
         ({"kind": "python", "file": "/etc/passwd"}, "bad-file", "relative"),
@@ -99,10 +99,10 @@ def test_a_workbook_entry_may_have_a_file() -> None:
         ({"kind": "python", "file": PY, "function": "walk"}, "bad-file", "defines no function 'walk'"),
         ({"kind": "python", "module": "pack.inner"}, "bad-file", "defines no function 'main'"),
         ({"kind": "python", "module": "pack.none"}, "bad-file", "neither pack/none.py nor pack/none/__init__.py"),
-        ({"kind": "python", "module": "../x"}, "bad-file", "no name of a module"),
+        ({"kind": "python", "module": "../x"}, "bad-file", "not a valid name of a module"),
         ({"kind": "python", "code": "x", "function": "run"}, "bad-file", "function names one in"),
         ({"kind": "shell", "module": "pack"}, "bad-file", "belong to kind python"),
-        ({"kind": "shell", "file": "jobs/perl.sh"}, "bad-file", "no shell"),
+        ({"kind": "shell", "file": "jobs/perl.sh"}, "bad-file", "not a shell"),
         ({"kind": "sqlite", "database": "x", "file": SQL, "function": "f"}, "bad-file", "belong to kind python"),
         ({"kind": "http", "url": "http://x", "file": "a.json"}, "unknown-key", "file"),
     ],
@@ -157,7 +157,7 @@ def test_files_are_read_from_the_folder_of_the_playbook(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "why"),
-    [("linked.py", "leads out"), ("latin.py", "not UTF-8"), ("jobs", "is not there"), ("fine.py", "")],
+    [("linked.py", "leads out"), ("latin.py", "not UTF-8"), ("jobs", "does not exist"), ("fine.py", "")],
 )
 def test_links_and_other_things_are_looked_through(folder: Path, name: str, why: str) -> None:
     file = str(folder / "p.yaml")

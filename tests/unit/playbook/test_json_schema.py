@@ -192,7 +192,7 @@ BAD = {
     "an input with a pattern for a number": book(root="executor: {spec: {inputs: {a: {type: integer, pattern: x}}}}"),
     "an input inside with an unknown key": book(root="executor: {spec: {inputs: {a: {items: {tpye: string}}}}}"),
     "retry of an unknown kind": book("{kind: noop, spec: {retry: {on: [nope]}}}"),
-    "retry that is no map": book("{kind: noop, spec: {retry: 3}}"),
+    "retry that is not a map": book("{kind: noop, spec: {retry: 3}}"),
     "set_ctx in a step's spec": book(step="spec: {set_ctx: {a: 1}}"),
     "set_ctx of a reserved key": book("{kind: noop, spec: {set_ctx: {_a: 1}}}"),
     "an assert without conditions": book("{kind: assert, message: x}"),

@@ -16,9 +16,10 @@ import zstandard
 
 from arclog.model.config.settings import Settings
 from arclog.model.errors import ResultUnavailable, SettingsError
-from arclog.results.files.store import FileResults
+from arclog.results.blobs.files.blobs import FileBlobs
 from arclog.results.names import folder_of, tenant_of
 from arclog.results.parts import IndexWriter
+from arclog.results.store import BlobResults
 from arclog.testing.conformance.results.base import TENANT, everything, listed, read, sha256_of, stored
 
 ROOT = Path(__file__).parents[3]
@@ -28,7 +29,7 @@ ROWS: list[dict[str, Any]] = [{"id": number, "text": "x" * (number % 90)} for nu
 
 @pytest.fixture
 async def results(tmp_path):
-    made = FileResults(tmp_path / "results")
+    made = BlobResults(FileBlobs(tmp_path / "results"))
     yield made
     await made.close()
 
@@ -91,7 +92,7 @@ async def test_a_tenant_with_an_endless_name_is_refused(results):
 
 async def test_a_level_that_does_not_exist(tmp_path):
     with pytest.raises(SettingsError, match="ARCLOG_RESULTS_ZSTD_LEVEL"):
-        FileResults(tmp_path, Settings({"results.zstd_level": 23})).writer(TENANT)
+        BlobResults(FileBlobs(tmp_path), Settings({"results.zstd_level": 23})).writer(TENANT)
 
 
 # -- damage -----------------------------------------------------------------------------------------------------------------
@@ -245,9 +246,10 @@ async def test_foreign_files_are_left_alone(tmp_path, results):
 
 WRITE_FOREVER = """
 import asyncio, sys
-from arclog.results.files.store import FileResults
+from arclog.results.blobs.files.blobs import FileBlobs
+from arclog.results.store import BlobResults
 async def main():
-    results = FileResults(sys.argv[1])
+    results = BlobResults(FileBlobs(sys.argv[1]))
     writer = results.writer("acme")
     body = bytes(range(256)) * 4096
     for number in range(40):
@@ -282,7 +284,8 @@ async def test_a_writer_that_is_killed_leaves_nothing_to_read(tmp_path, results)
 
 COMMIT_FOREVER = """
 import asyncio, random, sys
-from arclog.results.files.store import FileResults
+from arclog.results.blobs.files.blobs import FileBlobs
+from arclog.results.store import BlobResults
 async def store(results, seed):
     chance = random.Random(seed)
     while True:
@@ -294,7 +297,7 @@ async def store(results, seed):
             await writer.write(chance.randbytes(chance.randrange(3_000_000)))
         print((await writer.commit()).sha256, flush=True)
 async def main():
-    results = FileResults(sys.argv[1])
+    results = BlobResults(FileBlobs(sys.argv[1]))
     await asyncio.gather(*(store(results, int(sys.argv[2]) + each) for each in range(3)))
 asyncio.run(main())
 """
@@ -332,9 +335,10 @@ async def test_the_file_of_a_living_writer_is_no_leftover(tmp_path, results):
 async def test_two_processes_store_the_same_content(tmp_path, results):
     script = """
 import asyncio, sys
-from arclog.results.files.store import FileResults
+from arclog.results.blobs.files.blobs import FileBlobs
+from arclog.results.store import BlobResults
 async def main():
-    results = FileResults(sys.argv[1])
+    results = BlobResults(FileBlobs(sys.argv[1]))
     sys.stdin.readline()
     for _ in range(20):
         writer = results.writer("acme")
@@ -366,7 +370,7 @@ def small_disk(tmp_path):
 
 
 async def test_a_full_disk_keeps_nothing_of_it(small_disk):
-    results = FileResults(small_disk / "results")
+    results = BlobResults(FileBlobs(small_disk / "results"))
     kept = (await stored(results, NOISE[:500_000])).sha256
     with pytest.raises(ResultUnavailable, match=r"disk full.*arclog gc"):
         await stored(results, NOISE)
@@ -382,7 +386,7 @@ async def test_a_sync_that_fails_keeps_nothing_of_it(tmp_path, results, monkeypa
     def fail(file: int) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr("arclog.results.files.writing.os.fsync", fail)
+    monkeypatch.setattr("arclog.results.blobs.files.blobs.os.fsync", fail)
     with pytest.raises(ResultUnavailable, match="Input/output error"):
         await stored(results, NOISE)
     monkeypatch.undo()
@@ -392,7 +396,7 @@ async def test_a_sync_that_fails_keeps_nothing_of_it(tmp_path, results, monkeypa
 
 async def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "results").write_text("a file")
-    results = FileResults(tmp_path / "results")
+    results = BlobResults(FileBlobs(tmp_path / "results"))
     with pytest.raises(ResultUnavailable, match="could not be stored"):
         await stored(results, b"x")
     await results.close()
@@ -425,7 +429,7 @@ async def test_files_are_placed_and_removed_under_locks(tmp_path, results, monke
 
 
 async def test_nothing_hangs_or_leaks_after_close(tmp_path):
-    results = FileResults(tmp_path / "results")
+    results = BlobResults(FileBlobs(tmp_path / "results"))
     sha256 = (await stored(results, NOISE)).sha256
     before = descriptors()
     reader: Any = results.chunks(TENANT, sha256)
@@ -443,12 +447,13 @@ async def test_nothing_hangs_or_leaks_after_close(tmp_path):
 
 LARGE = """
 import asyncio, sys
-from arclog.results.files.store import FileResults
+from arclog.results.blobs.files.blobs import FileBlobs
+from arclog.results.store import BlobResults
 def peak():
     # Not by getrusage: that of a child begins with what its parent had.
     return int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) // 1024
 async def main():
-    results = FileResults(sys.argv[1])
+    results = BlobResults(FileBlobs(sys.argv[1]))
     async def store(count):
         writer = results.writer("acme", listed=True)
         for at in range(0, count, 1000):
@@ -500,7 +505,7 @@ async def test_descriptors_are_given_back(tmp_path, results):
 
 
 async def test_every_folder_on_the_way_is_synced_once_by_every_process(tmp_path, monkeypatch):
-    """Also one that is there already: the process that made it may have died before it synced it."""
+    """Also one that already exists: the process that made it may have died before it synced it."""
     body = b"durable"
     sha256 = sha256_of(body)
     shelf = tmp_path / "results" / TENANT / sha256[:2]
@@ -513,7 +518,7 @@ async def test_every_folder_on_the_way_is_synced_once_by_every_process(tmp_path,
         below(file)
 
     monkeypatch.setattr(os, "fsync", sync)
-    results = FileResults(tmp_path / "results")
+    results = BlobResults(FileBlobs(tmp_path / "results"))
     await stored(results, body)
     root = str(tmp_path / "results")
     assert {root, str(shelf.parent), str(shelf)} <= set(synced)

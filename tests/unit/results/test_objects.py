@@ -13,9 +13,10 @@ import zstandard
 
 from arclog.model.config.settings import Settings
 from arclog.model.errors import ResultStoreAway, ResultUnavailable, SettingsError
-from arclog.results.object.bucket import address_of
-from arclog.results.object.keys import Keys, Version, superseded, version_of
-from arclog.results.object.store import ObjectResults
+from arclog.results.blobs.object.blobs import ObjectBlobs
+from arclog.results.blobs.object.bucket import address_of
+from arclog.results.blobs.object.keys import Keys, Version, superseded, version_of
+from arclog.results.store import BlobResults
 from arclog.testing.conformance.results.base import TENANT, everything, listed, read, sha256_of, stored
 from tests.servers.s3 import S3Server, s3_server
 from tests.unit.results.support import NOISE, ROWS, growth_mib, killed_writer
@@ -42,13 +43,13 @@ def settings_of(s3: S3Server, bucket: str, **more: object) -> Settings:
     return Settings({"results.url": url, **{name.replace("__", "."): value for name, value in more.items()}})
 
 
-def made(s3: S3Server, bucket: str, **more: object) -> ObjectResults:
+def made(s3: S3Server, bucket: str, **more: object) -> BlobResults:
     settings = settings_of(s3, bucket, **more)
-    return ObjectResults(settings.text("results.url"), settings)
+    return BlobResults(ObjectBlobs(settings.text("results.url"), settings), settings)
 
 
 @pytest.fixture
-async def results(s3: S3Server, bucket: str) -> AsyncIterator[ObjectResults]:
+async def results(s3: S3Server, bucket: str) -> AsyncIterator[BlobResults]:
     one = made(s3, bucket)
     yield one
     await one.close()
@@ -65,7 +66,7 @@ async def test_small_content_is_one_object_that_any_zstd_reads(s3, bucket, resul
     sha256 = (await stored(results, NOISE)).sha256
     (key,) = keys(s3, bucket)
     assert re.fullmatch(rf"some/acme/{sha256[:2]}/{sha256}/[0-9a-f]{{16}}-[0-9a-f]{{16}}-\d+\.zst", key)
-    packed = bytes(obstore.get(results._link.store, key).bytes())
+    packed = bytes(obstore.get(results.blobs.link.store, key).bytes())
     assert zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True).read() == NOISE
 
 
@@ -125,16 +126,16 @@ async def test_who_stores_while_another_removes_what_they_looked_at_loses_nothin
     sha256 = (await stored(results, NOISE)).sha256
     old = await results.find(TENANT, sha256)
     assert old is not None
-    looked = results.versions
+    looked = results.blobs.versions
 
     async def looking(tenant: str, name: str) -> list[Version]:
         """Somebody stores it again between the look and the removal."""
         found: list[Version] = await looked(tenant, name)
-        results.versions = looked
+        results.blobs.versions = looked
         await stored(results, NOISE)
         return found
 
-    results.versions = looking
+    results.blobs.versions = looking
     assert await results.remove(TENANT, sha256, old.stored_at)
     assert await read(results, sha256) == NOISE
 
@@ -150,14 +151,14 @@ async def test_who_stores_while_another_removes_what_they_looked_at_loses_nothin
 async def test_damage_is_noticed_and_healed_by_storing_again(s3, bucket, results, what, body):
     sha256 = (await stored(results, body)).sha256
     key = min(keys(s3, bucket), key=len)
-    packed = bytes(obstore.get(results._link.store, key).bytes())
+    packed = bytes(obstore.get(results.blobs.link.store, key).bytes())
     if what == "gone":
-        obstore.delete(results._link.store, key)
+        obstore.delete(results.blobs.link.store, key)
     else:
         middle = len(packed) // 2
         other = bytes([packed[middle] ^ 1])
         spoilt = {"changed": packed[:middle] + other + packed[middle + 1 :], "cut": packed[:-1000], "empty": b""}
-        obstore.put(results._link.store, key, spoilt[what])
+        obstore.put(results.blobs.link.store, key, spoilt[what])
     with pytest.raises(ResultUnavailable, match=r"damaged|missing"):
         await read(results, sha256)
     await stored(results, body)
@@ -168,7 +169,7 @@ async def test_objects_of_others_are_left_alone(s3, bucket, results):
     await stored(results, b"mine")
     odd = ["some/notes", "some/acme/notes", "some/.data/notes", "other/.data/0123456789abcdef.zst", "notes"]
     for key in odd:
-        obstore.put(results._link.store, key, b"not ours")
+        obstore.put(results.blobs.link.store, key, b"not ours")
     assert len(await everything(results)) == 1
     assert await results.leftovers(1 << 62) == 0
     assert set(odd) < set(keys(s3, bucket))
@@ -188,7 +189,7 @@ async def test_an_abandoned_upload_is_taken_back(s3, bucket, results):
 async def test_a_writer_that_died_between_data_and_reference(s3, bucket, results):
     await stored(results, LARGE)
     reference, _ = sorted(keys(s3, bucket), key=len, reverse=True)
-    obstore.delete(results._link.store, reference)
+    obstore.delete(results.blobs.link.store, reference)
     assert await everything(results) == []
     assert await results.leftovers(1) == 0  # too young
     assert await results.leftovers(1 << 62) == 1
@@ -296,7 +297,7 @@ def test_addresses_that_are_none_are_not_repeated(url):
 def test_other_clouds_are_reached_by_the_same_library(scheme, monkeypatch):
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "someone")
     monkeypatch.setenv("GOOGLE_SKIP_SIGNATURE", "true")
-    results = ObjectResults(f"{scheme}://bucket/prefix")
+    results = ObjectBlobs(f"{scheme}://bucket/prefix")
     assert results.name == scheme
     assert results.keys.root == "prefix/"
 

@@ -9,8 +9,9 @@ import pytest
 
 from arclog.model.config.settings import Settings
 from arclog.model.errors import ResultStoreAway, ResultUnavailable, SettingsError
-from arclog.results.postgres.connections import PgLink
-from arclog.results.postgres.store import PostgresResults
+from arclog.results.blobs.postgres.blobs import PostgresBlobs
+from arclog.results.blobs.postgres.connections import PgLink
+from arclog.results.store import BlobResults
 from arclog.testing.conformance.results.base import TENANT, everything, listed, read, stored
 from tests.servers.postgres import PASSWORD, Database, PostgresServer, running_postgres
 from tests.unit.results.support import (
@@ -32,14 +33,18 @@ def database(postgres_server: PostgresServer) -> Iterator[Database]:
     postgres_server.drop(made)
 
 
+def results_in(dsn: str, settings: Settings) -> BlobResults:
+    return BlobResults(PostgresBlobs(dsn, settings), settings)
+
+
 @pytest.fixture
 def schema() -> str:
     return f"s{os.urandom(4).hex()}"
 
 
 @pytest.fixture
-async def results(database: Database, schema: str) -> AsyncIterator[PostgresResults]:
-    made = PostgresResults(database.dsn, Settings({"store.schema": schema}))
+async def results(database: Database, schema: str) -> AsyncIterator[BlobResults]:
+    made = results_in(database.dsn, Settings({"store.schema": schema}))
     yield made
     await made.close()
 
@@ -94,11 +99,11 @@ async def test_a_writer_whose_parts_were_swept_says_so(results):
 
 async def test_an_answer_that_got_lost_is_no_second_storing(results):
     """What a lost connection makes the store do: the same again."""
-    (blob,) = (await results.ask("begin", ("acme",)))[0]
+    (blob,) = (await results.blobs.ask("begin", ("acme",)))[0]
     done = await stored(results, b"x", "other")
-    end = (await results.ask("open", ([], "other", done.sha256)))[0][1]
+    end = (await results.blobs.ask("open", ([], "other", done.sha256)))[0][1]
     for _ in range(2):
-        await results.name_it(blob, "acme", done.sha256, bytes(end), done.stored_bytes, 0)
+        assert await results.blobs.name_blob(blob, "acme", done.sha256, bytes(end), done.stored_bytes)
     assert [each.tenant for each in await everything(results)] == ["acme", "other"]
 
 
@@ -114,7 +119,7 @@ def own_server() -> Iterator[PostgresServer]:
 
 async def test_a_server_that_is_killed_and_comes_back_costs_time_only(own_server):
     database = own_server.create()
-    results = PostgresResults(database.dsn, Settings({"results.patience_s": 60}))
+    results = results_in(database.dsn, Settings({"results.patience_s": 60}))
 
     async def restart() -> None:
         await asyncio.to_thread(own_server.kill)
@@ -131,7 +136,7 @@ async def test_a_server_that_is_killed_and_comes_back_costs_time_only(own_server
 
 
 async def test_a_server_that_stays_away(own_server):
-    results = PostgresResults(own_server.create().dsn, Settings({"results.patience_s": 0}))
+    results = results_in(own_server.create().dsn, Settings({"results.patience_s": 0}))
     sha256 = (await stored(results, b"kept")).sha256
 
     async def kill() -> None:
@@ -150,7 +155,7 @@ async def test_a_server_that_stays_away(own_server):
 
 
 async def test_a_server_that_hangs(own_server):
-    results = PostgresResults(own_server.create().dsn, Settings({"results.patience_s": 0, "results.timeout_s": 0.3}))
+    results = results_in(own_server.create().dsn, Settings({"results.patience_s": 0, "results.timeout_s": 0.3}))
     sha256 = (await stored(results, b"kept")).sha256
     own_server.freeze()
     try:
@@ -163,7 +168,7 @@ async def test_a_server_that_hangs(own_server):
 
 
 async def test_a_wrong_password_is_told_at_once_and_never_shown(database):
-    results = PostgresResults(database.dsn.replace("correct", "s3cr3t"))
+    results = BlobResults(PostgresBlobs(database.dsn.replace("correct", "s3cr3t")))
     with pytest.raises(ResultUnavailable, match="authentication failed") as found:
         await stored(results, b"x")
     assert not isinstance(found.value, ResultStoreAway)
@@ -176,25 +181,25 @@ async def test_a_wrong_password_is_told_at_once_and_never_shown(database):
 )
 async def test_an_address_that_is_none_is_not_repeated(url):
     with pytest.raises(SettingsError, match="ARCLOG_") as found:
-        PostgresResults(url)
+        PostgresBlobs(url)
     assert "s3cr3t" not in str(found.value)
 
 
 def test_a_full_disk_says_so(database):
     link = PgLink(database.dsn, Settings())
-    assert "disk full" in str(link._meant(psycopg.errors.DiskFull("could not extend file")))
-    assert not isinstance(link._meant(psycopg.errors.DiskFull("")), ResultStoreAway)
-    assert isinstance(link._meant(psycopg.errors.TooManyConnections("")), ResultStoreAway)
+    assert "disk full" in str(link._translated(psycopg.errors.DiskFull("could not extend file")))
+    assert not isinstance(link._translated(psycopg.errors.DiskFull("")), ResultStoreAway)
+    assert isinstance(link._translated(psycopg.errors.TooManyConnections("")), ResultStoreAway)
 
 
 async def test_a_user_who_may_not_make_tables(database, schema):
     with database.connect() as connection:
         connection.execute("DROP ROLE IF EXISTS visitor")
         connection.execute("CREATE ROLE visitor LOGIN PASSWORD 'v'")
-    results = PostgresResults(
+    results = results_in(
         f"postgresql://visitor:v@{database.host}:{database.port}/{database.dbname}", Settings({"store.schema": schema})
     )
-    with pytest.raises(ResultUnavailable, match=r"permission denied.*what its user may do"):
+    with pytest.raises(ResultUnavailable, match=r"permission denied.*the permissions of its user"):
         await stored(results, b"x")
     with database.connect() as connection:  # a schema of its own is all that it needs
         connection.execute(f"CREATE SCHEMA {schema} AUTHORIZATION visitor")
@@ -206,9 +211,11 @@ async def test_a_database_that_forgets_commits_does_not_forget_results(database,
     """synchronous_commit may be off there: naming a result turns it on for its own transaction."""
     with database.connect() as connection:
         connection.execute(f"ALTER DATABASE {database.dbname} SET synchronous_commit TO off")
-    results = PostgresResults(database.dsn, Settings({"store.schema": schema}))
+    settings = Settings({"store.schema": schema})
+    blobs = PostgresBlobs(database.dsn, settings)
+    results = BlobResults(blobs, settings)
     try:
-        assert await results.ask("durable") == [("on",)]
+        assert await blobs.ask("durable") == [("on",)]
         assert await is_readable(results, (await stored(results, NOISE)).sha256)
     finally:
         await results.close()

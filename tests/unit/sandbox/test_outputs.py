@@ -114,7 +114,7 @@ WRONG = [
     ("true", {"x": "none.csv"}, "config", "outputs.x: none.csv the task wrote no such file"),
     ("mkdir x", {"x": "x"}, "config", "outputs.x: x is a folder"),
     ("true", {"x": "."}, "config", "outputs.x: . is a folder"),
-    ("mkfifo x", {"x": "x"}, "config", "outputs.x: x cannot be read: it is no plain file"),
+    ("mkfifo x", {"x": "x"}, "config", "outputs.x: x cannot be read: it is not a plain file"),
     ("true", {"x": "../outside"}, "config", "leads out of the task's folders"),
     ("true", {"x": "/etc/passwd"}, "config", "leads out of the task's folders"),
     ("ln -s /etc/passwd x", {"x": "x"}, "config", "leads out of the task's folders"),

@@ -124,7 +124,7 @@ async def test_files_that_cannot_be_had(tmp_path, monkeypatch):
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
     assert "not UTF-8" in await says(tmp_path / "binary")
     (tmp_path / "text").write_text("hunter2hunter2")
-    assert "no JSON object" in (said := await says(tmp_path / "text", format="json"))
+    assert "not a JSON object" in (said := await says(tmp_path / "text", format="json"))
     assert "hunter2" not in said
     if os.geteuid() != 0:
         (tmp_path / "text").chmod(0)
@@ -345,7 +345,7 @@ async def test_a_server_that_is_slow_or_gone(tmp_path):
         ("ftp://127.0.0.1/t", "https"),
         ("https://u:p@example.com/t", "must not hold"),
         ("nonsense", "https"),
-        ("http://[/t", "no URL"),
+        ("http://[/t", "not a URL"),
         ("http://127.0.0.1.example.com/t", "in the clear"),
     ],
 )

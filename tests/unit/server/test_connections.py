@@ -118,7 +118,7 @@ async def test_an_upload_that_stands_still_is_left(strict: RunningServer) -> Non
 
 
 async def test_what_is_too_large_still_hears_so(strict: RunningServer) -> None:
-    """The body that is sent on after its answer is no head."""
+    """The body that is sent on after its answer is not a head."""
     async with strict.client() as client:
         refused = await client.post("/api/executions", content=b" " * (9 << 20))
         assert refused.status_code == 413

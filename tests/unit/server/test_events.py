@@ -146,7 +146,7 @@ async def test_ee4_event_request_converts_into_executor_event(wire: Wire) -> Non
     }  # fmt: skip
     first = await wire.post(**sent)
     reader = reader_of("wire", RunSubject("", "", ""))
-    told = [one.record for event in await wire.log() for one in reader.tell(event)] + [
+    told = [one.record for event in await wire.log() for one in reader.render(event)] + [
         one.record for one in reader.rest()
     ]
     mine = next(record for record in told if record["event_id"] == OTHER)
@@ -495,7 +495,7 @@ async def test_a_bad_template_in_routing_ends_the_run_with_the_trigger_as_cause(
     while "cause_id" in cause:
         cause = by_id[cause["cause_id"]]
     assert cause["event_id"] == trigger["event_id"]
-    told = [record for event in log for record in reader_of("wire", RunSubject("", "", "")).tell(event)]
+    told = [record for event in log for record in reader_of("wire", RunSubject("", "", "")).render(event)]
     terminal = next(one.record for one in told if one.name == "playbook.failed")
     assert "rows" in terminal["result"]["context"]["error"]["message"]
 

@@ -170,9 +170,9 @@ async def test_a_list_is_paged(client: httpx2.AsyncClient) -> None:
     ("body", "said"),
     [
         ({}, "`playbook`"),
-        ({"playbook": HELLO, "path": "x"}, "one of them"),
+        ({"playbook": HELLO, "path": "x"}, "exactly one of"),
         ({"playbook": "workflow: 3"}, "workflow"),
-        ({"playbook": HELLO, "version": 2}, "belongs to `path`"),
+        ({"playbook": HELLO, "version": 2}, "requires `path`"),
         ({"playbook": HELLO, "workload": [1]}, "workload"),
         ({"playbook": HELLO, "scope": {"tenant": "other"}}, "'tenant'"),
         ({"playbook": HELLO, "scope": {"project": "a b"}}, "scope.project"),

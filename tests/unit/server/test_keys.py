@@ -79,7 +79,7 @@ async def test_what_is_not_the_key_is_nobodys(world: World, change: str) -> None
         "unicode": text[:-1] + "é",
         "empty": "ark_",
     }[change]
-    with pytest.raises(Unauthenticated, match="no key of this server"):
+    with pytest.raises(Unauthenticated, match="invalid API key"):
         await world.gate.authenticate(bearer(wrong), "10.0.0.1")
 
 

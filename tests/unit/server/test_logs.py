@@ -24,9 +24,9 @@ def test_messages_of_the_engine_come_with_their_ids() -> None:
     log = logging.getLogger("arclog.engine")
     before = logging.getLogger("arclog").level
     with operators_log(Settings(), stream):
-        log.warning("execution %s: cannot go on: %s; trying again in %g s", 77, "disk full", 0.5)
+        log.warning("execution %s: cannot continue: %s; retrying in %g s", 77, "disk full", 0.5)
         log.warning("worker %s stops command %s: %s", "host-1-ab", 5, "run %s {x}\nsecond line")
-        log.info("schedule %s: %s is run %s", "nightly", "noon", 88)
+        log.info("schedule %s: due %s, started run %s", "nightly", "noon", 88)
         log.info("done", extra={"worker_id": "w"})
         log.debug("not told")
         try:
@@ -35,7 +35,7 @@ def test_messages_of_the_engine_come_with_their_ids() -> None:
             log.exception("execution %s: bug", 9)
     log.warning("after the end")
     first, second, third, fourth, fifth = lines(stream.getvalue())
-    assert first["event"] == "execution 77: cannot go on: disk full; trying again in 0.5 s"
+    assert first["event"] == "execution 77: cannot continue: disk full; retrying in 0.5 s"
     assert (first["execution_id"], first["level"], first["logger"]) == ("77", "warning", "arclog.engine")
     assert first["timestamp"].endswith("Z")
     assert (second["worker_id"], "execution_id" in second) == ("host-1-ab", False)

@@ -46,7 +46,7 @@ async def test_work_that_no_worker_takes_is_told_with_the_reason(tmp_path: Path)
             (first, "resize", "gpu"),  # one for its lane: the other run waits behind it
             (other, "start", "default"),
         ]
-        assert "waits for a worker of pool gpu that knows python" in runs[0]["why"]
+        assert "waits for a worker of pool gpu that supports python" in runs[0]["why"]
         assert len((await client.get("/api/stuck", params={"limit": 1})).json()["runs"]) == 1
     async with running(tmp_path / "home", worker=False) as server, server.client() as client:
         assert (await client.get("/api/stuck")).json()["runs"] == []  # nothing has waited for a minute

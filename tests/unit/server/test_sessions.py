@@ -70,7 +70,7 @@ async def test_a_key_is_exchanged_for_a_cookie_that_no_script_can_read(tmp_path:
         me = answer.json()
         assert (me["name"], me["tenant"], me["roles"]) == ("acme-engineer", "acme", ["engineer"])
         assert me["expires_at"]
-        assert me["denied"]["POST /api/keys"] == "it takes the role admin"
+        assert me["denied"]["POST /api/keys"] == "requires the role admin"
         assert "POST /api/executions" not in me["denied"]
         assert list(me["denied_signals"]) == ["EMERGENCY_STOP"]
         assert (await client.get("/api/executions")).status_code == 200
@@ -146,7 +146,7 @@ async def test_who_may_look_at_nothing_cannot_sign_in(tmp_path: Path) -> None:
     async with signing_in(tmp_path / "home", ("acme", "worker")) as (_, client, keys):
         answer = await client.post("/api/session", json={"key": keys["acme", "worker"]})
         assert answer.status_code == 403
-        assert "takes the role" in answer.json()["detail"]
+        assert "is required" in answer.json()["detail"]
         assert "set-cookie" not in answer.headers
 
 
@@ -264,6 +264,21 @@ async def test_a_guessed_session_counts_as_a_failure(store: MemoryStore) -> None
         await gate.authenticate({"host": "h", "cookie": "arclog_session=guess"}, "10.0.0.1")
 
 
+async def test_who_is_signed_in_is_not_shut_out_by_others_at_the_same_address(store: MemoryStore) -> None:
+    """Behind a proxy, or a company's address, anybody could lock all browsers out with wrong keys."""
+    gate = Gate(Settings({"auth.mode": "required", "auth.max_failures": 2, "auth.cache_s": 0.0}), store, FakeClock())
+    token, _ = await gate.sessions.open(ADA)
+    signed_in = {"host": "h", "cookie": f"arclog_session={token}"}
+    assert (await gate.authenticate(signed_in, "10.0.0.1")).name == "ada"
+    for _ in range(3):
+        with pytest.raises(Exception, match=r"no such session|too many requests"):
+            await gate.authenticate({"host": "h", "cookie": "arclog_session=guess"}, "10.0.0.1")
+    assert (await gate.authenticate(signed_in, "10.0.0.1")).name == "ada"
+    await gate.sessions.close(token)
+    with pytest.raises(Exception, match="too many requests"):
+        await gate.authenticate(signed_in, "10.0.0.1")
+
+
 @pytest.mark.parametrize(
     ("host", "name"),
     [
@@ -290,6 +305,9 @@ def test_the_public_address_is_a_name_of_ours() -> None:
 async def test_a_cookie_is_for_tls_alone_where_browsers_speak_it(store: MemoryStore) -> None:
     public = Sessions(Settings({"server.public_url": "https://arclog.example"}), store, FakeClock())
     assert public.cookie({"host": "h"}, "http", "t").endswith("; Secure")
+    assert public.cookie({"host": "h"}, "http", "t").startswith("__Host-arclog_session=t; Path=/;")
+    planted = {"host": "h", "cookie": "arclog_session=of-a-site-beside-it; __Host-arclog_session=own"}
+    assert public.token_of(planted) == "own"
     assert Sessions(Settings(), store, FakeClock()).cookie({"host": "h"}, "https", "t").endswith("; Secure")
 
 
@@ -395,7 +413,7 @@ async def test_an_access_token_that_the_server_takes_says_who_it_is(tmp_path: Pa
         ({"aud": "somebody"}, "good", "refused"),
         ({"exp": 1}, "good", "refused"),
         ({"tenant": None}, "good", "names no tenant"),
-        ({"roles": ["worker"]}, "good", "takes the role"),
+        ({"roles": ["worker"]}, "good", "is required"),
     ],
     ids=["code", "nonce", "audience", "expired", "tenant", "role"],
 )
@@ -430,6 +448,25 @@ async def test_a_sign_in_ends_in_the_browser_that_began_it(tmp_path: Path) -> No
             assert "access_denied" in refused.headers["location"]
 
 
+async def test_the_issuer_is_not_asked_about_anybody_who_comes_again_and_again(tmp_path: Path) -> None:
+    """A cookie of a sign-in that was never begun costs nothing to make up."""
+    login = dict.fromkeys(("state", "nonce", "verifier", "place", "redirect"), "a")
+    cookie = base64.urlsafe_b64encode(json.dumps(login).encode()).decode().rstrip("=")
+    with Web() as web:
+        provider = Provider(web)
+        settings = {**provider.settings(), "auth.max_failures": 3}
+        async with running(tmp_path / "home", worker=False, **settings) as server, server.client() as client:
+            answers = [
+                await client.get(
+                    "/api/session/callback",
+                    params={"code": "guess", "state": "a"},
+                    headers={"cookie": f"arclog_login={cookie}"},
+                )
+                for _ in range(5)
+            ]
+    assert [answer.status_code for answer in answers] == [303, 303, 303, 429, 429]
+
+
 async def test_an_issuer_that_is_away_is_said(tmp_path: Path) -> None:
     with Web() as web:
         provider = Provider(web)
@@ -448,8 +485,8 @@ def test_half_of_the_settings_is_a_mistake() -> None:
         "auth.oidc_client_id": "console",
     }
     for more, said in (
-        ({"server.host": "0.0.0.0"}, "needs server.public_url"),
-        ({"auth.oidc_scopes": "profile"}, "lacks `openid`"),
+        ({"server.host": "0.0.0.0"}, "requires server.public_url"),
+        ({"auth.oidc_scopes": "profile"}, "must include `openid`"),
         ({"auth.jwt_issuer": "http://login.example"}, "is not https"),
     ):
         with pytest.raises(SettingsError, match=said):

@@ -89,7 +89,7 @@ async def test_a_server_with_another_key_or_none_says_so_and_harms_nothing(
     own = tmp_path / "b.key"
     async with two(tmp_path, postgres, {}, {"secrets.key_file": str(own)}) as (a, b):
         assert (await a.put("/api/credentials/crm", json={"value": SECRET})).status_code == 200
-        assert "give it to all servers" in caplog.text
+        assert "provide it to all servers" in caplog.text
         before = postgres.rows("SELECT * FROM arclog.secrets")
         assert SECRET.encode() not in before[0][-1]
         for said in ("its key is not at", "sealed with another key"):

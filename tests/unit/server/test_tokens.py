@@ -298,7 +298,7 @@ async def test_tokens_make_a_server_require_them(issuer: Issuer, tmp_path: Path)
     assert (await gate.authenticate(bearer(issuer.token("ES256")), "127.0.0.1")).tenant == "acme"
     with pytest.raises(Unauthenticated, match="max_token_bytes"):
         await gate.authenticate(bearer(issuer.token("ES256", padding="x" * 20_000)), "127.0.0.1")
-    with pytest.raises(SettingsError, match="one of them is a mistake"):
+    with pytest.raises(SettingsError, match="change one of them"):
         Gate(Settings({**CONFIGURED, "auth.jwt_keys": str(file), "auth.mode": "none"}), store, clock)
 
 

@@ -180,7 +180,7 @@ async def test_a_run_that_cannot_be_read_keeps_no_other_back(site: Site, monkeyp
 
 
 async def test_a_refused_credential_ends_the_worker(site: Site) -> None:
-    site.fails("claim", NotAllowed("worker may not do this"))
+    site.fails("claim", NotAllowed("worker is not allowed to do this"))
     site.work()
     async with asyncio.timeout(60):
         with pytest.raises(NotAllowed):

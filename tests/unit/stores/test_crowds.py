@@ -14,10 +14,9 @@ from arclog.model.events import Event
 from arclog.ports.storage.pools import EACH, Limit, Resource
 from arclog.ports.storage.store import Append, ExecutionState, NewCommand, NewExecution, Scope, Store
 from arclog.stores.memory import MemoryStore
-from arclog.stores.postgres import PostgresStore
-from arclog.stores.postgres.tables import claims
+from arclog.stores.postgres import PostgresStore, claims
 from arclog.stores.sqlite import SqliteStore
-from arclog.stores.sqlite.tables import crowds
+from arclog.stores.sqlite import claims as sqlite_claims
 from arclog.testing.clock import FakeClock
 from tests.servers.postgres import Database, running_postgres
 from tests.unit.stores.test_shares import check_lanes
@@ -143,8 +142,8 @@ async def postgres(database: Database) -> AsyncIterator[PostgresStore]:
 async def test_a_crowd_is_served_as_if_all_of_it_were_seen(
     sqlite: SqliteStore, memory: MemoryStore, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr(crowds, "MANY", 4)
-    monkeypatch.setattr(crowds, "FEW", 2)
+    monkeypatch.setattr(sqlite_claims, "MANY", 4)
+    monkeypatch.setattr(sqlite_claims, "FEW", 2)
     chance = random.Random(seed)
     work = Work(sqlite, memory)
     tenants = [f"t{n:02}" for n in range(30 if seed % 2 else 8)]

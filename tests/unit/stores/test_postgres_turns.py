@@ -12,9 +12,8 @@ from arclog.model.config.settings import Settings
 from arclog.model.errors import Conflict
 from arclog.ports.storage.pools import Limit, Resource
 from arclog.ports.storage.store import Append, ExecutionState, NewCommand, NewExecution, Scope
-from arclog.stores.postgres import PostgresStore
-from arclog.stores.postgres.tables import claims
-from arclog.stores.postgres.tables.claims import Claims
+from arclog.stores.postgres import PostgresStore, claims
+from arclog.stores.postgres.claims import Claims
 from arclog.testing.clock import FakeClock
 from arclog.testing.conformance.store.base import event
 from tests.servers.postgres import Database, running_postgres

@@ -21,7 +21,7 @@ from arclog.ports.storage.pools import Limit, Resource
 from arclog.ports.storage.store import Append, ExecutionState, NewCommand, NewExecution, Scope, Store
 from arclog.stores.memory import MemoryStore
 from arclog.stores.sqlite import SqliteStore
-from arclog.stores.sqlite.tables import crowds
+from arclog.stores.sqlite import claims as sqlite_claims
 from arclog.testing.clock import FakeClock
 
 T = TypeVar("T")
@@ -217,8 +217,8 @@ class SharesInCrowds(Shares):
 
     def make_store(self) -> Store:
         self.patched = pytest.MonkeyPatch()
-        self.patched.setattr(crowds, "MANY", 0)
-        self.patched.setattr(crowds, "FEW", -1)
+        self.patched.setattr(sqlite_claims, "MANY", 0)
+        self.patched.setattr(sqlite_claims, "FEW", -1)
         self.loop = asyncio.new_event_loop()
         self.folder = tempfile.TemporaryDirectory()
         return SqliteStore(f"{self.folder.name}/arclog.db", clock=self.clock)

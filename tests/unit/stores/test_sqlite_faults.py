@@ -12,8 +12,9 @@ import pytest
 from arclog.model.errors import Conflict, StoreUnavailable
 from arclog.model.events import Event
 from arclog.ports.storage.store import Appended, ExecutionState
-from arclog.stores.sqlite import SqliteStore, connect
-from arclog.stores.sqlite.lanes import Writer
+from arclog.stores.sqlite import SqliteStore
+from arclog.stores.sqlite.connection import connect
+from arclog.stores.sqlite.connection.writer import Writer
 from arclog.wiring.clocks.machine import SystemClock
 from tests.unit.stores.support import change, child, creation
 
@@ -199,7 +200,8 @@ WRITER = """
 import asyncio, sys
 from arclog.model.errors import Conflict
 from arclog.model.events import Event
-from arclog.stores.sqlite import SqliteStore, connect
+from arclog.stores.sqlite import SqliteStore
+from arclog.stores.sqlite.connection import connect
 from arclog.wiring.clocks.machine import SystemClock
 from support import change, creation
 path, mine, shared, count = sys.argv[1], *map(int, sys.argv[2:])
@@ -243,7 +245,8 @@ async def test_processes_share_one_file(tmp_path):
 
 OPENER = """
 import asyncio, sys
-from arclog.stores.sqlite import SqliteStore, connect
+from arclog.stores.sqlite import SqliteStore
+from arclog.stores.sqlite.connection import connect
 from arclog.wiring.clocks.machine import SystemClock
 from support import creation
 async def main():
@@ -290,7 +293,8 @@ def test_a_store_that_is_being_created_is_not_taken_for_another_programs(tmp_pat
 KILLED = """
 import asyncio, sys
 from arclog.model.events import Event
-from arclog.stores.sqlite import SqliteStore, connect
+from arclog.stores.sqlite import SqliteStore
+from arclog.stores.sqlite.connection import connect
 from arclog.wiring.clocks.machine import SystemClock
 from support import change, creation
 async def write(store, execution_id):

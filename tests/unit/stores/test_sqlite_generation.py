@@ -7,7 +7,7 @@ import pytest
 
 from arclog.model.errors import StoreUnavailable
 from arclog.stores.sqlite import SqliteStore
-from arclog.stores.sqlite.lanes import Writer
+from arclog.stores.sqlite.connection.writer import Writer
 from arclog.wiring.clocks.machine import SystemClock
 from tests.unit.stores.support import change, child, creation
 

@@ -15,7 +15,7 @@ from arclog.ports.storage.catalog import PlanRecord
 from arclog.ports.storage.task_logs import LogLine, log_size
 from arclog.stores.rows import encode
 from arclog.stores.sqlite import SqliteStore
-from arclog.stores.sqlite.connect import APPLICATION, SCHEMA
+from arclog.stores.sqlite.connection.connect import APPLICATION, SCHEMA
 from arclog.stores.sqlite.queries import SQL, load_migrations
 from arclog.wiring.clocks.machine import SystemClock
 from tests.unit.stores.support import change, child, creation

@@ -8,16 +8,27 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import apsw
 import pytest
+from msgspec.structs import replace
 
 from arclog.model.events import Event
 from arclog.ports.storage.access import AuditEntry
 from arclog.ports.storage.outbox import NewDelivery
-from arclog.ports.storage.store import Append, ExecutionFilter, ExecutionState, NewCommand, NewExecution, Scope, Timer
+from arclog.ports.storage.store import (
+    Append,
+    Appended,
+    ExecutionFilter,
+    ExecutionState,
+    NewCommand,
+    NewExecution,
+    Scope,
+    Timer,
+)
 from arclog.ports.storage.task_logs import LogLine
 from arclog.stores.sqlite import SqliteStore
 from arclog.stores.sqlite.queries import SQL
@@ -146,7 +157,7 @@ class Filled:
 
     async def everything(self) -> None:
         """What a server does all day, once."""
-        for act in (self._a_run, self._reads, self._lists, self._duties):
+        for act in (self._a_run, self._a_group, self._reads, self._lists, self._duties):
             await act()
 
     async def _a_run(self) -> None:
@@ -170,6 +181,30 @@ class Filled:
         )
         await store.put_snapshot(own, 3, "code", b"state")
         await whole_run(store, self.new_id(), steps=1)
+
+    async def _a_group(self) -> None:
+        """Runs that begin, go on and end together."""
+        store, scope = self.store, Scope("default", "p", "e")
+        runs = [self.new_id() for _ in range(10)]
+        ended = ExecutionState("COMPLETED", ended_at=1, terminal_event="playbook.finished")
+
+        async def appended(head: int, names: Sequence[str], now: ExecutionState, **more: Any) -> None:
+            new = NewExecution("run", "a", "flows/group", 1, "d" * 64, scope, 1) if head == 0 else None
+            appends = [Append(run, head, _events(*names), self.new_id(), now, new, **more) for run in runs]
+            outcomes = await store.append_all([each(append) for append in appends])
+            assert all(isinstance(outcome, Appended) for outcome in outcomes)
+
+        def each(append: Append) -> Append:
+            own = append.execution_id
+            if append.expected:
+                return append
+            command = NewCommand(self.new_id(), "s", 1, ("group",), pool="group")
+            return replace(append, issue=[command], set_timers=[Timer(own, "t", 1 << 54)])
+
+        await appended(0, ("playbook.started", "step.scheduled"), ExecutionState("PENDING"))
+        await appended(2, ("task.started",), RUNNING)
+        await appended(3, ("step.done",), RUNNING, clear_timers=["t"])
+        await appended(4, ("step.failed", "playbook.finished"), ended)
 
     async def _reads(self) -> None:
         store, own = self.store, FIRST + 3 * STEP
@@ -265,6 +300,7 @@ async def steps_of(tmp_path: Path, size: int) -> Counter[str]:
     filled = Filled(store, size)
     await filled.fill()
     await filled.everything()
+    await store._writer.checkpoint()  # while the log is copied, every transaction does a little more
     with pytest.MonkeyPatch.context() as patched:
         steps = Steps(store, patched)
         for readers in (store._reader, store._lists):

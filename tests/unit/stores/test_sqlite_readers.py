@@ -14,8 +14,8 @@ import pytest
 from arclog.model.events import Event
 from arclog.ports.storage.store import NewCommand
 from arclog.stores.sqlite import SqliteStore
-from arclog.stores.sqlite.lanes import Writer
-from arclog.stores.sqlite.readers import Readers
+from arclog.stores.sqlite.connection.readers import Readers
+from arclog.stores.sqlite.connection.writer import Writer
 from arclog.wiring.clocks.machine import SystemClock
 from tests.unit.stores.support import change, creation
 

@@ -15,8 +15,9 @@ import pytest
 from arclog.model.config.settings import Settings
 from arclog.model.errors import StoreUnavailable
 from arclog.ports.storage.task_logs import LogLine
-from arclog.stores.sqlite import SqliteStore, connect
+from arclog.stores.sqlite import SqliteStore
 from arclog.stores.sqlite.checks import checks
+from arclog.stores.sqlite.connection import connect
 from arclog.stores.sqlite.retention import Pace
 from arclog.wiring.clocks.machine import SystemClock
 from tests.unit.stores.filling import FIRST, STEP, copies, minted_us, whole_run
@@ -331,7 +332,8 @@ async def test_a_file_that_is_busy_is_rewritten_another_time(tmp_path: Path) -> 
 
 COLLECTOR = """
 import asyncio, sys
-from arclog.stores.sqlite import SqliteStore, connect
+from arclog.stores.sqlite import SqliteStore
+from arclog.stores.sqlite.connection import connect
 from arclog.wiring.clocks.machine import SystemClock
 async def main():
     store = SqliteStore(sys.argv[1], clock=SystemClock())
@@ -386,7 +388,7 @@ async def test_killed_at_any_moment_the_next_does_the_rest(tmp_path: Path) -> No
 REWRITER = """
 import sys
 from arclog.stores.sqlite import SqliteStore
-from arclog.stores.sqlite.connect import rewrite
+from arclog.stores.sqlite.connection.connect import rewrite
 print("begins", flush=True)
 rewrite(sys.argv[1], 5)
 """

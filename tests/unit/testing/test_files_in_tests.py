@@ -102,7 +102,7 @@ tests:
     [
         ("ok: 1, files: {reprot: x}", "the outputs of write.make have no file 'reprot'; they are picture, report"),
         ("ok: 1, files: {report: 7}", "files.report is the text of a file, or {base64: …}"),
-        ("ok: 1, files: {report: {base64: '*'}}", "files.report: this is no base64"),
+        ("ok: 1, files: {report: {base64: '*'}}", "files.report: this is not base64"),
         ("error: timeout, files: {report: x}", "only an attempt that succeeds, and is mocked, has files"),
         ("ok: 1, files: [x]", "files is a map"),
     ],
@@ -130,7 +130,7 @@ def test_a_run_with_files_loops_retries_and_children_is_recorded(
     assert "write.large: noetl://execution/" in text, "it is above tests.record_max_bytes, and listed"
     capsys.readouterr()
     assert command(["test", "flow.test.yaml", "--coverage"]) == 0, capsys.readouterr().out
-    assert "100% of its steps, arcs and rules were taken" in capsys.readouterr().out
+    assert "100% of its steps, arcs and rules are covered" in capsys.readouterr().out
 
 
 def test_what_rules_read_of_an_answer_is_recorded(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

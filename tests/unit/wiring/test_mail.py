@@ -114,3 +114,24 @@ async def test_settings_that_do_not_fit(tmp_path: Path, secret: Path) -> None:
     given |= {"smtp.security": "starttls", "smtp.password_file": str(tmp_path / "none")}
     assert "cannot be read: No such file or directory" in await sent(given)
     assert "smtp.password_file is not" in await sent(given | {"smtp.password_file": ""})
+
+
+@pytest.mark.parametrize(
+    ("allowed", "to", "goes"),
+    [
+        ("", "anybody@elsewhere.example", True),
+        ("example.org", "ops@example.org", True),
+        ("example.org", "OPS@Example.ORG", True),
+        ("example.org", "ops@evil-example.org", False),
+        ("example.org", "ops@sub.example.org", False),
+        ("ops@example.org, x.example", "ops@example.org,a@x.example", True),
+        ("ops@example.org", "ops@example.org,a@x.example", False),
+    ],
+)
+async def test_e_mails_go_to_those_alone_whom_the_operator_allows(allowed: str, to: str, goes: bool) -> None:
+    """Else whoever writes a playbook writes to anybody, in the operator's name."""
+    with MailServer() as server:
+        given = settings(server, **{"smtp.security": "none", "smtp.allow_recipients": allowed})
+        problem = await MailSender(Settings(given)).send(f"mailto:{to}", NEWS, "1-1")
+    assert (problem == "", len(server.messages)) == (goes, int(goes))
+    assert goes or "smtp.allow_recipients" in problem

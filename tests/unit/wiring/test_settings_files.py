@@ -53,5 +53,5 @@ def test_a_value_and_a_file_are_one_too_many(tmp_path: Path, monkeypatch: pytest
 
 def test_a_file_for_a_setting_that_is_not_there_is_unknown(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("ARCLOG_NO_SUCH_FILE", "/x")
-    with pytest.raises(SettingsError, match="no such setting"):
+    with pytest.raises(SettingsError, match="is not a setting"):
         load_settings()

@@ -58,7 +58,7 @@ def test_an_answer_that_lay_in_a_buffer_is_confirmed_first(late_s: float) -> Non
         await stream(server).prove()
         server.lost = [7]
         await asyncio.sleep(late_s)
-        with pytest.raises(LeaseLost, match="it is not begun"):
+        with pytest.raises(LeaseLost, match="is not started"):
             await stream(server).prove()
         return server.asked
 
@@ -82,7 +82,7 @@ def test_nothing_is_begun_while_nobody_answers_and_the_lease_may_be_over() -> No
         server = Server()
         server.away = True
         await asyncio.sleep(5)
-        with pytest.raises(LeaseLost, match="its lease may be over"):
+        with pytest.raises(LeaseLost, match="its lease may have expired"):
             await stream(server).prove()
         return asyncio.get_running_loop().time()
 

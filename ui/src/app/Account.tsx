@@ -41,7 +41,7 @@ export function Account(): ReactNode {
             <dd>{me.authenticated ? me.roles.join(", ") || "none" : "all"}</dd>
             {me.expires_at && (
               <>
-                <dt>Session ends</dt>
+                <dt>Session expires</dt>
                 <dd>
                   <Time at={me.expires_at} />
                 </dd>

@@ -29,8 +29,8 @@ export function Frame(): ReactNode {
     { keys: "mod+k", text: "command palette", run: () => setOpen(open === "palette" ? null : "palette") },
     { keys: "?", text: "all shortcuts", run: () => setOpen("keys") },
     { keys: "/", text: "search runs", run: () => void router.navigate({ to: "/runs", search: { focus: true } }) },
-    { keys: "c", text: "copy a link to what is shown", run: () => void copyLink() },
-    { keys: "t", text: "exact times, or ages", run: toggleExactTimes },
+    { keys: "c", text: "copy link to this view", run: () => void copyLink() },
+    { keys: "t", text: "switch between exact and relative times", run: toggleExactTimes },
     { keys: "Escape", text: "back", run: () => router.history.back() },
     ...PLACES.map((place) => ({
       keys: `g ${place.key}`,
@@ -41,7 +41,7 @@ export function Frame(): ReactNode {
   return (
     <div className={styles.frame}>
       <a className={styles.skip} href="#content">
-        Skip to the content
+        Skip to content
       </a>
       <Rail />
       <div className={styles.main}>
@@ -86,7 +86,7 @@ function Bar({ onPalette }: { onPalette: () => void }): ReactNode {
   useTheme(); // the icon follows it
   return (
     <header className={styles.bar}>
-      <nav aria-label="Where you are" className={styles.trail}>
+      <nav aria-label="Breadcrumb" className={styles.trail}>
         <ol>
           {trail.map((crumb, index) => (
             <li key={`${crumb.text} ${crumb.to ?? ""}`} className="cut">
@@ -100,7 +100,7 @@ function Bar({ onPalette }: { onPalette: () => void }): ReactNode {
         </ol>
       </nav>
       <div className={styles.tools}>
-        <output className={styles.away}>{there ? "" : "Server away, trying again"}</output>
+        <output className={styles.away}>{there ? "" : "Server unreachable, retrying"}</output>
         <button type="button" className={styles.find} onClick={onPalette}>
           <Search size={14} aria-hidden="true" />
           <span className={styles.findText}>Search</span>

@@ -28,7 +28,7 @@ export function Gate(): ReactNode {
       <RouterProvider key={`${session.me.tenant}/${session.me.name}`} router={router} />
       {session.expired && (
         <Dialog title="Sign in again" onClose={() => {}} closable={false}>
-          <p>Your session has ended. Sign in to go on: the page stays as it is.</p>
+          <p>Your session has expired. Sign in again to continue where you were.</p>
           <SignInForm ways={session.ways} reason="" />
         </Dialog>
       )}

@@ -6,8 +6,8 @@ import { useCrumbs } from "./crumbs.ts";
 export function NotFound(): ReactNode {
   useCrumbs([{ text: "Not found" }]);
   return (
-    <Empty isPage title="There is no such page">
-      The address may be wrong, or of a newer arclog. <Link to="/">Go home</Link>
+    <Empty isPage title="Page not found">
+      The address may be wrong or belong to a newer version of arclog. <Link to="/">Go to Home</Link>
     </Empty>
   );
 }

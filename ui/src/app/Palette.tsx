@@ -71,8 +71,8 @@ export function Palette({ onClose, onKeys }: { onClose: () => void; onKeys: () =
         aria-expanded="true"
         aria-controls={id}
         aria-activedescendant={entries[current] ? `${id}-${current}` : undefined}
-        aria-label="Find a place, an action or a run"
-        placeholder="Find a place, an action or a run"
+        aria-label="Search pages, actions and runs"
+        placeholder="Search pages, actions and runs"
         value={typed}
         autoComplete="off"
         spellCheck={false}
@@ -82,7 +82,7 @@ export function Palette({ onClose, onKeys }: { onClose: () => void; onKeys: () =
         }}
         onKeyDown={onKeyDown}
       />
-      <div id={id} role="listbox" aria-label="Found" className={styles.list} ref={list}>
+      <div id={id} role="listbox" aria-label="Results" className={styles.list} ref={list}>
         {entries.map((entry, index) => (
           <div key={entry.id}>
             {entry.group !== entries[index - 1]?.group && (
@@ -106,7 +106,7 @@ export function Palette({ onClose, onKeys }: { onClose: () => void; onKeys: () =
             </div>
           </div>
         ))}
-        {entries.length === 0 && <p className={`${styles.none} quiet`}>Nothing has that name.</p>}
+        {entries.length === 0 && <p className={`${styles.none} quiet`}>No results.</p>}
       </div>
     </dialog>
   );

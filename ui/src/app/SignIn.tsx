@@ -46,7 +46,9 @@ export function SignInForm({ ways, reason }: { ways: Ways; reason: string }): Re
             onChange={(event) => setKey(event.target.value)}
             hint={
               <>
-                Somebody who looks after the server makes one: <code>arclog key create --name me --role operator</code>
+                An administrator can create one:
+                <br />
+                <code>arclog key create --name me --role operator</code>
               </>
             }
           />

@@ -8,14 +8,17 @@ export function Banner({
   state,
   children,
   actions,
+  icon,
 }: {
   state: State;
+  /** instead of the state's own */
+  icon?: ReactNode;
   children: ReactNode;
   actions?: ReactNode;
 }): ReactNode {
   return (
     <div className={`${styles.banner} ${styles[state] ?? ""}`} data-banner={state}>
-      <StateGlyph state={state} size={16} />
+      {icon ?? <StateGlyph state={state} size={16} />}
       <div className={styles.text}>{children}</div>
       {actions && <div className={styles.actions}>{actions}</div>}
     </div>

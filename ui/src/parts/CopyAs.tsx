@@ -13,8 +13,8 @@ const KINDS = ["CLI", "curl", "Python"] as const;
 export function CopyAs({ actions }: { actions: Record<string, ActionForm> }): ReactNode {
   return (
     <Popover
-      label="The same from a script"
-      trigger={(props) => <IconButton label="As CLI, curl or Python" icon={<Terminal size={16} />} {...props} />}
+      label="Use from a script"
+      trigger={(props) => <IconButton label="Show as CLI, curl or Python" icon={<Terminal size={16} />} {...props} />}
     >
       {() => (
         <div className={styles.popover}>

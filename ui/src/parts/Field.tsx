@@ -45,7 +45,7 @@ export function SearchField({ label, placeholder, value, onChange, inputRef }: S
         }}
       />
       {value && (
-        <button type="button" aria-label="Clear the search" onClick={() => onChange("")}>
+        <button type="button" aria-label="Clear search" onClick={() => onChange("")}>
           <X size={14} />
         </button>
       )}

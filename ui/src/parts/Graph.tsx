@@ -32,6 +32,7 @@ export interface NodeLook {
   /** heights from 0 to 1, of a loop */
   bars?: { done: number; failed: number; open: number }[];
   mark?: "added" | "removed" | "changed";
+  isPlan?: boolean;
 }
 
 interface Props {
@@ -55,7 +56,8 @@ interface StepData extends Record<string, unknown> {
 }
 interface ArcData extends Record<string, unknown> {
   text: string;
-  taken: boolean;
+  /** null: the graph is of a playbook, not of a run */
+  taken: boolean | null;
   tokens: number;
 }
 type StepNode = Node<StepData, "step">;
@@ -64,7 +66,8 @@ type ArcEdge = Edge<ArcData, "arc">;
 const WIDTH = 184;
 const HEIGHT = 60;
 const LOOP_HEIGHT = 84;
-const PLAIN: NodeLook = { state: null, note: "" };
+/** a step of a playbook, not of a run */
+const PLAIN: NodeLook = { state: null, note: "", isPlan: true };
 const NONE: ReadonlyMap<string, number> = new Map();
 const ORIGIN = { x: 0, y: 0 };
 const PRO = { hideAttribution: true };
@@ -77,7 +80,7 @@ export function Graph(props: Props): ReactNode {
   );
 }
 
-function Flow({ plan, look, taken = NONE, tokens = NONE, selected, onSelect, label }: Props): ReactNode {
+function Flow({ plan, look, taken, tokens = NONE, selected, onSelect, label }: Props): ReactNode {
   const placed = useMemo(() => layout(plan), [plan]);
   const nodes = useKept<StepNode>(
     plan.steps.map((step) => {
@@ -109,7 +112,7 @@ function Flow({ plan, look, taken = NONE, tokens = NONE, selected, onSelect, lab
     plan.steps.flatMap((step) =>
       step.arcs.map((arc) => {
         const text = step.name === selected || arc.step === selected ? conditionText(arc.when) : "";
-        const isTaken = (taken.get(arc.place) ?? 0) > 0;
+        const isTaken = taken ? (taken.get(arc.place) ?? 0) > 0 : null;
         const count = tokens.get(arc.place) ?? 0;
         return {
           id: arc.place,
@@ -216,7 +219,12 @@ function Fit({ plan, selected }: { plan: PlanGraph; selected: string | undefined
 const Step = memo(function Step({ data, selected }: NodeProps<StepNode>): ReactNode {
   const { look } = data;
   return (
-    <div className={styles.node} data-state={look.state ?? "none"} data-selected={selected} data-mark={look.mark}>
+    <div
+      className={styles.node}
+      data-state={look.state ?? (look.isPlan ? "plan" : "none")}
+      data-selected={selected}
+      data-mark={look.mark}
+    >
       <Handle type="target" position={Position.Left} className={styles.handle} isConnectable={false} />
       <div className={styles.name}>
         {look.state && <StateGlyph state={look.state} />}
@@ -264,7 +272,12 @@ const Arc = memo(function Arc(props: EdgeProps<ArcEdge>): ReactNode {
   const { text = "", taken = false, tokens = 0 } = props.data ?? {};
   return (
     <>
-      <BaseEdge id={props.id} path={path} style={taken ? TAKEN : OPEN} markerEnd={props.markerEnd ?? ""} />
+      <BaseEdge
+        id={props.id}
+        path={path}
+        style={taken === null ? PLANNED : taken ? TAKEN : OPEN}
+        markerEnd={props.markerEnd ?? ""}
+      />
       {(text || tokens > 0) && (
         <EdgeLabelRenderer>
           <span className={styles.label} style={{ transform: `translate(-50%, -50%) translate(${x}px, ${y}px)` }}>
@@ -283,6 +296,7 @@ const Arc = memo(function Arc(props: EdgeProps<ArcEdge>): ReactNode {
 
 /* As properties: the library's own style sheet is in no layer, and wins over ours. */
 const TAKEN = { stroke: "var(--n10)", strokeWidth: 1.75 };
+const PLANNED = { stroke: "var(--n9)" };
 const OPEN = { stroke: "var(--n8)", strokeDasharray: "4 4" };
 const ARROW = { type: MarkerType.ArrowClosed, color: "var(--n9)", width: 16, height: 16 };
 

@@ -10,9 +10,9 @@ export function Trouble({ error, retry, what }: { error: unknown; retry?: () => 
     error instanceof ServerAway
       ? "The server cannot be reached"
       : error instanceof Problem && error.status === 404
-        ? `${what} is not there`
+        ? `${what} was not found`
         : error instanceof Problem && error.status === 403
-          ? "You may not see this"
+          ? "You do not have access"
           : `${what} could not be loaded`;
   return (
     <div className={styles.trouble} role="alert">
@@ -43,11 +43,11 @@ export class Boundary extends Component<{ children: ReactNode; resetKey?: string
     if (this.state.error === null) return this.props.children;
     return (
       <div className={styles.trouble} role="alert">
-        <p className={styles.title}>This part of the page broke</p>
+        <p className={styles.title}>This part of the page crashed</p>
         <p className="quiet">{messageOf(this.state.error)}</p>
-        <p className="quiet small">That is a bug in arclog. The rest of the page works, and nothing was lost.</p>
+        <p className="quiet small">This is a bug in arclog. The rest of the page still works, and no data was lost.</p>
         <Button icon={<RotateCw size={14} />} onClick={() => this.setState({ error: null })}>
-          Show it again
+          Reload this part
         </Button>
       </div>
     );

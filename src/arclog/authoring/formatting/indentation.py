@@ -18,7 +18,7 @@ class _Place(NamedTuple):
 
 
 def indented(text: str, root: Any) -> str:
-    """The text with its blocks indented anew; `root` is its tree."""
+    """The text with its blocks indented again; `root` is its tree."""
     placed: dict[int, _Place] = {}
     _place(root, 0, "", placed)
     inside = _inside(root)

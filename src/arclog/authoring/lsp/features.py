@@ -166,8 +166,12 @@ class Features:
         if match is not None and match[3] and match.start(3) < at.column <= match.end(3) + 1:
             return self.chain(Place(at.line, match.start(3) + 1))
         pending: list[tuple[Any, list[str]]] = [(self.root, [])]
+        seen: set[int] = set()
         while pending:
             node, above = pending.pop()
+            if id(node) in seen:  # an alias stands for what was looked at already, and aliases of aliases for very much
+                continue
+            seen.add(id(node))
             for name, key, value in entries(node):
                 if line_of(key) == at.line and column_of(key) < at.column <= column_of(key) + len(name) + 1:
                     return above
@@ -199,7 +203,7 @@ class Features:
     # --- the text -----------------------------------------------------------------------------------------------------
 
     def steps(self) -> dict[str, Any]:
-        """Step maps by name; from the lines alone when the text is no YAML just now."""
+        """Step maps by name; from the lines alone when the text is not YAML just now."""
         found = {name: node for node in items(entry(self.root, "workflow")) if (name := scalar(entry(node, "step")))}
         if self.root is None:
             for line in self.lines:

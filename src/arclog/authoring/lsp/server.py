@@ -6,6 +6,7 @@ Law: an answer to every request, an error for what is not known, and no end befo
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, BinaryIO
 from urllib.parse import unquote, urlsplit
@@ -17,8 +18,10 @@ from arclog.model.config.settings import Settings
 from arclog.model.errors import Finding
 
 _SEVERITIES = {"error": 1, "warning": 2, "info": 3}
-#: Bytes of one message; more is no editor's.
+#: Bytes of one message; more is not an editor's.
 _MOST_BYTES = 64 * 1024 * 1024
+#: Digits of a length that are looked at: enough for one that is too large.
+_MOST_DIGITS = 12
 _METHOD_NOT_FOUND = -32601
 _INTERNAL_ERROR = -32603
 
@@ -34,6 +37,8 @@ class Server:
         self._kinds = kinds
         self._settings = settings
         self._texts: dict[str, str] = {}
+        #: what was asked about last, by its address: to read a text takes longer than to answer about it
+        self._latest: tuple[str, Features] | None = None
         self._stopping = False
 
     def run(self) -> int:
@@ -73,7 +78,7 @@ class Server:
                 break
             name, _, value = line.decode("ascii", "replace").partition(":")
             if name.strip().lower() == "content-length" and value.strip().isdigit():
-                length = int(value)
+                length = int(value.strip()[:_MOST_DIGITS])
         if length > _MOST_BYTES:
             return None
         body = self._source.read(length)
@@ -81,7 +86,7 @@ class Server:
             return None
         try:
             message = json.loads(body)
-        except ValueError:
+        except (ValueError, RecursionError):
             return {}
         return message if isinstance(message, dict) else {}
 
@@ -141,15 +146,29 @@ class Server:
         features, at = self._asked(params)
         found = features.definition(at)
         return (
-            None if found is None else {"uri": params["textDocument"]["uri"], "range": _range(found.line, found.column)}
+            None
+            if found is None
+            else {
+                "uri": params["textDocument"]["uri"],
+                "range": _range(self._line(params["textDocument"]["uri"], found.line), found.line, found.column),
+            }
         )
 
     def _asked(self, params: dict[str, Any]) -> tuple[Features, Place]:
         uri, position = params["textDocument"]["uri"], params["position"]
-        return self._features(uri), Place(position["line"] + 1, position["character"] + 1)
+        line = self._line(uri, position["line"] + 1)
+        before = line.encode("utf-16-le")[: 2 * position["character"]].decode("utf-16-le", "ignore")
+        return self._features(uri), Place(position["line"] + 1, len(before) + 1)
+
+    def _line(self, uri: str, number: int) -> str:
+        lines = self._texts.get(uri, "").splitlines()
+        return lines[number - 1] if 0 < number <= len(lines) else ""
 
     def _features(self, uri: str) -> Features:
-        return Features(self._texts.get(uri, ""), _path(uri), self._kinds, self._settings)
+        text = self._texts.get(uri, "")
+        if self._latest is None or self._latest[0] != uri or self._latest[1].text is not text:
+            self._latest = uri, Features(text, _path(uri), self._kinds, self._settings)
+        return self._latest[1]
 
     def _take(self, uri: str, text: str) -> None:
         self._texts[uri] = text
@@ -160,7 +179,7 @@ class Server:
     def _publish(self, uri: str, findings: list[Finding]) -> None:
         diagnostics = [
             {
-                "range": _range(finding.at.line, finding.at.column),
+                "range": _range(self._line(uri, finding.at.line), finding.at.line, finding.at.column),
                 "severity": _SEVERITIES[finding.severity],
                 "code": finding.code,
                 "source": "arclog",
@@ -171,9 +190,20 @@ class Server:
         self._write({"method": "textDocument/publishDiagnostics", "params": {"uri": uri, "diagnostics": diagnostics}})
 
 
-def _range(line: int, column: int) -> dict[str, Any]:
-    first = {"line": max(line - 1, 0), "character": max(column - 1, 0)}
-    return {"start": first, "end": {**first, "character": first["character"] + 1}}
+def _range(text: str, line: int, column: int) -> dict[str, Any]:
+    """The word at a place of a line, as editors count: in units of UTF-16."""
+    at = max(column - 1, 0)
+    word = _WORD.match(text, at)
+    stop = at + 1 if word is None else word.end()
+    start, end = ({"line": max(line - 1, 0), "character": _units(text[:place]) or place} for place in (at, stop))
+    return {"start": start, "end": end}
+
+
+_WORD = re.compile(r"[\w.-]+")
+
+
+def _units(text: str) -> int:
+    return len(text.encode("utf-16-le")) // 2
 
 
 def _path(uri: str) -> str:

@@ -187,7 +187,7 @@ def _check_actions(step: Any, part: Entry, read: list[Entry]) -> None:
             raise Undecided(key, f"case: {name} in a loop: which item's value is meant is not said", hint)
         if name == "retry" and (part.phase != "failed" or len(part.actions) > 1 or part.targets):
             hint = "until: {do: [tasks], when: …, max: N} repeats tasks until something holds"
-            raise Undecided(key, "case: retry of what is no failure", hint)
+            raise Undecided(key, "case: retry of what is not a failure", hint)
         if name == "retry" and any(
             other.phase == "failed" and "retry" not in other.actions for other in read[: read.index(part)]
         ):

@@ -30,6 +30,7 @@ _FAILED = re.compile(
     r"error(?:\s+is\s+(?:defined|not\s+none))?|error\s*!=\s*(?:None|none|null)|response\s+is\s+not\s+defined"
 )
 _QUOTED = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
+_THIS = r"(?<![\w.])this\b"
 _ANSWER = r"(?<![\w.])(?:response|result)\b(?!\s*\()"
 
 
@@ -123,6 +124,10 @@ def renamed(expression: str, kind: str, base: str, node: Any) -> str:
         return any(not match[1] for match in re.finditer(rf"({_QUOTED})|{pattern}", text))
 
     text = expression
+    if asks(rf"{_THIS}(?=\.data\b)", text):
+        hint = "{{ LABEL.data.x }}, or {{ LABEL.result.data.x }} where the code returns a map with `data`"
+        raise Undecided(node, "this.data: what the task gave, or a key `data` of it", hint)
+    text = replace(_THIS, "result", text)
     if kind in SQL:
         if asks(rf"{_ANSWER}(?:\.data)?\.command_\d", text):
             hint = "an SQL task has one statement: {{ LABEL.data }} are its rows, {{ LABEL.result.row_count }} their number"

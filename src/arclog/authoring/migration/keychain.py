@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from arclog.authoring.migration.source import Change, Source
 from arclog.authoring.spans import Edit, column_of, entries, entry, is_flow, items, scalar, start
+
+
+def _named(source: Source, auth: str | None) -> str | None:
+    """The entry that a task's auth names; of `{{ workload.x }}` the one that it names unless a run says otherwise."""
+    match = re.fullmatch(r"\{\{\s*workload\.(\w+)\s*\}\}", auth or "")
+    if match is None:
+        return auth
+    default = scalar(entry(source.root, "workload", match[1]))
+    return default if default and default.isidentifier() else auth
 
 
 def undeclared(source: Source) -> Iterator[Change]:
@@ -14,7 +24,7 @@ def undeclared(source: Source) -> Iterator[Change]:
     known = {scalar(entry(node, "name")) for node in items(keychain)}
     needed: dict[str, str] = {}
     for task in source.all_tasks():
-        name, kind = scalar(entry(task, "auth")), source.kind_of(task)
+        name, kind = _named(source, scalar(entry(task, "auth"))), source.kind_of(task)
         if not name or "{{" in name or kind is None or name in known:
             continue
         takes = kind.auth or ()

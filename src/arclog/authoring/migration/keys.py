@@ -45,8 +45,8 @@ def step_keys(source: Source) -> Iterator[Change]:
     for step in source.steps:
         yield from source.rename(step, "name", "step")
         yield from source.rename(step, "description", "desc")
-        for old in ("with", "input"):
-            if is_map(entry(step, old)):
+        for old in ("with", "input", "data"):
+            if is_map(entry(step, old)) and (old != "data" or is_map(entry(step, "tool"))):
                 yield from source.rename(step, old, "args")
         for arc in items(entry(step, "next", "arcs")):
             for old in ("condition", "cond", "if", "expr"):
@@ -60,23 +60,28 @@ def step_keys(source: Source) -> Iterator[Change]:
 def task_keys(source: Source) -> Iterator[Change]:
     for task in source.all_tasks():
         for old in ("type", "tool"):
-            if scalar(entry(task, old)) in source.kinds:
+            if scalar(entry(task, old)) in source.kinds or scalar(entry(task, old)) == "workbook":
                 yield from source.rename(task, old, "kind")
+        if scalar(entry(task, "task")) is not None:
+            yield from source.rename(task, "task", "name")
+        if is_map(entry(task, "assert")):
+            yield from source.rename(task, "assert", "x-assert")
         kind = source.kind_of(task)
         fields = set() if kind is None else {field.name for field in kind.fields}
         name = scalar(entry(task, "kind"))
-        for old in ("with", "input"):
+        for old in ("with", "input", "data"):
             if is_map(entry(task, old)) and ("args" in fields or name == "workbook") and old not in fields:
                 yield from source.rename(task, old, "args")
         if scalar(entry(task, "credential")) is not None and "credential" not in fields:
             yield from source.rename(task, "credential", "auth")
         if name in SQL:
-            for old in ("query", "sql", "commands", "statement", "script"):
+            for old in ("query", "sql", "commands", "statement", "script", "code"):
                 if scalar(entry(task, old)) is not None:
                     yield from source.rename(task, old, "command")
         elif name == "http":
             if scalar(entry(task, "endpoint")) is not None:
                 yield from source.rename(task, "endpoint", "url")
+            yield from _http_data(source, task)
             if is_map(entry(task, "payload")) and not {"json", "form", "body"} & {key for key, _, _ in entries(task)}:
                 yield from source.rename(task, "payload", "json")
         elif name == "playbook":
@@ -86,8 +91,20 @@ def task_keys(source: Source) -> Iterator[Change]:
             yield from _shell(source, task)
 
 
+def _http_data(source: Source, task: Any) -> Iterator[Change]:
+    """`data` of a call without a body was its query, else the body."""
+    data, names = entry(task, "data"), {name for name, _, _ in entries(task)}
+    if not is_map(data) or names & {"params", "json", "payload", "body", "form"}:
+        return
+    method = (scalar(entry(task, "method")) or "GET").upper()
+    if {name for name, _, _ in entries(data)} <= {"query", "body"} or "{{" in method:
+        source.leave(data, "data: a query, a body, or values of either", "params: {…} is the query, json: {…} the body")
+    else:
+        yield from source.rename(task, "data", "params" if method in ("GET", "DELETE", "HEAD") else "json")
+
+
 def empty_auth(source: Source) -> Iterator[Change]:
-    """`auth: {}` is no auth."""
+    """`auth: {}` is not an auth."""
     for task in source.all_tasks():
         for name, key, value in entries(task):
             if name == "auth" and is_map(value) and not value.value and source.has_own_lines(key):

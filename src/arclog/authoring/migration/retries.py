@@ -102,7 +102,7 @@ def retry_rule(node: Any, which: str, key: Any) -> str:
 
 
 def _retry_rule(node: Any, condition: str, key: Any) -> str:
-    """A rule that tries again as long as a condition holds; it may hold for what is no error, too."""
+    """A rule that tries again as long as a condition holds; it may hold for what is not an error, too."""
     action, attempts = _action(node, key)
     if ERROR not in condition:
         joined = (
@@ -110,7 +110,7 @@ def _retry_rule(node: Any, condition: str, key: Any) -> str:
         )
         if _only_of_errors(condition):
             condition = f"{ERROR} and {joined}"
-        else:  # the last answer counts, and is no failure by itself
+        else:  # the last answer counts, and is not a failure by itself
             condition = f"_attempt < {attempts} and {joined}"
     return f"{{when: {quoted(condition)}, then: {action}}}"
 
@@ -169,7 +169,7 @@ def _action(node: Any, key: Any) -> tuple[str, int]:
             return "{do: retry, attempts: 3, backoff: exponential}", 3
         if text.isdigit():
             return f"{{do: retry, attempts: {text}}}", int(text)
-        raise Undecided(key, f"retry: {text!r} is no number of attempts", _HINT)
+        raise Undecided(key, f"retry: {text!r} is not a number of attempts", _HINT)
     if not is_map(node):
         raise Undecided(key, "retry: neither a number nor a map", _HINT)
     parts: dict[str, str] = {}
@@ -213,7 +213,7 @@ def _growing(parts: dict[str, str], factor: str, attempts: int, key: Any) -> dic
     try:
         first, by, most = float(parts.get("delay", "1.0")), float(factor), float(parts.get("max_delay", "60"))
     except ValueError:
-        raise Undecided(key, "retry: a delay is no number", _HINT) from None
+        raise Undecided(key, "retry: a delay is not a number", _HINT) from None
     if attempts > 20:
         raise Undecided(key, f"retry: {attempts} delays that grow by {factor}", "delays: [1, 1.5, 2.25] lists them")
     return {"delays": f"[{', '.join(f'{min(first * by**n, most):.6g}' for n in range(max(attempts - 1, 1)))}]"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from arclog.authoring.migration.conditions import expression_of, quoted
 from arclog.authoring.migration.source import Change, Source, Undecided, shifted
@@ -51,55 +51,78 @@ def arcs_of_lists(source: Source) -> Iterator[Change]:
             if text:
                 source.note(key, "next → next.arcs")
                 yield Edit(start(value), end(source.text, value), f"{{arcs: [{{step: {text}}}]}}")
-            elif is_list(value) and items(value) and all(_is_arc(node) for node in items(value)):
+            elif is_list(value) and items(value):
+                read = [_read_arc(node, last=node is items(value)[-1]) for node in items(value)]
+                arcs = [arc for arc in read if arc is not None]
+                if len(arcs) < len(read):
+                    continue
+                try:
+                    edits = tuple(_arcs(source, key, value, arcs))
+                except Undecided as why:
+                    source.leave(why.node, why.message, why.hint)
+                    continue
                 source.note(key, "next → next.arcs")
-                yield from _arcs(source, key, value)
+                yield edits
 
 
-_ARC = frozenset({"step", "when", "condition", "if", "expr", "args", "with"})
+_WHEN = ("when", "condition", "if", "expr")
+_ARGS = ("args", "with", "input", "data", "payload")
 
 
-def _is_arc(node: Any) -> bool:
-    """Whether an entry of a list is a name, or a map that can be an arc."""
+class _Arc(NamedTuple):
+    """An entry of a list that leads to one step."""
+
+    step: str
+    #: node of its condition and of its args; None without
+    when: Any
+    args: Any
+
+
+def _read_arc(node: Any, *, last: bool) -> _Arc | None:
+    """What an entry of a list means: a name, `{step, when}`, `{when, then}` or, at the end, `{else}`; None otherwise."""
     if scalar(node):
-        return True
-    names = [name for name, _, _ in entries(node)]
-    if "then" in names and set(names) <= {"when", "expr", "then", "args"}:
-        return _only_step(entry(node, "then")) is not None
-    return "step" in names and set(names) <= _ARC and len(set(names) & {"when", "condition", "if", "expr"}) <= 1
+        return _Arc(scalar(node) or "", None, None)
+    parts = {name: value for name, _, value in entries(node)}
+    conditions = [parts.pop(name) for name in _WHEN if name in parts]
+    args = [parts.pop(name) for name in _ARGS if name in parts]
+    if len(conditions) > 1 or len(args) > 1 or len(parts) != 1 or not all(map(is_map, args)):
+        return None
+    ((word, value),) = parts.items()
+    if word == "step" and scalar(value):
+        target = _Arc(scalar(value) or "", None, None)
+    elif word == "then" or (word == "else" and last and not conditions):
+        while is_list(value) and len(items(value)) == 1:
+            value = items(value)[0]
+        if word == "else" and [name for name, _, _ in entries(value)] == ["then"]:
+            value = entry(value, "then")
+            while is_list(value) and len(items(value)) == 1:
+                value = items(value)[0]
+        inner = None if is_list(value) else _read_arc(value, last=False)
+        if inner is None or inner.when is not None or (inner.args is not None and args):
+            return None
+        target = inner
+    else:
+        return None
+    return _Arc(target.step, conditions[0] if conditions else None, args[0] if args else target.args)
 
 
-def _only_step(node: Any) -> str | None:
-    """The one step that a `then` names."""
-    if scalar(node):
-        return scalar(node)
-    if is_list(node) and len(items(node)) == 1:
-        return _only_step(items(node)[0])
-    if is_map(node) and [name for name, _, _ in entries(node)] == ["step"]:
-        return scalar(entry(node, "step"))
-    return None
-
-
-def _arcs(source: Source, key: Any, value: Any) -> Iterator[Change]:
+def _arcs(source: Source, key: Any, value: Any, read: list[_Arc]) -> Iterator[Edit]:
     text = source.text
-    conditional = any(
-        entry(node, name) is not None for node in items(value) for name in ("when", "condition", "if", "expr")
-    )
     # Without conditions every step of the list was started.
-    mode = "" if conditional or len(items(value)) == 1 else "inclusive"
+    mode = "" if any(arc.when is not None for arc in read) or len(read) == 1 else "inclusive"
     inner: list[Edit] = []
-    for node in items(value):
-        inner += _arc(text, node)
+    room = " " * (column_of(key) + 2)
+    shift = 0 if is_flow(value) else max(len(room) + 2 - column_of(value), 0)
+    for node, arc in zip(items(value), read, strict=True):
+        inner += _arc(source, node, arc, shift)
     if is_flow(value):
         spec = f"spec: {{mode: {mode}}}, " if mode else ""
         yield Edit(start(value), start(value), f"{{{spec}arcs: ")
         yield from inner
         yield Edit(end(text, value), end(text, value), "}")
         return
-    room = " " * (column_of(key) + 2)
     first = line_start(text, start(value))
     head = (f"{room}spec: {{mode: {mode}}}\n" if mode else "") + f"{room}arcs:\n"
-    shift = max(len(room) + 2 - column_of(value), 0)
     # The first line's own shift stands at the same place as the head: one edit for both.
     lines = list(shifted(text, first, end(text, value), shift)) if shift else []
     yield Edit(first, first, head + " " * shift)
@@ -107,17 +130,34 @@ def _arcs(source: Source, key: Any, value: Any) -> Iterator[Change]:
     yield from inner
 
 
-def _arc(text: str, node: Any) -> Iterator[Edit]:
-    name = scalar(node)
-    if name is not None:
-        yield Edit(start(node), end(text, node), f"{{step: {name}}}")
+def _arc(source: Source, node: Any, arc: _Arc, shift: int) -> Iterator[Edit]:
+    """The edits that make an entry an arc. Raises Undecided."""
+    text = source.text
+    if scalar(node) is not None:
+        yield Edit(start(node), end(text, node), f"{{step: {arc.step}}}")
         return
     for word, key, value in entries(node):
-        new = {"condition": "when", "if": "when", "expr": "when", "with": "args", "then": "step"}.get(word)
-        if word == "then":
-            yield Edit(start(key), end(text, value), f"step: {_only_step(value)}")
-        elif new is not None:
-            yield Edit(start(key), int(key.end_mark.index), new)
+        if word in ("then", "else"):
+            args = ""
+            if arc.args is not None and entry(node, *[name for name in _ARGS if entry(node, name)][:1]) is not arc.args:
+                flow = source.as_flow(arc.args, without_comments=True)
+                if not flow:
+                    hint = "next: {arcs: [{step: …, when: …, args: {…}}]}"
+                    raise Undecided(key, f"{word}: args that cannot be written on one line", hint)
+                args = f", args: {flow}" if is_flow(node) else f"\n{' ' * (column_of(key) + shift)}args: {flow}"
+            comments = source.comments(end_of_key(key), end(text, value))
+            behind = f"   {comments[0]}" if len(comments) == 1 and not is_flow(node) else ""
+            if len(comments) > 1 or (comments and is_flow(node)):
+                raise Undecided(key, f"{word}: comments inside it", "next: {arcs: [{step: …, when: …}]}")
+            yield Edit(start(key), end(text, value), f"step: {arc.step}{behind}{args}")
+            continue
+        new = "when" if word in _WHEN else "args" if word in _ARGS else word
+        if new != word:
+            yield Edit(start(key), end_of_key(key), new)
+
+
+def end_of_key(key: Any) -> int:
+    return int(key.end_mark.index)
 
 
 def compared_texts(source: Source) -> Iterator[Change]:

@@ -108,6 +108,15 @@ class Source:
     def kind_of(self, task: Any) -> KindSpec | None:
         return self.kinds[scalar(entry(task, "kind")) or ""]
 
+    def kind_name(self, task: Any) -> str:
+        """The kind of a task; of one of the workbook, its entry's."""
+        kind = scalar(entry(task, "kind")) or ""
+        if kind == "workbook":
+            for node in items(entry(self.root, "workbook")):
+                if scalar(entry(node, "name")) == scalar(entry(task, "name")):
+                    return scalar(entry(node, "kind")) or kind
+        return kind
+
     def labels(self, step: Any) -> set[str]:
         return {name for task in self.tasks(step) if (name := scalar(entry(task, "name")))}
 
@@ -147,7 +156,7 @@ class Source:
     # --- edits --------------------------------------------------------------------------------------------------------
 
     def rename(self, node: Any, old: str, new: str) -> Iterator[Edit]:
-        """Rename a key of a map, unless the new one is there already."""
+        """Rename a key of a map, unless the new one already exists."""
         if entry(node, new) is None:
             for name, key, _ in entries(node):
                 if name == old:
@@ -178,6 +187,32 @@ class Source:
             else:
                 made.append(" " * (room + by) + line[room:])
         return "\n".join(made) + "\n"
+
+    def block_at(self, key: Any, value: Any, column: int) -> Edit | None:
+        """The lines of a map's entry, with the comments right above it, moved to a column; None when they cannot be moved.
+
+        The edit's place is what goes from where they stand.
+        """
+        lines = self.lines_at(key, value, column)
+        if lines is None:
+            return None
+        first, last = line_start(self.text, start(key)), line_end(self.text, end(self.text, value))
+        if not self.has_own_lines(key):  # the first key, behind the dash of a list
+            dash = self.text[first : start(key)]
+            return (
+                Edit(start(key), last, " " * column + lines[len(dash) + column - column_of(key) :])
+                if dash.strip() == "-"
+                else None
+            )
+        above: list[str] = []
+        while first:
+            before = line_start(self.text, first - 1)
+            comment = self.text[before:first].strip()
+            if not comment.startswith("#") or not self.comments(before, first):
+                break
+            above.insert(0, f"{' ' * column}{comment}\n")
+            first = before
+        return Edit(first, last, "".join(above) + lines)
 
     def put(self, node: Any, lines: str) -> Edit:
         """Add lines at the end of a block map or list."""

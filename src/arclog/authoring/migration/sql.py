@@ -118,7 +118,7 @@ def _table(node: Any) -> str:
     name = scalar(node) or ""
     match = re.fullmatch(r"\{\{\s*(.+?)\s*\}\}", name)
     if match is None and not _IDENTIFIER.fullmatch(name):
-        raise Undecided(node, f"table: {name!r} is no name", _TABLE)
+        raise Undecided(node, f"table: {name!r} is not a valid name", _TABLE)
     return f"{{{{ {match[1]} | identifier }}}}" if match else name
 
 
@@ -126,7 +126,7 @@ def _value(node: Any) -> str:
     """A value of a row in SQL: a template is bound, a text is quoted."""
     text = scalar(node)
     if text is None or "{%" in text or "\n" in text:
-        raise Undecided(node, "table: a value that is no plain value or template", _TABLE)
+        raise Undecided(node, "table: a value that is not a plain value or template", _TABLE)
     tag = tag_of(node)
     if tag.endswith(":null"):
         return "NULL"

@@ -126,7 +126,7 @@ def step_args(source: Source) -> Iterator[Change]:
 
 
 def returns(source: Source) -> Iterator[Change]:
-    """`return` in code that is no function: one at the end sets `result`; of several, the code becomes `main`."""
+    """`return` in code that is not a function: one at the end sets `result`; of several, the code becomes `main`."""
     for task in source.all_tasks():
         code = entry(task, "code")
         if scalar(entry(task, "kind")) != "python" or not _RETURN.search(scalar(code) or ""):

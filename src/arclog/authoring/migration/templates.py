@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from arclog.authoring.migration.source import Change, Source
-from arclog.authoring.spans import entry, is_map, scalar, scalars
+from arclog.authoring.migration.conditions import renamed_in
+from arclog.authoring.migration.source import Change, Source, Undecided
+from arclog.authoring.spans import Edit, end, entries, entry, is_map, items, raw, scalar, scalars, start
 
 
 def names(source: Source) -> Iterator[Change]:
@@ -30,10 +31,7 @@ def names(source: Source) -> Iterator[Change]:
             if path[0] in ("next", "tool"):
                 yield from _outcomes(source, node)
                 if "job" not in known:
-                    pattern = r"(?<![\w.'\"])job\.execution_id\b"
-                    yield from source.in_templates(
-                        node, pattern, "execution_id", "job.execution_id → execution_id", "job."
-                    )
+                    yield from _job(source, node)
             if "output" not in known and (
                 "policy" in path or path[0] == "next" or path[-2:-1] in (("set_ctx",), ("set_iter",))
             ):
@@ -41,6 +39,10 @@ def names(source: Source) -> Iterator[Change]:
                     node, r"(?<![\w.'\"])output(?=[.\s|}\[])", "outcome", "output → outcome", "output"
                 )
             if path[0] == "tool" and variables:
+                own = scalar(entry(step, "step")) or ""
+                pattern = rf"(?<![\w.'\"]){re.escape(own)}\.result_index\b"
+                what = f"{own}.result_index → iter.index"
+                yield from source.in_templates(node, pattern, "iter.index", what, "result_index")
                 yield from source.in_templates(
                     node, r"(?<![\w.'\"])loop_index\b", "iter.index", "loop_index → iter.index", "loop_index"
                 )
@@ -48,6 +50,41 @@ def names(source: Source) -> Iterator[Change]:
                     if name not in known:
                         pattern = rf"(?<![\w.'\"]){re.escape(name)}\b(?!['\"]|\s*=[^=]|\s*\()"
                         yield from source.in_templates(node, pattern, f"iter.{name}", f"{name} → iter.{name}", name)
+
+    for node in items(entry(source.root, "workbook")):
+        for path, part in scalars(node):
+            if path[-1:] != ("code",) and "job" not in source.names | source.workload:
+                yield from _job(source, part)
+
+
+def _job(source: Source, node: Any) -> Iterator[Change]:
+    pattern = r"(?<![\w.'\"])job\.(?:execution_id|uuid|id)\b"
+    yield from source.in_templates(node, pattern, "execution_id", "job.… → execution_id", "job.")
+
+
+def answers(source: Source) -> Iterator[Change]:
+    """`result`, `response` and `this` on arcs: what the step gave."""
+    for step in source.steps:
+        tasks = source.tasks(step)
+        known = source.names | source.workload | {name for name, _, _ in entries(entry(step, "args"))}
+        if not tasks or known & {"result", "response", "this", "error"}:
+            continue
+        kind = source.kind_name(tasks[-1])
+        for path, node in scalars(entry(step, "next")):
+            text = raw(source.text, node)
+            if path[-1:] == ("step",) or not _ANSWERS.search(text) or "{{" not in text:
+                continue
+            try:
+                made = renamed_in(text, kind, "outcome", node)
+            except Undecided as why:
+                source.leave(why.node, why.message, why.hint)
+                continue
+            if made != text:
+                source.note(node, "result → outcome")
+                yield Edit(start(node), end(source.text, node), made)
+
+
+_ANSWERS = re.compile(r"(?<![\w.'\"])(?:result|response|this)\b")
 
 
 def _events(source: Source, node: Any, done: str) -> Iterator[Change]:

@@ -184,7 +184,7 @@ def _groups(
         if not dot and name.isidentifier():
             scope = "ctx" if only == {"set_ctx"} else _scope_of(source, step, part, name)
         elif scope not in ("ctx", "iter") or not rest.isidentifier():
-            raise Undecided(part, f"{key.value}: {name} is no name", _WHERE)
+            raise Undecided(part, f"{key.value}: {name} is not a valid name", _WHERE)
         groups.setdefault(f"set_{scope}", []).append((part, value))
     if not groups:
         raise Undecided(key, f"{key.value}: it sets nothing", "remove it")
@@ -301,7 +301,7 @@ def kept_names(source: Source) -> Iterator[Change]:
         return
     roots = [(entry(source.root, "executor"), set[str]())] if entry(source.root, "executor") is not None else []
     for node, iterated in [*by_step, *roots]:
-        known = source.names | source.workload | source.labels(node) | _bound(node)
+        known = source.names | source.workload | source.labels(node) | bound_names(node)
         for path, part in scalars(node):
             if path[-1:] == ("code",) or not TEMPLATE.search(str(part.value)):
                 continue
@@ -311,14 +311,14 @@ def kept_names(source: Source) -> Iterator[Change]:
             scoped = [("iter", name) for name in iterated] if path[0] == "tool" else []
             scoped += [("ctx", name) for name in written["set_ctx"] - iterated]
             for scope, name in sorted(scoped):
-                if name in known or name in _LANGUAGE:
+                if name in known or name in LANGUAGE:
                     continue
                 pattern = rf"(?<![\w.'\"|])(?<!\| ){re.escape(name)}\b(?!['\"]|\s*=[^=]|\s*\()"
                 yield from source.in_templates(part, pattern, f"{scope}.{name}", f"{name} → {scope}.{name}", name)
 
 
 #: Names that templates have anyway.
-_LANGUAGE = frozenset(
+LANGUAGE = frozenset(
     [
         "args",
         "ctx",
@@ -349,14 +349,14 @@ _LANGUAGE = frozenset(
 )
 
 
-def _bound(step: Any) -> set[str]:
+def bound_names(step: Any, *, args: bool = True) -> set[str]:
     """Names that a step's own args and loops give, and those that its templates bind."""
-    names = {name for name, _, _ in entries(entry(step, "args"))}
+    names = {name for name, _, _ in entries(entry(step, "args"))} if args else set[str]()
     loop = entry(step, "loop")
     while is_map(loop):
         names.add(scalar(entry(loop, "iterator")) or "")
         loop = entry(loop, "loop")
     for _, node in scalars(step):
-        for found in re.findall(r"\{%-?\s*(?:for|set)\s+([\w, ]+)", str(node.value)):
+        for found in () if "{%" not in node.value else re.findall(r"\{%-?\s*(?:for|set)\s+([\w, ]+)", str(node.value)):
             names |= {word.strip() for word in found.split(",")}
     return names

@@ -1,4 +1,4 @@
-"""Options of commands that go on from a recorded run with something changed: its playbook, its workload, names of steps."""
+"""Options of commands that continue from a recorded run with something changed: its playbook, its workload, names of steps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def change_arguments(parser: Parser) -> None:
     parser.add_argument(
-        "--playbook", metavar="FILE", default="", help="go on with this playbook instead of the run's own"
+        "--playbook", metavar="FILE", default="", help="continue with this playbook instead of the run's own"
     )
     parser.add_argument(
         "--set",
@@ -39,7 +39,7 @@ def mapping_of(options: Namespace) -> dict[str, str]:
     for text in options.mapped:
         old, equals, new = text.partition("=")
         if not (old and equals and new):
-            raise Usage(f"--map {text!r} is not OLD=NEW, two names of a step")
+            raise Usage(f"--map {text!r} is not of the form OLD=NEW (two step names)")
         found[old] = new
     if found and not options.playbook:
         raise Usage("--map names steps of a new playbook; give it with --playbook FILE")

@@ -43,12 +43,13 @@ def fork_arguments(parser: Parser) -> None:
     from arclog.cli.history.state import seq
 
     parser.add_argument("id", metavar="ID", help="execution id, its first digits, or last")
-    parser.add_argument("--at", metavar="SEQ", type=seq, required=True, help="go on from the state after this event")
+    parser.add_argument("--at", metavar="SEQ", type=seq, required=True, help="start from the state after this event")
     change_arguments(parser)
     parser.epilog = (
-        "A new run begins with what was recorded up to the event; work that was under way then starts again from its last\n"
+        "The new run starts with the events up to SEQ. Work that was in progress at that event restarts after its last\n"
         "finished task. `arclog events ID` shows the events, `arclog state ID --at SEQ` the state.\n"
-        "A playbook that the state does not fit is refused: what has no place, and the latest event from which it fits.\n\n"
+        "A changed playbook must fit the recorded state. Otherwise the request is refused, and the message lists what\n"
+        "does not fit and the latest event from which it would.\n\n"
         "example: arclog fork last --at 12 --playbook changed.yaml --set limit=10"
     )
 
@@ -71,11 +72,12 @@ def replay_arguments(parser: Parser) -> None:
         "--since",
         metavar="TIME",
         type=since,
-        help="with --all: runs asked for since then (30s, 10m, 2h, 1d ago, or a date)",
+        help="with --all: only runs requested since then (30s, 10m, 2h, 1d ago, or a date)",
     )
     parser.epilog = (
-        "Folds the log again and decides again whatever was decided in it. Nothing is run and nothing is written.\n"
-        "A difference says that this arclog would have gone on otherwise: run `replay --all` before an upgrade goes live.\n\n"
+        "Repeats every recorded decision with this version of arclog and compares it with the log. No task runs and nothing is\n"
+        "written. A difference means that this version would have continued the run differently: run `replay --all` before an\n"
+        "upgrade.\n\n"
         "examples:\n"
         "  arclog replay last\n"
         "  arclog replay --all --since 7d --json\n\n"
@@ -85,9 +87,9 @@ def replay_arguments(parser: Parser) -> None:
 
 def replay_command(options: Namespace) -> int:
     if bool(options.id) == options.all:
-        raise Usage("name a run, or say --all", "arclog replay last")
+        raise Usage("name a run, or use --all", "arclog replay last")
     if options.since is not None and not options.all:
-        raise Usage("--since belongs to --all")
+        raise Usage("--since requires --all")
     return _replay_all(options) if options.all else _replay_one(options)
 
 
@@ -135,7 +137,7 @@ def _replay_all(options: Namespace) -> int:
                     _print_check(found, out)
         if not out.as_json and not out.quiet:
             said = f"{counted(runs, 'run')} checked, {counted(events, 'event')}: "
-            out.say(said + (f"{different} differ" if different else "no difference"))
+            out.say(said + (f"{counted(different, 'difference')}" if different else "no difference"))
         return FAILED if different else OK
 
     return asyncio.run(go())
@@ -156,7 +158,7 @@ def _print_check(found: ReplayCheck, out: Out) -> None:
     from arclog.cli.render import clean, counted, indented, json_text
 
     if found.difference is None:
-        folded = f", {found.folded:,} of them folded only" if found.folded else ""
+        folded = f", {found.folded:,} of them not compared" if found.folded else ""
         if not out.quiet:
             out.say(f"{counted(found.events, 'event')}{folded}, {counted(found.decisions, 'decision')}: no difference")
         return
@@ -176,9 +178,9 @@ def diff_arguments(parser: Parser) -> None:
     parser.add_argument("id", metavar="A", help="execution id, its first digits, or last")
     parser.add_argument("other", metavar="B", help="the run to compare with")
     parser.epilog = (
-        "Where two runs part first and why, steps that did not run alike, values that differ by path, and durations.\n"
-        "Runs of two versions of a playbook: also what changed in the net.\n\n"
-        "exit codes: 0 they went alike, 1 they differ"
+        "Shows where two runs first diverge and why, steps that ran differently, values that differ, and durations. For runs of\n"
+        "two versions of a playbook, it also shows what changed in the net.\n\n"
+        "exit codes: 0 no difference, 1 the runs differ"
     )
 
 
@@ -233,7 +235,7 @@ def _divergence_lines(first: dict[str, Any] | None) -> str:
     from arclog.cli.render import clean
 
     if first is None:
-        return "none: they went alike"
+        return "none"
     lines = [clean(first["cause"])]
     for label in ("a", "b"):
         seq = first[f"{label}_seq"]

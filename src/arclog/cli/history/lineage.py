@@ -17,7 +17,9 @@ _ENDS = ("COMPLETE", "FAIL", "ABORT")
 def lineage_arguments(parser: Parser) -> None:
     parser.add_argument("id", metavar="ID", help="execution id, its first digits, or last")
     parser.add_argument(
-        "--openlineage", metavar="FILE", help="write OpenLineage events to this file, one a line; - is the output"
+        "--openlineage",
+        metavar="FILE",
+        help="write OpenLineage events to this file, one per line; - is standard output",
     )
     parser.epilog = (
         "Lists tables, files and addresses that SQL, transfer, object and http tasks read and wrote. Tables of SQL tasks need\n"
@@ -42,7 +44,7 @@ def lineage_command(options: Namespace) -> int:
             out.notice(f"wrote {len(events)} OpenLineage events to {options.openlineage}")
             return OK
         lines = [line for event in events for line in _lines(event)]
-        out.say("\n".join(lines) if lines else "no task of this run read or wrote data that it names")
+        out.say("\n".join(lines) if lines else "no task of this run read or wrote named data")
         return OK
 
     return with_run(options, work)

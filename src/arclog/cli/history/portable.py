@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 def export_arguments(parser: Parser) -> None:
     parser.add_argument("id", metavar="ID", help="execution id, its first digits, or last")
-    parser.add_argument("-o", "--output", metavar="FILE", required=True, help="where to write it; - is standard output")
+    parser.add_argument("-o", "--output", metavar="FILE", required=True, help="output file; - is standard output")
     parser.epilog = (
-        "The file has the log, the plan, the playbook and the stored results, each with its checksum. Secrets are in none of them.\n\n"
+        "The file contains the log, the plan, the playbook and the stored results, each with its checksum. It contains no secrets.\n\n"
         "example: arclog export last -o run.arclog"
     )
 
@@ -44,7 +44,11 @@ def export_command(options: Namespace) -> int:
         unfinished = target.with_name(f".{target.name}.{os.getpid()}")
         size = 0
         try:
-            with unfinished.open("wb") as file:
+            file = unfinished.open("wb")
+        except OSError as problem:
+            raise Usage(f"cannot write {target}: {problem.strerror}") from problem
+        try:
+            with file:
                 async for chunk in api.export(execution_id):
                     size += len(chunk)
                     file.write(chunk)
@@ -61,10 +65,10 @@ def export_command(options: Namespace) -> int:
 
 
 def import_arguments(parser: Parser) -> None:
-    parser.add_argument("file", metavar="FILE", help="what `arclog export` wrote")
+    parser.add_argument("file", metavar="FILE", help="a file written by `arclog export`")
     parser.epilog = (
         "The run keeps its id and is read-only here: it can be shown, replayed, compared, forked and simulated.\n"
-        "A file that is damaged is refused with the name of the part.\n\n"
+        "A damaged file is refused; the message names the damaged part.\n\n"
         "example: arclog import run.arclog"
     )
 
@@ -92,7 +96,7 @@ def import_command(options: Namespace) -> int:
     if out.as_json:
         out.data(found)
     elif not out.quiet:
-        before = "" if found.created else " (it was here before)"
+        before = "" if found.created else " (already imported)"
         parts = f"{counted(found.events, 'event')}, {counted(found.results, 'stored result')}"
         out.say(f"run {found.execution_id}: {parts}{before}")
         if found.missing:

@@ -21,15 +21,18 @@ def search_arguments(parser: Parser) -> None:
         "--entity",
         metavar="TYPE[:ID]",
         default="",
-        help="only events about this kind of thing, or about one: step:load",
+        help="only events about this type of entity, or about one entity: step:load",
     )
     parser.add_argument(
-        "--where", metavar="EXPR", default="", help='only events for which this holds, e.g. "duration_ms > 5000"'
+        "--where", metavar="EXPR", default="", help='only events that match this expression, e.g. "duration_ms > 5000"'
     )
     parser.add_argument(
-        "--since", metavar="TIME", type=since, help="without ID: stored since then (30s, 2h, 1d ago, or a date)"
+        "--since",
+        metavar="TIME",
+        type=since,
+        help="without ID: only events stored since then (30s, 2h, 1d ago, or a date)",
     )
-    parser.add_argument("--limit", metavar="N", type=int, help="without ID: at most so many (default: 100)")
+    parser.add_argument("--limit", metavar="N", type=int, help="without ID: maximum number of events (default: 100)")
 
 
 def search_command(options: Namespace) -> int:
@@ -39,15 +42,15 @@ def search_command(options: Namespace) -> int:
     from arclog.cli.render import out_of
     from arclog.cli.runs.streams import event_line
     from arclog.dialects.names import asked_for, canonical_types
-    from arclog.dialects.telling import Told
+    from arclog.dialects.rendering import Rendered
     from arclog.engine.views.event_search import matches_of
     from arclog.model.ids import timestamp
 
     if options.follow or options.after or options.dialect != "canonical":
-        raise Usage("--follow, --after and --dialect belong to the events of one run; name its ID")
+        raise Usage("--follow, --after and --dialect require the ID of a run")
     limit = 100 if options.limit is None else options.limit
     if limit < 1:
-        raise Usage(f"--limit {limit} is not a number from 1 on")
+        raise Usage(f"--limit {limit} is not a number of 1 or more")
     out, settings = out_of(options), settings_of(options)
     matches_of(options.entity, options.where)  # a mistake is reported before anything is read
     if not exists(settings):
@@ -63,7 +66,9 @@ def search_command(options: Namespace) -> int:
             page = await api.search(**wanted, cursor=cursor, limit=min(left, _PAGE))
             # A name can stand for a type with some of its statuses only.
             found = [
-                event for event in page.events if not names or asked_for(Told(event["event_type"], event, event), names)
+                event
+                for event in page.events
+                if not names or asked_for(Rendered(event["event_type"], event, event), names)
             ]
             left -= len(found)
             if out.as_json:

@@ -46,10 +46,10 @@ def simulate_arguments(parser: Parser) -> None:
         help="a step has another name in the changed playbook (repeatable)",
     )
     parser.add_argument(
-        "--strict", action="store_true", help="a call whose inputs or code were others has no recorded answer"
+        "--strict", action="store_true", help="treat a call whose inputs or code have changed as unanswered"
     )
     parser.epilog = (
-        "Runs the playbook against the outcomes that were recorded. No task is run and nothing is written.\n\n"
+        "Runs the playbook against the recorded outcomes. No task runs and nothing is written.\n\n"
         "examples:\n"
         "  arclog simulate changed.yaml --from last\n"
         "  arclog simulate changed.yaml --last 200 --json\n\n"
@@ -69,9 +69,9 @@ def simulate_command(options: Namespace) -> int:
     from arclog.ports.views.history import SimulateRequest
 
     if options.runs and options.last is not None:
-        raise Usage("--from names runs, --last counts them: give one of the two")
+        raise Usage("use either --from or --last, not both")
     if options.last is not None and options.last < 1:
-        raise Usage(f"--last {options.last} is not a number from 1 on")
+        raise Usage(f"--last {options.last} is not a number of 1 or more")
     for each in options.runs:
         if each != "last":
             checked(each)
@@ -136,7 +136,7 @@ def _page(found: SimulationReport, out: Out) -> str:
         parts.append(table(("RUN", "VERDICT", "WAS", "WOULD BE", "WHERE"), rows, width, out))
     for title, calls in (
         ("calls without a recorded answer", _calls(found, "unanswered")),
-        ("calls whose inputs or code were others (answered as recorded)", _calls(found, "assumed")),
+        ("calls whose inputs or code have changed (answered from the log)", _calls(found, "assumed")),
     ):
         if calls:
             lines = [f"{name}: {reason} ({counted(count, 'time')})" for (name, reason), count in calls[:_MOST_CALLS]]

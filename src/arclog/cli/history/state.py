@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 def state_arguments(parser: Parser) -> None:
     parser.add_argument("id", metavar="ID", help="execution id, its first digits, or last")
     parser.add_argument(
-        "--at", metavar="SEQ", type=seq, help="after this event; 0 is before anything (default: the newest)"
+        "--at",
+        metavar="SEQ",
+        type=seq,
+        help="show the state after this event; 0 is before the first (default: the latest)",
     )
     parser.epilog = "example: arclog state last --at 12"
 
@@ -39,7 +42,7 @@ def state_command(options: Namespace) -> int:
     async def work(api: Api, execution_id: str) -> int:
         view = await api.state(execution_id, options.at)
         if options.at is not None and options.at > view.head and not out.quiet:
-            out.notice(f"the run has {counted(view.head, 'event')} so far; this is its state after the last")
+            out.notice(f"the run has {counted(view.head, 'event')} so far; showing the state after the last one")
         if out.as_json:
             out.data(view)
         else:

@@ -19,12 +19,12 @@ _MOST_DAYS = 14
 def stats_arguments(parser: Parser) -> None:
     from arclog.cli.times import since
 
-    parser.add_argument("path", metavar="PLAYBOOK", help="its path in the catalog, as `arclog list --json` has it")
+    parser.add_argument("path", metavar="PLAYBOOK", help="path in the catalog, as shown by `arclog list --json`")
     parser.add_argument(
-        "--since", metavar="TIME", type=since, help="only runs asked for since then (30s, 10m, 2h, 1d ago, or a date)"
+        "--since", metavar="TIME", type=since, help="only runs requested since then (30s, 10m, 2h, 1d ago, or a date)"
     )
     parser.add_argument(
-        "--last", metavar="N", type=int, default=200, help="at most so many runs, 1 to 1000 (default: 200)"
+        "--last", metavar="N", type=int, default=200, help="maximum number of runs, 1 to 1000 (default: 200)"
     )
     parser.epilog = "example: arclog stats reports/daily --since 30d"
 
@@ -39,7 +39,7 @@ def stats_command(options: Namespace) -> int:
     from arclog.model.ids import timestamp
 
     if not 1 <= options.last <= 1000:
-        raise Usage(f"--last {options.last} is not from 1 to 1000")
+        raise Usage(f"--last {options.last} is not between 1 and 1000")
     out, settings = out_of(options), settings_of(options)
     if not exists(settings):
         raise NotFound(nothing_yet(settings))

@@ -23,7 +23,7 @@ def trace_arguments(parser: Parser) -> None:
         "--value",
         metavar="PATH",
         default="result",
-        help="what to follow: result.total, ctx.total, fetch.data.rows[0] (default: result)",
+        help="the value to trace: result.total, ctx.total, fetch.data.rows[0] (default: result)",
     )
     parser.epilog = (
         "Follows a value back through templates, outcomes, loop items and called runs to the request, the playbook, HTTP\n"
@@ -45,7 +45,7 @@ def trace_command(options: Namespace) -> int:
             return OK
         out.say("\n".join(_lines(found.node, "", "")))
         if found.is_cut:
-            out.notice("there are more sources than history.trace_max_nodes; follow a part: --value")
+            out.notice("the value has more sources than history.trace_max_nodes; trace a part of it with --value")
         return OK
 
     return with_run(options, work)

@@ -1,4 +1,4 @@
-"""The commands `backup` and `restore`: a home, copied while it is in use, and made anew from such a copy."""
+"""The commands `backup` and `restore`: a home, copied while it is in use, and made again from such a copy."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 def backup_arguments(parser: Parser) -> None:
     parser.add_argument("folder", metavar="FOLDER", help="new folder for the copy")
     parser.epilog = (
-        "Servers and runs on the home go on meanwhile. The copy is of one moment, checked and on the disk when the\n"
-        "command ends. The key that opens the secrets is not in it: keep it elsewhere.\n\n"
+        "Servers and runs on the home continue during the backup. The copy shows one moment in time; it is verified and synced to\n"
+        "disk before the command ends. It does not contain the key of the secrets: store that separately.\n\n"
         "example: arclog backup --home /var/lib/arclog /backups/arclog-2026-01-31"
     )
 
 
 def restore_arguments(parser: Parser) -> None:
-    parser.add_argument("folder", metavar="FOLDER", help="what `arclog backup` made")
+    parser.add_argument("folder", metavar="FOLDER", help="a folder written by `arclog backup`")
     parser.epilog = (
-        "The home must have no runs. Runs that had not ended go on from where the backup saw them as soon as a server\n"
-        "is started; tasks that were under way then are run again.\n\n"
+        "The home must not contain runs. Unfinished runs continue from the state in the backup as soon as a server starts; tasks\n"
+        "that were in progress run again.\n\n"
         "example: arclog restore --home /var/lib/arclog /backups/arclog-2026-01-31"
     )
 
@@ -38,7 +38,7 @@ def backup_command(options: Namespace) -> int:
     from arclog.wiring.homes.backup import back_up
 
     made = back_up(settings_of(options), Path(options.folder))
-    _tell(out_of(options), made, options.folder, f"backed up to {options.folder}")
+    _print_manifest(out_of(options), made, options.folder, f"backed up to {options.folder}")
     return OK
 
 
@@ -48,13 +48,13 @@ def restore_command(options: Namespace) -> int:
     from arclog.wiring.homes.backup import restore
 
     settings = settings_of(options)
-    _tell(
+    _print_manifest(
         out_of(options), restore(settings, Path(options.folder)), options.folder, f"restored to {settings.text('home')}"
     )
     return OK
 
 
-def _tell(out: Out, manifest: Manifest, folder: str, done: str) -> None:
+def _print_manifest(out: Out, manifest: Manifest, folder: str, done: str) -> None:
     import msgspec
 
     if out.as_json:

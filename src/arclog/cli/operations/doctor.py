@@ -23,8 +23,8 @@ _STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 def doctor_arguments(parser: Parser) -> None:
     parser.epilog = (
-        "With --server the server tells what it finds (role admin). Without, the store, bus and results that the\n"
-        "settings name are looked at from here. Nothing is changed. Exit code 1: something does not work.\n\n"
+        "With --server, the server checks itself (requires the role admin). Otherwise the store, bus and results of the current\n"
+        "settings are checked from this machine. Nothing is changed. The exit code is 1 if a check fails.\n\n"
         "examples: arclog doctor --server https://arclog.example.org --token-file admin.key\n"
         "          ARCLOG_STORE_URL=postgresql://… ARCLOG_BUS_URL=nats://… arclog doctor"
     )
@@ -38,10 +38,10 @@ def doctor_command(options: Namespace) -> int:
 
     settings, out = settings_of(options), out_of(options)
     checks = asyncio.run(_of_servers(settings, server_of(settings)) if server_of(settings) else _of_settings(settings))
-    return _tell(checks, out)
+    return _print_checks(checks, out)
 
 
-def _tell(checks: list[Check], out: Out) -> int:
+def _print_checks(checks: list[Check], out: Out) -> int:
     from arclog.cli.render import clean, counted
 
     failed = sum(check.status == "fail" for check in checks)
@@ -58,8 +58,8 @@ def _tell(checks: list[Check], out: Out) -> int:
         if check.remedy:
             out.say(f"      {'':<{wide}}  → {clean(check.remedy)}")
     if not out.quiet:
-        told = [f"{failed} failed" if failed else "", f"{warned} to look at" if warned else ""]
-        out.say(f"{counted(len(checks), 'check')}: {', '.join(filter(None, told)) or 'all well'}")
+        told = [f"{failed} failed" if failed else "", f"{warned} to review" if warned else ""]
+        out.say(f"{counted(len(checks), 'check')}: {', '.join(filter(None, told)) or 'no problems found'}")
     return FAILED if failed else OK
 
 
@@ -124,39 +124,35 @@ async def _examined(connection: Connection, settings: Settings) -> tuple[list[Ch
     try:
         await connection.ask("GET", "/health")
     except ArclogError as problem:
-        remedy = "start it, or mend the address, the name server, the firewall or the proxy between"
+        remedy = "start it, or check the address, DNS, firewalls and proxies"
         return [Check("server", FAIL, str(problem), remedy)], []
     checks = [Check("server", OK, f"{connection.url} answers")]
     try:
         await connection.ask("GET", "/ready")
-        checks.append(Check("ready", OK, "it takes work"))
+        checks.append(Check("ready", OK, "it accepts work"))
     except ArclogError as problem:
-        remedy = "a server that drains is about to stop; else its store is out of reach: see the findings below"
+        remedy = "the server is shutting down, or cannot reach its store: see the checks below"
         checks.append(Check("ready", FAIL, str(problem), remedy))
     before = time.time_ns() // 1000
     try:
         raw = await connection.ask("GET", "/api/doctor", extra_s=settings.number("doctor.check_s"))
         found = msgspec.json.decode(raw, type=Diagnosis)
     except (Unauthenticated, NotAllowed, TooManyRequests) as problem:
-        remedy = (
-            "its findings take a key of role admin: arclog key create --name doctor --role admin, on the server's store"
-        )
+        remedy = "these checks require a key with the role admin: arclog key create --name doctor --role admin, on the server's store"
         return [*checks, Check("access", FAIL, str(problem), remedy)], []
     except NotFound as problem:
         return [*checks, Check("version", FAIL, str(problem), "the server is older than this arclog: update it")], []
     except ArclogError as problem:
         remedy = (
-            "a server whose store is away cannot tell who asks: run `arclog doctor` where it runs, with its settings "
-            "(ARCLOG_STORE_URL), and see its log"
+            "the server cannot authenticate callers without its store: run `arclog doctor` on its machine with "
+            "its settings (ARCLOG_STORE_URL), and read its log"
         )
         return [*checks, Check("findings", FAIL, str(problem), remedy)], []
     except msgspec.DecodeError as problem:
-        remedy = (
-            "server and client are of different versions, or something in between answers: update, look at the address"
-        )
-        return [*checks, Check("version", FAIL, f"its findings cannot be read: {problem}", remedy)], []
+        remedy = "server and client have different versions, or a proxy answered: update both, check the address"
+        return [*checks, Check("version", FAIL, f"its report cannot be read: {problem}", remedy)], []
     after = time.time_ns() // 1000
-    checks.append(Check("access", OK, "it lets us in as an admin"))
+    checks.append(Check("access", OK, "access granted as admin"))
     checks.append(_version(found))
     checks.append(_skew(found.now, before, after, settings.number("doctor.max_skew_s")))
     return checks, found.checks
@@ -169,9 +165,16 @@ def _version(found: Diagnosis) -> Check:
 
     detail = f"server {found.version}, protocol {found.protocol}; here {__version__}, protocol {work.PROTOCOL}"
     if found.protocol != work.PROTOCOL:
-        return Check("version", FAIL, detail, "workers of this version cannot work for it: bring both to one version")
+        return Check(
+            "version",
+            FAIL,
+            detail,
+            "workers of this version are not compatible with it: install the same version on both",
+        )
     if found.version != __version__:
-        return Check("version", WARN, detail, "they understand each other; bring both to one version when you can")
+        return Check(
+            "version", WARN, detail, "the versions are compatible; install the same version on both when possible"
+        )
     return Check("version", OK, detail)
 
 
@@ -185,5 +188,5 @@ def _skew(there: int, before: int, after: int, most_s: float) -> Check:
         return Check(name, OK, f"within {max(apart, (after - before) / 1_000_000):.3f} s of this machine's")
     way = "behind" if there < before else "ahead of"
     return Check(
-        name, WARN, f"{apart:.1f} s {way} this machine's", "one of them is wrong: run chrony or systemd-timesyncd"
+        name, WARN, f"{apart:.1f} s {way} this machine's", "one of the clocks is wrong: run chrony or systemd-timesyncd"
     )

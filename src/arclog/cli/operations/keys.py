@@ -27,22 +27,20 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400, "y": 365 *
 def key_arguments(parser: Parser) -> None:
     from arclog.model.principal import ROLES
 
-    parser.add_argument("action", choices=("create", "list", "revoke"), help="make a key, list them, end one")
+    parser.add_argument("action", choices=("create", "list", "revoke"), help="create a key, list keys, revoke a key")
     parser.add_argument("key_id", metavar="ID", nargs="?", help="revoke: the key's public id (or the key itself)")
-    parser.add_argument("--name", metavar="NAME", help="create: what its holder is called in logs and signals")
+    parser.add_argument("--name", metavar="NAME", help="create: name of the key's holder in logs and signals")
     parser.add_argument(
         "--role", metavar="ROLE", action="append", choices=ROLES, help=f"create: one of {', '.join(ROLES)}; repeatable"
     )
     parser.add_argument(
-        "--tenant", metavar="T", help="its tenant (default: that of the settings); list: only this one's"
+        "--tenant", metavar="T", help="tenant of the key (default: from the settings); list: only keys of this tenant"
     )
-    parser.add_argument("--project", metavar="P", help="create: the only project that it acts in")
-    parser.add_argument("--environment", metavar="E", help="create: the only environment that it acts in")
-    parser.add_argument(
-        "--expires", metavar="SPAN", help="create: how long it is good for: 90d, 12h, 1y (default: for ever)"
-    )
+    parser.add_argument("--project", metavar="P", help="create: restrict the key to this project")
+    parser.add_argument("--environment", metavar="E", help="create: restrict the key to this environment")
+    parser.add_argument("--expires", metavar="SPAN", help="create: validity: 90d, 12h, 1y (default: unlimited)")
     parser.epilog = (
-        "A server asks for keys as soon as one was ever made (auth.mode).\n\n"
+        "A server requires keys as soon as the first one has been created (auth.mode).\n\n"
         "examples: arclog key create --name ci --role operator --expires 90d\n"
         "          arclog key list\n"
         "          arclog key revoke 4k2m7q9x1c5v8b3n"
@@ -54,10 +52,10 @@ def key_command(options: Namespace) -> int:
         return _with_access(options, _create)
     for name in ("name", "role", "project", "environment", "expires"):
         if getattr(options, name) is not None:
-            raise Usage(f"key {options.action}: --{name} belongs to `key create`", "see `arclog key --help`")
+            raise Usage(f"key {options.action}: --{name} is an option of `key create`", "see `arclog key --help`")
     if options.action == "revoke":
         if not options.key_id:
-            raise Usage("key revoke: an ID is needed", "arclog key revoke ID; `arclog key list` shows them")
+            raise Usage("key revoke: an ID is required", "arclog key revoke ID; `arclog key list` shows them")
         return _with_access(options, _revoke)
     if options.key_id:
         raise Usage("key list takes no id", "arclog key list")
@@ -65,9 +63,9 @@ def key_command(options: Namespace) -> int:
 
 
 def audit_arguments(parser: Parser) -> None:
-    parser.add_argument("--denied", action="store_true", help="only what was denied")
+    parser.add_argument("--denied", action="store_true", help="only denied requests")
     parser.add_argument("--tenant", metavar="T", help="only requests of this tenant's callers")
-    parser.add_argument("--limit", metavar="N", type=int, default=50, help="at most so many, the newest (default 50)")
+    parser.add_argument("--limit", metavar="N", type=int, default=50, help="maximum number, newest first (default: 50)")
 
 
 def audit_command(options: Namespace) -> int:
@@ -84,9 +82,9 @@ async def _create(access: Access, options: Namespace, settings: Settings, out: O
     from arclog.ports.storage.access import NewKey
 
     if options.key_id:
-        raise Usage("key create takes no id: it makes one", "arclog key create --name NAME --role ROLE")
+        raise Usage("key create does not take an id", "arclog key create --name NAME --role ROLE")
     if not options.name or not options.role:
-        raise Usage("key create: --name and --role are needed", "arclog key create --name ci --role operator")
+        raise Usage("key create: --name and --role are required", "arclog key create --name ci --role operator")
     span = None if options.expires is None else _span(options.expires)
     new = NewKey(options.name, tuple(options.role), options.project or "", options.environment or "", span)
     made = await access.keys.create(new)
@@ -95,10 +93,10 @@ async def _create(access: Access, options: Namespace, settings: Settings, out: O
         return OK
     out.say(made.key)
     if not options.quiet:
-        out.notice(f"made {_line(made.about)}; the key is shown this once, keep it now")
+        out.notice(f"created {_line(made.about)}; the key is not shown again, store it now")
         if made.first:
             which = place_of(settings) if server_of(settings) else "on this home"
-            out.notice(f"from now on the server {which} asks every caller for a key (auth.mode)")
+            out.notice(f"from now on the server {which} requires a key from every caller (auth.mode)")
     return OK
 
 
@@ -113,7 +111,7 @@ async def _list(access: Access, options: Namespace, settings: Settings, out: Out
     for each in found:
         out.say(clean(_line(each)))
     if not found and not out.quiet:
-        out.say(f"no keys {place_of(settings)}; `arclog key create --name NAME --role ROLE` makes one")
+        out.say(f"no keys {place_of(settings)}; `arclog key create --name NAME --role ROLE` creates one")
     return OK
 
 
@@ -125,16 +123,16 @@ async def _revoke(access: Access, options: Namespace, settings: Settings, out: O
     key_id = options.key_id.removeprefix("ark_").partition("_")[0]
     before = next((key for key in await access.keys.list() if key.key_id == key_id), None)
     if before is None:
-        raise NotFound(f"there is no key {key_id[:64]}; `arclog key list` shows those there are")
+        raise NotFound(f"there is no key {key_id[:64]}; `arclog key list` shows all keys")
     revoked = await access.keys.revoke(key_id)
     if out.as_json:
         out.data(revoked)
     elif not out.quiet:
         if before.revoked_at is not None:
-            out.say(f"{before.name} ({key_id}) was revoked before")
+            out.say(f"{before.name} ({key_id}) is already revoked")
         else:
             within = "its auth.cache_s" if server_of(settings) else f"{settings.number('auth.cache_s'):g} s"
-            out.say(f"revoked {before.name} ({key_id}); a server that runs sees it within {within}")
+            out.say(f"revoked {before.name} ({key_id}); running servers apply this within {within}")
     return OK
 
 
@@ -147,7 +145,7 @@ def _line(key: KeyShown) -> str:
 def _span(text: str) -> int:
     found = _SPAN.fullmatch(text)
     if found is None:
-        raise Usage(f"key create: --expires {text!r} is no span", "write a number and s, m, h, d, w or y: 90d")
+        raise Usage(f"key create: --expires {text!r} is not a duration", "write a number and s, m, h, d, w or y: 90d")
     return int(found[1]) * _SECONDS[found[2]]
 
 
@@ -168,7 +166,7 @@ async def _audit(access: Access, options: Namespace, settings: Settings, out: Ou
         out.say(clean("  ".join(word for word in words if word) + (f": {each.reason}" if each.reason else "")))
     if not found and not out.quiet:
         which = place_of(settings) if server_of(settings) else f"on {settings.text('home')}"
-        out.say(f"nobody asked the server {which} for a change yet")
+        out.say(f"no requests recorded for the server {which}")
     return OK
 
 
@@ -182,8 +180,8 @@ def _with_access(options: Namespace, work: Callable[[Access, Namespace, Settings
 
     settings, out = settings_of(options), out_of(options)
     if server_of(settings) and options.tenant is not None:
-        hint = "leave --tenant away, or name a --home"
-        raise Usage("--tenant belongs to a home: at a server it is always the caller's own", hint)
+        hint = "omit --tenant, or use --home"
+        raise Usage("--tenant works with --home only: on a server, it is always the caller's own tenant", hint)
 
     async def go() -> int:
         may_create = getattr(options, "action", "") == "create"

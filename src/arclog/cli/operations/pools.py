@@ -16,23 +16,25 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _ACTIONS = ("list", "set", "rm")
-_NO_POOLS = "no pools: nothing waits, nobody works, nothing is limited"
+_NO_POOLS = "no pools: there is no waiting work, no worker and no limit"
 _NO_RESOURCES = "no resource has a limit"
-_NO_WORKERS = "no worker was seen; `arclog worker --server URL` starts one"
+_NO_WORKERS = "no workers; `arclog worker --server URL` starts one"
 
 
 # -- pool ---------------------------------------------------------------------------------------------------------------
 
 
 def pool_arguments(parser: Parser) -> None:
-    parser.add_argument("action", choices=_ACTIONS, help="what to do")
+    parser.add_argument("action", choices=_ACTIONS, help="action")
     parser.add_argument("name", metavar="NAME", nargs="?", help="the pool (set, rm; else --all)")
     parser.add_argument("--all", action="store_true", help="set, rm: all pools together")
-    parser.add_argument("--concurrency", metavar="N", type=int, help="set: commands held at a time; 0 stops the pool")
+    parser.add_argument(
+        "--concurrency", metavar="N", type=int, help="set: maximum number of commands at a time; 0 stops the pool"
+    )
     parser.add_argument("--tenant", metavar="NAME", help="set, rm: the limit of one tenant")
     parser.add_argument("--each-tenant", action="store_true", help="set, rm: the limit of each tenant by itself")
     parser.epilog = (
-        "A pool is a name: `arclog worker --pool gpu` serves the steps that say `spec: {pool: gpu}`.\n\n"
+        "`arclog worker --pool gpu` serves the steps with `spec: {pool: gpu}`.\n\n"
         "examples: arclog pool set gpu --concurrency 32\n"
         "          arclog pool set gpu --each-tenant --concurrency 8\n"
         "          arclog pool set --all --tenant acme --concurrency 100"
@@ -53,28 +55,30 @@ def pool_command(options: Namespace) -> int:
     ]
     if action == "list":
         if options.name or given:
-            raise Usage("pool list takes nothing", "arclog pool list")
+            raise Usage("pool list takes no arguments", "arclog pool list")
     else:
         if bool(options.name) == options.all:
-            raise Usage(f"pool {action}: a NAME or --all is needed, one of them", f"arclog pool {action} NAME")
+            raise Usage(f"pool {action}: either NAME or --all is required", f"arclog pool {action} NAME")
         if options.tenant is not None and options.each_tenant:
-            raise Usage(f"pool {action}: --tenant is one, --each-tenant each; name one of them")
+            raise Usage(f"pool {action}: use either --tenant or --each-tenant, not both")
         if options.tenant in ("", "*"):
-            raise Usage(f"pool {action}: --tenant {options.tenant!r} is no tenant", "--each-tenant is each of them")
+            raise Usage(f"pool {action}: --tenant {options.tenant!r} is not a tenant", "--each-tenant is each of them")
         if (options.concurrency is None) == (action == "set"):
             hint = "arclog pool set NAME --concurrency N" if action == "set" else "arclog pool rm NAME"
-            raise Usage(f"pool {action}: --concurrency is {'needed' if action == 'set' else 'of `pool set`'}", hint)
+            raise Usage(
+                f"pool {action}: --concurrency is {'required' if action == 'set' else 'an option of `pool set`'}", hint
+            )
 
     async def do(pools: PoolApi, out: Out) -> None:
         name = "" if options.all else options.name or ""
         tenant = "*" if options.each_tenant else options.tenant or ""
         match action:
             case "set":
-                _say([await pools.set_limit(name, tenant, options.concurrency)], _pool_line, out, one=True)
+                _print_rows([await pools.set_limit(name, tenant, options.concurrency)], _pool_line, out, one=True)
             case "rm":
-                _say([await pools.remove_limit(name, tenant)], _pool_line, out, one=True)
+                _print_rows([await pools.remove_limit(name, tenant)], _pool_line, out, one=True)
             case _:
-                _say(await pools.pools(), _pool_line, out, _NO_POOLS)
+                _print_rows(await pools.pools(), _pool_line, out, _NO_POOLS)
 
     return _with(options, do, _NO_POOLS if action == "list" else "")
 
@@ -95,13 +99,15 @@ def _pool_line(each: PoolView) -> str:
 
 
 def resource_arguments(parser: Parser) -> None:
-    parser.add_argument("action", choices=_ACTIONS, help="what to do")
+    parser.add_argument("action", choices=_ACTIONS, help="action")
     parser.add_argument("name", metavar="NAME", nargs="?", help="the resource (set, rm)")
-    parser.add_argument("--rate", metavar="N/UNIT", help="set: commands that may begin, e.g. 10/s, 100/m, 5/h")
-    parser.add_argument("--burst", metavar="N", type=int, help="set: commands that may begin at once (default 1)")
-    parser.add_argument("--concurrency", metavar="N", type=int, help="set: commands that may hold it at a time")
+    parser.add_argument("--rate", metavar="N/UNIT", help="set: rate at which commands may start, e.g. 10/s, 100/m, 5/h")
+    parser.add_argument("--burst", metavar="N", type=int, help="set: commands that may start at once (default: 1)")
+    parser.add_argument(
+        "--concurrency", metavar="N", type=int, help="set: maximum number of commands that use it at a time"
+    )
     parser.epilog = (
-        "Steps that say `spec: {resources: [NAME]}` wait for it. One that is not listed has no limit.\n\n"
+        "Steps with `spec: {resources: [NAME]}` wait for the resource. A resource that is not listed has no limit.\n\n"
         "example: arclog resource set billing-api --rate 10/s --burst 20 --concurrency 4"
     )
 
@@ -111,13 +117,13 @@ def resource_command(options: Namespace) -> int:
     terms = (options.rate, options.burst, options.concurrency)
     if action == "list":
         if options.name or any(each is not None for each in terms):
-            raise Usage("resource list takes nothing", "arclog resource list")
+            raise Usage("resource list takes no arguments", "arclog resource list")
     elif not options.name:
-        raise Usage(f"resource {action}: a NAME is needed", f"arclog resource {action} NAME")
+        raise Usage(f"resource {action}: a NAME is required", f"arclog resource {action} NAME")
     if action == "rm" and any(each is not None for each in terms):
-        raise Usage("resource rm takes a NAME alone", "arclog resource set NAME changes its terms")
+        raise Usage("resource rm takes only a NAME", "arclog resource set NAME changes its limits")
     if action == "set" and options.rate is None and options.concurrency is None:
-        raise Usage("resource set: --rate or --concurrency is needed", "arclog resource set NAME --rate 10/s")
+        raise Usage("resource set: --rate or --concurrency is required", "arclog resource set NAME --rate 10/s")
 
     async def do(pools: PoolApi, out: Out) -> None:
         from arclog.ports.storage.pools import NewResource
@@ -126,15 +132,15 @@ def resource_command(options: Namespace) -> int:
             case "set":
                 burst = 1 if options.burst is None else options.burst
                 new = NewResource(options.rate or "", burst, options.concurrency)
-                _say([await pools.set_resource(options.name, new)], _resource_line, out, one=True)
+                _print_rows([await pools.set_resource(options.name, new)], _resource_line, out, one=True)
             case "rm":
                 await pools.remove_resource(options.name)
                 if out.as_json:
                     out.data({"name": options.name, "removed": True})
                 elif not out.quiet:
-                    out.say(f"{options.name} has no limit any more")
+                    out.say(f"{options.name} no longer has a limit")
             case _:
-                _say(await pools.resources(), _resource_line, out, _NO_RESOURCES)
+                _print_rows(await pools.resources(), _resource_line, out, _NO_RESOURCES)
 
     return _with(options, do, _NO_RESOURCES if action == "list" else "")
 
@@ -153,12 +159,12 @@ def _resource_line(each: ResourceView) -> str:
 
 
 def workers_arguments(parser: Parser) -> None:
-    parser.epilog = "`arclog worker drain ID` lets one finish and leave. Workers inside of `arclog run` are not listed."
+    parser.epilog = "`arclog worker drain ID` drains a worker: it finishes its tasks and stops. Workers inside `arclog run` are not listed."
 
 
 def workers_command(options: Namespace) -> int:
     async def do(pools: PoolApi, out: Out) -> None:
-        _say(await pools.workers(), worker_line, out, _NO_WORKERS)
+        _print_rows(await pools.workers(), worker_line, out, _NO_WORKERS)
 
     return _with(options, do, _NO_WORKERS)
 
@@ -167,11 +173,11 @@ def drain(options: Namespace) -> int:
     """`arclog worker drain`."""
     worker_id, pools_named = options.id or "", options.pool or []
     if bool(worker_id) == bool(pools_named) or len(pools_named) > 1:
-        raise Usage("worker drain: an ID or one --pool is needed", "`arclog workers` lists the ids")
+        raise Usage("worker drain: an ID or one --pool is required", "`arclog workers` lists the ids")
 
     async def do(pools: PoolApi, out: Out) -> None:
         told = await pools.drain(worker_id, pools_named[0] if pools_named else "")
-        _say(told, worker_line, out, "no worker there can be told to leave: those inside of a server stop with it")
+        _print_rows(told, worker_line, out, "no worker can be drained there: workers inside a server stop with it")
 
     return _with(options, do)
 
@@ -181,7 +187,7 @@ def worker_line(each: WorkerView) -> str:
     return f"{each.worker_id}  {each.state}  {pools}  {each.busy} of {each.slots} slots  {each.version}  seen {each.seen_at}"
 
 
-def _say(found: list[T], line: Callable[[T], str], out: Out, nothing: str = "", *, one: bool = False) -> None:
+def _print_rows(found: list[T], line: Callable[[T], str], out: Out, nothing: str = "", *, one: bool = False) -> None:
     from arclog.cli.render import clean
 
     if out.as_json:
@@ -202,7 +208,7 @@ def _with(options: Namespace, do: Callable[[PoolApi, Out], Awaitable[None]], not
 
     settings = home.settings_of(options)
     if nothing and not home.exists(settings):
-        _say([], str, out_of(options), nothing)  # a command that only reads makes no home
+        _print_rows([], str, out_of(options), nothing)  # a command that only reads makes no home
         return OK
 
     async def go() -> int:

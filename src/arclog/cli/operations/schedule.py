@@ -30,12 +30,17 @@ _OPTIONS = {
 
 
 def schedule_arguments(parser: Parser) -> None:
-    parser.add_argument("action", choices=_ACTIONS, help="what to do")
-    parser.add_argument("name", metavar="NAME", nargs="?", help="the schedule (all but list)")
+    parser.add_argument("action", choices=_ACTIONS, help="action")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="name of the schedule (not with list)")
     parser.add_argument("--cron", metavar="FIELDS", help="add: minute hour day month weekday, e.g. '0 6 * * 1-5'")
     parser.add_argument("--tz", metavar="ZONE", help="add: time zone of the fields, e.g. Europe/Berlin (default UTC)")
     parser.add_argument("--path", metavar="PATH", help="add: playbook in the catalog")
-    parser.add_argument("--version", metavar="N", type=int, help="add: its version (default: the newest at the time)")
+    parser.add_argument(
+        "--version",
+        metavar="N",
+        type=int,
+        help="add: version of the playbook (default: the newest when the run starts)",
+    )
     parser.add_argument(
         "--set",
         dest="assignments",
@@ -47,19 +52,19 @@ def schedule_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--catch-up",
         choices=("none", "last", "all"),
-        help="add: what becomes of times that went by while no server ran (default last)",
+        help="add: what to do about times missed while no server was running (default: last)",
     )
     parser.add_argument(
         "--overlap",
         choices=("skip", "queue", "cancel"),
-        help="add: what a time does while the last run has not ended (default skip)",
+        help="add: what to do when the previous run has not ended (default: skip)",
     )
     parser.add_argument(
-        "--from", dest="first", metavar="TIME", help="backfill: first moment, e.g. 2026-01-31T00:00:00Z"
+        "--from", dest="first", metavar="TIME", help="backfill: start of the period, e.g. 2026-01-31T00:00:00Z"
     )
-    parser.add_argument("--to", dest="last", metavar="TIME", help="backfill: last moment")
+    parser.add_argument("--to", dest="last", metavar="TIME", help="backfill: end of the period")
     parser.epilog = (
-        "Schedules are fired by `arclog up` and `arclog server`. A run finds its time as {{ workload.schedule.due }}.\n\n"
+        "`arclog up` and `arclog server` start scheduled runs. A run reads its time from {{ workload.schedule.due }}.\n\n"
         "examples: arclog schedule add nightly --cron '0 6 * * *' --tz Europe/Berlin --path examples/hello\n"
         "          arclog schedule backfill nightly --from 2026-01-01T00:00:00Z --to 2026-01-08T00:00:00Z"
     )
@@ -90,34 +95,38 @@ def _check(options: Namespace) -> None:
     for option, owner in _OPTIONS.items():
         if getattr(options, option) is not None and action != owner:
             word = {"assignments": "set", "first": "from", "last": "to"}.get(option, option.replace("_", "-"))
-            raise Usage(f"schedule {action}: --{word} belongs to `schedule {owner}`", "see `arclog schedule --help`")
+            raise Usage(
+                f"schedule {action}: --{word} is an option of `schedule {owner}`", "see `arclog schedule --help`"
+            )
     if action == "list":
         if options.name is not None:
-            raise Usage("schedule list takes no name", "arclog schedule show NAME tells of one")
+            raise Usage("schedule list takes no name", "arclog schedule show NAME shows one schedule")
     elif not options.name:
-        raise Usage(f"schedule {action}: a NAME is needed", f"arclog schedule {action} NAME")
+        raise Usage(f"schedule {action}: a NAME is required", f"arclog schedule {action} NAME")
     if action == "add" and not (options.cron and options.path):
         raise Usage(
-            "schedule add: --cron and --path are needed", "arclog schedule add NAME --cron '0 6 * * *' --path PATH"
+            "schedule add: --cron and --path are required", "arclog schedule add NAME --cron '0 6 * * *' --path PATH"
         )
     if action == "backfill" and not (options.first and options.last):
         raise Usage(
-            "schedule backfill: --from and --to are needed",
+            "schedule backfill: --from and --to are required",
             "arclog schedule backfill NAME --from 2026-01-01T00:00:00Z --to 2026-01-08T00:00:00Z",
         )
 
 
 async def _do(schedules: ScheduleApi, options: Namespace, settings: Settings, out: Out) -> int:
+    from arclog.cli.render import counted
+
     name = options.name
     match options.action:
         case "add":
-            _tell(await schedules.add(_new(options, settings)), out)
+            _print_schedule(await schedules.add(_new(options, settings)), out)
         case "show":
-            _tell(await schedules.show(name), out)
+            _print_schedule(await schedules.show(name), out)
         case "pause":
-            _tell(await schedules.pause(name), out)
+            _print_schedule(await schedules.pause(name), out)
         case "resume":
-            _tell(await schedules.resume(name), out)
+            _print_schedule(await schedules.resume(name), out)
         case "list":
             found: list[ScheduleView] = []
             while page := await schedules.list(after=found[-1].name if found else ""):
@@ -125,11 +134,13 @@ async def _do(schedules: ScheduleApi, options: Namespace, settings: Settings, ou
             _list(found, out)
         case "rm":
             await schedules.remove(name)
-            _say({"name": name, "removed": True}, f"removed {name}; its runs stay", out)
+            _print_outcome({"name": name, "removed": True}, f"removed {name}; its runs are kept", out)
         case "backfill":
             due = await schedules.backfill(name, options.first, options.last)
-            text = f"{len(due)} times of {name} will run, one after the other, where a server runs"
-            _say({"name": name, "queued": due}, text if due else f"{name} has no time in that span", out)
+            text = f"{counted(len(due), 'run')} of {name} queued; a server starts them one after the other"
+            _print_outcome(
+                {"name": name, "queued": due}, text if due else f"{name} has no scheduled time in that period", out
+            )
     return OK
 
 
@@ -151,7 +162,7 @@ def _new(options: Namespace, settings: Settings) -> Any:
     return NewSchedule(options.name, options.cron, options.path, workload=workload, **chosen)
 
 
-def _say(data: Any, text: str, out: Out) -> None:
+def _print_outcome(data: Any, text: str, out: Out) -> None:
     from arclog.cli.render import clean
 
     if out.as_json:
@@ -160,7 +171,7 @@ def _say(data: Any, text: str, out: Out) -> None:
         out.say(clean(text))
 
 
-def _tell(schedule: ScheduleView, out: Out) -> None:
+def _print_schedule(schedule: ScheduleView, out: Out) -> None:
     from arclog.cli.render import clean
 
     if out.as_json:
@@ -179,7 +190,7 @@ def _list(schedules: list[ScheduleView], out: Out) -> None:
     for each in schedules:
         out.say(clean(_first_line(each)))
     if not schedules and not out.quiet:
-        out.say("no schedules; `arclog schedule add NAME --cron '0 6 * * *' --path PATH` keeps one")
+        out.say("no schedules; `arclog schedule add NAME --cron '0 6 * * *' --path PATH` adds one")
 
 
 def _first_line(each: ScheduleView) -> str:
@@ -194,7 +205,7 @@ def _lines(each: ScheduleView) -> list[str]:
     if each.queued:
         lines.append(f"  {len(each.queued)} waiting, from {each.queued[0]} to {each.queued[-1]}")
     if each.skipped:
-        lines.append(f"  {each.skipped} passed over")
+        lines.append(f"  {each.skipped} skipped")
     if each.note:
         lines.append(f"  {each.note}")
     return lines

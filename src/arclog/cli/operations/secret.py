@@ -20,21 +20,23 @@ if TYPE_CHECKING:
 
 
 def secret_arguments(parser: Parser) -> None:
-    parser.add_argument("action", choices=("set", "list", "rm"), help="keep a secret, list their names, remove one")
-    parser.add_argument("name", metavar="NAME", nargs="?", help="what keychain entries call it (set, rm)")
+    parser.add_argument("action", choices=("set", "list", "rm"), help="store a secret, list names, remove a secret")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="name used in keychain entries (set, rm)")
     parser.add_argument("surplus", nargs="*", help=SUPPRESS)
     source = parser.add_mutually_exclusive_group()
-    source.add_argument("--from-env", metavar="VAR", help="set: the value of this environment variable")
-    source.add_argument("--from-file", metavar="FILE", help="set: the content of this file, without its last newline")
+    source.add_argument("--from-env", metavar="VAR", help="set: read the value from this environment variable")
+    source.add_argument(
+        "--from-file", metavar="FILE", help="set: read the value from this file, without its last newline"
+    )
     parser.add_argument(
         "--scope",
         metavar="SCOPE",
-        help="where it is valid: TENANT, TENANT/PROJECT or TENANT/PROJECT/ENVIRONMENT (default: that of the "
-        "settings; at a server the caller's whole tenant)",
+        help="scope of the secret: TENANT, TENANT/PROJECT or TENANT/PROJECT/ENVIRONMENT (default: from the "
+        "settings; on a server, the caller's whole tenant)",
     )
     parser.epilog = (
-        "Without --from-… a terminal is asked without echo, and anything else is read to its end.\n"
-        "A JSON object gives its fields as {{ keychain.name.field }}, any other text is {{ keychain.name.value }}.\n\n"
+        "Without --from-env or --from-file, the value is read from the terminal without echo, or from standard input.\n"
+        "A JSON object provides its fields as {{ keychain.name.field }}; any other text is {{ keychain.name.value }}.\n\n"
         "examples: arclog secret set openai_token\n"
         "          arclog secret set pg_k8s --from-file pg.json"
     )
@@ -50,14 +52,14 @@ def secret_command(options: Namespace) -> int:
     settings, out = settings_of(options), out_of(options)
     if options.surplus:  # not repeated in the message: it may be the secret
         hint = "type it when asked, pipe it in, or use --from-env or --from-file"
-        raise Usage("secret: a value is never given as an argument, where others can see it", hint)
+        raise Usage("secret: a value must not be an argument, where other users could see it", hint)
     if options.action != "set" and (options.from_env is not None or options.from_file is not None):
-        raise Usage("secret: --from-env and --from-file belong to `secret set`", "see `arclog secret --help`")
+        raise Usage("secret: --from-env and --from-file are options of `secret set`", "see `arclog secret --help`")
     if options.action == "list":
         if options.name:
             raise Usage("secret list takes no name", "arclog secret list")
     elif not options.name:
-        raise Usage(f"secret {options.action}: a NAME is needed", f"arclog secret {options.action} NAME")
+        raise Usage(f"secret {options.action}: a NAME is required", f"arclog secret {options.action} NAME")
     # Read before anything is opened: somebody may type it for a while.
     value = _value(options, settings.integer("secrets.max_bytes")) if options.action == "set" else ""
 
@@ -80,7 +82,7 @@ async def _set(credentials: CredentialApi, options: Namespace, value: str, setti
 
     info = await credentials.put(options.name, value, options.scope or "")
     if len(value) < SHORTEST:
-        message = f"{info.name} has fewer than {SHORTEST} characters: it is hidden only where it is a whole value"
+        message = f"{info.name} has fewer than {SHORTEST} characters: it is redacted only where it is a complete value"
         out.notice(f"warning: {message}")
     if out.as_json:
         out.data(info)
@@ -89,7 +91,7 @@ async def _set(credentials: CredentialApi, options: Namespace, value: str, setti
 
         elsewhere = server_of(settings) or settings.text("store.url")
         where = place_of(settings) if elsewhere else f"in {Path(settings.text('home')) / STORE_FILE}"
-        out.say(f"kept {_described(info)} {where}")
+        out.say(f"stored {_described(info)} {where}")
     return OK
 
 
@@ -112,7 +114,7 @@ async def _list(credentials: CredentialApi, options: Namespace, out: Out) -> int
     for info in infos:
         out.say(clean(f"{_described(info)}  set {info.set_at}"))
     if not infos and not out.quiet:
-        out.say("no secrets; `arclog secret set NAME` keeps one")
+        out.say("no secrets; `arclog secret set NAME` adds one")
     return OK
 
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from arclog.wiring.serving.processes import Member
 
 _EPILOG = (
-    "Runs that a process left which is gone go on. Ctrl-C or SIGTERM stops it: new work is refused, requests under way\n"
-    "are answered, streams end. A second Ctrl-C does not wait."
+    "Continues the runs of processes that are gone. Ctrl-C or SIGTERM stops the server: it refuses new work, finishes requests\n"
+    "in progress and ends streams. A second Ctrl-C stops it immediately."
 )
 
 
@@ -31,7 +31,7 @@ def server_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--processes",
         metavar="N",
-        help="server processes behind the one address, on PostgreSQL (default: server.processes, 1)",
+        help="number of server processes on this address, requires PostgreSQL (default: server.processes, 1)",
     )
     parser.epilog = f"{_EPILOG} SIGHUP replaces the processes one after the other.\n\nexample: arclog server --port 0"
 
@@ -60,7 +60,7 @@ def _serve(options: Namespace, *, with_worker: bool) -> int:
     given = {"server__host": options.host, "server__port": options.port}
     settings = settings.replaced(**{name: value for name, value in given.items() if value is not None})
     if settings.integer("server.port") > 65535:
-        raise Usage(f"there is no port {settings.integer('server.port')}; the last one is 65535")
+        raise Usage(f"{settings.integer('server.port')} is not a port; the highest is 65535")
     member = None
     if not with_worker:
         if options.processes is not None:
@@ -108,4 +108,4 @@ def _announce(url: str, settings: Settings, out: Out, *, with_worker: bool) -> N
 
         parts = "console, API" if is_built() else "API (the console is not built: ./x ui build)"
         what = f"{parts} and worker" if with_worker else f"{parts}; workers: arclog worker --server {url}"
-        out.say(f"{out.paint(url, 'bold')}  ({what}; runs in {home}; Ctrl-C stops)")
+        out.say(f"{out.paint(url, 'bold')}  ({what}; runs in {home}; press Ctrl-C to stop)")

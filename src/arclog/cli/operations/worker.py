@@ -20,20 +20,25 @@ if TYPE_CHECKING:
 
 def worker_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
-        "SIGTERM or Ctrl-C: take nothing new, give back what is held at the next task boundary, exit 0.\n"
-        "Keychain entries are resolved here: `env` and `file` on this machine, `secret` in the store of --home."
+        "SIGTERM or Ctrl-C drains the worker: it takes no new work, returns its commands at the next task boundary and exits with\n"
+        "code 0. Keychain entries are resolved here: `env` and `file` on this machine, `secret` in the store of --home."
     )
     parser.add_argument(
-        "action", nargs="?", choices=("drain",), help="let a worker, or all of a pool, finish and leave"
+        "action",
+        nargs="?",
+        choices=("drain",),
+        help="drain a worker, or all workers of a pool: they finish their tasks and stop",
     )
-    parser.add_argument("id", metavar="ID", nargs="?", help="drain: the worker, as `arclog workers` lists it")
+    parser.add_argument("id", metavar="ID", nargs="?", help="drain: the worker's id, as listed by `arclog workers`")
     parser.add_argument(
         "--pool",
         action="append",
         metavar="NAME",
-        help="serve the steps of this pool (spec.pool); may be given several times; else `default`",
+        help="serve the steps of this pool (spec.pool); repeatable (default: `default`)",
     )
-    parser.add_argument("--slots", type=int, metavar="N", help="commands to run at a time (else $ARCLOG_WORKER_SLOTS)")
+    parser.add_argument(
+        "--slots", type=int, metavar="N", help="number of commands to run at a time (default: $ARCLOG_WORKER_SLOTS)"
+    )
 
 
 def worker_command(options: Any) -> int:
@@ -52,7 +57,7 @@ def worker_command(options: Any) -> int:
     }
     settings = load_settings({name: value for name, value in said.items() if value is not None})
     if not server_of(settings):
-        raise Usage("a worker needs its server", "arclog worker --server http://127.0.0.1:8420, or set ARCLOG_SERVER")
+        raise Usage("a worker requires a server", "arclog worker --server http://127.0.0.1:8420, or set ARCLOG_SERVER")
     pools = _pools(options.pool or ["default"])
     logging.basicConfig(level=logging.WARNING, format="arclog worker: %(message)s", stream=sys.stderr)
     return run(_Program(options).run(settings, pools))
@@ -77,25 +82,25 @@ class _Program:
         self._task = asyncio.current_task()
         loop = asyncio.get_running_loop()
         for each in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(each, self._told)
+            loop.add_signal_handler(each, self._on_signal)
         url = server_of(settings)
         try:
             async with remote_worker(settings, url, token_of(settings), pools) as worker:
                 self._worker = worker
-                self._say(worker.info, url, settings.integer("worker.slots"))
+                self._print_started(worker.info, url, settings.integer("worker.slots"))
                 await worker.run()
         except asyncio.CancelledError:
             pass  # told to stop before there was a server, or told twice
         return OK
 
-    def _told(self) -> None:
+    def _on_signal(self) -> None:
         """Once: leave. Again, or before there is anything to leave: stop where it stands."""
         if self._worker is not None and not self._worker.is_leaving:
             self._worker.leave()
         elif self._task is not None:
             self._task.cancel()
 
-    def _say(self, info: WorkerInfo, url: str, slots: int) -> None:
+    def _print_started(self, info: WorkerInfo, url: str, slots: int) -> None:
         if self._json:
             import json
 
@@ -113,5 +118,5 @@ def _pools(names: list[str]) -> list[str]:
 
     for name in names:
         if POOL_NAME.fullmatch(name) is None:
-            raise Usage(f"--pool {name!r} is no name of a pool", "letters, digits, `_`, `.` and `-`, at most 64")
+            raise Usage(f"--pool {name!r} is not a valid pool name", "letters, digits, `_`, `.` and `-`, at most 64")
     return names

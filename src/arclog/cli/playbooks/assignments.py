@@ -27,7 +27,7 @@ def check_assignments(plan: Plan, assignments: Sequence[tuple[Path, Any]]) -> No
         if path[0] in plan.inputs:
             continue  # whoever starts the run holds it against the declaration
         for leaf, given in _leaves(path, value, plan.workload):
-            _check_one(plan.workload, leaf, given, reads)
+            _check_one(plan, leaf, given, reads)
 
 
 def typed(plan: Plan, workload: dict[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
@@ -51,14 +51,14 @@ def _leaves(path: Path, value: Any, workload: Any) -> Iterator[tuple[Path, Any]]
         yield path, value
 
 
-def _check_one(workload: dict[str, Any], path: Path, value: Any, reads: WorkloadReads) -> None:
-    place: Any = workload
+def _check_one(plan: Plan, path: Path, value: Any, reads: WorkloadReads) -> None:
+    place: Any = plan.workload
     for depth, key in enumerate(path):
         if not isinstance(place, dict) or (not place and depth):
             return  # a value that takes the place of another one, or a map that is open by design
         if key not in place:
             if not reads.names(path, depth):
-                raise _unknown(path, depth, place, reads)
+                raise _unknown(path, depth, {**place, **plan.inputs} if depth == 0 else place, reads)
             return
         place = place[key]
     expected, given = _type(place), _type(value)
@@ -79,7 +79,7 @@ def _unknown(path: Path, depth: int, place: dict[str, Any], reads: WorkloadReads
     near = get_close_matches(key, known, 1, 0.6)
     listed = ", ".join(known[:12]) + (", …" if len(known) > 12 else "")
     if not known:
-        return Usage(f"--set {'.'.join(path)}: nothing in the playbook reads a key of the workload", "leave it out")
+        return Usage(f"--set {'.'.join(path)}: the playbook reads no key of the workload", "leave it out")
     meant = f"did you mean {'.'.join((*path[:depth], near[0]))}? " if near else ""
     return Usage(f"--set {'.'.join(path)}: {where} has no key {key!r}", f"{meant}it has {listed}")
 

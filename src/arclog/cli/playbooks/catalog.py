@@ -19,32 +19,34 @@ _WAYS = ("register", "list", "show", "diff", "archive")
 
 
 def catalog_arguments(parser: Parser) -> None:
-    parser.add_argument("action", metavar="register|list|show|diff|archive", choices=_WAYS, help="what to do")
-    parser.add_argument("names", metavar="FILE|PATH", nargs="*", help="files to register, else a path of the catalog")
-    parser.add_argument("--all", action="store_true", help="list: archived paths, too; show: all versions of the path")
-    parser.add_argument("--undo", action="store_true", help="archive: bring the path back")
+    parser.add_argument("action", metavar="register|list|show|diff|archive", choices=_WAYS, help="action")
+    parser.add_argument("names", metavar="FILE|PATH", nargs="*", help="files to register, or a catalog path")
+    parser.add_argument(
+        "--all", action="store_true", help="list: include archived paths; show: all versions of the path"
+    )
+    parser.add_argument("--undo", action="store_true", help="archive: restore an archived path")
     parser.usage = (
         "arclog catalog register FILE...\n       arclog catalog list [PREFIX] [--all]\n"
         "       arclog catalog show PATH[@VERSION] [--all]\n       arclog catalog diff PATH[@OLDER] [NEWER]\n"
         "       arclog catalog archive PATH [--undo]"
     )
     parser.epilog = (
-        "The same content is the same version; other content under a path is its next one. `arclog run PATH` runs the\n"
-        "newest, `arclog run PATH@3` version 3. `diff PATH` compares the newest with the one before it.\n"
-        "An archived path is not listed and starts no run; its versions stay, and registering it again brings it back."
+        "Registering the same content again keeps its version; changed content becomes the next version. `arclog run PATH` runs\n"
+        "the newest version, `arclog run PATH@3` version 3. `diff PATH` compares the newest two versions.\n"
+        "An archived path is not listed and cannot start runs. Its versions are kept; registering it again restores it."
     )
 
 
 def catalog_command(options: Namespace) -> int:
     if options.all and options.action not in ("list", "show"):
-        raise Usage("--all belongs to catalog list and catalog show")
+        raise Usage("--all is an option of catalog list and catalog show")
     if options.undo and options.action != "archive":
-        raise Usage("--undo belongs to catalog archive")
+        raise Usage("--undo is an option of catalog archive")
     least, most = {"register": (1, 1000), "list": (0, 1), "show": (1, 1), "diff": (1, 2), "archive": (1, 1)}[
         options.action
     ]
     if not least <= len(options.names) <= most:
-        wanted = {"register": "the FILEs", "list": "at most a PREFIX", "diff": "a PATH, and perhaps a version"}
+        wanted = {"register": "the FILEs", "list": "at most a PREFIX", "diff": "a PATH and optionally a version"}
         raise Usage(
             f"catalog {options.action} takes {wanted.get(options.action, 'one PATH')}", "see `arclog catalog --help`"
         )
@@ -84,7 +86,7 @@ def _register(options: Namespace) -> int:
             out.data(made)
         elif not out.quiet:
             for (_, name), one in zip(texts, made, strict=True):
-                what = "is" if one.created else "is, as before,"
+                what = "is" if one.created else "is already registered as"
                 out.say(f"{out.mark('done')} {name} {what} {out.paint(f'{one.path}@{one.version}', 'bold')}")
         return OK
 
@@ -162,7 +164,7 @@ def _diff(options: Namespace) -> int:
     async def work(api: Api, out: Out) -> int:
         newest = (await api.registered(path, newer)).version
         if not older and newest == 1:
-            raise Usage(f"{path} has one version only; there is nothing to compare")
+            raise Usage(f"{path} has only one version; there is nothing to compare")
         difference = await api.difference(path, older or newest - 1, newest)
         if out.as_json:
             out.data(difference)
@@ -186,9 +188,7 @@ def _archive(options: Namespace) -> int:
         if out.as_json:
             out.data(entry)
         elif not out.quiet:
-            done = (
-                "is back" if options.undo else f"is archived; arclog catalog archive {entry.path} --undo brings it back"
-            )
+            done = "is back" if options.undo else f"is archived; arclog catalog archive {entry.path} --undo restores it"
             out.say(f"{out.mark('done')} {entry.path} {done}")
         return OK
 

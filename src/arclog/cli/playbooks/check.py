@@ -21,9 +21,9 @@ TEST_SUFFIXES = (".test.yaml", ".test.yml")
 
 def check_arguments(parser: Parser) -> None:
     parser.add_argument("files", nargs="+", metavar="FILE", help="playbook file; - is standard input")
-    parser.add_argument("--strict", action="store_true", help="a warning is as bad as an error")
+    parser.add_argument("--strict", action="store_true", help="treat warnings as errors")
     parser.add_argument(
-        "--fix", action="store_true", help="correct misspelt names in the files; comments and layout stay"
+        "--fix", action="store_true", help="correct misspelt names in the files; comments and layout are kept"
     )
     parser.add_argument(
         "--format",
@@ -65,7 +65,7 @@ def check_command(options: Namespace) -> int:
 
 
 def _checked(file: str, settings: Settings, out: Out, *, fix: bool) -> list[tuple[Finding, str, str]]:
-    """What is wrong with a file, after what can be repaired was."""
+    """The problems of a file, after what can be repaired was."""
     from arclog.authoring.beside import FilesBeside
     from arclog.cli.exits import Usage
     from arclog.cli.playbooks.files import read
@@ -81,7 +81,7 @@ def _checked(file: str, settings: Settings, out: Out, *, fix: bool) -> list[tupl
         from arclog.authoring.fixes import fixed
 
         if file == "-":
-            raise Usage("--fix changes files; standard input is none")
+            raise Usage("--fix changes files and cannot be used with standard input")
         text, done = fixed(
             body.decode("utf-8", "replace"),
             lambda text: build(text, name, installed_kinds(), settings, beside, thorough=True).findings,
@@ -97,7 +97,7 @@ def _checked(file: str, settings: Settings, out: Out, *, fix: bool) -> list[tupl
 
 
 def _checked_tests(body: bytes, name: str, settings: Settings) -> list[tuple[Finding, str, str]]:
-    """What is wrong with a file of tests."""
+    """The problems of a file of tests."""
     from arclog.model.errors import PlaybookError
     from arclog.testing.playbook_tests.cases import read_cases
 
@@ -122,7 +122,7 @@ def _missing_files(plan: Plan | None, file: str) -> list[Finding]:
         if plan is None or os.path.isfile(where):  # noqa: PTH113 - pathlib costs a start 2 ms
             continue
         tasks = [task for step in plan.steps for task in step.tasks if task.config.get("file") == called]
-        message = f"file {called!r} is not there, or is no file (looked for {where})"
+        message = f"file {called!r} does not exist or is not a file (looked for {where})"
         hint = "a called file is named relative to the playbook that calls it"
         found += [Finding("missing-file", message, task.at, hint=hint) for task in tasks]
     return found
@@ -131,7 +131,7 @@ def _missing_files(plan: Plan | None, file: str) -> list[Finding]:
 def plan_arguments(parser: Parser) -> None:
     parser.add_argument("file", metavar="FILE", help="playbook file; - is standard input")
     parser.add_argument(
-        "--format", choices=("text", "mermaid", "svg", "json"), help="how to draw it (default: text; json with --json)"
+        "--format", choices=("text", "mermaid", "svg", "json"), help="output format (default: text; json with --json)"
     )
     parser.add_argument(
         "--expanded",
@@ -159,7 +159,7 @@ def plan_command(options: Namespace) -> int:
         raise PlaybookError(built.findings, built.source, name)
     if options.expanded:
         if options.format is not None:
-            raise Usage("--expanded is a playbook, and --format draws the net; use one of them")
+            raise Usage("use either --expanded or --format, not both")
         return _expanded(built.plan, out)
     form = options.format or ("json" if out.as_json else "text")
     if form == "json":

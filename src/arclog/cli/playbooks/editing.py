@@ -7,15 +7,19 @@ from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
 from arclog.cli.exits import FAILED, OK, Usage
+from arclog.model.errors import ArclogError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
+    from pathlib import Path
 
     from arclog.cli.args import Parser
     from arclog.cli.render import Out
+    from arclog.model.config.settings import Settings
 
 #: How often `dev` looks whether a file was saved.
 _LOOK_S = 0.3
+_SETTLE_S = 0.05
 
 
 def fmt_arguments(parser: Parser) -> None:
@@ -60,9 +64,7 @@ def fmt_command(options: Namespace) -> int:
 def dev_arguments(parser: Parser) -> None:
     parser.add_argument("file", metavar="FILE", help="playbook file")
     parser.add_argument("--no-run", action="store_true", help="check and test only")
-    parser.add_argument(
-        "--once", action="store_true", help="do it once and leave, with the exit code of what failed first"
-    )
+    parser.add_argument("--once", action="store_true", help="run one round; the exit code is that of the first failure")
     parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help="as in `arclog run`")
     parser.epilog = "example: arclog dev flow.yaml --set name=Ada"
 
@@ -86,17 +88,54 @@ def dev_command(options: Namespace) -> int:
         return go()
     import time
 
-    def stamps() -> dict[Path, int]:
-        return {path: path.stat().st_mtime_ns for path in (file, *tests) if path.is_file()}
+    from arclog.cli.home import settings_of
 
+    settings = settings_of(options)
+    watched: set[Path] = {file, *tests}
     seen: dict[Path, int] = {}
     while True:
-        now = stamps()
-        if now != seen:
-            seen = now
+        if _stamps(watched) != seen:
+            time.sleep(_SETTLE_S)  # an editor may write a file in several parts
+            # Looked at before the round: what is saved while it runs begins the next one.
+            watched = {file, *tests, *_files_of(file, settings)}
+            seen = _stamps(watched)
             go()
-            out.say(f"watching {options.file}; Ctrl-C leaves")
+            others = len(watched) - 1 - len(tests)
+            beside = f" and {others} file{'s' if others > 1 else ''} beside it" if others else ""
+            out.say(f"watching {options.file}{beside}; press Ctrl-C to stop")
         time.sleep(_LOOK_S)
+
+
+def _stamps(paths: Iterable[Path]) -> dict[Path, int]:
+    """When each of the files that are there was changed."""
+    found: dict[Path, int] = {}
+    for path in paths:
+        try:
+            found[path] = path.stat().st_mtime_ns
+        except OSError:
+            continue
+    return found
+
+
+def _files_of(file: Path, settings: Settings) -> set[Path]:
+    """The files that a playbook takes in: code, and the playbooks that it calls."""
+    from pathlib import Path
+
+    from arclog.authoring.beside import FilesBeside, called_playbooks
+    from arclog.wiring.kinds import installed_kinds
+
+    files = FilesBeside(settings)
+    called: dict[str, str] = {}
+
+    def read(path: str) -> str:
+        called[path] = Path(path).read_text(encoding="utf-8", errors="replace")
+        return called[path]
+
+    try:
+        called_playbooks(read(str(file)), str(file), settings, files, installed_kinds(), read)
+    except (OSError, ArclogError):
+        pass  # `check` says what is wrong; what was read so far is watched
+    return {Path(path) for path in (*files.taken, *called)} - {file}
 
 
 def _round(options: Namespace, tests: Iterable[object], out: Out) -> int:
@@ -117,7 +156,7 @@ def _round(options: Namespace, tests: Iterable[object], out: Out) -> int:
 
 
 def lsp_arguments(parser: Parser) -> None:
-    parser.epilog = "Editors start it; docs/editors.md has the set-up of VS Code, Neovim and JetBrains."
+    parser.epilog = "Started by editors; docs/editors.md describes the setup for VS Code, Neovim and JetBrains."
 
 
 def lsp_command(options: Namespace) -> int:
@@ -236,7 +275,7 @@ def _choices(command: str, option: str) -> list[str]:
 
 
 def _runs(options: Namespace) -> list[str]:
-    """Ids of the newest runs; none where they cannot be had."""
+    """Ids of the newest runs; none where they is not available."""
 
     async def newest(api: Any) -> list[str]:
         return [run.execution_id for run in await api.list(limit=_RUNS_SHOWN)]

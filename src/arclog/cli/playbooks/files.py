@@ -48,7 +48,7 @@ def path_and_version(word: str) -> tuple[str, int]:
     if not mark:
         return word, 0
     if not (version.isascii() and version.isdigit() and 0 < len(version) <= 9 and int(version)):
-        raise Usage(f"{version!r} is no version; write it like {path or 'reports/daily'}@3")
+        raise Usage(f"{version!r} is not a version; write it like {path or 'reports/daily'}@3")
     return path, int(version)
 
 
@@ -97,9 +97,7 @@ def assigned(assignments: Sequence[str]) -> list[tuple[tuple[str, ...], Any]]:
                 # A map first and then one of its keys adds to it; anything else would undo what was asked for.
                 if shorter == other and isinstance(before, dict):
                     continue
-                raise Usage(
-                    f"--set {'.'.join(path)} and --set {'.'.join(other)} cannot both hold: one lies inside the other"
-                )
+                raise Usage(f"--set {'.'.join(path)} and --set {'.'.join(other)} conflict: one is inside the other")
         found[path] = value
     return list(found.items())
 
@@ -116,7 +114,7 @@ def _assignment(text: str) -> tuple[tuple[str, ...], Any]:
     for part in path:
         if part.isdigit() or part.endswith("]"):
             hint = f"give the whole list: --set '{'.'.join(path[: path.index(part)]) or 'items'}=[1, 2]', or --workload FILE"
-            raise Usage(f"--set {name}: {part!r} is a list index; an item cannot be set alone", hint)
+            raise Usage(f"--set {name}: {part!r} is a list index; single items cannot be set", hint)
     return path, _value(name, raw)
 
 

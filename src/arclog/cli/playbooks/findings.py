@@ -1,4 +1,4 @@
-"""What is wrong with a playbook, as text for people and data for scripts."""
+"""The problems of a playbook, as text for people and data for scripts."""
 
 from __future__ import annotations
 

@@ -12,9 +12,13 @@ if TYPE_CHECKING:
 
 
 def init_arguments(parser: Parser) -> None:
-    parser.add_argument("starter", metavar="TEMPLATE", nargs="?", help="which one; without it, the list of them")
+    parser.add_argument(
+        "starter", metavar="TEMPLATE", nargs="?", help="name of a template; without it, templates are listed"
+    )
     parser.add_argument("name", metavar="NAME", nargs="?", help="name of the playbook (default: the template's)")
-    parser.add_argument("--folder", metavar="DIR", default=".", help="where the files go (default: here)")
+    parser.add_argument(
+        "--folder", metavar="DIR", default=".", help="folder for the files (default: the working directory)"
+    )
     parser.epilog = "example: arclog init etl orders && arclog test"
 
 
@@ -39,14 +43,14 @@ def init_command(options: Namespace) -> int:
         raise Usage(f"there is no template {options.starter!r}{perhaps}", f"there are: {', '.join(STARTERS)}")
     name = options.name or options.starter
     if NAME.match(name) is None:
-        raise Usage(f"{name[:60]!r} is not a name: letters, digits and _, not first a digit")
+        raise Usage(f"{name[:60]!r} is not a valid name: use letters, digits and _, and do not start with a digit")
     starter = STARTERS[options.starter]
     texts = {f"{name}.yaml": starter.playbook, f"{name}.test.yaml": starter.tests}
     folder = Path(options.folder)
     paths = {folder / file: text.replace("NAME", name) for file, text in texts.items()}
     for path in paths:
         if path.exists() or path.is_symlink():
-            raise Usage(f"{path} is there already", "choose another name: arclog init TEMPLATE NAME")
+            raise Usage(f"{path} already exists", "choose another name: arclog init TEMPLATE NAME")
     folder.mkdir(parents=True, exist_ok=True)
     for path, text in paths.items():
         with path.open("x", encoding="utf-8") as target:

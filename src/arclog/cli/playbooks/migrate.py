@@ -25,7 +25,7 @@ def migrate_arguments(parser: Parser) -> None:
     how.add_argument("--write", action="store_true", help="change the files instead of printing the result")
     how.add_argument("--diff", action="store_true", help="print what would change")
     parser.epilog = """\
-What cannot be decided is listed on standard error with its line; the exit code is then 1.
+Forms that need a decision of the author are listed on standard error with their line; the exit code is then 1.
 
 example: arclog migrate old.yaml > new.yaml"""
 
@@ -38,9 +38,9 @@ def migrate_command(options: Namespace) -> int:
     out = out_of(options)
     settings = settings_of(options)
     if len(options.files) > 1 and not (options.write or options.diff or out.as_json):
-        raise Usage("several files: say --write, --diff or --json")
+        raise Usage("several files: use --write, --diff or --json")
     if options.write and "-" in options.files:
-        raise Usage("--write changes files; standard input is none")
+        raise Usage("--write changes files and cannot be used with standard input")
     undecided = 0
     reports: list[dict[str, Any]] = []
     for file, text, name, done in _migrated(options.files, settings):

@@ -14,7 +14,7 @@ _PLAYBOOK = ("playbook", "a playbook with the kinds that are installed here, for
 
 
 def schema_arguments(parser: Parser) -> None:
-    parser.add_argument("name", metavar="NAME", nargs="?", help="which one; without it, the list of them")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="name of a schema; without it, schemas are listed")
     parser.epilog = "example: arclog schema playbook > playbook.schema.json"
 
 

@@ -24,15 +24,15 @@ def test_arguments(parser: Parser) -> None:
         metavar="PATH",
         help="*.test.yaml files, or folders with them (default: .); `record ID`: see below",
     )
-    parser.add_argument("-k", metavar="TEXT", default="", dest="only", help="only tests whose name has this text")
-    parser.add_argument("--update", action="store_true", help="write snapshots anew")
+    parser.add_argument("-k", metavar="TEXT", default="", dest="only", help="only tests whose name contains this text")
+    parser.add_argument("--update", action="store_true", help="rewrite snapshots")
     parser.add_argument("--junit", metavar="FILE", help="write a JUnit XML report")
-    parser.add_argument("--coverage", action="store_true", help="show which steps, arcs and rules no test took")
+    parser.add_argument("--coverage", action="store_true", help="show steps, arcs and rules that no test covers")
     parser.add_argument(
-        "--min-coverage", type=float, metavar="PERCENT", help="fail below this share of steps, arcs and rules"
+        "--min-coverage", type=float, metavar="PERCENT", help="fail if fewer steps, arcs and rules are covered"
     )
     parser.add_argument(
-        "--jobs", "-j", type=int, default=0, metavar="N", help="processes (default: as many as it is worth)"
+        "--jobs", "-j", type=int, default=0, metavar="N", help="number of processes (default: chosen automatically)"
     )
     parser.add_argument("--output", "-o", metavar="FILE", help="record: write the test here (default: standard output)")
     parser.epilog = """\
@@ -55,7 +55,8 @@ def test_command(options: Namespace) -> int:
     files = list(find_files(options.paths or ["."]))
     if not files:
         where = " or ".join(options.paths or ["this folder"])
-        raise Usage(f"there are no tests in {where}", "tests of flow.yaml stand in flow.test.yaml beside it")
+        hint = "put the tests of flow.yaml into flow.test.yaml in the same folder"
+        raise Usage(f"there are no tests in {where}", hint, FAILED)
     jobs = options.jobs or (os.cpu_count() or 1 if _tests_in(files) >= _WORTH_PROCESSES else 1)
     import time
 
@@ -89,7 +90,8 @@ def test_command(options: Namespace) -> int:
         words = [f"{number} {status}" for status, number in numbers.items() if number or status == "passed"]
         words += [counted(broken, "file") + " could not be run"] if broken else []
         if not cases and not broken:
-            words = ["no test has that name"]
+            out.say(f"{out.mark('failed')} no test has {options.only!r} in its name")
+            return FAILED
         bad = broken or numbers["failed"] or low or not cases
         out.say(f"{out.mark('failed' if bad else 'done')} {', '.join(words)} in {duration(time.monotonic() - began)}")
     return FAILED if broken or numbers["failed"] or low or not cases else OK
@@ -136,9 +138,9 @@ def _coverages(reports: list[FileReport]) -> dict[str, tuple[float, list[str]]]:
 
 def _show_coverage(coverage: dict[str, tuple[float, list[str]]], out: Out) -> None:
     for file, (share, missed) in coverage.items():
-        out.say(f"{file}: {share:.0%} of its steps, arcs and rules were taken")
+        out.say(f"{file}: {share:.0%} of its steps, arcs and rules are covered")
         for line in missed:
-            out.say(f"  not taken  {line}")
+            out.say(f"  not covered   {line}")
 
 
 def _as_data(reports: list[FileReport], numbers: dict[str, int]) -> dict[str, object]:
@@ -194,8 +196,11 @@ def _record(options: Namespace) -> int:
 
     text = asyncio.run(go())
     if options.output:
-        with open(options.output, "x", encoding="utf-8") as target:  # noqa: PTH123 - pathlib costs a start 2 ms
-            target.write(text)
+        try:
+            with open(options.output, "x", encoding="utf-8") as target:  # noqa: PTH123 - pathlib costs a start 2 ms
+                target.write(text)
+        except FileExistsError:
+            raise Usage(f"{options.output} is there already", "choose another name, or print it: no --output") from None
         out.say(f"{out.mark('done')} {options.output}")
     else:
         out.write(text)

@@ -35,9 +35,9 @@ def account(summary: Summary, out: Out) -> str:
 
 def cause_lines(cause: Cause, out: Out) -> list[str]:
     """The root cause: where it happened, what it says, the line of the file, the traceback, the rule that let it fail."""
-    via = [f"{call} →" for call in cause.via]
+    via = [f"{call} →" for call in cause.calls()]
     if via:
-        via.append(f"run {cause.execution_id}:")
+        via.append(f"run {cause.execution_id}{':' if cause.step else ''}")
     place = [f"step {cause.step}"] if cause.step else []
     place += [f"item {cause.iteration}"] if cause.iteration else []
     place += [f"task {cause.task}"] if cause.task else []

@@ -92,7 +92,7 @@ class Shown:
             if not out.quiet:
                 others = f" and {len(left) - 5} more" if len(left) > 5 else ""
                 out.notice(
-                    f"still serving what it started with wait: false: {', '.join(left[:5])}{others} (Ctrl-C leaves)"
+                    f"waiting for runs started with wait: false: {', '.join(left[:5])}{others} (Ctrl-C stops waiting)"
                 )
             for child in left:
                 if self._attention is not None:

@@ -121,7 +121,7 @@ class Attention:
         (execution_id, _), wait = next(iter(self._questions.items()))
         where = f" {wait.step}" if wait.step and len(self._questions) > 1 else ""
         self._out.notice(
-            f"approve{where}? a approves, r rejects; later: arclog approve {execution_id}, arclog reject {execution_id}"
+            f"approve{where}? Press a to approve, r to reject. Later: arclog approve {execution_id}, arclog reject {execution_id}"
         )
 
     def _typed(self) -> None:

@@ -1,7 +1,7 @@
 """Ctrl-C and SIGTERM while a run goes on in this process, or at a server.
 
-The first Ctrl-C (or SIGTERM) lets go of the run and says how to go on with it: nothing is cancelled, finished tasks are
-kept, and what a server runs goes on without this process. A second one does not wait for tasks to be stopped.
+The first Ctrl-C (or SIGTERM) releases the run and says how to continue with it: nothing is cancelled, finished tasks are
+kept, and what a server runs continues without this process. A second one does not wait for tasks to be stopped.
 `arclog cancel` ends a run.
 """
 
@@ -36,7 +36,7 @@ class Interrupts:
         self._task: asyncio.Task[Any] | None = None
 
     def started(self, execution_id: str, server: str = "") -> None:
-        """A run goes on from here."""
+        """A run continues from here."""
         self._runs = [execution_id]
         self._server = server
 
@@ -69,26 +69,26 @@ class Interrupts:
             self._abandon()
         self.left = code
         self._out.notice(self._farewell())
-        # Tasks are stopped on the way out, but nobody waits for ever.
+        # Tasks are stopped on the way out, but nobody waits forever.
         asyncio.get_running_loop().call_later(_LEAVE_S, self._abandon)
         if self._task is not None:
             self._task.cancel()
 
     def _farewell(self) -> str:
         if not self._runs and self._ended:
-            return f"left; run {self._ended} has ended"
+            return f"stopped; run {self._ended} has ended"
         if not self._runs:
-            return "left; `arclog list` shows whether the run was started"
+            return "stopped; `arclog list` shows whether the run was started"
         first = self._runs[0]
         if self._server:
-            return (
-                f"detached; {self._server} goes on with the run: arclog show {first}, or end it: arclog cancel {first}"
-            )
+            return f"detached; {self._server} continues the run. To follow it: arclog show {first}. To end it: arclog cancel {first}"
         if not self._ended:
-            return f"left the run; go on with it: arclog resume {first}, or end it: arclog cancel {first}"
+            return f"stopped; the run is not finished. To continue it: arclog resume {first}. To end it: arclog cancel {first}"
         again = ", ".join(f"arclog resume {execution_id}" for execution_id in self._runs[:5])
         more = f" and {len(self._runs) - 5} more" if len(self._runs) > 5 else ""
-        return f"left; run {self._ended} has ended, but not the runs that it started with wait: false: {again}{more}"
+        return (
+            f"stopped; run {self._ended} has ended, but runs that it started with wait: false have not: {again}{more}"
+        )
 
     def _abandon(self) -> None:
         import os

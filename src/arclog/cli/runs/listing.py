@@ -6,7 +6,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from arclog.cli.exits import OK
+from arclog.cli.exits import OK, Usage
 
 if TYPE_CHECKING:
     from arclog.cli.args import Parser
@@ -25,9 +25,7 @@ _NARROWEST_DETAIL = 40
 def list_arguments(parser: Parser) -> None:
     from arclog.cli.times import since
 
-    parser.add_argument(
-        "--name", metavar="TEXT", default="", help="only runs whose playbook's name has this text in it"
-    )
+    parser.add_argument("--name", metavar="TEXT", default="", help="only runs whose playbook name contains this text")
     parser.add_argument(
         "--state",
         metavar="STATE",
@@ -42,24 +40,27 @@ def list_arguments(parser: Parser) -> None:
         metavar="TIME",
         type=since,
         default=0,
-        help="only runs asked for from then on: 30s, 10m, 2h, 1d, 1w or 2026-01-31T12:00",
+        help="only runs requested since then: 30s, 10m, 2h, 1d, 1w or 2026-01-31T12:00",
     )
-    parser.add_argument("--until", metavar="TIME", type=since, default=0, help="only runs asked for before then")
+    parser.add_argument("--until", metavar="TIME", type=since, default=0, help="only runs requested before then")
     parser.add_argument("--path", metavar="PATH", default="", help="only runs of this catalog path")
     parser.add_argument(
-        "--search", metavar="TEXT", default="", help="only runs with this in name, path, step, error or ids"
+        "--search", metavar="TEXT", default="", help="only runs with this text in name, path, step, error or ids"
     )
     parser.add_argument(
-        "--level", default="", choices=("top", "called"), help="top: runs that no run called; called: the others"
+        "--level",
+        default="",
+        choices=("top", "called"),
+        help="top: only runs that were not called by another run; called: only runs that were",
     )
-    parser.add_argument("--parent", metavar="ID", default="", help="only runs that this run called")
+    parser.add_argument("--parent", metavar="ID", default="", help="only runs called by this run")
     parser.add_argument(
         "--where",
         metavar="EXPR",
         default="",
-        help="only runs for which this holds, by the fields of --json, e.g. \"version == '3' and error\"",
+        help="only runs that match this expression over the fields of --json, e.g. \"version == '3' and error\"",
     )
-    parser.add_argument("--limit", metavar="N", type=_positive, default=50, help="at most so many runs (default: 50)")
+    parser.add_argument("--limit", metavar="N", type=_positive, default=50, help="maximum number of runs (default: 50)")
     parser.epilog = "example: arclog list --name load --state failed --since 1d"
 
 
@@ -120,17 +121,20 @@ def _query(options: Namespace) -> RunQuery:
 
 def _matches(where: str) -> Callable[[Listed], bool] | None:
     """Whether --where holds for a run; None: it holds for all."""
-    from msgspec.structs import asdict
+    from msgspec import to_builtins
 
     from arclog.expr import compile_condition
     from arclog.model.errors import ExpressionError
 
     if not where.strip():
         return None
-    condition = compile_condition(where)
+    try:
+        condition = compile_condition(where)
+    except ExpressionError as error:
+        raise Usage(f"--where is not an expression: {error}") from error
 
     def matches(run: Listed) -> bool:
-        fields = asdict(run)
+        fields = to_builtins(run)
         try:
             return bool(condition.evaluate({**fields, "run": fields}))
         except ExpressionError:
@@ -188,15 +192,44 @@ def _cells(row: Listed, out: Out) -> tuple[str, ...]:
     this_year = started[:4] == moment(_now())[:4]
     return (
         row.execution_id,
-        out.paint("‖ paused", "yellow") if row.paused else out.state(row.state),
+        _state(row, out),
         one_line(row.name),
         started[5:16] if this_year else started[:10],
         between(row.started_at, row.ended_at),
     )
 
 
+def _state(row: Listed, out: Out) -> str:
+    if row.paused:
+        return out.paint("‖ paused", "yellow")
+    return out.paint("‖ waiting", "yellow") if row.waiting else out.state(row.state)
+
+
+def _waits_for(row: Listed) -> str:
+    """What a run waits for, in words."""
+    from arclog.cli.render import moment
+
+    waiting = row.waiting
+    if waiting is None:
+        return ""
+    until = moment(waiting.until)
+    text = {
+        "signal": f"for signal {waiting.name}" + (f" until {until}" if until else ""),
+        "timer": f"until {until}",
+        "approval": "for approval",
+        "child": f"for run {waiting.name}",
+        "retry": f"for the next attempt at {until}",
+        "slot": "for a free slot",
+    }.get(waiting.what, f"for {waiting.what}")
+    more = f" and {waiting.count - 1} more" if waiting.count > 1 else ""
+    return f"waiting {text}{more}"
+
+
 def _detail(row: Listed) -> str:
     detail = row.error or row.warning or ""
+    if row.waiting:
+        where = f"step {row.waiting.step}: " if row.waiting.step else ""
+        detail = f"{where}{_waits_for(row)}" + (f"; {detail}" if detail else "")
     if not detail and not row.ended_at and row.current_step:
         detail = f"at step {row.current_step}"
     if row.imported:

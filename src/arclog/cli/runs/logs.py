@@ -22,11 +22,14 @@ _STREAMS = ("stdout", "stderr", "log", "progress")
 
 def logs_arguments(parser: Parser) -> None:
     parser.add_argument("id", metavar="ID", help="execution id, its first digits, or last")
-    parser.add_argument("--follow", "-f", action="store_true", help="go on until the run ends")
-    parser.add_argument("--step", metavar="STEP", default="", help="only what this step's tasks printed")
-    parser.add_argument("--task", metavar="TASK", default="", help="only what this task printed")
+    parser.add_argument("--follow", "-f", action="store_true", help="keep printing until the run ends")
+    parser.add_argument("--step", metavar="STEP", default="", help="only output of this step's tasks")
+    parser.add_argument("--task", metavar="TASK", default="", help="only output of this task")
     parser.add_argument(
-        "--iteration", metavar="I[.J]", type=_iteration, help="only this iteration of a loop, and what is nested in it"
+        "--iteration",
+        metavar="I[.J]",
+        type=_iteration,
+        help="only this iteration of a loop, including nested iterations",
     )
     parser.add_argument(
         "--stream",
@@ -35,18 +38,16 @@ def logs_arguments(parser: Parser) -> None:
         choices=_STREAMS,
         action="append",
         default=[],
-        help="stdout, stderr, log (what arclog says of a task) or progress (repeatable; all but progress)",
+        help="stdout, stderr, log (messages of arclog about a task) or progress (repeatable; default: all but progress)",
     )
-    parser.add_argument(
-        "--grep", metavar="TEXT", default="", help="only lines with this text in them, letter by letter"
-    )
-    parser.add_argument("--regex", metavar="REGEX", type=_regex, help="only lines that this matches somewhere")
+    parser.add_argument("--grep", metavar="TEXT", default="", help="only lines that contain this text exactly")
+    parser.add_argument("--regex", metavar="REGEX", type=_regex, help="only lines that match this regular expression")
     parser.add_argument(
         "--since",
         metavar="TIME",
         type=since,
         default=0,
-        help="only lines from then on: 30s, 10m, 2h, 1d or 2026-01-31T12:00",
+        help="only lines since then: 30s, 10m, 2h, 1d or 2026-01-31T12:00",
     )
     parser.epilog = "With --json each line is one object."
 
@@ -112,7 +113,9 @@ def _log_line(line: dict[str, Any], out: Out) -> str:
 def _iteration(text: str) -> tuple[int, ...]:
     parts = text.split(".")
     if not all(part.isascii() and part.isdigit() and len(part) < 18 for part in parts):
-        raise ArgumentTypeError(f"{text!r} is no iteration; write its index from 0, nested ones with dots: 3 or 3.1")
+        raise ArgumentTypeError(
+            f"{text!r} is not an iteration; write its index from 0, nested ones with dots: 3 or 3.1"
+        )
     return tuple(map(int, parts))
 
 
@@ -120,4 +123,4 @@ def _regex(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except (re.error, OverflowError, RecursionError) as problem:
-        raise ArgumentTypeError(f"{text!r} is no regular expression: {problem}; --grep takes plain text") from None
+        raise ArgumentTypeError(f"{text!r} is not a regular expression: {problem}; --grep takes plain text") from None

@@ -11,7 +11,7 @@ from arclog.cli.render import Out, clip, duration, one_line, width_of
 from arclog.model.ids import micros
 from arclog.model.outcome import is_consequence
 
-#: What a reader needs to show a run as it goes on.
+#: What a reader needs to show a run as it continues.
 SHOWN_TYPES = (
     "playbook.request.evaluated",
     "playbook.started",
@@ -51,7 +51,7 @@ class Loop:
     def __init__(self, total: int, since: int, *, in_order: bool) -> None:
         self.total = total
         self.since = since
-        #: items end in their order, so that the index alone tells how many are done
+        #: items end in their order, so that the index alone returns how many are done
         self.in_order = in_order
         self.done = 0
         self.failed = 0
@@ -115,7 +115,7 @@ class Progress:
     def apply(self, event: Mapping[str, Any]) -> None:
         kind = event["event_type"]
         if event.get("informative"):
-            return  # said from outside: it is no part of what the run did
+            return  # said from outside: it is not a part of what the run did
         if kind in ("playbook.finished", "execution.cancelled"):
             self.ended = True
             self.held = ""

@@ -26,11 +26,13 @@ _WAYS = ("list", "show", "get", "save")
 
 
 def result_arguments(parser: Parser) -> None:
-    parser.add_argument("what", metavar="list|show|get|save", choices=_WAYS, help="what to do")
-    parser.add_argument("ref", metavar="ID|REF", help="with list an execution id (or last), else noetl://execution/…")
-    parser.add_argument("file", metavar="FILE", nargs="?", help="with save: where to")
+    parser.add_argument("what", metavar="list|show|get|save", choices=_WAYS, help="action")
+    parser.add_argument(
+        "ref", metavar="ID|REF", help="with list: an execution id or last; otherwise noetl://execution/…"
+    )
+    parser.add_argument("file", metavar="FILE", nargs="?", help="with save: target file")
     parser.add_argument("--range", metavar="A-B", help="with get: only bytes A to B, counted from 0; A- is the rest")
-    parser.add_argument("--force", action="store_true", help="with save: write over a file that is there")
+    parser.add_argument("--force", action="store_true", help="with save: overwrite an existing file")
     parser.usage = (
         "arclog result list ID\n       arclog result show REF\n       arclog result get REF [--range A-B]\n"
         "       arclog result save REF FILE [--force]"
@@ -40,11 +42,13 @@ def result_arguments(parser: Parser) -> None:
 
 def result_command(options: Namespace) -> int:
     if (options.file is not None) != (options.what == "save"):
-        raise Usage("result save needs REF and FILE" if options.what == "save" else "FILE belongs to result save")
+        raise Usage(
+            "result save needs REF and FILE" if options.what == "save" else "FILE is an argument of result save"
+        )
     if options.range is not None and options.what != "get":
-        raise Usage("--range belongs to result get")
+        raise Usage("--range is an option of result get")
     if options.force and options.what != "save":
-        raise Usage("--force belongs to result save")
+        raise Usage("--force is an option of result save")
     commands = {"list": _list, "show": _show, "get": _get, "save": _save}
     return commands[options.what](options)
 
@@ -68,7 +72,7 @@ def _list(options: Namespace) -> int:
         elif rows:
             out.say(_table(rows, out))
         elif not out.quiet:
-            out.say(f"run {execution_id} stored nothing outside its log")
+            out.say(f"run {execution_id} has no stored results")
         return OK
 
     return with_run(options, work)
@@ -115,10 +119,10 @@ def _show(options: Namespace) -> int:
 def _page(told: StoredResult, out: Out) -> str:
     from arclog.cli.render import clean, indented, moment, pretty
 
-    taken = "not there" if told.stored_bytes is None else f"{size_text(told.stored_bytes)} on the disk"
+    taken = "missing" if told.stored_bytes is None else f"{size_text(told.stored_bytes)} on disk"
     for_ever = told.scope == "permanent" and told.expires_at is None
     kept = (
-        f"until {moment(told.kept_until)}" if told.kept_until else "for ever" if for_ever else "while its run goes on"
+        f"until {moment(told.kept_until)}" if told.kept_until else "for ever" if for_ever else "while its run is active"
     )
     facts = [
         ("run", told.execution_id),
@@ -179,7 +183,7 @@ def _range(text: str) -> tuple[int, int | None]:
     if not dash or not numbers[0] or (last and not numbers[1]):
         raise Usage(f"--range {text!r} is not A-B or A- (whole numbers of bytes, from 0)", "e.g. --range 0-999")
     if last and int(last) < int(first):
-        raise Usage(f"--range {text} ends before it begins")
+        raise Usage(f"--range {text} ends before it starts")
     return int(first), int(last) + 1 if last else None
 
 
@@ -191,7 +195,7 @@ def _save(options: Namespace) -> int:
     if target.is_dir():
         raise Usage(f"{options.file} is a folder; name a file in it")
     if target.exists() and not options.force:
-        raise Usage(f"{options.file} is there already", "--force writes over it")
+        raise Usage(f"{options.file} already exists", "--force overwrites it")
 
     async def work(api: Api) -> int:
         size = await _saved(api, options.ref, target, force=options.force)
@@ -220,10 +224,10 @@ async def _saved(api: Api, ref: str, target: Path, *, force: bool) -> int:
         else:
             _named(part, target)
     except FileExistsError:
-        raise Usage(f"{target} is there already", "--force writes over it") from None
+        raise Usage(f"{target} already exists", "--force overwrites it") from None
     except OSError as problem:
         why = problem.strerror or problem
-        raise OSError(f"cannot save to {target}: {why}; name a file in a folder that you may write") from problem
+        raise OSError(f"cannot save to {target}: {why}; choose a file in a writable folder") from problem
     finally:
         with suppress(OSError):
             part.unlink(missing_ok=True)
@@ -264,11 +268,11 @@ def _with_home(options: Namespace, work: Callable[[Api], Awaitable[int]]) -> int
 
 
 def gc_arguments(parser: Parser) -> None:
-    parser.add_argument("--dry-run", action="store_true", help="say what would be removed, remove nothing")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be removed without removing it")
     parser.add_argument(
         "--compact",
         action="store_true",
-        help="then write the SQLite file anew, as short as it can be; stop servers and runs on it first",
+        help="also rewrite the SQLite file to its minimum size; stop servers and runs on it first",
     )
     parser.epilog = (
         "How long results are kept: docs/results.md. Settings: results.keep_s, results.orphan_grace_s, "
@@ -316,9 +320,9 @@ def _check_compact(settings: Settings, *, dry_run: bool) -> None:
     from arclog.cli.exits import Usage
 
     if dry_run:
-        raise Usage("--compact and --dry-run exclude each other")
+        raise Usage("use either --compact or --dry-run, not both")
     if home.server_of(settings) or settings.text("store.url"):
-        raise Usage("--compact is for the SQLite file of a home; PostgreSQL has VACUUM FULL for what its vacuum leaves")
+        raise Usage("--compact is for the SQLite file of a home; for PostgreSQL use VACUUM FULL")
 
 
 def _verdict(done: Collected, swept: Swept) -> str:
@@ -326,16 +330,14 @@ def _verdict(done: Collected, swept: Swept) -> str:
 
     told = [_of_results(done)] if done.results or done.contents or done.leftovers else []
     if done.executions:
-        told.append(
-            f"{'would forget' if done.dry_run else 'forgot'} {counted(done.executions, 'run')} that ended long ago"
-        )
+        told.append(f"{'would remove' if done.dry_run else 'removed'} {counted(done.executions, 'run')} past retention")
     if done.reclaimed:
-        told.append(f"shortened the store by {size_text(done.reclaimed)}")
+        told.append(f"reduced the store by {size_text(done.reclaimed)}")
     if swept.environments:
         how = "would remove" if done.dry_run else "removed"
         room = size_text(swept.environment_bytes)
         told.append(f"{how} {counted(swept.environments, 'unused python environment')}, {room}")
-    return "; ".join(told) or "there is nothing to remove"
+    return "; ".join(told) or "nothing to remove"
 
 
 def _of_results(done: Collected) -> str:
@@ -347,7 +349,7 @@ def _of_results(done: Collected) -> str:
     files = counted(done.contents, "file")
     text = f"{words[0]} {counted(done.results, 'result')} {words[1]} {files}, {words[2]} {size_text(done.bytes)}"
     if done.leftovers:
-        text += f"; cleared {counted(done.leftovers, 'file')} of writers that died"
+        text += f"; removed {counted(done.leftovers, 'unfinished file')}"
     return text
 
 

@@ -32,10 +32,10 @@ def run_arguments(parser: Parser) -> None:
         "--priority",
         type=int,
         metavar="N",
-        help="-100 to 100, in the place of executor.spec.priority: higher comes first where commands wait for workers",
+        help="-100 to 100, overrides executor.spec.priority: commands with a higher priority are served first",
     )
     parser.add_argument(
-        "--detach", "-d", action="store_true", help="with a server: say the run's id and leave it to it"
+        "--detach", "-d", action="store_true", help="with a server: print the run's id and do not wait for the run"
     )
     parser.epilog = (
         "examples:\n"
@@ -43,8 +43,8 @@ def run_arguments(parser: Parser) -> None:
         "  arclog run flow.yaml --workload input.json --set 'ids=[1, 2]' --json\n"
         "  arclog run reports/daily@3\n\n"
         "exit codes: 0 completed, 1 failed, 2 invalid playbook or usage, 3 cancelled\n"
-        "Ctrl-C lets go of the run: `arclog resume ID` goes on with it, `arclog cancel ID` ends it. What a server runs goes\n"
-        "on there. Runs that it starts with `wait: false` are served until they have ended, too."
+        "Ctrl-C stops the command without cancelling the run: `arclog resume ID` continues it, `arclog cancel ID` ends it. On a\n"
+        "server the run continues. The command also waits for runs that were started with `wait: false`."
     )
 
 
@@ -60,7 +60,7 @@ def run_command(options: Namespace) -> int:
         raise Usage("the playbook and the workload cannot both come from standard input")
     if options.detach and not server_of(settings):
         hint = "name one with --server or ARCLOG_SERVER; `arclog up` starts one"
-        raise Usage("--detach needs a server: nobody else would run it", hint)
+        raise Usage("--detach requires a server", hint)
     text, name = ("", options.file) if in_catalog(options.file) else playbook_text(options.file, settings)
     return run(_run(settings, options, text, name, out_of(options)), briefly=not settings.text("store.url"))
 
@@ -154,11 +154,11 @@ def resume_arguments(parser: Parser) -> None:
     from arclog.cli.runs.signals import signal_id_argument
 
     parser.add_argument("id", metavar="ID", help="execution id, its first digits, or last")
-    parser.add_argument("--reason", metavar="TEXT", default="", help="kept in the log, when the run was paused")
+    parser.add_argument("--reason", metavar="TEXT", default="", help="recorded in the log if the run was paused")
     signal_id_argument(parser)
     parser.epilog = (
-        "A paused run goes on: here, or in the process that waits for it. So does one whose process died.\n"
-        "Finished tasks are not done again; the task that was in flight is. A run that ended is only shown."
+        "Continues a paused run, here or in the process that is waiting for it, or a run whose process died. Finished tasks do\n"
+        "not run again; a task that was in flight does. For a run that has ended, the command shows its outcome."
     )
 
 
@@ -188,14 +188,14 @@ def _go_on(options: Namespace, *, again: bool, request: ForkRequest | None = Non
 
 
 async def _forked(here: Any, execution_id: str, request: ForkRequest, out: Out) -> str:
-    """The id of a new run that goes on from another."""
+    """The id of a new run that continues from another."""
     found = await here.api.fork(execution_id, request)
     if not out.as_json and not out.quiet:
         origin = found.origin
         what = f"event {origin.seq} of" if origin.how == "fork" else f"step {origin.step} of" if origin.step else ""
         out.notice(
-            f"execution {found.execution_id} goes on from {what + ' ' if what else ''}{execution_id}: "
-            f"{origin.events:,} events taken over"
+            f"execution {found.execution_id} continues from {what + ' ' if what else ''}{execution_id}: "
+            f"{origin.events:,} events kept"
         )
     new: str = found.execution_id
     return new
@@ -207,7 +207,7 @@ async def _resume(
     from arclog.cli.home import opened, resolve, server_of
     from arclog.cli.runs.attached import Shown, left_below
     from arclog.cli.runs.interrupts import Interrupts
-    from arclog.cli.runs.signals import request_of, told
+    from arclog.cli.runs.signals import print_answer, request_of
     from arclog.model.errors import RequestRejected
 
     out.outlives_reader = True
@@ -222,7 +222,7 @@ async def _resume(
                 elif again:
                     answer = await here.api.signal(execution_id, request_of(options, "RETRY_RUN"))
                     if answer.started is None:
-                        return told(answer, "", out)
+                        return print_answer(answer, "", out)
                     execution_id = answer.started
                 serves = not server_of(settings)
                 shown = Shown(here, out, interrupts, settings, serves=serves)
@@ -241,7 +241,7 @@ async def _resume(
                     answer = await here.api.signal(execution_id, request_of(options, "RESUME"))
                     elsewhere = here.served_by(execution_id)
                     if elsewhere or not answer.accepted:
-                        return told(answer, f"resumed; worker {elsewhere} goes on with it", out)
+                        return print_answer(answer, f"resumed on worker {elsewhere}", out)
                 held = await here.take_over(execution_id)
                 if held:
                     raise RequestRejected(f"run {execution_id} cannot be resumed: {held}")
@@ -276,9 +276,7 @@ async def _already_over(api: Api, execution_id: str, out: Out) -> int:
     if out.as_json:
         out.data(summary)
     elif not out.quiet:
-        out.say(
-            f"run {execution_id} is over already: {out.state(summary.state)}; `arclog show {execution_id}` tells more"
-        )
+        out.say(f"run {execution_id} has already ended: {out.state(summary.state)}; see `arclog show {execution_id}`")
     return BY_STATE.get(summary.state, FAILED)
 
 

@@ -176,7 +176,7 @@ def why_command(options: Namespace) -> int:
 
 
 def version_arguments(parser: Parser) -> None:
-    parser.epilog = "the same: arclog --version"
+    parser.epilog = "same as arclog --version"
 
 
 def version_command(options: Namespace) -> int:

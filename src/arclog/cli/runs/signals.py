@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from arclog.ports.views.api import Api, SignalAnswer
 
 
-def _arguments(parser: Parser, *, step: str = "", reason: str = "kept in the log") -> None:
+def _arguments(parser: Parser, *, step: str = "", reason: str = "recorded in the log") -> None:
     parser.add_argument("id", metavar="ID", help="execution id, its first digits, or last")
     if step:
         parser.add_argument("step", metavar="STEP", help=step)
@@ -25,24 +25,22 @@ def _arguments(parser: Parser, *, step: str = "", reason: str = "kept in the log
 
 def signal_id_argument(parser: Parser) -> None:
     parser.add_argument(
-        "--signal-id", metavar="ID", default="", help="makes it idempotent: the same id again does nothing more"
+        "--signal-id", metavar="ID", default="", help="idempotency id: a repeated id has no further effect"
     )
 
 
 def pause_arguments(parser: Parser) -> None:
     _arguments(parser)
-    parser.epilog = (
-        "Running tasks are not interrupted: the run is paused once they have ended. `arclog resume ID` goes on."
-    )
+    parser.epilog = "Starts no new tasks; running tasks finish first. `arclog resume ID` continues the run."
 
 
 def pause_command(options: Namespace) -> int:
-    return _send(options, "PAUSE", "pausing: running tasks end first")
+    return _send(options, "PAUSE", "pausing; running tasks finish first")
 
 
 def cancel_arguments(parser: Parser) -> None:
     _arguments(parser)
-    parser.add_argument("--now", action="store_true", help="kill what runs without grace (EMERGENCY_STOP)")
+    parser.add_argument("--now", action="store_true", help="kill running tasks immediately (EMERGENCY_STOP)")
 
 
 def cancel_command(options: Namespace) -> int:
@@ -53,7 +51,7 @@ def cancel_command(options: Namespace) -> int:
 def retry_arguments(parser: Parser) -> None:
     parser.add_argument("id", metavar="ID", help="execution id, its first digits, or last")
     parser.add_argument("step", metavar="STEP", nargs="?", default="", help="the step whose latest run is retried")
-    parser.add_argument("--reason", metavar="TEXT", default="", help="kept in the log")
+    parser.add_argument("--reason", metavar="TEXT", default="", help="recorded in the log")
     signal_id_argument(parser)
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
@@ -61,16 +59,16 @@ def retry_arguments(parser: Parser) -> None:
         dest="from_step",
         metavar="STEP",
         default="",
-        help="a new run that keeps all but STEP and what it led to",
+        help="start a new run that repeats STEP and everything after it",
     )
     which.add_argument(
-        "--failed", action="store_true", help="a new run that keeps all but what failed, down to loop items"
+        "--failed", action="store_true", help="start a new run that repeats only what failed, down to loop items"
     )
     change_arguments(parser)
     parser.epilog = (
-        "With STEP: an attempt under way is restarted, a failed step is fired again with the same args.\n"
-        "With --from or --failed: a run that has ended goes on as a new run; what succeeded does not run again.\n"
-        "Without: a run that has ended is run again, as a new run with the same plan and workload, to its end.\n\n"
+        "With STEP: restarts the attempt in progress, or runs a failed step again with the same args.\n"
+        "With --from or --failed: continues a finished run as a new run; steps that succeeded do not run again.\n"
+        "Without either: runs a finished run again from the start, with the same plan and workload.\n\n"
         "examples:\n"
         "  arclog retry last --failed --playbook fixed.yaml\n"
         "  arclog retry last --from load --set batch=100"
@@ -83,10 +81,10 @@ def retry_command(options: Namespace) -> int:
         from arclog.cli.runs.run import forked_command
 
         if options.step:
-            raise Usage("STEP retries a step of a run that goes on; with --from or --failed name no other step")
+            raise Usage("STEP retries a step of an active run; omit it with --from or --failed")
         return forked_command(options, fork_request(options, step=options.from_step, failed=options.failed))
     if options.playbook or options.assignments or options.mapped:
-        raise Usage("--playbook, --set and --map belong to --from STEP or --failed")
+        raise Usage("--playbook, --set and --map require --from STEP or --failed")
     if options.step:
         return _send(options, "RETRY_STEP", f"retrying step {options.step}", step=options.step)
     from arclog.cli.runs.run import again_command
@@ -95,7 +93,7 @@ def retry_command(options: Namespace) -> int:
 
 
 def skip_arguments(parser: Parser) -> None:
-    _arguments(parser, step="the step whose open run is skipped", reason="required; kept in the log")
+    _arguments(parser, step="the step whose open run is skipped", reason="required; recorded in the log")
 
 
 def skip_command(options: Namespace) -> int:
@@ -108,9 +106,9 @@ def approve_arguments(parser: Parser) -> None:
         "--step",
         metavar="STEP",
         default="",
-        help="whose approval, if several wait: a step, or a task as the refusal lists it",
+        help="which approval, if several are waiting: a step, or a task as listed in the error message",
     )
-    parser.add_argument("--data", metavar="JSON", help="handed to the task that waits")
+    parser.add_argument("--data", metavar="JSON", help="data for the waiting task")
 
 
 def approve_command(options: Namespace) -> int:
@@ -118,12 +116,12 @@ def approve_command(options: Namespace) -> int:
 
 
 def reject_arguments(parser: Parser) -> None:
-    _arguments(parser, reason="required; kept in the log")
+    _arguments(parser, reason="required; recorded in the log")
     parser.add_argument(
         "--step",
         metavar="STEP",
         default="",
-        help="whose approval, if several wait: a step, or a task as the refusal lists it",
+        help="which approval, if several are waiting: a step, or a task as listed in the error message",
     )
 
 
@@ -133,23 +131,25 @@ def reject_command(options: Namespace) -> int:
 
 def signal_arguments(parser: Parser) -> None:
     parser.add_argument("id", metavar="ID", help="execution id, its first digits, or last")
-    parser.add_argument("name", metavar="NAME", help="the signal: one that a task waits for, or one of arclog's own")
-    parser.add_argument("--data", metavar="JSON", help="what it carries")
-    parser.add_argument("--step", metavar="STEP", default="", help="the step that is meant")
-    parser.add_argument("--reason", metavar="TEXT", default="", help="kept in the log")
+    parser.add_argument("name", metavar="NAME", help="the signal: a name that a task waits for, or a built-in signal")
+    parser.add_argument("--data", metavar="JSON", help="data of the signal")
+    parser.add_argument("--step", metavar="STEP", default="", help="the step that the signal is for")
+    parser.add_argument("--reason", metavar="TEXT", default="", help="recorded in the log")
     signal_id_argument(parser)
     parser.epilog = (
-        "arclog's own: PAUSE RESUME CANCEL APPROVE REJECT RETRY_STEP SKIP_STEP UPDATE_PARAMS EMERGENCY_STOP\n"
+        "built-in signals: PAUSE RESUME CANCEL APPROVE REJECT RETRY_STEP SKIP_STEP UPDATE_PARAMS EMERGENCY_STOP\n"
         "example: arclog signal last UPDATE_PARAMS --data '{\"limit\": 10}'"
     )
 
 
 def signal_command(options: Namespace) -> int:
     if options.name == "RETRY_RUN":
-        raise Usage("RETRY_RUN starts a new run", f"to run it to its end: arclog retry {options.id}")
+        raise Usage("RETRY_RUN starts a new run", f"to start it: arclog retry {options.id}")
     own = options.name not in RESERVED
     kept = (
-        f"signal {options.name} was recorded; no task waits for it yet, the next one that does takes it" if own else ""
+        f"signal {options.name} was recorded; no task is waiting for it yet, so the next task that waits for it receives it"
+        if own
+        else ""
     )
     done = f"signal {options.name} was recorded" + ("; a task was waiting for it" if own else "")
     return _send(options, options.name, done, step=options.step, data=_data(options), kept=kept)
@@ -176,7 +176,7 @@ def _send(
 
     async def work(api: Api, execution_id: str) -> int:
         answer = await api.signal(execution_id, request_of(options, signal, step, data))
-        return told(answer, done if answer.waiting or not kept else kept, out, wanted)
+        return print_answer(answer, done if answer.waiting or not kept else kept, out, wanted)
 
     return with_run(options, work, read_only=False)
 
@@ -194,7 +194,7 @@ def request_of(options: Namespace, signal: str, step: str = "", data: Any = None
     )
 
 
-def told(answer: SignalAnswer, done: str, out: Out, wanted: str = "") -> int:
+def print_answer(answer: SignalAnswer, done: str, out: Out, wanted: str = "") -> int:
     """Say what became of a signal; the exit code. A run that is in the wanted state already is as good as one told so."""
     well = answer.accepted or answer.state == wanted
     if out.as_json:

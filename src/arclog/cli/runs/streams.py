@@ -12,7 +12,7 @@ from arclog.cli.exits import OK, Usage
 if TYPE_CHECKING:
     from arclog.cli.args import Parser
     from arclog.cli.render import Out
-    from arclog.dialects.telling import Reader, Told
+    from arclog.dialects.rendering import Reader, Rendered
     from arclog.ports.views.api import Api
 
 PAGE = 1000
@@ -26,7 +26,7 @@ def events_arguments(parser: Parser) -> None:
     from arclog.cli.history.search import search_arguments
 
     parser.add_argument(
-        "id", metavar="ID", nargs="?", help="execution id, its first digits, or last; without: all runs"
+        "id", metavar="ID", nargs="?", help="execution id, its first digits, or last; without ID, all runs"
     )
     parser.add_argument(
         "--type",
@@ -41,15 +41,15 @@ def events_arguments(parser: Parser) -> None:
         metavar="NAME",
         choices=_DIALECTS,
         default=_DIALECTS[0],
-        help=f"in which spelling: {', '.join(_DIALECTS)} (default: {_DIALECTS[0]})",
+        help=f"dialect of the events: {', '.join(_DIALECTS)} (default: {_DIALECTS[0]})",
     )
-    parser.add_argument("--after", metavar="SEQ", type=_seq, default=0, help="only events behind this seq")
-    parser.add_argument("--follow", "-f", action="store_true", help="go on until the run ends")
+    parser.add_argument("--after", metavar="SEQ", type=_seq, default=0, help="only events after this seq")
+    parser.add_argument("--follow", "-f", action="store_true", help="keep printing until the run ends")
     search_arguments(parser)
     parser.epilog = (
-        "Without ID, events of all runs, the oldest first:\n"
+        "Without ID, the events of all runs, oldest first:\n"
         "  arclog events --type step.failed --since 1d --where \"'timeout' in payload.error.kind\"\n\n"
-        "With --json each line is one full record, in seq order: an event envelope, or what the dialect has instead."
+        "With --json, each line is one complete record in seq order: an event envelope, or the record of the dialect."
     )
 
 
@@ -71,19 +71,19 @@ def events_command(options: Namespace) -> int:
     from arclog.engine.views.event_search import matches_of
 
     if options.since is not None or options.limit is not None:
-        raise Usage("--since and --limit belong to a search over all runs; leave out the ID")
+        raise Usage("--since and --limit search all runs; omit the ID")
     out, matches = out_of(options), matches_of(options.entity, options.where)
 
     async def work(api: Api, execution_id: str) -> int:
-        teller = await _teller(api, execution_id, options.dialect)
+        reader = await _dialect_reader(api, execution_id, options.dialect)
         # What a dialect says of an event can depend on those before: then it is given them, and they are not shown.
-        stateless = teller.needs == frozenset()
-        types = canonical_types(options.types) if stateless else tuple(teller.needs or ())
+        stateless = reader.needs == frozenset()
+        types = canonical_types(options.types) if stateless else tuple(reader.needs or ())
 
         async def read(after: int) -> list[dict[str, Any]]:
             return await api.events(execution_id, after=after, limit=PAGE, types=types)
 
-        def show(told: list[Told]) -> None:
+        def show(told: list[Rendered]) -> None:
             kept = [one for one in told if one.seq > options.after and (matches is None or matches(one.source))]
             if options.types:
                 kept = [one for one in kept if asked_for(one, options.types)]
@@ -92,19 +92,19 @@ def events_command(options: Namespace) -> int:
             elif kept:
                 out.say("\n".join(event_line(_as_event(one), out) for one in kept))
 
-        def tell(page: list[dict[str, Any]]) -> None:
-            show([one for envelope in page for one in teller.tell(envelope)])
+        def print_page(page: list[dict[str, Any]]) -> None:
+            show([one for envelope in page for one in reader.render(envelope)])
 
         begin = options.after if stateless else 0
         sent = sent_events(api, execution_id, types)
-        await stream(api, execution_id, read, tell, "seq", begin, follow=options.follow, sent=sent)
-        show(teller.rest())
+        await stream(api, execution_id, read, print_page, "seq", begin, follow=options.follow, sent=sent)
+        show(reader.rest())
         return OK
 
     return with_run(options, work)
 
 
-async def _teller(api: Api, execution_id: str, dialect: str) -> Reader:
+async def _dialect_reader(api: Api, execution_id: str, dialect: str) -> Reader:
     from arclog.dialects.names import reader_of
     from arclog.dialects.run_record import RunSubject
 
@@ -118,7 +118,7 @@ async def _teller(api: Api, execution_id: str, dialect: str) -> Reader:
 _RUN_STATUSES = {"Completed": "success", "Failed": "error", "Cancelled": "error", "Paused": "paused"}
 
 
-def _as_event(told: Told) -> dict[str, Any]:
+def _as_event(told: Rendered) -> dict[str, Any]:
     """What `event_line` shows of a record, whatever shape it has."""
     shown = {**told.source, "event_type": told.name, "status": told.record.get("status", told.source["status"])}
     bare = {**shown, "task": "", "attempt": 1, "iteration_id": ""}

@@ -1,4 +1,4 @@
-"""Shows a run while it goes on. Reading is paced: it takes at most a fifth of the time, and never delays the end."""
+"""Shows a run while it continues. Reading is paced: it takes at most a fifth of the time, and never delays the end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from arclog.ports.views.api import Api, Following
 
 _FRAME_S = 0.1
 _PAGE = 1000
-#: so many of the latest events are read in full while a run goes on; of those before, only what stays visible
+#: so many of the latest events are read in full while a run continues; of those before, only what stays visible
 _DETAIL = 2000
 #: pages of events read in one go; what is left comes with the next frame
 _MOST_PAGES = 5
@@ -192,7 +192,7 @@ class _Reader:
 
 
 class _Lines:
-    """For pipes and files: a line when a step ends, and now and then how far those are that go on."""
+    """For pipes and files: a line when a step ends, and now and then how far those are that continue."""
 
     def __init__(self, out: Out, every_s: float) -> None:
         self._out = out
@@ -212,7 +212,7 @@ class _Lines:
         lines += self._going_on(progress)
         if progress.held != self._held:
             self._held = progress.held
-            lines.append(f"‖ {self._held}" if self._held else "‖ goes on")
+            lines.append(f"‖ {self._held}" if self._held else "‖ resumed")
         if lines:
             self._out.say("\n".join(lines))
 
@@ -277,6 +277,6 @@ class _Tree:
 
 
 def log_line(line: dict[str, Any], out: Out) -> str:
-    """A line that a task printed, told apart from what arclog itself says."""
+    """A line that a task printed, distinguished from what arclog itself says."""
     where = line["step"]
     return "\n".join(out.paint(f"  {where} │ {text}", "dim") for text in clean(line["text"]).rstrip("\n").split("\n"))

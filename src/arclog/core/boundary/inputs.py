@@ -51,7 +51,7 @@ class WorkReported(Struct, frozen=True):
 
 
 class Observed(Struct, frozen=True):
-    """Facts from outside, for readers of the log alone: whatever they say, nothing is decided."""
+    """Events from outside that only readers of the log see. They have no effect on decisions."""
 
     events: list[Event]
     #: sha256 of the content of those that brought ids of their own, by that id
@@ -91,7 +91,7 @@ class Reclaimed(Struct, frozen=True):
 
 
 class Abort(Struct, frozen=True):
-    """The engine itself cannot go on with this run."""
+    """The engine cannot continue this run."""
 
     problem: TaskError
     #: even what is open cannot be ended one by one: end the run alone
@@ -144,7 +144,7 @@ class Signal(Struct, frozen=True):
 
 
 class GivenBack(Struct, frozen=True):
-    """A worker stopped between two tasks and hands its command back."""
+    """A worker returned its command between two tasks."""
 
     command_id: int
     fence: int

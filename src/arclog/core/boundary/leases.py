@@ -1,6 +1,6 @@
-"""Commands that come back: their lease was lost, or their holder gave them up or handed them back; and who takes them next.
+"""Commands that are returned: their lease was lost, or their holder abandoned or returned them.
 
-Law: only the fence that the state knows counts. Whoever comes with another one is told so, and nothing changes.
+Law: only the fence in the state counts. An input with another fence is rejected and changes nothing.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def give_up(decision: Decision, given: GaveUp) -> None:
         run=command.run,
         fence=given.fence,
         worker_id=given.worker_id,
-        informative=not is_final,  # else the command goes on, with whoever gets it next
+        informative=not is_final,  # else the command continues, with whoever gets it next
     )
     decision.emit(event)
     decision.txn.digests.update(given.digests)
@@ -70,7 +70,7 @@ def _lose(
         return
     problem = error("poison", message).as_dict()
     payload = {"error": problem, "source": "server"}
-    failed = decision.say("command.failed", payload, step=command.step, run=command.run, command_id=command.id)
+    failed = decision.record("command.failed", payload, step=command.step, run=command.run, command_id=command.id)
     decision.txn.close.append(command.id)
     _fail_step(decision, command, closing.Reason("poison", message), problem, failed)
 

@@ -1,6 +1,6 @@
-"""Events from outside: recorded for whoever reads the log.
+"""Events from outside, recorded for readers of the log.
 
-Law: they change nothing. The run neither starts, ends nor goes on because of what they say, and no limit of the playbook
+Law: they have no effect. The run neither starts, ends nor continues because of them, and no limit of the playbook
 counts them: they have one of their own.
 """
 

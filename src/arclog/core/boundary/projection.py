@@ -36,7 +36,7 @@ def command_of(program: Program, state: State, command: OpenCommand, lease_until
 
 
 def _loop_work(program: Program, step_run: StepRun, chunk: Chunk | None) -> LoopWork | None:
-    """The items of a chunk that are not over: those under way with their pipelines, and those not started."""
+    """The items of a chunk that are not over: those in progress with their pipelines, and those not started."""
     if chunk is None:
         return None
     loop = loop_at(step_run, chunk.path)

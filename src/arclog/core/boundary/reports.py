@@ -114,7 +114,7 @@ class _Place:
         self.courses: dict[str | None, Course] = {}
 
     def take(self, event: Event) -> str:
-        """What is wrong with the next event, '' when nothing is."""
+        """The problem of the next event; '' if there is none."""
         kind = event.type
         if kind not in WORKER_TYPES:
             return "is not a worker's to emit"
@@ -187,7 +187,7 @@ class _Place:
         return ""
 
     def _wrong_rounds(self, rounds: Any) -> str:
-        """What is wrong with the counts of rounds that a task begins with."""
+        """The problems of the counts of rounds that a task begins with."""
         names = frozenset[str]() if self.step.guards is None else self.step.guards.names
         if not isinstance(rounds, dict) or not names.issuperset(rounds):
             return f"step {self.step.name} counts no such rounds"
@@ -268,7 +268,7 @@ class _Place:
         return self._course(key).end(failed=kind == "loop.iteration.failed")
 
     def _is_open(self, path: tuple[int, ...], key: str) -> bool:
-        """Whether an iteration is under way, and this command's: other commands run iterations of the same loop."""
+        """Whether an iteration is in progress, and this command's: other commands run iterations of the same loop."""
         chunk = self.chunk
         if chunk is None or path[:-1] != chunk.path or not chunk.first <= path[-1] < chunk.last:
             return False

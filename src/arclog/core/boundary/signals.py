@@ -1,4 +1,4 @@
-"""Signals: what people and other programs tell a run to do.
+"""Signals: requests of people and programs to a run.
 
 Law: a signal is recorded (signal.received) before it takes effect, in the same transaction, and once per signal_id. One
 that cannot be applied is recorded with its reason and changes nothing else.
@@ -71,7 +71,7 @@ def receive(decision: Decision, given: Signal) -> None:
 
 
 def settle_pause(decision: Decision) -> None:
-    """A run that drains is paused once nobody works on it any more."""
+    """A run that is pausing is paused once none of its commands is held."""
     state = decision.state
     if state.terminal is not None or state.pause is None or state.paused_at is not None:
         return
@@ -79,7 +79,7 @@ def settle_pause(decision: Decision) -> None:
         payload: dict[str, Any] = {"signal_id": state.pause.signal_id, "cycle": state.pauses + 1}
         if state.pause.reason:
             payload["reason"] = state.pause.reason
-        decision.say("playbook.paused", payload, cause=len(decision.txn.events) - 1)
+        decision.record("playbook.paused", payload, cause=len(decision.txn.events) - 1)
 
 
 def _misshapen(decision: Decision, given: Signal) -> str:
@@ -94,7 +94,7 @@ def _misshapen(decision: Decision, given: Signal) -> str:
 
 
 def _untimely(decision: Decision, given: Signal) -> str | None:
-    """What is wrong with the signal whatever it does."""
+    """Checks that apply to every signal; returns the problem or ''."""
     if given.signal in DESTRUCTIVE and not given.reason.strip():
         return f"{given.signal} needs a reason"
     if decision.state.status == status.PENDING and given.signal in KNOWN and given.signal not in _BEFORE_START:
@@ -108,13 +108,13 @@ def _record(decision: Decision, given: Signal, *, step: str = "", run: int = 0, 
     payload.update({key: value for key, value in named.items() if value not in ("", None)})
     payload.update(more)
     bad = "error" if "error" in more else ""
-    index = decision.say("signal.received", payload, step=step, run=run, event_status=bad)
+    index = decision.record("signal.received", payload, step=step, run=run, event_status=bad)
     decision.txn.waiting = _was_waited_for(decision.state.signals[given.signal_id])
     return index
 
 
 def _was_waited_for(signal: Signalled) -> bool:
-    """Whether a task, or the start of the run, was waiting for a signal. A run does as it is told by its own ones."""
+    """Whether a task, or the start of the run, was waiting for a signal."""
     own = signal.signal in KNOWN and signal.signal not in ("APPROVE", "REJECT")
     return not (own or signal.kept or signal.problem)
 
@@ -147,7 +147,7 @@ def _resume(decision: Decision, given: Signal) -> str | None:
         payload: dict[str, Any] = {"signal_id": given.signal_id, "cycle": cycle}
         if given.reason:
             payload["reason"] = given.reason
-        decision.say("playbook.resumed", payload, cause=index)
+        decision.record("playbook.resumed", payload, cause=index)
     return None
 
 
@@ -300,7 +300,7 @@ def _skip_step(decision: Decision, given: Signal) -> str | None:
     reason = closing.Reason("step_skipped", closing.clipped(f"step {step} was skipped: {given.reason}"))
     closing.end_parts(decision, step_run, reason, index)
     _end_loop(decision, step_run, index)
-    done = decision.say(
+    done = decision.record(
         "step.done",
         {"source": "server", "reason": given.reason},
         step=step,
@@ -319,14 +319,14 @@ def _end_loop(decision: Decision, step_run: StepRun, cause: int) -> None:
         return
     step, run = step_run.step, step_run.run
     if not step_run.started:
-        decision.say("step.started", {"source": "server"}, step=step, run=run, cause=cause)
+        decision.record("step.started", {"source": "server"}, step=step, run=run, cause=cause)
         mode = decision.program.steps[step].loop.mode
-        decision.say("loop.started", {"total": loop.total, "mode": mode}, step=step, run=run, cause=cause)
+        decision.record("loop.started", {"total": loop.total, "mode": mode}, step=step, run=run, cause=cause)
     left = loop.total - loop.ok - loop.failed
     payload: dict[str, Any] = {"total": loop.total, "ok": loop.ok, "failed": loop.failed, "skipped": left}
     payload["cancelled"] = loop.cancelled
     payload |= errors_of(decision, loop)
-    decision.say("loop.done", payload, step=step, run=run, cause=cause)
+    decision.record("loop.done", payload, step=step, run=run, cause=cause)
 
 
 def _unknown_step(decision: Decision, given: Signal) -> str | None:

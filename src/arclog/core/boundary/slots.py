@@ -23,7 +23,7 @@ def take(decision: Decision, given: TakeSlot) -> None:
         return
     if not given.holders:
         if not plan.approval:
-            decision.say("playbook.request.evaluated")
+            decision.record("playbook.request.evaluated")
         decision.begin(-1)
         decision.txn.slot = True
         return
@@ -36,5 +36,5 @@ def take(decision: Decision, given: TakeSlot) -> None:
         return
     problem = error("limit", message, code="CONCURRENCY").as_dict()
     if not plan.approval:
-        decision.say("playbook.request.evaluated", {"error": problem}, event_status="error")
+        decision.record("playbook.request.evaluated", {"error": problem}, event_status="error")
     decision.fail_execution(problem)

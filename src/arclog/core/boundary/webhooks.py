@@ -1,4 +1,4 @@
-"""Who is to be told of a run's end (`executor.spec.webhooks`)."""
+"""Notifications about the end of a run (`executor.spec.webhooks`)."""
 
 from __future__ import annotations
 

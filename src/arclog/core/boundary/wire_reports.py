@@ -68,7 +68,7 @@ def completed(decision: Decision, report: WorkReported) -> WorkReported | Refuse
 
 
 def spoken(report: WorkReported, sent: Event) -> int:
-    """Index of the event that stands for the one that was sent."""
+    """Index of the event that corresponds to the one that was sent."""
     return next((index for index, event in enumerate(report.events) if event.sent is sent.sent), 0)
 
 
@@ -241,7 +241,7 @@ class _Work:
         return error("limit", f"{message} (limits.max_payload_bytes)", code="MAX_PAYLOAD_BYTES")
 
     def _longest_sleep_s(self) -> float:
-        """A command that runs iterations side by side goes on with the others: none of them may end it."""
+        """A command with parallel iterations continues with the others: no single iteration ends it."""
         chunk = self.step_run.chunks.get(self.command.chunk)
         if chunk is not None and self.decision.program.side_by_side.get(self.command.step, 1) > 1:
             return math.inf

@@ -36,7 +36,7 @@ def fire(decision: Decision, firing: joins.Firing) -> None:
             **firing.taken,
         }
         cause = decision.cause_of(firing.token.id)
-        decision.say("policy.admit.evaluated", payload, step=step, event_status="skipped", cause=cause)
+        decision.record("policy.admit.evaluated", payload, step=step, event_status="skipped", cause=cause)
     elif firing.problem is None:
         arrive(decision, firing.token, firing.taken)
     elif not _over_limit(decision, step):
@@ -44,7 +44,7 @@ def fire(decision: Decision, firing: joins.Firing) -> None:
 
 
 def arrive(decision: Decision, token: Token, taken: dict[str, Any]) -> None:
-    """A token has reached its step: admission, then the step run. `taken` names the tokens that it stands for."""
+    """A token has reached its step: evaluate admission, then create the step run. `taken` are the tokens that it represents."""
     try:
         allowed = admits(decision, token, taken)
     except ExpressionError as problem:
@@ -65,7 +65,7 @@ def admits(decision: Decision, token: Token, taken: dict[str, Any] | None = None
     payload: dict[str, Any] = {"allow": allowed, "matched_rule_index": index}
     if not allowed:
         payload |= taken or {}
-    decision.say(
+    decision.record(
         "policy.admit.evaluated",
         payload,
         step=step.name,
@@ -115,18 +115,20 @@ def schedule(decision: Decision, token: Token, taken: dict[str, Any]) -> None:
         _refuse(decision, token, taken, args, problem)
         return
     if "total" in payload and (payload["total"] == 0 or not loops.on_one_lease(step)):
-        scheduled = decision.say("step.scheduled", payload, step=step.name, run=run, cause=decision.cause_of(token.id))
+        scheduled = decision.record(
+            "step.scheduled", payload, step=step.name, run=run, cause=decision.cause_of(token.id)
+        )
         loops.spread(decision, state.open[run_key(step.name, run)], scheduled)
         return
     command_id = decision.next_id
     cause = decision.cause_of(token.id)
-    decision.say("step.scheduled", payload, step=step.name, run=run, command_id=command_id, cause=cause)
+    decision.record("step.scheduled", payload, step=step.name, run=run, command_id=command_id, cause=cause)
     decision.issue(command_id, step.name, run)
 
 
 def _refuse(decision: Decision, token: Token, taken: dict[str, Any], args: dict[str, Any], problem: TaskError) -> None:
     """A step run that fails before it begins. What leads on from it, and who retries it, sees the args all the same: at
-    least those that the token brought, or a counter that goes round with it would begin anew.
+    least those that the token brought, or a counter that goes round with it would begin again.
     """
     step = token.step
     run = decision.state.runs.get(step, 0) + 1
@@ -134,7 +136,7 @@ def _refuse(decision: Decision, token: Token, taken: dict[str, Any], args: dict[
         (some for some in (args, token.args) if some and not decision.too_large({**taken, "args": some}, "")), None
     )
     payload = taken if seen is None else {**taken, "args": seen}
-    scheduled = decision.say("step.scheduled", payload, step=step, run=run, cause=decision.cause_of(token.id))
+    scheduled = decision.record("step.scheduled", payload, step=step, run=run, cause=decision.cause_of(token.id))
     decision.fail_step(step, run, problem.as_dict(), scheduled)
 
 

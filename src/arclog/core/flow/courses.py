@@ -16,7 +16,7 @@ from arclog.plan.program import StepProgram
 
 
 class Course:
-    """Where a pipeline stands while a report is followed through it. Cheap: no event is folded."""
+    """Tracks the position of a pipeline while a report is checked. Cheap: no event is folded."""
 
     __slots__ = ("_at", "_attempt", "_direct", "_in_flight", "_prev", "_runs", "_state", "_step")
 
@@ -32,12 +32,12 @@ class Course:
         self._state = pipeline.state
 
     def take(self, event: Event) -> str:
-        """What is wrong with the next task event, '' when nothing is."""
+        """The problem of the next task event; '' if there is none."""
         taken = self._taken.get(event.type)
         return "" if taken is None else taken(self, event)
 
     def end(self, *, failed: bool) -> str:
-        """What is wrong with the end of the pipeline here."""
+        """The problems of the end of the pipeline here."""
         if self._attempt:
             return f"task {self._label} has not ended"
         if failed:
@@ -47,7 +47,7 @@ class Course:
         return self._not_ended() if self._state == "open" else ""
 
     def _may_reach(self, index: int) -> bool:
-        """Whether the task of that index may come next; the number of tasks stands for the end of the list."""
+        """Whether the task with that index may come next; the number of tasks means the end of the list."""
         if self._step.guards is None or self._direct:
             return index == self._at
         return index in self._step.guards.reachable[self._at]

@@ -1,4 +1,4 @@
-"""The final step: one last step run when nothing else is left to run, whatever becomes of the run.
+"""The final step: one last step run when no other work is left, whatever the outcome of the run.
 
 Law: it runs once, inside the workflow. Its `step.scheduled` says how the run will end (`final`) and takes the tokens that
 are left; from then on `State.final` holds it. Only a run that had succeeded fails with it.
@@ -26,11 +26,11 @@ def begin(decision: Decision, final: dict[str, Any], reason: closing.Reason | No
     """Start the final step of a run that is about to end as `final` says; False if it has none, or its admission denies it.
     Open commands must have been withdrawn before.
     """
-    from arclog.core.flow import arrivals
-
     state, name = decision.state, decision.program.plan.final_step
     if not name or state.final is not None or state.workflow != status.RUNNING:
         return False
+    from arclog.core.flow import arrivals
+
     if reason is not None:
         closing.end_step_runs(decision, reason, cause)
     token = Token(0, PLACE, name, {}, arrival(final, decision.now))

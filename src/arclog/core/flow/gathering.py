@@ -162,7 +162,7 @@ def _gather(program: Program, gathered: Gathered, path: tuple[int, ...], key: st
 
 
 def _watch(program: Program, state: State, step_run: StepRun, path: tuple[int, ...], parts: dict[str, Any]) -> None:
-    """In a sequential loop: values that a reducer cannot go on from, and bytes that reducers pile up."""
+    """In a sequential loop: values that a reducer cannot continue from, and bytes that reducers pile up."""
     for key, part in parts.items():
         reducer = program.declared.get(key)
         if reducer is None:

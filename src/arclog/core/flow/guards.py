@@ -1,7 +1,7 @@
-"""Runs the guards of a task list: from where a pipeline stands to the task that comes next.
+"""Runs the guards of a task list, from the position of a pipeline to its next task.
 
 Law: between two tasks nothing that a condition can see changes, so guards asked again give the same answer, and a round
-in which no task runs would be followed by the same round for ever. Only the count of rounds changes; it is written to
+in which no task runs would be followed by the same round forever. Only the count of rounds changes; it is written to
 the `task.started` of the task that is reached.
 """
 

@@ -93,7 +93,7 @@ def begin(decision: Decision, event: Event) -> None:
     """A worker began a step run: if it is a loop, say so."""
     step_run = decision.state.run_of(event.step, event.run)
     if step_run is not None and step_run.loop is not None:
-        _say_started(decision, step_run, len(decision.txn.events) - 1)
+        _emit_started(decision, step_run, len(decision.txn.events) - 1)
 
 
 def expanded(decision: Decision, event: Event) -> None:
@@ -101,15 +101,15 @@ def expanded(decision: Decision, event: Event) -> None:
     step_run = decision.state.run_of(event.step, event.run)
     if step_run is None:
         raise InvariantBroken(f"{event.type} of step {event.step}, which is not open")
-    _say_started(decision, step_run, len(decision.txn.events) - 1)
+    _emit_started(decision, step_run, len(decision.txn.events) - 1)
     _go_on(decision, step_run, ())
 
 
 def spread(decision: Decision, step_run: StepRun, cause: int) -> None:
     """Start a loop whose parts go to several commands; one without items is done at once."""
     step, run = step_run.step, step_run.run
-    decision.say("step.started", {"source": "server"}, step=step, run=run, cause=cause)
-    _say_started(decision, step_run, cause)
+    decision.record("step.started", {"source": "server"}, step=step, run=run, cause=cause)
+    _emit_started(decision, step_run, cause)
     _go_on(decision, step_run, ())
 
 
@@ -143,7 +143,7 @@ def iteration_ended(decision: Decision, event: Event, command_id: int = 0, comin
 
 
 def _stops(decision: Decision, step_run: StepRun, path: tuple[int, ...]) -> dict[str, Any] | None:
-    """Why the loop must not go on."""
+    """Why the loop cannot continue; '' if it can."""
     loop = loop_at(step_run, path[:-1])
     if loop.broken is not None:
         return {**loop.broken, "message": f"iteration {path_key(path)}: {loop.broken.get('message', '')}"}
@@ -164,7 +164,7 @@ def _stops(decision: Decision, step_run: StepRun, path: tuple[int, ...]) -> dict
 
 
 def _go_on(decision: Decision, step_run: StepRun, path: tuple[int, ...]) -> None:
-    """Hand out what there is room for; when a level is over, go on one level up."""
+    """Issue commands while there is room; when a level is finished, continue one level up."""
     while True:
         loop = loop_at(step_run, path)
         _hand_out(decision, step_run, loop)
@@ -178,10 +178,10 @@ def _is_over(step_run: StepRun, loop: Loop) -> bool:
 
 
 def _close(decision: Decision, step_run: StepRun, loop: Loop) -> bool:
-    """All items of a level have ended, and so has the outer iteration or the step. Tells whether the loop goes on."""
+    """All items of a level have ended, so the outer iteration or the step ends. Returns whether the loop continues."""
     cause = len(decision.txn.events) - 1
     if loop.path:
-        _say_done(decision, step_run, loop, cause)
+        _emit_done(decision, step_run, loop, cause)
         _end_outer(decision, step_run, loop)
         problem = _stops(decision, step_run, loop.path)
     else:
@@ -189,8 +189,8 @@ def _close(decision: Decision, step_run: StepRun, loop: Loop) -> bool:
         if problem is None:
             if loop.results_in_log:
                 emit_manifest(decision, step_run, cause)
-            _say_done(decision, step_run, loop, cause)
-            done = decision.say("step.done", {"source": "server"}, step=step_run.step, run=step_run.run, cause=cause)
+            _emit_done(decision, step_run, loop, cause)
+            done = decision.record("step.done", {"source": "server"}, step=step_run.step, run=step_run.run, cause=cause)
             routing.route(decision, step_run.step, step_run.run, done)
     if problem is not None:
         _fail(decision, step_run, problem, failed_at=_broken_at(step_run, loop.path) if loop.path else ())
@@ -252,14 +252,14 @@ def _issue_chunks(decision: Decision, step_run: StepRun, loop: Loop, plan: LoopP
         last = loop.total if plan.exec == "local" else first + size
         command_id = decision.next_id
         payload = {"reason": "loop", "items": [loop.path, first, last]}
-        decision.say("command.issued", payload, step=step_run.step, run=step_run.run, command_id=command_id)
-        _say_scheduled(decision, step_run, loop, first, last)
+        decision.record("command.issued", payload, step=step_run.step, run=step_run.run, command_id=command_id)
+        _emit_scheduled(decision, step_run, loop, first, last)
         decision.issue(command_id, step_run.step, step_run.run)
         busy += 1
 
 
 def _chunk_size(loop: Loop, at_a_time: int) -> int:
-    """Enough items for CHUNK_US at the speed seen so far, but a fair share of what is left for everybody."""
+    """Enough items for CHUNK_US at the measured speed, but at most a fair share of the remaining items."""
     size = int(CHUNK_US / loop.item_us) if loop.item_us else 1
     share = -(-(loop.total - loop.handed) // at_a_time)
     return max(1, min(size, share, MAX_CHUNK))
@@ -295,8 +295,8 @@ def _start_outer(decision: Decision, step_run: StepRun, loop: Loop, plan: LoopPl
             return
         inner = plan.inner
         mode = inner.mode if inner is not None else plan.mode
-        _say_of(decision, step_run, "loop.iteration.started", path)
-        _say_of(decision, step_run, "loop.started", path, {**payload, "mode": mode})
+        _emit_of(decision, step_run, "loop.iteration.started", path)
+        _emit_of(decision, step_run, "loop.started", path, {**payload, "mode": mode})
         below = loop_at(step_run, path)
         _hand_out(decision, step_run, below)
         if _is_over(step_run, below):
@@ -309,24 +309,24 @@ def _end_outer(decision: Decision, step_run: StepRun, inner: Loop) -> None:
     """The inner loop of an outer iteration is over, and so is the iteration; it failed when an item in it did."""
     if inner.failed:
         problem = {key: value for key, value in inner.errors[0].items() if key != "index"}
-        _say_of(decision, step_run, "loop.iteration.failed", inner.path, {"error": problem})
+        _emit_of(decision, step_run, "loop.iteration.failed", inner.path, {"error": problem})
     else:
-        _say_of(decision, step_run, "loop.iteration.done", inner.path)
+        _emit_of(decision, step_run, "loop.iteration.done", inner.path)
 
 
 def emit_manifest(decision: Decision, step_run: StepRun, cause: int) -> None:
-    """Name the results of a loop that stand in the log."""
+    """Record where the results of a loop are in the log."""
     payload = {"manifest": manifest_of(decision.program, decision.state, step_run), "source": "server"}
-    decision.say("result.manifest.updated", payload, step=step_run.step, run=step_run.run, cause=cause)
+    decision.record("result.manifest.updated", payload, step=step_run.step, run=step_run.run, cause=cause)
 
 
-def _say_done(decision: Decision, step_run: StepRun, loop: Loop, cause: int) -> None:
+def _emit_done(decision: Decision, step_run: StepRun, loop: Loop, cause: int) -> None:
     payload: dict[str, Any] = {"total": loop.total, "ok": loop.ok, "failed": loop.failed}
     payload |= errors_of(decision, loop)
     if loop.path:
-        _say_of(decision, step_run, "loop.done", loop.path, payload)
+        _emit_of(decision, step_run, "loop.done", loop.path, payload)
     else:
-        decision.say("loop.done", payload, step=step_run.step, run=step_run.run, cause=cause)
+        decision.record("loop.done", payload, step=step_run.step, run=step_run.run, cause=cause)
 
 
 def errors_of(decision: Decision, loop: Loop) -> dict[str, Any]:
@@ -337,23 +337,23 @@ def errors_of(decision: Decision, loop: Loop) -> dict[str, Any]:
     return {"errors": shown} if shown else {}
 
 
-def _say_started(decision: Decision, step_run: StepRun, cause: int) -> None:
+def _emit_started(decision: Decision, step_run: StepRun, cause: int) -> None:
     loop = loop_at(step_run, ())
     plan = decision.program.steps[step_run.step].loop
     payload = {"total": loop.total, "mode": plan.mode}
-    decision.say("loop.started", payload, step=step_run.step, run=step_run.run, cause=cause)
+    decision.record("loop.started", payload, step=step_run.step, run=step_run.run, cause=cause)
     if on_one_lease(decision.program.steps[step_run.step]):
-        _say_scheduled(decision, step_run, loop, 0, loop.total)
+        _emit_scheduled(decision, step_run, loop, 0, loop.total)
 
 
-def _say_scheduled(decision: Decision, step_run: StepRun, loop: Loop, first: int, last: int) -> None:
+def _emit_scheduled(decision: Decision, step_run: StepRun, loop: Loop, first: int, last: int) -> None:
     """Name the iterations that were handed out, when the step asks for that; as many as a decision has room for."""
     if "loop.iteration.scheduled" in decision.program.steps[step_run.step].emit:
         for index in range(first, min(last, first + MAX_CHUNK)):
-            _say_of(decision, step_run, "loop.iteration.scheduled", (*loop.path, index))
+            _emit_of(decision, step_run, "loop.iteration.scheduled", (*loop.path, index))
 
 
-def _say_of(
+def _emit_of(
     decision: Decision, step_run: StepRun, kind: str, path: tuple[int, ...], payload: dict[str, Any] | None = None
 ) -> None:
     """Emit a server event of one iteration."""

@@ -1,6 +1,6 @@
 """A pipeline of tasks: what to do next, and what an outcome leads to.
 
-Law: the worker asks `next_move`, runs the task, hands its outcome to `conclude`, and folds the events that this gives
+Law: the worker calls `next_move`, runs the task, passes its outcome to `conclude`, and folds the resulting events
 with `fold`; the server folds the same events with the same function. So both hold the same Pipeline, and another worker
 can go on exactly where the log ends.
 """
@@ -34,7 +34,7 @@ class Run(Struct, frozen=True):
     attempt: int
     #: not before this moment; 0 = at once
     due: int
-    #: its start stands in the log already: the worker that started it is gone
+    #: its start is in the log already: the worker that started it is gone
     repeated: bool
     #: counts of rounds that change with it, by block
     rounds: dict[str, int] = {}
@@ -436,7 +436,7 @@ def _oversized(values: dict[str, Any], what: str, max_bytes: int, frame: Frame) 
 
 
 def _way_out(frame: Frame) -> str:
-    """Where large data belongs: what a task returns is stored by reference, whatever its size."""
+    """A hint for large data: return it from the task, so that it is stored by reference."""
     view = frame.step if frame.iteration is None else f"{frame.step}.results"
     return f"let the task return it, and read {{{{ {view} }}}} in the steps behind"
 

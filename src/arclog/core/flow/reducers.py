@@ -19,7 +19,7 @@ from arclog.model.outcome import TaskError, error
 
 _canonical = Encoder(order="deterministic").encode
 
-#: Code of an error that says that a reducer cannot take a value, or go on from one.
+#: Code of an error that says that a reducer cannot take a value, or continue from one.
 REFUSED = "CTX_REDUCER"
 #: Reducers whose result grows with every value.
 GROWING = frozenset({"append", "union", "merge"})
@@ -77,7 +77,7 @@ def merged(reducers: Mapping[str, str], ctx: Mapping[str, Any], patch: Mapping[s
 def unfitting(
     reducers: Mapping[str, str], ctx: Mapping[str, Any], patch: Mapping[str, Any], most: int
 ) -> TaskError | None:
-    """Why a patch cannot be applied to ctx: a value there that the reducer cannot go on from, a sum that no float can
+    """Why a patch cannot be applied to ctx: a value there that the reducer cannot continue from, a sum that no float can
     hold, or more than `most` bytes.
     """
     for key in sorted(reducers.keys() & patch.keys()):

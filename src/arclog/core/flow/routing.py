@@ -36,7 +36,7 @@ def route(decision: Decision, step_name: str, run: int, cause: int) -> None:
         if step_run.error is not None:
             problem["cause"] = step_run.error
         refused = {"mode": step.plan.mode, "matched": [], "selected": [], "error": problem}
-        decision.say("next.evaluated", refused, step=step_name, run=run, cause=cause, event_status="error")
+        decision.record("next.evaluated", refused, step=step_name, run=run, cause=cause, event_status="error")
         decision.fail_execution(problem, cause)
         return
     selected = payload["selected"]
@@ -44,7 +44,7 @@ def route(decision: Decision, step_name: str, run: int, cause: int) -> None:
     unmatched = step_run.state == "done" and not selected and bool(step.plan.arcs) and step.plan.on_no_match == "fail"
     if step.plan.end and step_run.state == "done" and not selected and not unmatched:
         payload["end"] = _end(decision, step)
-    routed = decision.say("next.evaluated", payload, step=step_name, run=run, cause=cause)
+    routed = decision.record("next.evaluated", payload, step=step_name, run=run, cause=cause)
     for choice in selected:
         decision.made[choice["token"]] = routed
     if unmatched:

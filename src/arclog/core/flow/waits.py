@@ -1,4 +1,4 @@
-"""Waits: tasks that hold no worker. A command ends where one begins; a new command goes on where one ends.
+"""Waits: tasks that occupy no worker. A wait ends its command, and the end of a wait issues a new one.
 
 Law: a wait stands in `state.waits` from the event that begins it (a start that carries its config, or a retry that is
 `suspended`) to the first event that the server writes about its task (or to the end of its step run). Whoever has an
@@ -85,7 +85,7 @@ def _begin(state: State, event: Event, kind: str, config: dict[str, Any]) -> Wai
 
 
 def suspends(program: Program, event: Event) -> bool:
-    """Whether a worker's event hands its pipeline over to the server, so that its command ends there."""
+    """Whether a worker's event passes its pipeline to the server, which ends the command."""
     payload = event.payload
     if not payload:
         return False
@@ -140,13 +140,13 @@ def _kept(state: State, wait: Wait) -> KeptSignal | None:
 
 
 def resolve(decision: Decision, key: str, record: dict[str, Any], cause: int) -> None:
-    """Give a wait its outcome and go on with its pipeline: a new command, or the end of the step run."""
+    """Give a wait its outcome and continue its pipeline: issue a new command, or end the step run."""
     _conclude(decision, decision.state.waits[key], record, cause)
 
 
 def fail_task(decision: Decision, command: OpenCommand, problem: dict[str, Any], cause: int) -> bool:
     """A command ended with an error in the middle of a task: that is the task's outcome, and its policy decides. False when
-    the command had no task, or several, under way.
+    the command had no task, or several, in progress.
     """
     step_run = decision.state.run_of(command.step, command.run)
     if step_run is None:
@@ -192,7 +192,7 @@ def _conclude(decision: Decision, wait: Wait, record: dict[str, Any], cause: int
 
 
 def resume(decision: Decision, wait: Wait, cause: int) -> None:
-    """Issue a command for the rest of the pipeline, and of the loop that it stands in."""
+    """Issue a command for the rest of the pipeline and of its loop."""
     command_id = decision.next_id
     payload = {"reason": "resumed", "wait": wait.key}
     _emit(decision, "command.issued", wait, payload, cause, command_id=command_id)
@@ -217,7 +217,7 @@ def _end(decision: Decision, wait: Wait, over: Over, cause: int) -> None:
         payload["error"] = over.error
     ending = "done" if over.error is None else "failed"
     if wait.iteration is None:
-        ended = decision.say(f"step.{ending}", payload, step=wait.step, run=wait.run, cause=cause)
+        ended = decision.record(f"step.{ending}", payload, step=wait.step, run=wait.run, cause=cause)
         routing.route(decision, wait.step, wait.run, ended)
         return
     step_run = _open_run(decision.state, wait)
@@ -275,7 +275,7 @@ def _complete(
 
 
 def frame_of(program: Program, state: State, step_run: StepRun, iteration: tuple[int, ...] | None) -> Frame:
-    """What surrounds a pipeline that the server itself goes on with."""
+    """What surrounds a pipeline that the server itself continues with."""
     step = program.steps[step_run.step]
     return Frame(
         execution_id=str(state.execution_id),

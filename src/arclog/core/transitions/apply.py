@@ -28,14 +28,15 @@ from arclog.plan.reach import ENTRY
 
 
 def apply(program: Program, state: State, event: Event) -> Sequence[timers.Move]:
-    """Take one event into the state; tells which timers that opened and closed. Raises NewerLog, with the state as it was,
+    """Apply one event to the state. Returns the timers that it opened and closed. Raises NewerLog, with the state as it was,
     for one that only a newer release understands.
     """
     if event.informative:
         state.head += 1
         state.informative += 1
         return ()
-    if event.type not in REGISTRY or (event.version != 1 and is_newer(event)):
+    known = _BY_TYPE.get(event.type)
+    if known is None or (event.version != 1 and is_newer(event)):
         raise NewerLog(
             f"event {state.head + 1} of execution {state.execution_id} is {event.type} in version {event.version}, which a "
             f"newer arclog wrote; this one ({__version__}) leaves the run alone: update it"
@@ -43,9 +44,8 @@ def apply(program: Program, state: State, event: Event) -> Sequence[timers.Move]
     state.head += 1
     if event.report:
         _count_report(state, event)
-    kind = event.type
-    moves: Sequence[timers.Move] = timers.moved(program, state, event) if kind in timers.TYPES else ()
-    effect = _EFFECTS.get(kind)
+    moves_timers, effect = known
+    moves: Sequence[timers.Move] = timers.moved(program, state, event) if moves_timers else ()
     if effect is not None:
         effect(program, state, event)
     return moves
@@ -275,7 +275,7 @@ def _admitted(program: Program, state: State, event: Event) -> None:
 
 
 def _command_issued(_: Program, state: State, event: Event) -> None:
-    """Work for a part of a loop, work that goes on after a wait, or work that is offered again."""
+    """Work for a part of a loop, work that continues after a wait, or work that is offered again."""
     command = state.commands.get(event.command_id)
     if command is not None:
         if event.payload.get("reason") == "lease_lost":
@@ -371,7 +371,7 @@ def _move(state: State, layer: str, before: str, after: str) -> None:
 
 
 def open_command(state: State, event: Event, chunk: int) -> OpenCommand:
-    """The command that an event brings; nobody gets it before a pause is over."""
+    """The command that an event creates; it is not offered during a pause."""
     return OpenCommand(event.command_id, event.step, event.run, chunk, held=state.pause is not None)
 
 
@@ -447,3 +447,6 @@ _EFFECTS: dict[str, Callable[[Program, State, Event], None]] = {
     "command.failed": _command_over,
     "command.cancelled": _command_over,
 }
+
+#: type → whether it may move a timer, and what it changes
+_BY_TYPE = {name: (name in timers.TYPES, _EFFECTS.get(name)) for name in REGISTRY}

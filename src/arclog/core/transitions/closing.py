@@ -1,6 +1,6 @@
 """The end of what is still open when something else ends it: a run, a loop, a time limit, or a signal.
 
-Law: whatever ends a run first ends, in the same transaction, every command, task, iteration and step run that is open.
+Law: the end of a run first closes, in the same transaction, every open command, task, iteration and step run.
 Such an end has error kind `cancelled` and names its `reason` in the payload. It says that something is over and changes
 nothing else: it is no outcome that templates see, writes no ctx, is not routed, and is never the cause of a failure.
 """
@@ -61,7 +61,7 @@ def end_step_runs(decision: Decision, reason: Reason, cause: int) -> None:
         if step_run.state == "open":
             end_parts(decision, step_run, reason, cause)
             payload = step_failed(step_run, reason.problem.as_dict()) | {"reason": reason.name}
-            decision.say("step.failed", payload, step=step_run.step, run=step_run.run, cause=cause)
+            decision.record("step.failed", payload, step=step_run.step, run=step_run.run, cause=cause)
 
 
 def end_parts(
@@ -99,7 +99,7 @@ def end_task(
     cause: int,
     reason: str = "",
 ) -> None:
-    """End the task run that a pipeline stands in, if there is one. Without a reason it is the task's own failure."""
+    """End the current task run of a pipeline, if there is one. Without a reason it is the task's own failure."""
     if not place.attempt:
         return
     step = decision.program.steps[step_run.step]
@@ -123,7 +123,7 @@ def end_attempt(
     reason: str = "",
     attempt: int = 0,
 ) -> None:
-    """End the attempt that is under way; `attempt` is its number where the pipeline stands at the next one already."""
+    """End the attempt that is in progress; `attempt` is its number where the pipeline stands at the next one already."""
     attempt = attempt or place.attempt
     record = {**failed(problem).as_record(), "meta": _meta(decision, place, attempt)}
     payload = _payload(record, reason)

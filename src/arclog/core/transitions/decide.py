@@ -52,7 +52,7 @@ EVENTS_PER_DECISION = 500
 EVENTS_AFTER_REPORT = 50
 #: Tokens wait while this many commands are open, so that all of them and their tasks can be ended in one transaction.
 MAX_OPEN_COMMANDS = 1000
-#: The same of iterations: a command whose items run side by side counts for as many as may be under way.
+#: The same of iterations: a command whose items run side by side counts for as many as may be in progress.
 MAX_OPEN_PIPELINES = 5000
 #: Events of a report that something follows from.
 _LEADING = frozenset({
@@ -159,7 +159,7 @@ class Decision:
         if moves:
             self.txn.timers.update(moves)
 
-    def say(
+    def record(
         self,
         kind: str,
         payload: dict[str, Any] | None = None,
@@ -189,7 +189,7 @@ class Decision:
 
     def measure(self, event: Event) -> None:
         """Say how long it took what ends here."""
-        step_run = self.state.run_of(event.step, event.run)
+        step_run = self.state.run_of(event.step, event.run) if event.step else None
         if not event.step:
             began = self.state.started_at or 0
         elif step_run is None:
@@ -205,7 +205,7 @@ class Decision:
         event.duration_ms = milliseconds(began, event.at)
 
     def cause_of(self, token: int) -> int:
-        """What caused that a token is taken: the event that made it, else the input that let it go on."""
+        """The cause of taking a token: the event that created it, or the input that released it."""
         return self.made.get(token, self._input)
 
     @property
@@ -257,24 +257,24 @@ class Decision:
         if oversized is not None:
             payload = {key: value for key, value in payload.items() if key not in ("workload", "files")}
             refused = refused or oversized
-        asked = self.say("playbook.execution.requested", payload)
+        asked = self.record("playbook.execution.requested", payload)
         if refused is not None:
             problem = refused.as_dict()
-            self.say("playbook.request.evaluated", {"error": problem}, event_status="error", cause=asked)
-            self.say("playbook.finished", {"error": problem}, event_status="error", cause=asked)
+            self.record("playbook.request.evaluated", {"error": problem}, event_status="error", cause=asked)
+            self.record("playbook.finished", {"error": problem}, event_status="error", cause=asked)
             self._processed(asked)
             return
         if self.program.plan.approval:
-            self.say("playbook.request.evaluated", {"waits_for": "approval"}, cause=asked)
+            self.record("playbook.request.evaluated", {"waits_for": "approval"}, cause=asked)
         elif not self.state.pending_for:
-            self.say("playbook.request.evaluated", cause=asked)
+            self.record("playbook.request.evaluated", cause=asked)
             self.begin(asked)
 
     def begin(self, cause: int) -> None:
         """Nothing holds the start any more."""
-        self.say("playbook.started", cause=cause)
+        self.record("playbook.started", cause=cause)
         token = self.state.tokens_made + 1
-        self.made[token] = self.say("workflow.started", {"token": token}, cause=cause)
+        self.made[token] = self.record("workflow.started", {"token": token}, cause=cause)
 
     def _take_report(self, report: WorkReported) -> None:
         self.txn.digests.update(report.digests)
@@ -305,9 +305,9 @@ class Decision:
                         waits.suspend(self, event, report.command_id)
 
     def reissue(self, command: OpenCommand, payload: dict[str, Any]) -> None:
-        """Take a command from whoever holds it and offer it again, unless the run pauses."""
+        """Withdraw a command from its holder and offer it again, unless the run is pausing."""
         fence = command.fence
-        self.say("command.issued", payload, step=command.step, run=command.run, command_id=command.id)
+        self.record("command.issued", payload, step=command.step, run=command.run, command_id=command.id)
         if command.held:
             self.txn.hold.append((command.id, fence))
         else:
@@ -322,7 +322,7 @@ class Decision:
         if not code and final_step.begin(self, final, closed_by, cause):
             return
         self._end_workflow(closed_by, problem, cause)
-        self.say("execution.cancelled", payload, cause=cause)
+        self.record("execution.cancelled", payload, cause=cause)
         self._processed(cause)
 
     def _end_workflow(self, reason: closing.Reason | None, problem: dict[str, Any], cause: int) -> None:
@@ -334,7 +334,7 @@ class Decision:
         payload: dict[str, Any] = {"error": problem}
         if left := closing.tokens_left(self.state):
             payload["tokens"] = left
-        self.say("workflow.finished", payload, event_status="error", cause=cause)
+        self.record("workflow.finished", payload, event_status="error", cause=cause)
 
     def _take_child(self, ended: ChildEnded) -> None:
         wait = self.state.waits.get(ended.key)
@@ -346,13 +346,13 @@ class Decision:
     def _parent_told(self) -> Txn:
         if self.state.terminal is None or self.state.processed:
             return self._refuse("closed", "the run has not ended, or all was taken care of before")
-        self.say("playbook.processed")
+        self.record("playbook.processed")
         return self.txn
 
     def _processed(self, cause: int = -1) -> None:
-        """All is taken care of; a child's parent, and whoever is told by webhook, must be told first."""
+        """Mark the run as processed, once its parent and its webhooks have been notified."""
         if self.state.parent is None and not to_tell(self.program.plan, self.state.status):
-            self.say("playbook.processed", cause=cause)
+            self.record("playbook.processed", cause=cause)
 
     # -- going on -----------------------------------------------------------------------------------------------------
 
@@ -411,8 +411,8 @@ class Decision:
             return
         if final_step.begin(self, {"state": "completed"}, None, -1):
             return
-        self.say("workflow.finished")
-        self.say("playbook.finished", payload)
+        self.record("workflow.finished")
+        self.record("playbook.finished", payload)
         self._processed()
 
     def _result(self) -> dict[str, Any]:
@@ -437,7 +437,7 @@ class Decision:
         if step_run is not None and step_run.loop is not None and step_run.loop.results_in_log:
             loops.emit_manifest(self, step_run, cause)
         payload = closing.step_failed(step_run, problem)
-        failed = self.say("step.failed", payload, step=step, run=run, cause=cause)
+        failed = self.record("step.failed", payload, step=step, run=run, cause=cause)
         routing.route(self, step, run, failed)
 
     def fail_execution(self, problem: dict[str, Any], cause: int = -1, *, bare: bool = False) -> None:
@@ -452,7 +452,7 @@ class Decision:
                 return
             problem = (final or {}).get("error") or problem
         self._end_workflow(None if bare else closing.run_failed(problem), problem, cause)
-        self.say("playbook.finished", {"error": problem}, event_status="error", cause=cause)
+        self.record("playbook.finished", {"error": problem}, event_status="error", cause=cause)
         self._processed(cause)
 
     def withdraw_commands(
@@ -467,5 +467,7 @@ class Decision:
         payload: dict[str, Any] = {"reason": closing.clipped(reason)}
         if kill:
             payload["kill"] = True
-        self.say("command.cancelled", payload, step=command.step, run=command.run, command_id=command.id, cause=cause)
+        self.record(
+            "command.cancelled", payload, step=command.step, run=command.run, command_id=command.id, cause=cause
+        )
         self.txn.close.append(command.id)

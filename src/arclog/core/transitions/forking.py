@@ -1,4 +1,4 @@
-"""A run that began with the events of another one goes on.
+"""Continues a run that began with the events of another one.
 
 Law: what was taken over is complete up to a boundary between tasks. Commands that are open in it have not been offered to
 anybody, step runs that ended have not all been routed, and loops may have items that nobody was given.

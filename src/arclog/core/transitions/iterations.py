@@ -210,7 +210,7 @@ def _keep_result(program: Program, step_run: StepRun, path: tuple[int, ...], rec
 
 
 def manifest_of(program: Program, state: State, step_run: StepRun) -> dict[str, Any]:
-    """What names the results of a loop, which stand in the log."""
+    """The reference to the results of a loop in the log."""
     step, run = step_run.step, step_run.run
     # How many items the innermost loops have in all is known to whoever reads them.
     nested = {"nested": True} if program.steps[step].loop.inner is not None else {}
@@ -226,7 +226,7 @@ def manifest_of(program: Program, state: State, step_run: StepRun) -> dict[str, 
 
 
 def keep_results(program: Program, state: State, step_run: StepRun, record: dict[str, Any], *, gaps: bool) -> None:
-    """A loop is over: its results become part of the step run's record (or of `record`), where somebody reads them.
+    """A loop has ended: its results become part of the step run's record (or of `record`) if a template reads them.
     `gaps`: not all items came to an end; the others have null.
     """
     loop = loop_at(step_run, ())

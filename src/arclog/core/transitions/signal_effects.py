@@ -66,7 +66,7 @@ def _retry(state: State, event: Event) -> None:
 
 
 def _restart_attempt(pipeline: Pipeline) -> None:
-    """The attempt under way counts as made; a retry that is waited for is due now."""
+    """The attempt in progress counts as made; a retry that is waited for is due now."""
     if pipeline.attempt:
         pipeline.attempt += pipeline.in_flight
         pipeline.in_flight = False

@@ -42,7 +42,7 @@ class Loop(Struct, omit_defaults=True):
     handed: int = 0
     ok: int = 0
     failed: int = 0
-    #: items that were under way when the step run was ended
+    #: items that were in progress when the step run was ended
     cancelled: int = 0
     #: when it began; 0 = it has not
     started_at: int = 0
@@ -98,7 +98,7 @@ class Fault(Struct, omit_defaults=True):
     step: str = ""
     run: int = 0
     iteration: tuple[int, ...] | None = None
-    #: the task that failed, or that was under way when its step failed; '' when no task is to blame
+    #: the task that failed, or that was in progress when its step failed; '' when no task is to blame
     task: str = ""
     task_run: int = 0
     attempt: int = 0
@@ -206,7 +206,7 @@ class Iteration(Struct, omit_defaults=True):
 
 
 class Wait(Struct, omit_defaults=True):
-    """A task that no worker runs: its pipeline goes on when `core.flow.waits.resolve` gives it an outcome."""
+    """A waiting task: its pipeline continues when `core.flow.waits.resolve` gives it an outcome."""
 
     key: str
     #: wait | approval | playbook | retry (a delay that is too long to sleep under a lease)
@@ -249,7 +249,7 @@ class OpenCommand(Struct, omit_defaults=True):
 
 
 class Pause(Struct, omit_defaults=True):
-    """A pause that was asked for. It has taken effect once `State.paused_at` stands; until then the run drains."""
+    """A requested pause. It has taken effect once `State.paused_at` is set; until then the run is pausing."""
 
     signal_id: str
     by: str
@@ -380,7 +380,7 @@ class State(Struct, omit_defaults=True):
         return self.scope.partition("/")[0]
 
     def run_of(self, step: str, run: int) -> StepRun | None:
-        return self.open.get(run_key(step, run))
+        return self.open.get(f"{step}#{run}")  # run_key, without its call
 
 
 def run_key(step: str, run: int) -> str:

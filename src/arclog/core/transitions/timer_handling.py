@@ -27,7 +27,7 @@ def fire(decision: Decision, fired: TimerFired) -> None:
     if decision.now < due:
         decision.txn.refused = Refused("early", f"timer {timer_id} is not due yet")
         return
-    cause = decision.say("timer.fired", {"timer": timer_id, "due": due})
+    cause = decision.record("timer.fired", {"timer": timer_id, "due": due})
     if timer_id == EXECUTION:
         limit = decision.program.plan.timeout_s
         message = f"the execution took longer than {limit:g} s (executor.spec.timeout_s)"
@@ -49,7 +49,7 @@ def _step_is_late(decision: Decision, timer_id: str, cause: int) -> None:
     problem = error("timeout", message)
     decision.withdraw_commands(TOO_LONG, (step_run.step, step_run.run), cause=cause)
     if step_run.pipeline is not None:
-        # The task under way is where the time went: its outcome says so, and arcs see it.
+        # The task in progress is where the time went: its outcome says so, and arcs see it.
         closing.end_task(decision, step_run, None, step_run.pipeline, problem, cause)
     else:
         closing.end_parts(decision, step_run, closing.Reason("step_late", message), cause)

@@ -11,7 +11,7 @@ it tells goes into the transaction that changes the latter. A timer's due time f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from math import ceil
 
 from arclog.core.transitions.state import State, run_key
@@ -33,7 +33,7 @@ def moved(program: Program, state: State, event: Event) -> Sequence[Move]:
     found = _MOVES.get(event.type)
     if found is None or (event.type in _CLOSING and not state.timers and not state.stopped):
         return ()
-    moves = list(found(program, state, event))
+    moves = found(program, state, event)
     for timer_id, due in moves:
         if due:
             state.timers[timer_id] = due
@@ -53,28 +53,28 @@ def after(moment: int, seconds: float) -> int:
     return moment + max(1, ceil(seconds * MICROS))
 
 
-def _execution_started(program: Program, _: State, event: Event) -> Iterator[Move]:
-    if program.plan.timeout_s is not None:
-        yield EXECUTION, after(event.at, program.plan.timeout_s)
+def _execution_started(program: Program, _: State, event: Event) -> Sequence[Move]:
+    limit = program.plan.timeout_s
+    return () if limit is None else [(EXECUTION, after(event.at, limit))]
 
 
-def _step_scheduled(program: Program, state: State, event: Event) -> Iterator[Move]:
+def _step_scheduled(program: Program, state: State, event: Event) -> Sequence[Move]:
     plan = program.steps[event.step].plan
     key = run_key(event.step, event.run)
+    moves: list[Move] = []
     if "final" in event.payload:
         # The time limit of the run is over; the final step has its own.
         state.stopped.clear()
         if EXECUTION in state.timers:
-            yield EXECUTION, 0
+            moves.append((EXECUTION, 0))
     if plan.timeout_s is not None:
-        yield TIMEOUT + key, after(event.at, plan.timeout_s)
+        moves.append((TIMEOUT + key, after(event.at, plan.timeout_s)))
     if plan.deadline_s is not None:
-        yield DEADLINE + key, after(state.started_at or event.at, plan.deadline_s)
+        moves.append((DEADLINE + key, after(state.started_at or event.at, plan.deadline_s)))
+    return moves
 
 
-def _step_ended(_: Program, state: State, event: Event) -> Iterator[Move]:
-    if not state.timers and not state.stopped:
-        return
+def _step_ended(_: Program, state: State, event: Event) -> Sequence[Move]:
     key = run_key(event.step, event.run)
     state.stopped.pop(TIMEOUT + key, None)
     waits: list[str] = []
@@ -82,51 +82,45 @@ def _step_ended(_: Program, state: State, event: Event) -> Iterator[Move]:
         event
     ):  # else its tasks ended before it: thousands of others need not be looked through each time
         waits = [WAIT + wait.key for wait in state.waits.values() if wait.step == event.step and wait.run == event.run]
-    for timer_id in (TIMEOUT + key, DEADLINE + key, *waits):
-        if timer_id in state.timers:
-            yield timer_id, 0
+    return [(timer_id, 0) for timer_id in (TIMEOUT + key, DEADLINE + key, *waits) if timer_id in state.timers]
 
 
-def _wait_began(_: Program, _state: State, event: Event) -> Iterator[Move]:
+def _wait_began(_: Program, _state: State, event: Event) -> Sequence[Move]:
     until = event.payload.get("until")
-    if until:
-        yield WAIT + event.payload["wait"], until
+    return [(WAIT + event.payload["wait"], until)] if until else ()
 
 
-def _retry_chosen(_: Program, _state: State, event: Event) -> Iterator[Move]:
-    if event.payload.get("suspended"):
-        yield WAIT + wait_key(event), event.payload["due"]
+def _retry_chosen(_: Program, _state: State, event: Event) -> Sequence[Move]:
+    return [(WAIT + wait_key(event), event.payload["due"])] if event.payload.get("suspended") else ()
 
 
-def _wait_ended(_: Program, state: State, event: Event) -> Iterator[Move]:
-    if state.timers and event.payload.get("source") == "server":
-        timer_id = WAIT + wait_key(event)
-        if timer_id in state.timers:
-            yield timer_id, 0
+def _wait_ended(_: Program, state: State, event: Event) -> Sequence[Move]:
+    if event.payload.get("source") != "server":
+        return ()
+    timer_id = WAIT + wait_key(event)
+    return [(timer_id, 0)] if timer_id in state.timers else ()
 
 
-def _resumed(_: Program, state: State, event: Event) -> Iterator[Move]:
+def _resumed(_: Program, state: State, event: Event) -> Sequence[Move]:
     timer_id = WAIT + event.payload.get("wait", "")
-    if timer_id in state.timers:
-        yield timer_id, 0
+    return [(timer_id, 0)] if timer_id in state.timers else ()
 
 
-def _paused(_: Program, state: State, event: Event) -> Iterator[Move]:
-    """Time limits stand still; deadlines and waits do not."""
-    for timer_id, due in list(state.timers.items()):
-        if timer_id == EXECUTION or timer_id.startswith(TIMEOUT):
-            state.stopped[timer_id] = max(due - event.at, 1)
-            yield timer_id, 0
+def _paused(_: Program, state: State, event: Event) -> Sequence[Move]:
+    """A pause stops time limits, but not deadlines and waits."""
+    limits = [timer_id for timer_id in state.timers if timer_id == EXECUTION or timer_id.startswith(TIMEOUT)]
+    for timer_id in limits:
+        state.stopped[timer_id] = max(state.timers[timer_id] - event.at, 1)
+    return [(timer_id, 0) for timer_id in limits]
 
 
-def _unpaused(_: Program, state: State, event: Event) -> Iterator[Move]:
+def _unpaused(_: Program, state: State, event: Event) -> Sequence[Move]:
     stopped, state.stopped = state.stopped, {}
-    for timer_id, left in stopped.items():
-        yield timer_id, event.at + left
+    return [(timer_id, event.at + left) for timer_id, left in stopped.items()]
 
 
-def _fired(_: Program, _state: State, event: Event) -> Iterator[Move]:
-    yield event.payload["timer"], 0
+def _fired(_: Program, _state: State, event: Event) -> Sequence[Move]:
+    return [(event.payload["timer"], 0)]
 
 
 #: Types that close what is open, and open nothing.
@@ -134,7 +128,7 @@ _CLOSING = frozenset({
     "step.done", "step.failed", "command.issued",
     "task.done", "task.failed", "task.attempt.done", "task.attempt.failed",
 })  # fmt: skip
-_MOVES: dict[str, Callable[[Program, State, Event], Iterator[Move]]] = {
+_MOVES: dict[str, Callable[[Program, State, Event], Sequence[Move]]] = {
     "playbook.started": _execution_started,
     "step.scheduled": _step_scheduled,
     "step.done": _step_ended,

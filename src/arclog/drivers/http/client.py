@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 
 import httpcore2
 
-from arclog.drivers.http.failure import Failure, refused
+from arclog.drivers.failure import Failure, refused
 from arclog.drivers.http.guard import Guard
 from arclog.drivers.http.protocols import Pool
 from arclog.drivers.http.stream import connect
@@ -227,7 +227,7 @@ def _proxy(url: str) -> httpcore2.Proxy:
     from urllib.parse import unquote_to_bytes, urlsplit
 
     wrong = refused(
-        "the environment names a proxy that is no http or https address; change it, or unset http.trust_env"
+        "the environment names a proxy that is not an http or https address; change it, or unset http.trust_env"
     )
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")

@@ -17,7 +17,7 @@ import time
 from typing import cast
 from urllib.parse import urlsplit
 
-from arclog.drivers.http.failure import Failure
+from arclog.drivers.failure import Failure
 from arclog.drivers.http.guard import Guard
 from arclog.model.outcome import TaskError, error
 
@@ -69,7 +69,7 @@ class Forwarder:
         return f"http://arclog:{route.token}@127.0.0.1:{self._port}"
 
     def close_route(self, route: Route) -> None:
-        """New connections are refused; those that are open go on."""
+        """New connections are refused; those that are open continue."""
         self._routes.pop(_authorization(route), None)
 
     def route_of(self, authorization: bytes) -> Route | None:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any
 
-from arclog.drivers.http.failure import Failure, refused
+from arclog.drivers.failure import Failure, refused
 from arclog.model.config.settings import Settings
 from arclog.model.errors import SettingsError
 from arclog.model.outcome import error
@@ -117,7 +117,7 @@ def listed_networks(text: str, setting: str) -> dict[str, Any]:
                 named.append(str(ip_network(word)))
             except ValueError as problem:
                 raise SettingsError(
-                    f"{setting}: {word!r} is no network ({problem}); it is `all`, `none`, or a list of networks, addresses and "
+                    f"{setting}: {word!r} is not a network ({problem}); it is `all`, `none`, or a list of networks, addresses and "
                     f"the words {PUBLIC}, {', '.join(word for word in _WORDS if word != 'none')}"
                 ) from None
     return {
@@ -159,7 +159,7 @@ class Guard:
         except ValueError as problem:
             # What has only digits, dots, colons or a slash was meant as a network.
             if "/" in word or ":" in word or not any(letter.isalpha() for letter in word):
-                raise SettingsError(f"{self._setting}: {word!r} is no network ({problem})") from None
+                raise SettingsError(f"{self._setting}: {word!r} is not a network ({problem})") from None
             self._names.add(word.rstrip("."))
 
     def permits(self, address: Address, host: str) -> bool:

@@ -1,6 +1,6 @@
 """What the client's connections do beside speaking HTTP: a request that ends early must not harm those around it.
 
-Law: bytes behind an HTTP/1.1 answer are never taken for the next one; an HTTP/2 request that is given up is reset, and what
+Law: bytes behind an HTTP/1.1 answer are never taken for the next one; an HTTP/2 request that is abandoned is reset, and what
 came for it is given back to the connection's window; what breaks HTTP/2 is an error of the client's at any time. The base
 classes do none of it, and have no public place for it: the names with an underscore here are theirs, and tests fail when
 they change.

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import httpx2
 
-from arclog.drivers.http.failure import refused, shortened
+from arclog.drivers.failure import refused, shortened
 
 
 class Target(NamedTuple):
@@ -35,9 +35,9 @@ def target_of(text: str) -> Target:
     except (httpx2.InvalidURL, UnicodeError) as problem:
         if "@" in text:
             raise refused(
-                "url: it is no web address; credentials belong into a keychain entry that auth names"
+                "url: it is not a web address; put credentials into a keychain entry and name it in auth"
             ) from None
-        raise refused(f"url: {shortened(text)!r} is no web address: {problem}") from None
+        raise refused(f"url: {shortened(text)!r} is not a web address: {problem}") from None
     if url.scheme not in ("http", "https"):
         raise refused(f"url: {shortened(text)!r} begins with neither http:// nor https://")
     if url.userinfo:

@@ -14,16 +14,23 @@ from typing import Any
 
 from msgspec import Struct
 
+from arclog.model.errors import SettingsError
+
 SCHEMES = ("postgresql://", "postgres://")
 #: How an address is written, for messages.
 FORM = "postgresql://user:password@host:5432/database"
 ENCODED = "write special characters of a password percent-encoded (@ as %40, / as %2F, % as %25)"
+
+#: The keywords that are secrets.
+SECRETS = ("password", "sslpassword", "scram_client_key", "scram_server_key", "oauth_client_secret")
 
 _HOST = re.compile(r"\[([0-9A-Fa-f:.]+(?:%25[\w.-]+)?)\]|([^:\[\]@]*)")
 _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})|%00")
 _ESCAPE = re.compile(r"((?:%[0-9A-Fa-f]{2})+)")
 _KEY = re.compile(r"[a-z_]{1,40}")
 _PAIR = re.compile(r"\s*([a-z_]+)\s*=\s*(?:'((?:[^'\\]|\\.)*)'|((?:[^\s'\\]|\\.)*))(?:\s+|\Z)", re.DOTALL)
+#: A query in front of an @: what follows may be the rest of a password.
+_QUERY = re.compile(r"\?\w+=")
 _PORTS = re.compile(r"[0-9]{0,5}(?:,[0-9]{0,5})*")
 
 
@@ -50,6 +57,11 @@ class PostgresAddress(Struct, frozen=True):
         every = {**(defaults or {}), **self.parts, **own}
         return " ".join(f"{key}={_quoted(str(value))}" for key, value in every.items() if value is not None)
 
+    def secrets(self) -> dict[str, str]:
+        """The texts that no message may have, each with its keyword; what is shown of the address is not among them."""
+        open_parts = {self.parts.get(key) for key in ("user", "host", "hostaddr", "port", "dbname")}
+        return {text: key for key in SECRETS if (text := self.parts.get(key)) and text not in open_parts}
+
     def __repr__(self) -> str:
         return f"PostgresAddress({self.place})"
 
@@ -61,13 +73,21 @@ def address_of(text: str, **more: Any) -> PostgresAddress:
     if not parts.keys() <= _known():
         raise AddressError(f"it has a keyword that PostgreSQL does not know; {ENCODED}")
     if not _PORTS.fullmatch(parts.get("port", "")):
-        raise AddressError(f"the port is no number: {ENCODED}")
+        raise AddressError(f"the port is not a number: {ENCODED}")
     for key in ("host", "hostaddr", "user", "dbname"):
         if any(ord(char) < 32 for char in parts.get(key, "")):
             raise AddressError(f"{key} has a control character")
     if "@" in parts.get("host", "") or "@" in parts.get("hostaddr", ""):
         raise AddressError(f"the host has an @ in it: {ENCODED}")
     return PostgresAddress(parts)
+
+
+def configured_address(url: str, setting: str) -> PostgresAddress:
+    """The address that a setting has. Raises SettingsError."""
+    try:
+        return address_of(url)
+    except AddressError as error:
+        raise SettingsError(f"{setting} cannot be read: {error}") from None
 
 
 def parts_of(text: str) -> dict[str, str]:
@@ -91,6 +111,8 @@ def _of_url(text: str) -> dict[str, str]:
     ends = re.search(r"[@/]", rest)
     if ends and ends[0] == "@":
         login, rest = rest[: ends.start()], rest[ends.end() :]
+        if _QUERY.search(login):
+            raise AddressError(f"there is a ?name= before an @: {ENCODED}")
         user, colon, password = login.partition(":")
         parts["user"] = _decoded(user, "user")
         if colon:
@@ -111,7 +133,7 @@ def _of_url(text: str) -> dict[str, str]:
     for pair in query.split("&") if query else ():
         key, sign, value = pair.partition("=")
         if not sign or not _KEY.fullmatch(key):
-            raise AddressError("what stands behind the ? is not key=value, several joined by &")
+            raise AddressError("the part after ? is not key=value, several joined by &")
         parts[key] = _decoded(value, "value behind the ?")
     if parts.get("ssl") == "true":
         del parts["ssl"]
@@ -143,7 +165,7 @@ def _of_pairs(text: str) -> dict[str, str]:
     while at < len(text):
         pair = _PAIR.match(text, at)
         if pair is None:
-            raise AddressError(f"it is neither {FORM} nor key=value … (a value with spaces stands in '…')")
+            raise AddressError(f"it is neither {FORM} nor key=value … (quote a value with spaces: '…')")
         value = pair[2] if pair[2] is not None else pair[3]
         parts[pair[1]] = re.sub(r"\\(.)", r"\1", value, flags=re.DOTALL)
         at = pair.end()

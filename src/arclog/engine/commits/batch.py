@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -85,7 +84,7 @@ class Batch:
         self.digests: dict[int, str] = {}
         self.more = False
         #: how many commands are there for workers of each pool
-        self.offers: Counter[str] = Counter()
+        self.offers: dict[str, int] = {}
         self._grants: dict[int, tuple[Answer, Claimant]] = {}
         self._new: list[NewWork] = []
         self._starts = False
@@ -132,7 +131,7 @@ class Batch:
             grant = self._grants.get(work.command_id)
             if grant is None or command.held:
                 if not command.held:
-                    self.offers[work.pool] += 1
+                    self._offer(work.pool)
                 self.issue.append(self._command(work, held=command.held))
                 continue
             answer, claimant = grant
@@ -141,7 +140,10 @@ class Batch:
         for command_id in (*self.release, *self.unhold):
             command = state.commands.get(command_id)
             if command is not None and not command.held:
-                self.offers[program.steps[command.step].plan.pool] += 1
+                self._offer(program.steps[command.step].plan.pool)
+
+    def _offer(self, pool: str) -> None:
+        self.offers[pool] = self.offers.get(pool, 0) + 1
 
     def _command(self, work: NewWork, *, grant: Grant | None = None, held: bool = False) -> NewCommand:
         return NewCommand(

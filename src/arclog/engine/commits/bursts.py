@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from arclog.model.errors import ArclogError
 
 Item = TypeVar("Item")
 
+#: Groups that are under way at the same time: while one is committed, the next is decided.
+GROUPS = 2
+
+
+def batched(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
+    """The items in their order, so many at a time."""
+    return (items[first : first + size] for first in range(0, len(items), size))
+
 
 async def each(items: Iterable[Item], work: Callable[[Item], Awaitable[None]], at_once: int) -> None:
-    """Do the work for each item, so many at a time, in their order. An error ends it after what is under way, and is raised."""
+    """Do the work for each item, so many at a time, in their order. An error ends it after what is in progress, and is raised."""
     left = iter(items)
     problems: list[ArclogError] = []
 
-    async def one_after_the_other() -> None:
+    async def sequentially() -> None:
         for item in left:
             if problems:
                 return
@@ -27,6 +35,6 @@ async def each(items: Iterable[Item], work: Callable[[Item], Awaitable[None]], a
 
     async with asyncio.TaskGroup() as group:
         for _ in range(at_once):
-            group.create_task(one_after_the_other())
+            group.create_task(sequentially())
     if problems:
         raise problems[0]

@@ -65,7 +65,7 @@ class Deciding:
         """Decide inputs one after the other, as many as fit; ids of their events are one run. Raises OutOfTurn when the
         templates do more than a turn's work, unless that is not `bounded`.
         """
-        began = self._clock.monotonic()
+        began = 0.0 if self.measured is None else self._clock.monotonic()
         base = self._minter.peek()
         batch = Batch(base, self._queues)
         sliced = bounded and self.turns is not None
@@ -111,7 +111,7 @@ class Deciding:
         return state, batch
 
     async def _forked(self, program: Program, state: State, now: int, base: int) -> Txn:
-        """How a run goes on after its beginning. Its templates are as heavy as any."""
+        """How a run continues after its beginning. Its templates are as heavy as any."""
         turns = self.turns
         if turns is None:
             return decide(program, state, Forked(), now, base, self.meter())

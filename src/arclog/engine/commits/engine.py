@@ -26,8 +26,10 @@ from arclog.core.boundary.inputs import (
     WorkReported,
 )
 from arclog.core.transitions.state import State
+from arclog.drivers.backoff import Backoff
 from arclog.engine.commits.batch import Answer, Batch, Claimant
 from arclog.engine.commits.decisions import Beginning, Deciding, Given
+from arclog.engine.commits.groups import Groups, Start
 from arclog.engine.commits.hints import Hints
 from arclog.engine.commits.ids import Minter
 from arclog.engine.commits.live_states import Live, LiveStates
@@ -39,7 +41,7 @@ from arclog.engine.history.imported import is_imported
 from arclog.expr import OutOfTurn
 from arclog.model.commands import TOO_LONG, Revocation
 from arclog.model.config.settings import Settings
-from arclog.model.errors import Conflict, EventTooLarge, StoreError
+from arclog.model.errors import Conflict, EventTooLarge, InvariantBroken, StoreError
 from arclog.model.events import Event
 from arclog.model.outcome import error
 from arclog.model.status import RUNNING
@@ -49,6 +51,7 @@ from arclog.ports.secrets import Secrets
 from arclog.ports.storage.marks import CrashBook, Marks
 from arclog.ports.storage.store import (
     Append,
+    Appended,
     EventIdTaken,
     ExecutionRecord,
     NewExecution,
@@ -63,7 +66,7 @@ log = logging.getLogger("arclog.engine")
 
 #: Inputs of one execution that share a commit at most.
 INPUTS_PER_COMMIT = 64
-#: Between attempts to go on with a run while the store cannot be written.
+#: Between attempts to continue with a run while the store cannot be written.
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 30.0
 #: Appends that lose the race for the head are decided again this often.
@@ -74,9 +77,13 @@ _ALONE = (Signal, TakeSlot, Continue)
 _NEEDS_IDLE = frozenset({"PAUSE", "RETRY_STEP"})
 
 
+#: Types of events that the holders of commands may have to hear of.
+_REVOKING = frozenset({"command.cancelled", "command.issued", "signal.received"})
+
+
 @dataclass(slots=True)
 class _Asked:
-    """An input, and who waits for what becomes of it."""
+    """An input and the future of its caller."""
 
     given: Input
     claimant: Claimant | None
@@ -98,6 +105,8 @@ class _Queue:
     """Inputs of one execution, in the order in which they came."""
 
     waiting: list[_Asked] = field(default_factory=list)
+    #: a group decides on the execution: what waits is served after it
+    reserved: bool = False
     #: commits what waits; a task of its own, since a caller that is cancelled must not take the inputs of others down with it
     serving: asyncio.Task[None] | None = None
 
@@ -114,7 +123,9 @@ class Engine:
         secrets: Secrets | None = None,
         wall: Clock | None = None,
     ) -> None:
-        """`wall`: the clock that schedules go by, where it is another one: it may be set, `clock` goes by the time that passes."""
+        """`wall`: the clock that schedules go by, where it is another one: it may be set, `clock` goes by the time that
+        passes.
+        """
         self.store = store
         self.clock = clock
         self.wall = wall or clock
@@ -135,6 +146,7 @@ class Engine:
         self._quarantine: Quarantine | None = None
         self._queues: dict[int, _Queue] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._groups = Groups(self)
 
     async def keep_marks(self, marks: Marks, book: CrashBook | None = None) -> None:
         """Mark what is worked on, and leave runs alone that killed the process before; `book`: or other servers."""
@@ -147,9 +159,18 @@ class Engine:
         if self._quarantine is not None:
             await self._quarantine.look()
 
+    async def take_care(self) -> None:
+        """Another server is gone, and what it was at may be what killed it."""
+        if self._quarantine is not None:
+            await self._quarantine.take_care()
+
     def is_held(self, execution_id: int) -> bool:
         """Whether a run is in quarantine."""
         return self._quarantine is not None and self._quarantine.is_held(execution_id)
+
+    def is_watched(self, execution_id: int) -> bool:
+        """Whether a run is in quarantine, or a server died while it worked on it."""
+        return self._quarantine is not None and self._quarantine.knows(execution_id)
 
     @property
     def measured(self) -> Callable[[str, float], None] | None:
@@ -166,35 +187,43 @@ class Engine:
         request = await self._evaluated(program, request)
         state, batch = await self._first_decision(program, request, execution_id)
         append = batch.append(state, expected=0, new=new, tell=news_of(program.plan, state, batch.events, new))
-        await self._append(append)
-        record = ExecutionRecord(execution_id, state.head, new, append.now)
-        live = Live(program, state, record, self.snapshots.pace(0))
-        self.live.put(live)
-        self._committed(live, batch)
+        appended = await self._append(append)
+        self.begun(program, state, batch, append, appended)
         if state.pending_for == "slot":
             await self.put(execution_id, TakeSlot())
         return execution_id
+
+    async def start_all(self, starts: Sequence[Start]) -> list[int | Exception]:
+        """Create executions, decided one after the other and committed together; what `start` would return or raise for each."""
+        return await self._groups.start(starts)
+
+    def begun(self, program: Program, state: State, batch: Batch, append: Append, appended: Appended) -> None:
+        """Effects of a committed first append."""
+        if append.new is None:
+            raise InvariantBroken(f"append to execution {append.execution_id} is not its first")
+        record = ExecutionRecord(append.execution_id, state.head, append.new, append.now)
+        live = Live(program, state, record, self.snapshots.pace(0))
+        self.live.put(live)
+        self.live.grew(live, appended.decoded_bytes)
+        self.committed(live, batch)
 
     async def new_id(self) -> int:
         """An id for an execution that is to be made."""
         if self.minter.is_over:
             await self.minter.renew()
-        return self.minter.one()
+        return self.minter.next_id()
 
     async def fork(self, program: Program, new: NewExecution, begin: Beginning, most: int) -> int:
         """Create an execution that begins with at most so many events of another; its id once all of it is durable."""
         if self.minter.is_over:
             await self.minter.renew()
-        execution_id = self.minter.one()
+        execution_id = self.minter.next_id()
         state, batch = await self.deciding.behind(program, begin, execution_id, most)
         append = batch.append(state, expected=0, new=new, tell=news_of(program.plan, state, batch.events, new))
         # What was taken over was measured when it was recorded. It takes a concurrency slot in the same commit.
         slots = program.plan.concurrency or 0 if state.status == RUNNING else 0
-        await self._append(replace(append, max_event_bytes=0, slots=slots))
-        record = ExecutionRecord(execution_id, state.head, new, append.now)
-        live = Live(program, state, record, self.snapshots.pace(0))
-        self.live.put(live)
-        self._committed(live, batch)
+        appended = await self._append(replace(append, max_event_bytes=0, slots=slots))
+        self.begun(program, state, batch, append, appended)
         return execution_id
 
     async def problems_of(self, program: Program, request: Request) -> str:
@@ -216,9 +245,13 @@ class Engine:
             batch = self.deciding.at_once(program, state, given, bounded=False)
         return state, batch
 
+    def asks_for_secrets(self, program: Program) -> bool:
+        """Whether secrets are looked at before a run of this program begins."""
+        return self._secrets is not None and bool(program.plan.keychain)
+
     async def _evaluated(self, program: Program, request: Request) -> Request:
         """The request with what keeps it from running, as far as the pure core cannot know."""
-        if self._secrets is None or not program.plan.keychain or request.problem is not None:
+        if not self.asks_for_secrets(program) or request.problem is not None or self._secrets is None:
             return request
         from arclog.plan.keychain_use import (
             entries_for,  # few playbooks have a keychain
@@ -246,15 +279,45 @@ class Engine:
                 return Answer(refused)
         if self._quarantine is not None and self._quarantine.is_suspect(execution_id):
             await self._quarantine.try_again(execution_id, given)
+        if self._quarantine is not None and self._quarantine.is_careful and self.live.kept(execution_id) is None:
+            async with self._quarantine.attempt(execution_id, given):
+                return await self._queued(execution_id, given, claimant, extend)
+        return await self._queued(execution_id, given, claimant, extend)
+
+    def _queued(
+        self, execution_id: int, given: Input, claimant: Claimant | None, extend: tuple[int, int, int] | None
+    ) -> asyncio.Future[Answer]:
+        """Put an input behind those that wait; its answer."""
         loop = asyncio.get_running_loop()
         asked = _Asked(given, claimant, extend, loop.create_future())
         queue = self._queues.get(execution_id)
         if queue is None:
             queue = self._queues[execution_id] = _Queue()
         queue.waiting.append(asked)
-        if queue.serving is None:
+        if queue.serving is None and not queue.reserved:
             queue.serving = loop.create_task(self._serve(execution_id, queue))
-        return await asked.done
+        return asked.done
+
+    async def put_all(self, inputs: Sequence[tuple[int, Input]]) -> list[Answer | Exception]:
+        """Put inputs to many executions, an input each: they are decided one after the other and committed together.
+        Returns what `put` would return or raise for each, in their order. Others have no turn while they are decided.
+        """
+        return await self._groups.put(inputs)
+
+    def reserve(self, execution_id: int) -> bool:
+        """Keep the inputs of others waiting until `release`; False when the execution has inputs under way."""
+        if execution_id in self._queues:
+            return False
+        self._queues[execution_id] = _Queue(reserved=True)
+        return True
+
+    def release(self, execution_id: int) -> None:
+        """Serve what came since `reserve`."""
+        queue = self._queues[execution_id]
+        if queue.waiting:
+            queue.serving = asyncio.get_running_loop().create_task(self._serve(execution_id, queue))
+        else:
+            del self._queues[execution_id]
 
     async def _serve(self, execution_id: int, queue: _Queue) -> None:
         """Commit what waits in the queue, until nothing does."""
@@ -290,9 +353,7 @@ class Engine:
                 news = await self.live.catch_up(execution_id) or news
             live = await self.live.get(execution_id)
             if is_imported(live.record.new):
-                refused = Refused(
-                    "imported", f"run {execution_id} was imported: it is read-only here; fork it to go on"
-                )
+                refused = Refused("imported", f"run {execution_id} was imported and is read-only; fork it to continue")
                 for asked in batched:
                     asked.answer(Answer(refused))
                 return len(batched)
@@ -313,7 +374,7 @@ class Engine:
                 tell = news_of(live.program.plan, live.state, batch.events, live.record.new)
                 append = batch.append(live.state, expected=head, extend=extend, tell=tell)
                 try:
-                    await self._append(append)
+                    appended = await self._append(append)
                 except EventIdTaken:
                     # Deciding again would lead to the same: whoever brought the id must look at what it said before.
                     self.live.drop(execution_id)
@@ -330,7 +391,7 @@ class Engine:
                     self.live.drop(execution_id)
                     raise
                 except Exception as problem:
-                    # The store will never take this. A signal can be sent otherwise; a report would come again for ever.
+                    # The store will never take this. A signal can be sent otherwise; a report would come again forever.
                     self.live.drop(execution_id)
                     given_first = batched[0].given
                     # A signal's own event is bounded before it is written: what is too large is what it led to.
@@ -339,11 +400,12 @@ class Engine:
                         raise
                     await self._give_up(execution_id, batched, problem)
                     return len(batched)
+                self.live.grew(live, appended.decoded_bytes)
             elif not current and await self.live.catch_up(execution_id):
                 # Nothing is appended, so no conflict would tell that the state was old: decide on what is true now.
                 news = True
                 continue
-            self._committed(live, batch)
+            self.committed(live, batch)
             if news:
                 self.hints.caught_up(live.state)
             for asked, answer in zip(batched, batch.answers, strict=False):
@@ -351,7 +413,9 @@ class Engine:
                     self._quarantine.ended(execution_id, asked.given)
                 asked.answer(answer)
             return len(batch.answers)
-        raise Conflict(f"execution {execution_id}: others kept writing to it; lost {MAX_CONFLICTS} races for its head")
+        raise Conflict(
+            f"execution {execution_id}: {MAX_CONFLICTS} attempts to write failed because of concurrent writers"
+        )
 
     async def _decision(self, execution_id: int, live: Live, given: Given) -> tuple[Live, Batch]:
         """Decide inputs, with the state that they were decided on: heavy templates go aside."""
@@ -389,7 +453,7 @@ class Engine:
             self.live.put(live)
 
     async def seen(self, execution_id: int) -> Live:
-        """An execution as the store has it now. What is kept of it here is not changed: a decision may be under way."""
+        """An execution as the store has it now. What is kept of it here is not changed: a decision may be in progress."""
         kept = self.live.kept(execution_id)
         if kept is not None and execution_id not in self._queues:
             head = kept.state.head
@@ -411,7 +475,7 @@ class Engine:
             log.warning("execution %s: %s; it is failed with kind limit", execution_id, problem)
         else:
             log.error("execution %s: %s; it is failed with kind internal", execution_id, problem, exc_info=problem)
-            message = f"arclog cannot go on with this run: {type(problem).__name__}: {problem}"
+            message = f"arclog cannot continue this run: {type(problem).__name__}: {problem}"
             message = message.encode("utf-8", "replace").decode()
             why = error("internal", message)
         abort = Abort(why)
@@ -421,7 +485,7 @@ class Engine:
             batch = self.deciding.at_once(live.program, live.state, [(abort, None)], bounded=False)
         except Exception:
             # A state that is not what it should be must not keep the run from ending.
-            log.exception("execution %s: what is open cannot be ended; the run alone is", execution_id)
+            log.exception("execution %s: open step runs cannot be closed; only the run is ended", execution_id)
             self.live.drop(execution_id)
             live = await self.live.get(execution_id)
             bare = replace(abort, bare=True)
@@ -432,23 +496,32 @@ class Engine:
                 await self._append(batch.append(live.state, expected=head, tell=tell))
             finally:
                 self.live.drop(execution_id)
-            self._committed(live, batch)
+            self.committed(live, batch)
         for asked in batched:
             asked.answer(Answer(Refused("closed", message)))
 
-    async def _append(self, append: Append) -> None:
+    async def _append(self, append: Append) -> Appended:
         began = self.clock.monotonic()
-        await self.store.append(append)
+        appended = await self.store.append(append)
         if self._measured is not None:
             self._measured("append", self.clock.monotonic() - began)
+        return appended
 
-    def _committed(self, live: Live, batch: Batch) -> None:
+    async def append_all(self, appends: Sequence[Append]) -> list[Appended | Exception]:
+        """Commit transactions of different executions."""
+        began = self.clock.monotonic()
+        outcomes = await self.store.append_all(appends)
+        if self._measured is not None:
+            self._measured("append", self.clock.monotonic() - began)
+        return outcomes
+
+    def committed(self, live: Live, batch: Batch) -> None:
         """Effects of a committed transaction."""
         state = live.state
         execution_id = state.execution_id
         if batch.events:
             self.hints.appended(execution_id, state.head)
-            if all(event.informative for event in batch.events):
+            if batch.events[0].informative and all(event.informative for event in batch.events):
                 # Whoever acts on what happened must not take these for it: they only look like it.
                 self._keep_if_due(live)
                 return
@@ -461,7 +534,7 @@ class Engine:
             self.hints.room_made()
         if self.queues.is_due:
             self._later(self.queues.look())
-        revoked = [one for event in batch.events for one in _revocations(event, state)]
+        revoked = [one for event in batch.events if event.type in _REVOKING for one in _revocations(event, state)]
         if batch.close or revoked:
             self.hints.closed(batch.close, revoked)
         if batch.more:
@@ -491,14 +564,14 @@ class Engine:
 
     async def _go_on(self, execution_id: int) -> None:
         """Put the Continue that a long decision left; a store that cannot take it now is asked again."""
-        pause = _FIRST_PAUSE_S
+        backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         while True:
             try:
                 await self.put(execution_id, Continue())
             except StoreError as problem:
-                log.warning("execution %s: cannot go on: %s; trying again in %g s", execution_id, problem, pause)
+                pause = backoff.pause_s()
+                log.warning("execution %s: cannot continue: %s; retrying in %g s", execution_id, problem, pause)
                 await self.clock.sleep(pause)
-                pause = min(pause * 2, _LONGEST_PAUSE_S)
             else:
                 return
 
@@ -523,7 +596,7 @@ class Engine:
 
 def _together(waiting: Sequence[_Asked]) -> int:
     """How many of the first inputs share a commit. Events from outside share one among themselves only: when an id of
-    theirs turns out to be taken, nobody else's input fails with them.
+    theirs turns out to be taken, other inputs do not fail with them.
     """
     outside = _brings_ids(waiting[0].given)
     for index, asked in enumerate(waiting[:INPUTS_PER_COMMIT]):

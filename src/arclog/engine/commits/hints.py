@@ -1,6 +1,6 @@
-"""Hints wake those who wait. Losing one costs time, never facts; still, listen first and then look, and none is lost.
+"""Hints wake waiting tasks. Losing one costs time, never data. Listen first and then read, and none is lost.
 
-What is committed here wakes whoever waits here, and goes `outward` for those who wait elsewhere. What is heard from
+A commit of this process wakes waiting tasks here, and goes `outward` to other processes. What is heard from
 elsewhere (`moved`, `offer_heard`, …) wakes the same listeners and goes no further.
 """
 
@@ -26,7 +26,7 @@ ANY_POOL = ""
 
 
 class Outward(Protocol):
-    """Tells other processes what was committed here, and who waits here."""
+    """Notifies other processes of commits and of waiting workers."""
 
     def moved(self, execution_id: int, head: int) -> None: ...
 
@@ -47,7 +47,7 @@ class Outward(Protocol):
 
 
 class Hints:
-    """What has just been committed, for those in this process who care."""
+    """Callbacks in this process for what was just committed."""
 
     def __init__(self) -> None:
         self._appended: dict[int, list[Listener]] = {}
@@ -93,14 +93,14 @@ class Hints:
     # -- what was committed here ---------------------------------------------------------------------------------------
 
     def appended(self, execution_id: int, head: int) -> None:
-        _tell(self._appended.get(execution_id, ()))
+        _wake(self._appended.get(execution_id, ()))
         for told in self.on_grown:
             _call(told)
         if self.outward is not None:
             self.outward.moved(execution_id, head)
 
     def ended(self, execution_id: int) -> None:
-        _tell(self._ended.get(execution_id, ()))
+        _wake(self._ended.get(execution_id, ()))
 
     def slot_freed(self, queue: tuple[str, str]) -> None:
         """A run of this tenant and path that held a slot has ended."""
@@ -116,8 +116,8 @@ class Hints:
             self.outward.offered(pools)
 
     def room_made(self) -> None:
-        """Something ended where limits hold: whoever waits may find something, here or elsewhere."""
-        self._offers.tell_all()
+        """Work under a limit ended: waiting claims may find a command, here or elsewhere."""
+        self._offers.wake_all()
         if self.outward is not None:
             self.outward.room()
 
@@ -137,16 +137,16 @@ class Hints:
     # -- what happened elsewhere ---------------------------------------------------------------------------------------
 
     def moved(self, execution_id: int) -> None:
-        """Another process appended to the execution: whoever follows it, or waits for its end, looks."""
-        _tell(self._appended.get(execution_id, ()))
-        _tell(self._ended.get(execution_id, ()))
+        """Another process appended to the execution: wake its followers and those that wait for its end."""
+        _wake(self._appended.get(execution_id, ()))
+        _wake(self._ended.get(execution_id, ()))
         for told in self.on_grown:
             _call(told)
 
     def offer_heard(self, pools: Mapping[str, int] | None = None) -> None:
         """So many commands are there for each pool; None: there may be any, for anybody."""
         if pools is None:
-            self._offers.tell_all()
+            self._offers.wake_all()
         else:
             self._offers.made(pools)
 
@@ -159,7 +159,7 @@ class Hints:
             _call(told, None)
 
     def caught_up(self, state: State) -> None:
-        """What another process appended is known now: wake whoever may wait for it."""
+        """Events of another process were loaded: wake the tasks that may wait for them."""
         self.moved(state.execution_id)
         self.offer_heard()
         for told in self.on_caught_up:
@@ -215,16 +215,16 @@ def _listening(table: dict[int, list[Listener]], key: int) -> Iterator[Listener]
 
 
 def _call(told: Callable[..., None], *what: Any) -> None:
-    """A listener's own trouble is not that of whoever committed: what was committed stands, and others are still told."""
+    """A failing listener does not affect the commit or other listeners."""
     try:
         told(*what)
     except Exception:
-        log.exception("a listener to what was committed failed (%r); this is a bug in it, the run goes on", told)
+        log.exception("a commit listener failed (%r); this is a bug in the listener, the run continues", told)
 
 
-def _tell(listeners: Sequence[Listener]) -> None:
+def _wake(listeners: Sequence[Listener]) -> None:
     for listener in listeners:
-        listener.tell()
+        listener.wake()
 
 
 async def either(*waits: Coroutine[Any, Any, Any]) -> None:

@@ -66,7 +66,7 @@ class Minter:
     async def keep(self) -> None:
         """Renew the lease once a third of it is gone."""
 
-    def one(self) -> int:
+    def next_id(self) -> int:
         """A single id."""
         found = self.peek()
         self.take(1)

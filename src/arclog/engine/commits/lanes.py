@@ -1,4 +1,4 @@
-"""Lanes: a bounded number of things under way at once, one for each tenant; tenants that wait are admitted by turns."""
+"""Lanes: a bounded number of things in progress at once, one for each tenant; tenants that wait are admitted by turns."""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
 """Live states: folded once, from the newest snapshot and the log behind it, then kept.
 
-A cache only: any of them can be thrown away at any time.
+A cache only: any of them can be thrown away at any time. Their number is bounded, and the memory that they take together:
+what a state takes is worked out when it is folded; then the bytes of its new events are added, and after as many of these
+again as it had, it is worked out anew. Where memory is short, large states are given up before small ones, so that a
+few large ones do not drive out the many small ones of others.
 """
 
 from __future__ import annotations
@@ -8,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from arclog.core.transitions import snapshot
 from arclog.core.transitions.apply import apply
 from arclog.core.transitions.state import State
 from arclog.engine.commits.quarantine import Quarantine
@@ -16,6 +20,7 @@ from arclog.engine.commits.turns import Turns
 from arclog.engine.runs.compile_cache import Compiled
 from arclog.model.config.settings import Settings
 from arclog.model.data.kept import Kept
+from arclog.model.data.sizes import decoded_size
 from arclog.model.errors import NewerLog, NotFound, Poisoned
 from arclog.plan import net
 from arclog.plan.program import Program
@@ -29,18 +34,34 @@ _PAGE = 5000
 _CONTENDED = 1000
 #: Decisions after a lost race for which the store is looked at first.
 _LOOKS = 100
+#: Bytes of a state from which on it is large.
+_LARGE_STATE = 262_144
+#: Bytes of new events after which a state is weighed again at the earliest.
+_WEIGH_BYTES = 65_536
 
 
 class Live:
     """One execution in memory."""
 
-    __slots__ = ("pace", "program", "record", "state")
+    __slots__ = ("bytes", "pace", "program", "record", "state", "weigh_at")
 
     def __init__(self, program: Program, state: State, record: ExecutionRecord, pace: Pace) -> None:
         self.program = program
         self.state = state
         self.record = record
         self.pace = pace
+        #: what the state takes in memory, about
+        self.bytes = 0
+        #: with so many it is worked out anew
+        self.weigh_at = _WEIGH_BYTES
+
+    def weigh(self) -> None:
+        """Work out what the state takes in memory."""
+        try:
+            self.bytes = decoded_size(snapshot.encode(self.state))
+        except (ValueError, RecursionError, TypeError, OverflowError):
+            pass  # no JSON: what its events took stands
+        self.weigh_at = 2 * self.bytes + _WEIGH_BYTES
 
 
 class LiveStates:
@@ -50,7 +71,11 @@ class LiveStates:
         self._store = store
         self._snapshots = snapshots
         self._capacity = settings.integer("engine.cache_executions")
+        self._max_bytes = settings.integer("engine.cache_executions_bytes")
         self._live: dict[int, Live] = {}
+        #: those of them that are large, and the bytes of all
+        self._large: dict[int, None] = {}
+        self._bytes = 0
         self._programs = Programs(settings)
         #: large programs that are being made
         self._coming: dict[str, asyncio.Future[Program]] = {}
@@ -68,9 +93,11 @@ class LiveStates:
         live = self._live.pop(execution_id, None)
         if live is None:
             live = await self.folded(execution_id)
+            self.put(live)
+            return live
         self._live[execution_id] = live
-        if len(self._live) > self._capacity:
-            del self._live[next(iter(self._live))]
+        if self._large and execution_id in self._large:
+            self._large[execution_id] = self._large.pop(execution_id)
         return live
 
     def kept(self, execution_id: int) -> Live | None:
@@ -79,8 +106,13 @@ class LiveStates:
 
     @property
     def room(self) -> int:
-        """How many more states are kept before one is given up."""
-        return max(self._capacity - len(self._live), 0)
+        """How many more states are kept before one is abandoned."""
+        return max(self._capacity - len(self._live), 0) if self._bytes < self._max_bytes else 0
+
+    @property
+    def kept_bytes(self) -> int:
+        """The estimated memory of all states that are kept."""
+        return self._bytes
 
     def head(self, execution_id: int) -> int:
         """The head of the state that is kept; 0 when none is."""
@@ -89,7 +121,7 @@ class LiveStates:
 
     async def catch_up(self, execution_id: int) -> bool:
         """Fold what others appended into the state that is kept. Only for whoever decides on this execution, and not
-        while a decision is under way. False when there was nothing new.
+        while a decision is in progress. False when there was nothing new.
         """
         live = self._live.get(execution_id)
         if live is None:
@@ -102,13 +134,14 @@ class LiveStates:
                 for stored in await self._store.events(execution_id, after=live.state.head, limit=_PAGE):
                     apply(live.program, live.state, stored.event)
         except NewerLog as problem:
-            self._say(execution_id, problem)
+            self._log_once(execution_id, problem)
             raise
         live.record = record
+        self.grew(live, live.weigh_at)  # what others appended is not known by its bytes: weigh it
         return True
 
     def contended(self, execution_id: int) -> None:
-        """Another process was faster: look before the next decisions, since to fold the log anew costs far more."""
+        """Another process was faster: check before the next decisions, because folding the whole log costs far more."""
         self._contended.pop(execution_id, None)
         self._contended[execution_id] = _LOOKS
         if len(self._contended) > _CONTENDED:
@@ -123,12 +156,50 @@ class LiveStates:
             del self._contended[execution_id]
         return left > 0
 
+    def is_contended(self, execution_id: int) -> bool:
+        """Whether another process was faster lately."""
+        return execution_id in self._contended
+
     def put(self, live: Live) -> None:
-        self._live[live.state.execution_id] = live
+        """Keep a state; others are given up for it when there are too many, or they take too much memory."""
+        execution_id = live.state.execution_id
+        self.drop(execution_id)
+        self._live[execution_id] = live
+        self._bytes += live.bytes
+        if live.bytes >= _LARGE_STATE:
+            self._large[execution_id] = None
+        self._shrink()
+
+    def grew(self, live: Live, added: int) -> None:
+        """Events of so many bytes were folded into a state."""
+        before = live.bytes
+        live.bytes += added
+        if live.bytes > live.weigh_at:
+            live.weigh()
+        execution_id = live.state.execution_id
+        if self._live.get(execution_id) is live:
+            self._bytes += live.bytes - before
+            if live.bytes >= _LARGE_STATE:
+                self._large[execution_id] = None
+            elif before >= _LARGE_STATE:
+                self._large.pop(execution_id, None)
+            self._shrink()
 
     def drop(self, execution_id: int) -> None:
         """Forget a state that may hold more than was committed."""
-        self._live.pop(execution_id, None)
+        live = self._live.pop(execution_id, None)
+        if live is not None:
+            self._bytes -= live.bytes
+            self._large.pop(execution_id, None)
+
+    def _shrink(self) -> None:
+        """Give up what was not used the longest; the newest is kept in any case."""
+        while len(self._live) > self._capacity:
+            self.drop(next(iter(self._live)))
+        while self._bytes > self._max_bytes and len(self._live) > 1:
+            newest = next(reversed(self._live))
+            large = next(iter(self._large), newest)
+            self.drop(large if large != newest else next(iter(self._live)))
 
     async def folded(self, execution_id: int, at: int | None = None) -> Live:
         """The state after event `at` (the newest, when none is named), read from the store. Raises Poisoned for a run
@@ -139,7 +210,7 @@ class LiveStates:
             raise Poisoned(f"execution {execution_id}: {why}")
         record = await self._store.execution(execution_id)
         if record is None:
-            raise NotFound(f"there is no execution {execution_id}; `arclog list` shows those there are")
+            raise NotFound(f"there is no execution {execution_id}; `arclog list` shows all runs")
         program = await self.program(record.new.plan, record.new.scope.tenant)
         last = record.head if at is None else min(at, record.head)
         state = await self._snapshots.newest(execution_id, record.new.plan, last)
@@ -156,13 +227,15 @@ class LiveStates:
                 if quarantine is not None:
                     quarantine.read_on()
         except NewerLog as problem:
-            self._say(execution_id, problem)
+            self._log_once(execution_id, problem)
             raise
         if quarantine is not None:
             quarantine.was_read(execution_id)
-        return Live(program, state, record, self._snapshots.pace(known))
+        live = Live(program, state, record, self._snapshots.pace(known))
+        live.weigh()
+        return live
 
-    def _say(self, execution_id: int, problem: NewerLog) -> None:
+    def _log_once(self, execution_id: int, problem: NewerLog) -> None:
         """An operator must hear of it, once."""
         if self._left_alone.get(execution_id) is None:
             self._left_alone.put(execution_id, True)
@@ -191,7 +264,7 @@ class LiveStates:
         if coming is None:
 
             def compute() -> Program:
-                program = Program(plan or net.decode_in_parts(body, turns.pause), digest, len(body))
+                program = Program(plan or net.decode_in_parts(body, turns.pause), digest, len(body), turns.pause)
                 program.prepare(turns.pause)
                 return program
 
@@ -204,5 +277,5 @@ class LiveStates:
         if program.size >= LARGE:
             # A state holds its program: with one that is no longer kept it would stay in memory.
             for execution_id in [key for key, live in self._live.items() if self._programs.has_given_up(live.program)]:
-                del self._live[execution_id]
+                self.drop(execution_id)
         return kept

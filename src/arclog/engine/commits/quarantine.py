@@ -1,4 +1,8 @@
-"""Quarantine: a run on which the process died twice is paused and left alone, until somebody lets it go on.
+"""Quarantine: a run on which the process died twice is paused until an operator resumes it.
+
+Servers that share a store count together. A server that takes a duty over from one that is gone cannot know what that one died of. For
+a while it notes in the store what it begins to do to runs that it did not work on before. Should it die, too, whoever takes over from it
+finds that note: two servers died, and the run is in quarantine before a third one tries.
 
 Laws: before work on a run begins, a mark of it stands where it outlives the process (`ports.storage.marks`); afterwards it is taken
 away. A mark that a dead process left is a crash of that run at that work. Work that ends takes its crashes back, so only
@@ -10,7 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
@@ -45,7 +50,11 @@ _LOOK_S = 1.0
 _IN_A_ROW_US = 86_400 * MICROS
 #: Signals that end a run: nothing is evaluated for them.
 _ENDS = ("CANCEL", "EMERGENCY_STOP")
-#: Work that is no input: to read the log.
+#: How long a server that took over from one that is gone takes care.
+_CAREFUL_S = 60.0
+#: Marks work as begun by a server that takes care; no crash, unless the server does not come back to it.
+_ATTEMPT = 0x80
+#: Work that is not an input: to read the log.
 READING = 1
 _NAMES = {READING: "read its log"}
 _KINDS: dict[type, tuple[int, str]] = {
@@ -71,7 +80,7 @@ def work_of(given: Input) -> int:
 
 
 def _activity(work: int) -> str:
-    kind = work & 0xFF
+    kind = work & 0xFF & ~_ATTEMPT
     if kind in _NAMES:
         return _NAMES[kind]
     return next((name for number, name in _KINDS.values() if number == kind), _OTHER[1])
@@ -86,6 +95,9 @@ class Quarantine:
         self._book = book
         self._looked_at = engine.clock.monotonic()
         self._writing: set[asyncio.Task[None]] = set()
+        #: until when this server takes care, and what it has begun meanwhile
+        self._careful_until = 0.0
+        self._attempts: set[tuple[int, int]] = set()
         self.begin = marks.begin
         self.end = marks.end
         #: by run and work; almost always empty
@@ -96,12 +108,17 @@ class Quarantine:
         """Pause what came into quarantine by the last crash."""
         if self._book is not None:
             await self._look(self._marks.left())
+        await self._pause_held()
+
+    async def _pause_held(self) -> None:
         for crash in list(self._held.values()):
             try:
                 await self._pause(crash)
             except ArclogError as problem:
                 log.warning(
-                    "execution %s is in quarantine; its log does not say so yet: %s", crash.execution_id, problem
+                    "execution %s is in quarantine, but this is not recorded in its log yet: %s",
+                    crash.execution_id,
+                    problem,
                 )
 
     async def look(self) -> None:
@@ -117,11 +134,54 @@ class Quarantine:
         now = self._engine.clock.now()
         known = await self._book.add_crashes(left, now, now - _IN_A_ROW_US)
         self._crashes = {(one.execution_id, one.work): one for one in known}
-        self._held = {one.execution_id: one for one in known if one.count >= MAX_CRASHES}
+        self._held = {one.execution_id: one for one in known if one.count >= MAX_CRASHES and not one.work & _ATTEMPT}
+
+    @property
+    def is_careful(self) -> bool:
+        """Whether another server has gone lately, and this one took over from it."""
+        return self._careful_until > 0 and self._engine.clock.monotonic() < self._careful_until
+
+    async def take_care(self) -> None:
+        """Another server is gone. What it had begun when it had taken over from one that was gone itself killed both."""
+        if self._book is None:
+            return
+        self._careful_until = self._engine.clock.monotonic() + _CAREFUL_S
+        await self._look(())
+        now = self._engine.clock.now()
+        left = [key for key in self._crashes if key[1] & _ATTEMPT and key not in self._attempts]
+        for execution_id, attempt in left:
+            crash = (execution_id, attempt & ~_ATTEMPT)
+            await self._book.add_crashes([crash] * MAX_CRASHES, now, 0)
+            await self._book.forget_crash(execution_id, attempt)
+        if left:
+            await self._look(())
+            await self._pause_held()
+
+    @asynccontextmanager
+    async def attempt(self, execution_id: int, given: Input) -> AsyncIterator[None]:
+        """Work that may have killed the server which had it before: whoever comes after this one knows that it was begun."""
+        key = (execution_id, work_of(given) | _ATTEMPT)
+        if self._book is None or key in self._attempts:
+            yield
+            return
+        self._attempts.add(key)
+        try:
+            await self._book.add_crashes([key], self._engine.clock.now(), 0)
+            yield
+        finally:
+            self._attempts.discard(key)
+            self._crashes.pop(key, None)
+            self._later(self._book.forget_crash(*key))
 
     def is_suspect(self, execution_id: int) -> bool:
         """Whether some server died while it worked on a run."""
         return self._book is not None and bool(self._crashes) and any(key[0] == execution_id for key in self._crashes)
+
+    def knows(self, execution_id: int) -> bool:
+        """Whether a run is in quarantine, or some process died while it worked on it."""
+        return self.is_held(execution_id) or (
+            bool(self._crashes) and any(key[0] == execution_id for key in self._crashes)
+        )
 
     async def try_again(self, execution_id: int, given: Input) -> None:
         """Work that killed a server is begun once more: other servers know before it is, and leave it alone."""
@@ -176,21 +236,21 @@ class Quarantine:
         return None
 
     def release(self, execution_id: int) -> None:
-        """Let a run go on; its crashes are forgotten."""
+        """Release a run and reset its count of crashes."""
         self._held.pop(execution_id, None)
         for key in [key for key in self._crashes if key[0] == execution_id]:
             del self._crashes[key]
         self._save()
         if self._book is not None:
             self._later(self._book.forget_crash(execution_id))
-        log.warning("execution %s is out of quarantine", execution_id)
+        log.warning("execution %s was released from quarantine", execution_id)
 
     @staticmethod
     def reason(crash: Crash) -> str:
         """What an operator reads."""
         return (
             f"poison: arclog died {crash.count} times in a row while it {_activity(crash.work)}; the run is in quarantine, "
-            f"and `arclog resume {crash.execution_id}` lets it go on"
+            f"and `arclog resume {crash.execution_id}` continues it"
         )
 
     def _save(self) -> None:
@@ -239,7 +299,7 @@ class Quarantine:
             "by": "arclog",
             "held": [one.command_id for one in idle],
         }
-        base = engine.minter.one()
+        base = engine.minter.next_id()
         event = Event("signal.received", engine.clock.now(), payload=payload)
         appended = await engine.store.append(
             Append(

@@ -1,6 +1,6 @@
 """What became of reports that do not fit: each leaves an informative `command.refused` in the log of its run.
 
-A worker that repeats its mistake is recorded a few times for each claim, not for ever.
+Only the first refused reports of each claim are recorded.
 """
 
 from __future__ import annotations
@@ -50,4 +50,4 @@ class Refusals:
                 event.step, event.run = command.step, command.run
             await self._engine.put(execution_id, Observed([event], {}, self._most_in_run))
         except ArclogError as problem:
-            log.info("execution %s: a refused report is not recorded: %s", execution_id, problem)
+            log.info("execution %s: a refused report could not be recorded: %s", execution_id, problem)

@@ -1,7 +1,7 @@
-"""Between this process's hints and the bus: what is committed here is told once per turn of the loop; what others tell wakes
+"""Connects the hints of this process with the bus: commits are published once per turn of the loop; notices of others wake
 those here whom it concerns.
 
-Law: nothing depends on it. Who waits here looks by itself now and then; the relay only makes that soon.
+Law: correctness does not depend on it. Waiting tasks poll the store now and then; the relay only makes them faster.
 """
 
 from __future__ import annotations
@@ -44,36 +44,36 @@ class Relay:
 
     def moved(self, execution_id: int, head: int) -> None:
         self._moved[execution_id] = head
-        self._tell_soon()
+        self._notify_soon()
 
     def slot_freed(self) -> None:
         self._ended = True
-        self._tell_soon()
+        self._notify_soon()
 
     def offered(self, pools: Mapping[str, int]) -> None:
         self._offered.update(pools)
-        self._tell_soon()
+        self._notify_soon()
 
     def room(self) -> None:
         self._room = True
-        self._tell_soon()
+        self._notify_soon()
 
     def is_away(self) -> bool:
         return not self.bus.figures().connected
 
     def timer_set(self, due: int) -> None:
         self._timer = min(self._timer or due, due)
-        self._tell_soon()
+        self._notify_soon()
 
     def waiting(self, pools: Collection[str]) -> None:
         self.bus.waiting(pools)
 
-    def _tell_soon(self) -> None:
+    def _notify_soon(self) -> None:
         if not self._is_due:
             self._is_due = True
-            asyncio.get_running_loop().call_soon(self._tell)
+            asyncio.get_running_loop().call_soon(self._notify)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         if not self._is_due:
             return
         moved, offered = tuple(self._moved.items()), tuple(self._offered.items())
@@ -81,7 +81,7 @@ class Relay:
         self._moved, self._offered = {}, Counter()
         self._ended = self._room = self._is_due = False
         self._timer = 0
-        self.bus.tell(notice)
+        self.bus.notify(notice)
 
     # -- inward --------------------------------------------------------------------------------------------------------
 
@@ -124,20 +124,20 @@ class Relay:
         task.add_done_callback(self._tasks.discard)
 
     async def _take_in(self, execution_id: int) -> None:
-        """Take in what others appended, so that whoever holds a command of the run hears of a cancellation or a pause."""
+        """Load the events of other processes, so that holders of commands learn of a cancellation or a pause."""
         try:
             while self._looking[execution_id]:
                 self._looking[execution_id] = False
                 await self._engine.look(execution_id)
         except ArclogError as problem:
-            log.info("execution %s: %s; the next sweep looks again", execution_id, problem)
+            log.info("execution %s: %s; the next sweep retries", execution_id, problem)
         finally:
             del self._looking[execution_id]
 
     async def close(self) -> None:
         """Tell what is left, then be silent."""
         self._engine.hints.outward = None
-        self._tell()
+        self._notify()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

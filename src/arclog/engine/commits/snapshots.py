@@ -73,8 +73,8 @@ class Snapshots:
             if not pace.too_large:
                 pace.too_large = True
                 log.warning(
-                    "execution %s: its state takes %d bytes, too many for a snapshot (engine.snapshot_max_bytes is %d); "
-                    "to resume it takes as long as to read its log",
+                    "execution %s: its state takes %d bytes, too many for a snapshot (engine.snapshot_max_bytes "
+                    "is %d); resuming it requires reading its whole log",
                     state.execution_id,
                     len(body),
                     self._max_bytes,
@@ -92,7 +92,7 @@ class Snapshots:
                 drop = superfluous(await self._store.past_snapshots(execution_id, code), seq, self._most_past)
             await self._store.put_snapshot(execution_id, seq, code, packed, drop)
         except ArclogError as problem:
-            log.warning("execution %s: the snapshot at seq %d is not kept: %s", execution_id, seq, problem)
+            log.warning("execution %s: the snapshot at seq %d was not stored: %s", execution_id, seq, problem)
 
     async def newest(self, execution_id: int, plan: str, last: int) -> State | None:
         """The newest state at or before event `last`; None when the log has to be read from its beginning."""
@@ -107,9 +107,13 @@ class Snapshots:
             seq, packed = found
             state = snapshot.decode(zstandard.ZstdDecompressor().decompress(packed, max_output_size=self._max_bytes))
         except (ArclogError, zstandard.ZstdError, ValueError, RecursionError) as problem:
-            log.warning("execution %s: its snapshot is not used (%s); the log is read instead", execution_id, problem)
+            log.warning(
+                "execution %s: its snapshot cannot be used (%s); reading the log instead", execution_id, problem
+            )
             return None
         if (state.execution_id, state.head) != (execution_id, seq):
-            log.warning("execution %s: its snapshot is not its own; the log is read instead", execution_id)
+            log.warning(
+                "execution %s: its snapshot belongs to another execution; reading the log instead", execution_id
+            )
             return None
         return state

@@ -1,8 +1,8 @@
 """Turns: decisions with heavy templates are made in threads, a slice at a time, so that the event loop and other tenants
-go on.
+continue.
 
 Laws: one thread computes at a time, and after a slice nobody does for four times as long as it took: the event loop has at least
-four fifths of the time. Threads take slices in the order in which they asked. A tenant has one such decision under way; tenants that
+four fifths of the time. Threads take slices in the order in which they asked. A tenant has one such decision in progress; tenants that
 wait for a thread get one by turns.
 """
 
@@ -27,14 +27,14 @@ SLICE_S = 0.001
 _REST = 4
 #: Operations after which a thread looks whether its slice is over.
 SLICE_WORK = 1_000
-#: Tenants with a heavy decision under way at once.
+#: Tenants with a heavy decision in progress at once.
 MAX_THREADS = 4
 #: Plans that are remembered as heavy.
 _REMEMBERED = 10_000
 
 
 class Stopped(BaseException):
-    """The engine closes: nobody waits for this decision any more."""
+    """The engine is closing; the decision is no longer needed."""
 
 
 class Turns:
@@ -59,7 +59,7 @@ class Turns:
             return await asyncio.get_running_loop().run_in_executor(self._threads, self._sliced, compute)
 
     def pause(self) -> None:
-        """Let others go on when the slice is over; only inside `run`."""
+        """Yield to other work when the slice is over; only inside `run`."""
         if self._closed:
             raise Stopped
         if monotonic() - self._began >= SLICE_S:
@@ -67,7 +67,7 @@ class Turns:
             self._take()
 
     def close(self) -> None:
-        """End what is under way at its next pause."""
+        """End what is in progress at its next pause."""
         self._closed = True
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)

@@ -1,4 +1,4 @@
-"""What keeps a command that was issued from being claimed, told to whoever asks `why`."""
+"""Why an issued command has not been claimed, for `arclog why`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def pool_facts(
 
 
 def hindrance(record: CommandRecord, facts: PoolFacts, now: int) -> str:
-    """What stands in its way, '' when nothing is known that does."""
+    """The blocker of a command; '' if none is known."""
     reasons = [*_limits(record.pool, facts), *_resources(record.resources, facts, now)]
     if not reasons:
         reasons = _workers(record, facts)
@@ -109,9 +109,9 @@ def _workers(record: CommandRecord, facts: PoolFacts) -> list[str]:
     if any(each.seen_at >= facts.silent_before and not each.draining for each in knowing):
         return []
     if any(each.seen_at >= facts.silent_before for each in knowing):
-        return [f"every worker of pool {record.pool} that could take it is leaving"]
+        return [f"every worker of pool {record.pool} that could take it is draining"]
     if any(each.seen_at >= facts.silent_before for each in able):
-        return [f"no worker of pool {record.pool} knows {', '.join(record.kinds)}"]
+        return [f"no worker of pool {record.pool} supports {', '.join(record.kinds)}"]
     if able:
         last = timestamp(max(each.seen_at for each in able))
         return [f"no worker of pool {record.pool} has been seen since {last}"]

@@ -57,7 +57,7 @@ class EngineControl:
         self._refusals = Refusals(engine)
         #: workers that were told to leave
         self._leaving: Kept[str, bool] = Kept(_WORKERS_KNOWN)
-        engine.hints.on_leaving.append(self._tell_to_leave)
+        engine.hints.on_leaving.append(self._start_draining)
         engine.hints.on_closed.append(self._on_closed)
         engine.hints.on_caught_up.append(self._holders.compare)
 
@@ -73,7 +73,7 @@ class EngineControl:
             woken = not wait_s or self._idle.is_outdated(worker)
             while not news.is_over:
                 if await self._sightings.claims(worker, limit):
-                    self._tell_to_leave(worker.worker_id)
+                    self._start_draining(worker.worker_id)
                 if self._is_leaving(worker.worker_id):
                     break
                 if woken or not self._idle.due_in(worker):
@@ -142,7 +142,7 @@ class EngineControl:
         return LoopPage(items, events[-1].seq if len(events) == limit else None)
 
     async def _depth(self, execution_id: int, step: str) -> int:
-        """How many loops of a step stand inside each other."""
+        """Depth of nested loops of a step."""
         record = await self._engine.store.execution(execution_id)
         if record is None:
             raise NotFound(f"there is no execution {execution_id}")
@@ -154,7 +154,7 @@ class EngineControl:
 
     async def report(self, report: Report) -> ReportAnswer:
         if report.n < 1:
-            raise RequestRejected(f"n: {report.n} is the number of no report; they count from 1 for each claim")
+            raise RequestRejected(f"n: {report.n} is not a report number; reports are numbered from 1 for each claim")
         lease_until = self._lease_until()
         by = (report.command_id, report.fence, report.n)
         events = [lifted(event) for event in report.events] if LIFTS else report.events
@@ -189,7 +189,7 @@ class EngineControl:
                 raise RequestRejected(refused.message)
 
     def _claimant(self, report: Report, lease_until: int, by: tuple[int, int, int]) -> Claimant | None:
-        """A worker that is not known here (the server was started anew) gets its next command by a claim."""
+        """A worker that is unknown here (because the server was restarted) gets its next command by a claim."""
         worker = self._workers.get(report.worker_id)
         if worker is None:
             return None
@@ -199,7 +199,7 @@ class EngineControl:
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]]) -> list[int]:
         lost = await self._engine.store.heartbeat(worker_id, held, self._lease_until())
         if await self._sightings.beats(worker_id, len(held)):
-            self._tell_to_leave(worker_id)
+            self._start_draining(worker_id)
         return lost
 
     async def holder_of(self, execution_id: int, command_id: int, worker_id: str) -> str | None:
@@ -237,7 +237,7 @@ class EngineControl:
             try:
                 state = (await self._engine.seen(execution_id)).state
             except (NewerLog, NotFound) as problem:
-                log.debug("worker %s: nothing is known of its commands: %s", worker_id, problem)
+                log.debug("worker %s: its commands cannot be read: %s", worker_id, problem)
                 continue
             for _, command_id, fence in [one for one in held if one[0] == execution_id]:
                 if (command_id, fence) in theirs:
@@ -290,10 +290,10 @@ class EngineControl:
             try:
                 await self.end_lease(record)
             except Conflict as problem:
-                log.info("command %s keeps its lost lease a moment longer: %s", record.command_id, problem)
+                log.info("command %s: its expired lease could not be released yet: %s", record.command_id, problem)
             except (NewerLog, InvariantBroken) as problem:
                 self._strange.add(record.command_id)
-                log.error("command %s: its lease is over and stays so: %s", record.command_id, problem)
+                log.error("command %s: its expired lease cannot be released: %s", record.command_id, problem)
 
     async def watch(self) -> None:
         """Notice what other processes appended to the runs that workers of this one are busy with."""
@@ -314,7 +314,7 @@ class EngineControl:
         try:
             return await self._body(record)
         except (NewerLog, InvariantBroken) as problem:
-            log.error("command %s was claimed and is not given out: %s", record.command_id, problem)
+            log.error("command %s was claimed but cannot be delivered: %s", record.command_id, problem)
             return None
 
     async def _body(self, record: CommandRecord) -> Command | None:
@@ -334,7 +334,7 @@ class EngineControl:
             return None
         live = await self._engine.live.get(record.execution_id)
         if live.state.pause is not None:
-            # Another server may have let the run go on.
+            # Another server may have let the run continue.
             await self._engine.put(record.execution_id, Continue())
             live = await self._engine.live.get(record.execution_id)
         if live.state.pause is not None:
@@ -349,7 +349,7 @@ class EngineControl:
         return command if command is not None and command.fence == record.fence else None
 
     async def _granted(self, worker_id: str, by: tuple[int, int, int]) -> list[Command]:
-        """What a report was granted, for whoever sent it: nobody else gets it by naming the same report."""
+        """The commands granted with a report. Only the sender of the report gets them when it is repeated."""
         records = [record for record in await self._engine.store.granted(by) if record.worker_id == worker_id]
         return [command for record in records if (command := await self._command(record)) is not None]
 
@@ -359,15 +359,15 @@ class EngineControl:
     def _is_leaving(self, worker_id: str) -> bool:
         return self._leaving.get(worker_id) is not None
 
-    def _tell_to_leave(self, worker_id: str) -> None:
+    def _start_draining(self, worker_id: str) -> None:
         """Once: a worker that leaves gets nothing more, however often it asks."""
         if not self._is_leaving(worker_id):
             self._leaving.put(worker_id, True)
             self._holders.revoke(worker_id, Revocation(0, leave=True))
 
     def _on_closed(self, closed: Sequence[int], revoked: Sequence[Revocation]) -> None:
-        """Tell the holders of revoked commands; whoever ended a command itself needs no word."""
+        """Notify the holders of revoked commands, except a holder that ended its command itself."""
         for one in revoked:
-            self._holders.tell(one)
+            self._holders.notify(one)
         self._holders.over(closed)
         self._sightings.ended(closed)

@@ -1,6 +1,6 @@
-"""Who holds which command, as far as this process knows, and what they have to hear of it.
+"""Holders of commands known to this process, and their pending revocations.
 
-A cache of hints: the store says who holds what. A worker may get a command from one server and ask another one for news
+A cache of hints; the store is authoritative. A worker may get a command from one server and ask another one for news
 of it; it says what it holds then, and that server watches those runs from there on. What nobody tells a worker it learns
 from its next heartbeat or report.
 """
@@ -49,18 +49,18 @@ class Holders:
         return {holder.execution_id for holder in self._by_command.values()}
 
     def compare(self, state: State) -> None:
-        """Others changed a run, or may have: tell those who still work for it."""
+        """A run was or may have been changed elsewhere: notify the holders of its commands."""
         kill = is_emergency(state)
         for command_id, holder in list(self._by_command.items()):
             if holder.execution_id != state.execution_id:
                 continue
             command = state.commands.get(command_id)
             if command is None or command.fence != holder.fence:
-                self.tell(Revocation(command_id, kill=kill))
+                self.notify(Revocation(command_id, kill=kill))
             elif state.pause is not None:
-                self.tell(Revocation(command_id, pause=True))
+                self.notify(Revocation(command_id, pause=True))
 
-    def tell(self, revocation: Revocation) -> None:
+    def notify(self, revocation: Revocation) -> None:
         """Let a command's holder know, if there is one here."""
         holder = self._by_command.get(revocation.command_id)
         if holder is None:

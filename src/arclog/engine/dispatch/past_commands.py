@@ -1,4 +1,4 @@
-"""Commands that are over: the log alone still knows who held them last."""
+"""Commands that have ended: only the log knows their last holder."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class EnginePools:
         self._check_owner()
         _check_place(pool, tenant)
         if not 0 <= concurrency <= _MOST:
-            raise RequestRejected(f"concurrency: {concurrency} is not from 0 to {_MOST:,}; 0 lets nothing be claimed")
+            raise RequestRejected(f"concurrency: {concurrency} is not between 0 and {_MOST:,}; 0 stops all claims")
         await self._store.set_limit(Limit(pool, tenant, concurrency))
         return await self._changed(pool)
 
@@ -71,7 +71,7 @@ class EnginePools:
         self._check_owner()
         _check_place(pool, tenant)
         if not await self._store.remove_limit(pool, tenant):
-            raise NotFound(f"{_place(pool, tenant)} has no limit; `arclog pool list` shows those there are")
+            raise NotFound(f"{_place(pool, tenant)} has no limit; `arclog pool list` shows all limits")
         return await self._changed(pool)
 
     async def _changed(self, pool: str) -> PoolView:
@@ -144,7 +144,7 @@ class EnginePools:
     async def remove_resource(self, name: str) -> None:
         self._check_owner()
         if not await self._store.remove_resource(name):
-            raise NotFound(f"resource {name[:64]!r} has no limit; `arclog resource list` shows those that have")
+            raise NotFound(f"resource {name[:64]!r} has no limit; `arclog resource list` shows all limits")
         self._look_again()
 
     # -- workers ------------------------------------------------------------------------------------------------------
@@ -155,16 +155,16 @@ class EnginePools:
     async def drain(self, worker_id: str = "", pool: str = "") -> list[WorkerView]:
         self._check_owner()
         if bool(worker_id) == bool(pool):
-            raise RequestRejected("a worker leaves by its id, or all of a pool do by its name: say one of them")
+            raise RequestRejected("name either a worker id or a pool to drain")
         known = await self._workers()
         chosen = [each for each in known if each.worker_id == worker_id] if worker_id else self._here(pool, known)
         if not chosen:
-            what = f"worker {worker_id[:200]!r} is not known" if worker_id else f"no worker of pool {pool!r} is here"
-            raise NotFound(f"{what}; `arclog workers` lists those that were seen")
+            what = f"worker {worker_id[:200]!r} is not known" if worker_id else f"pool {pool!r} has no worker"
+            raise NotFound(f"{what}; `arclog workers` lists all workers")
         leaving = [each for each in chosen if each.leaves]
         if worker_id and not leaving:
             raise RequestRejected(
-                f"worker {worker_id} lives inside of a server, or is too old to be told: stop its process"
+                f"worker {worker_id} runs inside a server, or is too old to be drained: stop its process"
             )
         for each in leaving:
             await self._store.drain_worker(each.worker_id)
@@ -185,7 +185,7 @@ class EnginePools:
         if self._tenant:
             name = self._boundary.name
             own = self._engine.settings.text("scope.tenant")
-            raise NotAllowed(f"{name} may not change what all tenants share; that takes an admin of tenant {own}")
+            raise NotAllowed(f"{name} cannot change limits that all tenants share; only an admin of tenant {own} can")
 
     async def _shares(self) -> list[Share]:
         return [each for each in await self._store.shares() if self._tenant in ("", each.tenant)]
@@ -216,7 +216,7 @@ class EnginePools:
 
 def _check_place(pool: str, tenant: str) -> None:
     if pool and not _NAME.fullmatch(pool):
-        raise RequestRejected(f"{pool[:80]!r} is no name of a pool: letters, digits, `_`, `.` and `-`, at most 64")
+        raise RequestRejected(f"{pool[:80]!r} is not a valid pool name: letters, digits, `_`, `.` and `-`, at most 64")
     if tenant not in ("", EACH):
         checked_name(tenant, "tenant")
 
@@ -228,19 +228,21 @@ def _place(pool: str, tenant: str) -> str:
 
 def _resource(name: str, new: NewResource) -> Resource:
     if not _NAME.fullmatch(name):
-        raise RequestRejected(f"{name[:80]!r} is no name of a resource: letters, digits, `_`, `.` and `-`, at most 64")
+        raise RequestRejected(
+            f"{name[:80]!r} is not a valid resource name: letters, digits, `_`, `.` and `-`, at most 64"
+        )
     if not new.rate and new.concurrency is None:
-        raise RequestRejected(f"resource {name}: name a rate (10/s, 100/m, 5/h), a concurrency, or both")
+        raise RequestRejected(f"resource {name}: set a rate (10/s, 100/m, 5/h), a concurrency, or both")
     if new.concurrency is not None and not 0 <= new.concurrency <= _MOST:
         raise RequestRejected(f"resource {name}: concurrency {new.concurrency} is not from 0 to {_MOST:,}")
     if not 1 <= new.burst <= _MOST:
-        raise RequestRejected(f"resource {name}: burst {new.burst} is not from 1 to {_MOST:,}")
+        raise RequestRejected(f"resource {name}: burst {new.burst} is not between 1 and {_MOST:,}")
     interval = 0
     if new.rate:
         parts = _RATE.fullmatch(new.rate)
         times = float(parts[1]) if parts else 0.0
         if parts is None or not times or _SECONDS[parts[2]] * MICROS / times < 1:
-            raise RequestRejected(f"resource {name}: {new.rate[:40]!r} is no rate; write 10/s, 0.5/s, 100/m or 5/h")
+            raise RequestRejected(f"resource {name}: {new.rate[:40]!r} is not a rate; write 10/s, 0.5/s, 100/m or 5/h")
         interval = round(_SECONDS[parts[2]] * MICROS / times)
     return Resource(name, interval, new.burst, new.concurrency)
 

@@ -1,4 +1,4 @@
-"""Where a pipeline stands, told by its plan: the one place that knows which task is the current one."""
+"""The current task of a pipeline, computed from its plan."""
 
 from __future__ import annotations
 

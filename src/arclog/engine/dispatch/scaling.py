@@ -1,4 +1,4 @@
-"""How many workers a pool should have: enough that what waits and what is under way is done within `pools.scale_wait_s`."""
+"""How many workers a pool should have: enough that what waits and what is in progress is done within `pools.scale_wait_s`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Control as a worker on another machine sees it: within its credential's scope, and under its own name only.
 
-Law: a worker's id is bound to its credential, so that whoever speaks for a command is whoever claimed it.
+Law: a worker's id is bound to its credential, so that only the worker that claimed a command can report on it.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class ScopedControl:
         await self._control.write_logs(lines)
 
     def _noted(self, commands: list[Command]) -> list[Command]:
-        """Whoever is given a command may read its plan."""
+        """A worker may read the plans of the commands that it was given."""
         for command in commands:
             self._control.note_plan(self._boundary.served, command.plan)
         return commands
@@ -89,14 +89,14 @@ class ScopedControl:
         await self._check_holder(self._boundary.worker_name(worker_id), execution_id, command_id)
 
     async def _check_holder(self, worker_id: str, execution_id: int, command_id: int) -> None:
-        """Refuse whoever does not hold an open command. A command that is over is nobody's: the report itself finds out."""
+        """Refuse callers that do not hold an open command. For an ended command, the report itself is refused later."""
         holder = await self._control.holder_of(execution_id, command_id, worker_id)
         if holder == worker_id:
             return
         # First: of a run that is not served here nothing is told, not even that somebody holds its commands.
         await self._check_scope(execution_id)
         if holder is not None:
-            raise NotHolder(f"command {command_id} is held by another worker or by none; drop the work")
+            raise NotHolder(f"command {command_id} is not held by this worker; stop the work")
 
     async def _check_scope(self, execution_id: int) -> None:
         if not await self._is_served(execution_id):

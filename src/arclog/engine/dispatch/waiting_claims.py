@@ -1,8 +1,8 @@
 """Claims that wait for commands, and which of them an offer wakes: as many as there are commands, not all.
 
-Law: an offer is in somebody's hands until a look at the store that began after it found something, or until everybody who
-waits has looked in vain. Who looks in vain hands it on, and so does who leaves without having looked. Who is looking while an
-offer is made looks once more.
+Law: an offer is pending until a query of the store that started after it found a command, or until every waiting claim
+has looked without success. A claim that finds nothing passes the wake-up on, and so does a claim that leaves without
+looking. A claim that is querying while an offer is made queries once more.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from arclog.ports.control import Until
 
 
 class Listener:
-    """Listens from its making on: what happens while its owner looks at the store is not missed."""
+    """Listens from its creation, so that nothing is missed while its owner queries the store."""
 
     def __init__(self) -> None:
         self._news = asyncio.Event()
         #: what to be inside of while waiting
         self.around: Callable[[], AbstractContextManager[None]] = nullcontext
 
-    def tell(self) -> None:
+    def wake(self) -> None:
         self._news.set()
 
     async def heard(self, timeout_s: float | None) -> bool:
@@ -54,7 +54,7 @@ class Claim(Listener):
     """One that waits for commands."""
 
     def __init__(self, pools: Sequence[str], hand_on: Callable[[_Offer], None], until: Until | None = None) -> None:
-        """`pools`: none is all. `until`: nobody wants its commands any more once that returns."""
+        """`pools`: empty means all. `until`: the claim is abandoned once it returns."""
         super().__init__()
         self._until = until
         self._ending: asyncio.Task[object] | None = None
@@ -69,14 +69,14 @@ class Claim(Listener):
     def serves(self, pool: str) -> bool:
         return not self._pools or pool in self._pools
 
-    def tell(self) -> None:
+    def wake(self) -> None:
         self.waits = False
-        super().tell()
+        super().wake()
 
     def take(self, offer: _Offer) -> None:
         self._offer = offer
         offer.tried.add(self)
-        self.tell()
+        self.wake()
 
     async def heard(self, timeout_s: float | None) -> bool:
         if self._until is not None and self._ending is None:
@@ -100,7 +100,7 @@ class Claim(Listener):
         if not ending.cancelled():
             ending.exception()  # whatever it is, the wait is over
             self.is_over = True
-            self.tell()
+            self.wake()
 
     def leave(self) -> None:
         """It looks no more."""
@@ -132,15 +132,15 @@ class Offers:
                 if claim.serves(pool):
                     waiting += claim.waits
                     if not claim.waits:
-                        claim.tell()
+                        claim.wake()
             for _ in range(min(count, waiting)):
                 self._hand(_Offer(pool))
 
-    def tell_all(self) -> None:
+    def wake_all(self) -> None:
         """There may be something for anybody."""
         self.count += 1
         for claim in self._claims:
-            claim.tell()
+            claim.wake()
 
     @contextmanager
     def listening(self, pools: Sequence[str], until: Until | None = None) -> Iterator[Claim]:
@@ -153,7 +153,7 @@ class Offers:
             claim.leave()
 
     def _hand(self, offer: _Offer) -> None:
-        """Nobody left: whoever comes looks first."""
+        """No claim is waiting: the next one queries the store first."""
         for claim in self._claims:
             if claim.waits and claim.serves(offer.pool) and claim not in offer.tried:
                 claim.take(offer)

@@ -1,4 +1,4 @@
-"""Workers as this process sees them: who is there, how busy, how fast; and who was told to leave.
+"""The workers known to this process: presence, load, speed, and whether they are draining.
 
 What is seen is written to the store now and then, at most once in `workers.seen_every_s` for each worker, so that every
 server can tell of all. A worker that is there for one run alone is nobody else's business.

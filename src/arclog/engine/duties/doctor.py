@@ -1,6 +1,6 @@
 """What the store says about the work: pools, leases, duties, timers, schedules, webhooks, runs that nothing moves.
 
-Looks only: nothing is claimed, leased or written. Ids of runs are told to their own tenant ('' is told all).
+Read-only: nothing is claimed, leased or written. Ids of runs are shown to their own tenant only ('' sees all).
 """
 
 from __future__ import annotations
@@ -67,40 +67,43 @@ class WorkDoctor:
         age = max(0.0, self._clock.now() / MICROS - minted_at_ms(each.oldest) / 1000) if each.issued else 0.0
         detail = f"{each.issued} waiting, {each.claimed} with workers, {there} workers seen"
         if each.issued:
-            detail += f"; the oldest waits {_span(age)}"
+            detail += f"; the oldest has been waiting for {_span(age)}"
         if not each.issued or age <= self._settings.number("doctor.waiting_s"):
             return Check(name, OK, detail)
         if not there:
             return Check(
-                name, FAIL, detail, f"no worker takes them: start one (arclog worker --server URL --pool {each.pool})"
+                name,
+                FAIL,
+                detail,
+                f"no worker takes these commands: start one (arclog worker --server URL --pool {each.pool})",
             )
         if not each.claimed:
             remedy = (
-                "no worker takes them: those there are lack a kind, have another tenant's key, or a limit keeps them back "
-                "(`arclog why ID` says which; `arclog pool list`, `arclog resource list`)"
+                "no worker takes these commands: the workers lack a kind or have another tenant's key, or a limit "
+                "applies (see `arclog why ID`, `arclog pool list`, `arclog resource list`)"
             )
             return Check(name, FAIL, detail, remedy)
-        return Check(name, WARN, detail, f"the pool is too small for its work: start more workers of pool {each.pool}")
+        return Check(name, WARN, detail, f"the pool is too small: start more workers of pool {each.pool}")
 
     async def leases(self) -> list[Check]:
-        """Commands whose worker is gone, and that nobody took from it."""
+        """Commands with an expired lease that were not released."""
         now = self._clock.now()
         over = await self._store.expired(now, _PAGE)
-        # A lease that ended just now is the sweeper's next work.
+        # A lease that expired just now is the sweeper's next work.
         late = now - round((3 * self._settings.number("engine.sweep_s") + 5) * MICROS)
         left = [each for each in over if each.lease_until < late]
         if not left:
-            return [Check("leases", OK, f"{len(over)} ended just now" if over else "none is over")]
+            return [Check("leases", OK, f"{len(over)} expired just now" if over else "none has expired")]
         longest = (now - min(each.lease_until for each in left)) / MICROS
-        detail = f"{_count(len(left))} ended and not taken back, for up to {_span(longest)}"
-        remedy = "no server looks after them: is one running on this store? its log says why a sweep fails"
+        detail = f"{_count(len(left))} expired and not released, for up to {_span(longest)}"
+        remedy = "no server releases them: start a server on this store, or read its log for failed sweeps"
         return [Check("leases", FAIL, detail, remedy)]
 
     async def duties(self) -> list[Check]:
-        """Who does what only one server does, and what nobody does."""
+        """Duties and their holders, and duties without one."""
         found = await self._store.duties()
         if not found:
-            return [Check("duties", OK, "none is leased: one process does all of them")]
+            return [Check("duties", OK, "not leased: a single process performs all duties")]
         return [self._duty(each) for each in found]
 
     def _duty(self, each: DutyRecord) -> Check:
@@ -108,27 +111,25 @@ class WorkDoctor:
         if each.duty == GC:
             return self._gc(name, each, now)
         if each.until > now:
-            return Check(name, OK, f"{each.owner} has it until {timestamp(each.until)}")
-        detail = f"nobody has it; {each.owner} had it until {timestamp(each.until)}"
+            return Check(name, OK, f"{each.owner} holds it until {timestamp(each.until)}")
+        detail = f"no server holds it; {each.owner} held it until {timestamp(each.until)}"
         # A store without a server has no need of anybody; a server that runs would have taken it up by now.
         if not self._served or now - each.until <= round(self._settings.number("doctor.waiting_s") * MICROS):
             return Check(name, OK, detail)
-        return Check(name, WARN, detail, "a running server should have taken it up: its log says why it does not")
+        return Check(name, WARN, detail, "a running server should have acquired it: read its log")
 
     def _gc(self, name: str, each: DutyRecord, now: int) -> Check:
         """Nobody has it but while it is done."""
         every_s, waiting_s = self._settings.number("gc.every_s"), self._settings.number("doctor.waiting_s")
         if not every_s:
-            return Check(name, OK, "off (gc.every_s): run `arclog gc` by yourself")
+            return Check(name, OK, "off (gc.every_s): run `arclog gc` yourself")
         if each.until > now:  # also before it has noted that it began
-            return Check(name, OK, f"every {_span(every_s)}; {each.owner} does it now")
-        detail = f"every {_span(every_s)}; {each.owner} began last, at {timestamp(each.position)}"
+            return Check(name, OK, f"every {_span(every_s)}; {each.owner} is running it now")
+        detail = f"every {_span(every_s)}; last started by {each.owner} at {timestamp(each.position)}"
         # One whose server is gone in the middle of it goes on an interval later.
         if not self._served or (now - each.position) / MICROS <= every_s + waiting_s + 2 * LOOK_S:
             return Check(name, OK, detail)
-        return Check(
-            name, WARN, detail, "a running server should have begun again by now: its log says why it does not"
-        )
+        return Check(name, WARN, detail, "a running server should have started again by now: read its log")
 
     async def timers(self) -> list[Check]:
         now = self._clock.now()
@@ -137,7 +138,7 @@ class WorkDoctor:
         if late <= self._settings.number("doctor.waiting_s"):
             return [Check("timers", OK, "none is overdue")]
         detail = f"{_count(len(due))} overdue, the first for {_span(late)}"
-        return [Check("timers", FAIL, detail, "no server fires them: is one running on this store? look into its log")]
+        return [Check("timers", FAIL, detail, "no server fires them: start a server on this store, or read its log")]
 
     async def schedules(self) -> list[Check]:
         now, late_us = self._wall.now(), round(self._settings.number("doctor.waiting_s") * MICROS)
@@ -151,9 +152,7 @@ class WorkDoctor:
         named = [name for _, name, tenant in late if self._tenant in ("", tenant)][:_NAMED]
         count = f"{len(late)}{'+' if len(late) == _SCHEDULES else ''}"
         detail = f"{count} late, since {timestamp(late[0][0])}{_such(named)}"
-        remedy = (
-            "no server fires them: `arclog run` alone does not; start `arclog server` (or `arclog up`) on this store"
-        )
+        remedy = "no server starts them (`arclog run` does not): start `arclog server` or `arclog up` on this store"
         return [Check("schedules", FAIL, detail, remedy)]
 
     async def webhooks(self) -> list[Check]:
@@ -161,16 +160,18 @@ class WorkDoctor:
         since_ms = (self._clock.now() - round(self._settings.number("doctor.webhooks_s") * MICROS)) // 1000
         dead = await self._store.given_up(compose(max(since_ms, EPOCH_MS), 0, 0), _PAGE)
         if not dead:
-            return [Check("webhooks", OK, "none was given up lately")]
+            return [Check("webhooks", OK, "none was abandoned recently")]
         own = [each for each in dead if await self._is_seen(each.execution_id)]
-        detail = f"{_count(len(dead))} given up lately{_such([str(each.execution_id) for each in own[:_NAMED]])}"
+        detail = f"{_count(len(dead))} abandoned recently{_such([str(each.execution_id) for each in own[:_NAMED]])}"
         if own and own[0].problem:
             detail += f"; the last one: {own[0].problem}"
-        remedy = "mend the receiver; what it missed stands in the runs' logs (arclog show ID) and is not sent again"
+        remedy = (
+            "repair the receiver; missed notifications are in the runs' logs (arclog show ID) and are not sent again"
+        )
         return [Check("webhooks", WARN, detail, remedy)]
 
     async def runs(self) -> list[Check]:
-        """Runs that have neither work nor timer and wait for nobody."""
+        """Runs that have neither work nor a timer and are not waiting for anything."""
         before = self._clock.now() - round(self._settings.number("doctor.idle_s") * MICROS)
         stuck: list[str] = []
         idle = await self._store.idle(before, limit=_FOLDED)
@@ -182,11 +183,9 @@ class WorkDoctor:
                 if self._tenant in ("", record.new.scope.tenant):
                     stuck.append(str(record.execution_id))
         if not count:
-            return [Check("runs", OK, "each has work, a timer, or something that it waits for")]
-        detail = f"{_count(count)} that nothing moves{_such(stuck[:_NAMED])}"
-        remedy = (
-            "`arclog resume ID` makes the engine look again, `arclog why ID` says where it stands; please report it"
-        )
+            return [Check("runs", OK, "every run has work, a timer, or something to wait for")]
+        detail = f"{_count(count)} without anything that would continue them{_such(stuck[:_NAMED])}"
+        remedy = "`arclog resume ID` makes the engine check again, `arclog why ID` shows where it stopped; please report this"
         return [Check("runs", FAIL, detail, remedy)]
 
     async def _is_seen(self, execution_id: int) -> bool:

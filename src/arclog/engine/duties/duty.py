@@ -17,20 +17,32 @@ from arclog.ports.storage.duties import DutyBook
 
 log = logging.getLogger("arclog.engine")
 
+#: When the lease of a duty ends that was given up.
+GIVEN_UP = 0
 #: Whether this process is to act now.
 Has = Callable[[], Awaitable[bool]]
 
 
 async def always() -> bool:
-    """For a process that looks after its own run: it asks nobody."""
+    """A duty that is always held, for a process that handles only its own run."""
     return True
 
 
 class Duty:
     """One of them, as one server sees it."""
 
-    def __init__(self, book: DutyBook, clock: Clock, name: str, owner: str, lease_s: float) -> None:
+    def __init__(
+        self,
+        book: DutyBook,
+        clock: Clock,
+        name: str,
+        owner: str,
+        lease_s: float,
+        took_over: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """`took_over` is called when it was another server's that did not give it up: that server is gone, or was stopped."""
         self.name = name
+        self._took_over = took_over
         self.owner = owner
         self._book = book
         self._clock = clock
@@ -70,7 +82,10 @@ class Duty:
         had, until = self._mine, now + self._lease_us
         # Counted from before the question: however long the store takes, we believe in no more than it has noted.
         try:
+            was_left = not had and await self._was_left(now)
             mine = await self._book.lease_duty(self.name, self.owner, now, until)
+            if mine and was_left and self._took_over is not None:
+                await self._took_over()
         except BaseException:
             self._mine = False
             raise
@@ -82,8 +97,15 @@ class Duty:
         if mine and not had:
             log.debug("acquired duty: %s", self.name)
         elif had and not mine:
-            log.warning("duty %s: another server has taken it; this one was away for too long", self.name)
+            log.warning("lost duty %s to another server: this server did not renew its lease in time", self.name)
         return mine
+
+    async def _was_left(self, now: int) -> bool:
+        """Whether another server had it whose lease ran out."""
+        if self._took_over is None:
+            return False
+        known = next((each for each in await self._book.duties() if each.duty == self.name), None)
+        return known is not None and known.owner != self.owner and GIVEN_UP < known.until <= now
 
     async def give_up(self) -> None:
         """Let another server have it at once, for good."""
@@ -94,5 +116,4 @@ class Duty:
         """Let another server have it at once; this one may ask for it again."""
         if self._mine:
             self._mine, self._ask_at = False, 0.0
-            now = self._clock.now()
-            await self._book.lease_duty(self.name, self.owner, now, now)
+            await self._book.lease_duty(self.name, self.owner, self._clock.now(), GIVEN_UP)

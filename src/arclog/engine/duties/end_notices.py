@@ -1,4 +1,4 @@
-"""What the outside is told of a run's end: written into the outbox by the append that ends it. Facts by reference: no
+"""Notifications about the end of a run, written to the outbox by the append that ends it. Facts by reference: no
 result, no workload, and of an error what the log says.
 """
 

@@ -1,4 +1,4 @@
-"""The duty of letting go: what is past its time (stored results, content that nobody keeps, runs that ended long ago) goes
+"""The duty of garbage collection: expired data (stored results, unused content, runs past retention) is removed
 every `gc.every_s`, without anybody asking for it.
 
 Law: once an interval for all servers together. Its beginning is noted as the duty's position before anything goes, so that
@@ -45,10 +45,10 @@ class Collector:
                 pause_s = await self.turn()
             except ArclogError as problem:
                 pause_s = min(LOOK_S, self._every_s)
-                log.warning("gc: %s; what is left goes in %g s", problem, self._every_s)
+                log.warning("gc: %s; the rest is removed in %g s", problem, self._every_s)
             except Exception:
                 pause_s = min(LOOK_S, self._every_s)
-                log.exception("gc failed, which is a bug; it is tried again in %g s", self._every_s)
+                log.exception("gc failed because of a bug; retrying in %g s", self._every_s)
             await self._clock.sleep(pause_s)
 
     async def turn(self) -> float:
@@ -64,7 +64,7 @@ class Collector:
         try:
             is_noted = await self._store.move_position(self._duty.name, self._duty.owner, self._clock.now(), now)
             if is_noted and began:  # a store that never knew of it has an interval to be told otherwise
-                _tell(await self._stored.collect(has=self._goes_on))
+                _log_collected(await self._stored.collect(has=self._goes_on))
         except Exception:
             with suppress(ArclogError):
                 await self._duty.let_go()
@@ -77,11 +77,11 @@ class Collector:
         return await self._duty.has()
 
 
-def _tell(done: Collected) -> None:
+def _log_collected(done: Collected) -> None:
     if done.results or done.contents or done.leftovers or done.executions or done.reclaimed:
         log.info(
-            "gc let go of %d results, removed %d contents (%d bytes), cleared %d of writers that died, forgot %d runs and "
-            "gave %d bytes of the store back",
+            "gc: released %d results, removed %d contents (%d bytes) and %d unfinished files, removed %d runs, "
+            "returned %d bytes of the store",
             done.results,
             done.contents,
             done.bytes,

@@ -23,7 +23,7 @@ async def _looked(name: str, look: Callable[[], Awaitable[Sequence[Check]]], lim
         async with asyncio.timeout(limit_s):
             return await look()
     except TimeoutError:
-        remedy = "what it looks at hangs or is overloaded; see the other findings and the server's log, then ask again"
+        remedy = "the checked service hangs or is overloaded; see the other checks and the server's log, then try again"
         return [Check(name, FAIL, f"no answer within {limit_s:g} s (doctor.check_s)", remedy)]
     except ArclogError as problem:
         return [failed(name, problem)]
@@ -34,4 +34,4 @@ async def _looked(name: str, look: Callable[[], Awaitable[Sequence[Check]]], lim
 def failed(name: str, problem: ArclogError) -> Check:
     """Our errors say what, where and, behind the last semicolon, what to do."""
     what, _, remedy = str(problem).rpartition("; ")
-    return Check(name, FAIL, what or remedy, remedy if what else "mend what it says, then ask again")
+    return Check(name, FAIL, what or remedy, remedy if what else "fix the reported problem, then try again")

@@ -13,6 +13,7 @@ import re
 from collections.abc import Sequence
 from typing import ClassVar
 
+from arclog.drivers.backoff import Backoff
 from arclog.engine.commits.engine import Engine
 from arclog.model.errors import ArclogError
 from arclog.model.ids import MICROS
@@ -61,20 +62,19 @@ class Follower:
 
     async def run(self) -> None:
         """Publish for as long as this server has the duty, and try to get it while another has; return once `settle` is called."""
-        pause = _FIRST_PAUSE_S
+        backoff = Backoff(_FIRST_PAUSE_S, self._lease_s / 3)
         while not self._settling:
             self._news.clear()
             try:
                 await self.publish()
                 rest = self._sweep_s if self.on_duty else self._lease_s / 3
-                pause = _FIRST_PAUSE_S
+                backoff.reset()
                 self._warn("")
             except Exception as problem:
                 if not isinstance(problem, ArclogError):
                     log.error("%s: %s", self.what, problem, exc_info=problem)
                 self._warn(str(problem))
-                await self._engine.clock.sleep(pause)
-                pause = min(pause * 2, self._lease_s / 3)
+                await self._engine.clock.sleep(backoff.pause_s())
                 continue
             await self._rest(rest)
 
@@ -115,9 +115,9 @@ class Follower:
         """Once, however often it is tried, and with whichever event."""
         problem = _NUMBER.sub("…", problem)
         if problem and problem != self._problem:
-            log.warning("%s are not published: %s; trying again", self.what, problem)
+            log.warning("%s cannot be published: %s; retrying", self.what, problem)
         elif self._problem and not problem:
-            log.info("%s are published again", self.what)
+            log.info("publishing of %s resumed", self.what)
         self._problem = problem
 
     async def _rest(self, seconds: float) -> None:
@@ -143,8 +143,8 @@ class Follower:
                 async with asyncio.timeout(timeout_s):
                     await work()
             except (ArclogError, TimeoutError) as problem:
-                left = str(problem) or "no time is left"
-                log.info("%s: not all are published (%s); the next server goes on", self.what, left)
+                left = str(problem) or "out of time"
+                log.info("%s: not all are published (%s); the next server continues", self.what, left)
 
     async def _leave(self) -> None:
         if self.on_duty:

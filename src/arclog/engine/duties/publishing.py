@@ -15,6 +15,7 @@ import msgspec
 from arclog.dialects.published import published, topic_of
 from arclog.engine.commits.engine import Engine
 from arclog.engine.duties.log_follower import Follower
+from arclog.engine.history.imported import is_imported
 from arclog.engine.views.event_search import subject_of, widened
 from arclog.model.data.kept import Kept
 from arclog.model.envelope import Subject
@@ -99,6 +100,10 @@ class Publisher(Follower):
         if found is None:
             record = await self._engine.store.execution(execution_id)
             if record is None:
-                raise NotFound(f"run {execution_id} is not in the store any more")
+                raise NotFound(f"run {execution_id} is no longer in the store")
+            if is_imported(record.new):
+                raise NotFound(
+                    f"run {execution_id} was imported: it ran elsewhere, and its events were published there"
+                )
             found = self._subjects.put(execution_id, subject_of(record))
         return found

@@ -1,9 +1,9 @@
-"""Goes on with what a server left that is gone: calls, ends and signals whose consequences nobody drew, and runs that wait
+"""Continues the work of servers that are gone: unprocessed calls, ends and signals, and runs that wait
 for nobody.
 
 Law: everything here may be done any number of times, by any number of servers. What is younger than `engine.idle_s` is in
 the hands of whoever committed it and is left alone. Calls, ends and signals are found by their marks, each once: how far
-that is stands in the store, beside the duty, so that whoever has the duty next goes on from there. A run that waits
+that is stands in the store, beside the duty, so that whoever has the duty next continues from there. A run that waits
 rightly (for an approval, a signal, a child) is looked at once for each head that it has.
 """
 
@@ -117,7 +117,7 @@ class Recovery:
             seen = {(mark.execution_id, mark.seq) for mark in page if mark.persisted_at == since}
 
     async def _follow(self, mark: Mark) -> None:
-        """Draw the consequences, if nobody did. What fails is tried again; a store that fails ends the look."""
+        """Process it if that has not happened. Failures are retried; a failing store ends the sweep."""
         try:
             record = await self._engine.store.execution(mark.execution_id)
             if record is None:
@@ -127,26 +127,26 @@ class Recovery:
             else:
                 await self._follow_end(record)
         except NewerLog as problem:
-            log.warning("execution %s is left alone: %s", mark.execution_id, problem)
+            log.warning("execution %s is not resumed: %s", mark.execution_id, problem)
         except StoreUnavailable:
             raise
         except ArclogError as problem:
-            log.warning("execution %s: %s; looking again", mark.execution_id, problem)
+            log.warning("execution %s: %s; retrying", mark.execution_id, problem)
             self._again = [*self._again, mark][-_TRIED_AGAIN:]
 
     async def _follow_calls(self, record: ExecutionRecord) -> None:
-        """A run called another one, or was told to pause or to go on."""
+        """A run called another one, or was paused or resumed."""
         if record.now.terminal_event is None and self._attended.get(record.execution_id) != record.head:
             await self._children.look_after(record.execution_id)
             self._attended[record.execution_id] = record.head
 
     async def _follow_end(self, record: ExecutionRecord) -> None:
-        """A run has ended: its parent must know, and what it called must not go on without it."""
+        """A run has ended: notify its parent and cancel the runs that it waited for."""
         store, execution_id = self._engine.store, record.execution_id
         if record.new.parent_execution_id:
             last = await store.events(execution_id, after=record.head - 1, limit=1)
             if not last or last[0].event.type != _PROCESSED:
-                await self._children.tell_parent(execution_id)
+                await self._children.notify_parent(execution_id)
         if record.now.state != COMPLETED:
             below = ExecutionFilter(states=(PENDING, RUNNING), parent=execution_id)
             if await store.executions(below, limit=1):
@@ -176,14 +176,14 @@ class Recovery:
         try:
             answer = await self._engine.put(execution_id, Continue())
             if answer.events:
-                log.warning("execution %s had stopped and goes on", execution_id)
+                log.warning("resumed execution %s", execution_id)
             await self._children.look_after(execution_id)
         except NewerLog as problem:
-            log.warning("execution %s is left alone: %s", execution_id, problem)
+            log.warning("execution %s is not resumed: %s", execution_id, problem)
         except StoreUnavailable:
             raise
         except ArclogError as problem:
-            log.warning("execution %s: %s; looking again", execution_id, problem)
+            log.warning("execution %s: %s; retrying", execution_id, problem)
             return
         self._remember(record)
         if not was_kept and live.head(execution_id) == record.head:

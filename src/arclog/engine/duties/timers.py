@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from arclog.core.boundary.inputs import TimerFired
-from arclog.engine.commits.bursts import each
+from arclog.core.boundary.inputs import Refused, TimerFired
+from arclog.engine.commits.batch import Answer
+from arclog.engine.commits.bursts import GROUPS, batched, each
 from arclog.engine.commits.engine import Engine
 from arclog.engine.duties.duty import Has, always
 from arclog.model.errors import ArclogError, NewerLog
@@ -16,13 +17,16 @@ from arclog.ports.storage.store import Timer
 
 log = logging.getLogger("arclog.engine")
 
-_PAGE = 500
+#: Timers that are looked up at a time. Between two such looks nothing is decided while the last group is committed.
+_PAGE = 2000
+#: The same for a server that helps another: it takes what is late from the other end, a little at a time.
+_HELPED = 500
 #: States that are read before others have their turn.
 _LOADED = 16
 
 
 class Timers:
-    """Sleeps until the next timer is due. Timers are looked for anew every `engine.sweep_s`, since the clock may jump
+    """Sleeps until the next timer is due. Timers are looked for again every `engine.sweep_s`, since the clock may jump
     and another process may set some. `has`: whether they are this process's to fire. Many that are due at once are fired some
     at a time, and by other servers, too.
     """
@@ -48,7 +52,7 @@ class Timers:
             try:
                 pause = await self._fire()
             except ArclogError as problem:
-                log.warning("timers: %s; looking again", problem)
+                log.warning("timers: %s; retrying", problem)
                 pause = self._longest_s
             hints.timers_looked_at = clock.now() + round(pause * MICROS)
             if pause > 0 and self._ahead:
@@ -64,11 +68,8 @@ class Timers:
         self._held = {one for one in self._held if engine.is_held(one[0])}
         passed = self._strange | self._held
         found = await engine.store.due_timers(engine.clock.now(), _PAGE + len(passed))
-        await each(
-            (timer for timer in found if (timer.execution_id, timer.timer_id) not in passed),
-            self._fire_if_ours,
-            self._at_once,
-        )
+        ours = [timer for timer in found if (timer.execution_id, timer.timer_id) not in passed]
+        await each(batched(ours, self._at_once), self._fire_if_ours, GROUPS)
         due = await engine.store.next_due()
         left = self._longest_s if due is None else (due - engine.clock.now()) / MICROS
         if left <= 0:
@@ -88,7 +89,7 @@ class Timers:
                     self._looked_ahead = last
                     await self._load(coming, until)
         except ArclogError as problem:
-            log.debug("timers: %s; their runs are read when they are due", problem)
+            log.debug("timers: %s; runs are loaded when their timers are due", problem)
         return max((until - engine.clock.now()) / MICROS, 0.0)
 
     async def _load(self, runs: Sequence[int], until: int) -> None:
@@ -109,27 +110,40 @@ class Timers:
         engine, late = self._engine, round(self._longest_s * MICROS)
         last: list[Timer] = []
         while True:
-            found = await engine.store.due_timers(engine.clock.now() - late, _PAGE, latest=True)
-            if len(found) < _PAGE or found == last or await self._has():
+            found = await engine.store.due_timers(engine.clock.now() - late, _HELPED, latest=True)
+            if len(found) < _HELPED or found == last or await self._has():
                 return
             last = found
-            await each(found, self._fire_for_another, self._at_once)
+            await each(batched(found, self._at_once), self._fire_for_another, GROUPS)
 
-    async def _fire_for_another(self, timer: Timer) -> None:
-        try:
-            await self._engine.put(timer.execution_id, TimerFired(timer.timer_id))
-        except NewerLog as problem:
-            log.debug("timer %s of execution %s: %s", timer.timer_id, timer.execution_id, problem)
+    async def _fire_for_another(self, timers: Sequence[Timer]) -> None:
+        for timer, answer in await self._fired(timers):
+            if isinstance(answer, NewerLog):
+                log.debug("timer %s of execution %s: %s", timer.timer_id, timer.execution_id, answer)
+            elif isinstance(answer, Exception):
+                raise answer
 
-    async def _fire_if_ours(self, timer: Timer) -> None:
-        if await self._has():
-            try:
-                await self._fire_one(timer)
-            except NewerLog as problem:
-                self._pass_over(timer, str(problem))
+    async def _fire_if_ours(self, timers: Sequence[Timer]) -> None:
+        if not await self._has():
+            return
+        problem: Exception | None = None
+        for timer, answer in await self._fired(timers):
+            if isinstance(answer, NewerLog):
+                self._pass_over(timer, str(answer))
+            elif isinstance(answer, Exception):
+                problem = problem or answer
+            elif answer.refused is not None:
+                await self._refused(timer, answer.refused)
+        if problem is not None:
+            raise problem
 
-    async def _fire_one(self, timer: Timer) -> None:
-        refused = (await self._engine.put(timer.execution_id, TimerFired(timer.timer_id))).refused
+    async def _fired(self, timers: Sequence[Timer]) -> Iterator[tuple[Timer, Answer | Exception]]:
+        """Put timers to their executions, and what became of each."""
+        answers = await self._engine.put_all([(timer.execution_id, TimerFired(timer.timer_id)) for timer in timers])
+        return zip(timers, answers, strict=True)
+
+    async def _refused(self, timer: Timer, refused: Refused | None) -> None:
+        """A timer that was due was not fired: find out whether it is still there."""
         if refused is not None and refused.reason == "closed":
             # Another process may have written to the execution since it was folded here.
             self._engine.live.drop(timer.execution_id)

@@ -78,7 +78,8 @@ class Upkeep:
 
     def _duty(self, name: str) -> Duty:
         engine = self._engine
-        duty = Duty(engine.store, engine.clock, name, self._owner, engine.settings.number("engine.duty_lease_s"))
+        lease_s = engine.settings.number("engine.duty_lease_s")
+        duty = Duty(engine.store, engine.clock, name, self._owner, lease_s, engine.take_care)
         self._duties.append(duty)
         return duty
 
@@ -137,4 +138,4 @@ class Upkeep:
                 for look in looks:
                     await look()
             except ArclogError as problem:
-                log.warning("%s: %s; looking again in %g s", what, problem, self._pause_s)
+                log.warning("%s: %s; retrying in %g s", what, problem, self._pause_s)

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from arclog import __version__
 from arclog.core.boundary.inputs import ParentTold
 from arclog.core.transitions.state import State
+from arclog.drivers.backoff import pause_after
 from arclog.engine.commits.engine import Engine
 from arclog.engine.commits.hints import either
 from arclog.engine.duties.end_notices import event_name
@@ -54,7 +55,7 @@ class Outbox:
         # An attempt has its time limit; the rest is for the secret and the store. Should it take longer, it is sent twice.
         self._lease = round((2 * settings.number("webhooks.timeout_s") + _SLACK_S) * MICROS)
         self._news = asyncio.Event()
-        #: deliveries under way, with who is told
+        #: deliveries in progress, with who is told
         self._under_way: dict[asyncio.Task[None], str] = {}
         #: held while more are taken
         self._taking = asyncio.Lock()
@@ -65,7 +66,7 @@ class Outbox:
             self._news.set()
 
     async def run(self) -> None:
-        """Send what is due, for ever: whenever one is done, another may begin, whoever is slow."""
+        """Send due webhooks continuously: when one is done, another starts, so that a slow receiver delays no others."""
         pause = self._engine.settings.number("engine.sweep_s")
         try:
             while True:
@@ -73,7 +74,7 @@ class Outbox:
                 try:
                     await self._take()
                 except ArclogError as problem:
-                    log.warning("webhooks: %s; looking again in %g s", problem, pause)
+                    log.warning("webhooks: %s; retrying in %g s", problem, pause)
                 await either(self._engine.clock.sleep(pause), self._news.wait())
         finally:
             for task in self._under_way:
@@ -90,7 +91,7 @@ class Outbox:
             await self._take()
 
     async def _take(self) -> None:
-        """Begin as many deliveries as may be under way, then say of which runs all was taken care of."""
+        """Begin as many deliveries as may be in progress, then say of which runs all was taken care of."""
         store, clock = self._engine.store, self._engine.clock
         async with self._taking:
             while len(self._under_way) < self._at_once:
@@ -119,14 +120,14 @@ class Outbox:
             log.warning("webhooks: %s: %s", type(problem).__name__, problem)
 
     async def settle(self, timeout_s: float) -> None:
-        """Before the program leaves: finish what is under way, and try what is due; the rest is left to a later process."""
+        """Before the program leaves: finish what is in progress, and try what is due; the rest is left to a later process."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self.deliver()
         except TimeoutError:
-            log.warning("webhooks: not all were delivered; the next arclog that works in this home goes on with them")
+            log.warning("webhooks: not all were delivered; the next arclog process in this home continues")
         except ArclogError as problem:
-            log.warning("webhooks: %s; the next arclog that works in this home goes on with them", problem)
+            log.warning("webhooks: %s; the next arclog process in this home continues", problem)
 
     async def _attempt(self, delivery: Delivery) -> None:
         problem = await self._sent(delivery)
@@ -138,12 +139,12 @@ class Outbox:
         elif tries >= self._max_attempts:
             after = replace(delivery, state=DEAD, attempts=tries, problem=problem)
             log.error(
-                "webhook %d of run %s: given up after %d attempts (webhooks.max_attempts): %s", *which, tries, problem
+                "webhook %d of run %s: abandoned after %d attempts (webhooks.max_attempts): %s", *which, tries, problem
             )
         else:
-            pause = min(self._first_pause_s * 2 ** (tries - 1), self._longest_pause_s)
+            pause = pause_after(tries, self._first_pause_s, self._longest_pause_s)
             after = replace(delivery, attempts=tries, problem=problem, due=now + round(pause * MICROS))
-            log.warning("webhook %d of run %s: attempt %d: %s; trying again in %g s", *which, tries, problem, pause)
+            log.warning("webhook %d of run %s: attempt %d: %s; retrying in %g s", *which, tries, problem, pause)
         await self._engine.store.attempted(after)
 
     async def _sent(self, delivery: Delivery) -> str:
@@ -175,7 +176,7 @@ class Outbox:
             raise SecretUnavailable(f"the keychain has no entry {delivery.secret!r}")
         value = (await self._secrets.resolve(entry, record.new.scope.label)).fields.get("value")
         if not isinstance(value, str) or not value:
-            raise SecretUnavailable(f"the keychain entry {delivery.secret!r} is no single text to sign with")
+            raise SecretUnavailable(f"the keychain entry {delivery.secret!r} is not a single text to sign with")
         return value
 
     async def _settle(self, execution_id: int) -> None:
@@ -185,7 +186,7 @@ class Outbox:
             live = await engine.live.folded(execution_id)
             if not live.state.processed:
                 if live.state.parent is not None:
-                    await self._children.tell_parent(execution_id)
+                    await self._children.notify_parent(execution_id)
                 else:
                     await engine.put(execution_id, ParentTold())
         except NotFound:

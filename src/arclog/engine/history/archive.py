@@ -29,12 +29,16 @@ from arclog.engine.commits.batch import approvals_of, projected
 from arclog.engine.commits.engine import Engine
 from arclog.engine.history.imported import PREFIX, is_imported
 from arclog.engine.history.recorded_runs import read_log
+from arclog.model.config.settings import Settings
+from arclog.model.data.sizes import decoded_size
 from arclog.model.errors import Conflict, ExpressionError, InvariantBroken, NewerLog, RequestRejected, ResultUnavailable
 from arclog.model.events import REGISTRY, Event
-from arclog.model.ids import LATEST, MAX_ID, parse_id, timestamp
+from arclog.model.ids import LATEST, MAX_ID, is_uuid, minted_at_ms, parse_id, timestamp
 from arclog.model.upcasts import LIFTS, is_newer, lifted
 from arclog.plan import net
+from arclog.plan.cycles import TooMuchWork
 from arclog.plan.program import Program
+from arclog.plan.reach import Reach
 from arclog.ports.results import Results
 from arclog.ports.storage.store import Append, ExecutionRecord, NewExecution, Scope, StoredEvent
 from arclog.ports.storage.stored_results import ResultRecord
@@ -56,9 +60,26 @@ _LARGEST_MANIFEST = 32 * 1024 * 1024
 _MOST_ENTRIES = 100_000
 _ENTRY = b"PK\x01\x02"
 _COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-#: What a value in JSON takes as an object, and a byte of an encoded plan as a program, at most in the long run.
-_VALUE_BYTES, _PLAN_FACTOR = 64, 11
+#: What a byte of an encoded plan takes as a program, at most in the long run.
+_PLAN_FACTOR = 11
 _LONGEST_PATH = 900
+#: Limits in a plan, and the settings that they must not go beyond.
+_CEILINGS = {
+    **{
+        field: f"limits.{field}"
+        for field in (
+            "max_payload_bytes",
+            "max_task_runs",
+            "max_iterations",
+            "max_events",
+            "max_step_runs",
+            "max_loop_results_bytes",
+        )
+    },
+    "inline_max_bytes": "limits.max_payload_bytes",
+    "max_expr_work": "expr.max_work",
+    "max_expr_bytes": "expr.max_bytes",
+}
 #: Items of a list that are read at once.
 _ITEMS = 100
 #: The same file each time.
@@ -242,7 +263,7 @@ class Archive:
                 raise RequestRejected(f"the file has more than {_MOST_ENTRIES} parts")
             self._zip = zipfile.ZipFile(file)
         except (zipfile.BadZipFile, OSError, ValueError, EOFError) as problem:
-            raise RequestRejected(f"this is no exported run, or its end is missing: {problem}") from problem
+            raise RequestRejected(f"this is not an exported run, or the file was cut off: {problem}") from problem
         body = self._read(_MANIFEST, _LARGEST_MANIFEST)
         if hashlib.sha256(body).hexdigest() != self._read(_MANIFEST_SUM, 1000).decode("ascii", "replace").strip():
             raise _damaged(_MANIFEST)
@@ -296,7 +317,7 @@ class Archive:
     def lines(self) -> Iterator[Line]:
         taken = 0
         for line in self.lines_of(_LOG):
-            taken += _decoded_size(line)
+            taken += decoded_size(line)
             self._hold(_LOG, taken)
             try:
                 yield _LINE.decode(line)
@@ -306,7 +327,7 @@ class Archive:
     def items(self, name: str) -> Iterator[Any]:
         """The items of a stored list."""
         for line in self.lines_of(name):
-            self._hold(name, _decoded_size(line))
+            self._hold(name, decoded_size(line))
             try:
                 yield msgspec.json.decode(line)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
@@ -348,7 +369,7 @@ def _reading(name: str) -> Iterator[None]:
     try:
         yield
     except KeyError:
-        raise RequestRejected(f"this is no exported run: it has no part {name}") from None
+        raise RequestRejected(f"this is not an exported run: the part {name} is missing") from None
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as problem:
         raise _damaged(name) from problem
 
@@ -364,11 +385,6 @@ def _entries(file: BinaryIO) -> int:
     return count
 
 
-def _decoded_size(line: bytes) -> int:
-    """About what a text of JSON takes in memory."""
-    return len(line) + _VALUE_BYTES * (line.count(b",") + line.count(b"[") + line.count(b"{"))
-
-
 def _damaged(name: str) -> RequestRejected:
     return RequestRejected(f"the file is damaged: part {name} does not match its checksum; export the run again")
 
@@ -382,6 +398,7 @@ async def read_run(
     await asyncio.to_thread(archive.check)
     manifest = archive.manifest
     execution_id = parse_id(manifest.execution_id, "the execution id in the file")
+    _check_names(manifest, execution_id, engine.clock.now())
     key = PREFIX + hashlib.sha256(_ENCODE(manifest.parts)).hexdigest()
     known = await engine.store.execution(execution_id)
     if known is not None:
@@ -391,6 +408,10 @@ async def read_run(
     program, body = await asyncio.to_thread(_program, archive)
     if check is not None:
         check(program.plan)
+    await asyncio.to_thread(_check_costs, program.plan, engine.settings)
+    namesake = await engine.store.by_run_id(manifest.run_id)
+    if namesake is not None and namesake.execution_id != execution_id:
+        raise Conflict(f"another run has the runId {manifest.run_id} of the run in the file")
     lines = await asyncio.to_thread(list, archive.lines())
     state = await asyncio.to_thread(_folded, program, manifest, lines)
     for content in manifest.results:
@@ -410,7 +431,7 @@ async def read_run(
     )
     now = projected(state, approvals_of(state))
     if state.terminal is None:
-        # Nobody goes on with it here, and nobody shall look after it.
+        # Nobody continues with it here, and nobody shall look after it.
         now = msgspec.structs.replace(now, paused=True, approvals=0)
     append = Append(
         execution_id=execution_id,
@@ -448,7 +469,7 @@ async def _note_missing(engine: Engine, execution_id: int, manifest: Manifest) -
 
 def _again(known: ExecutionRecord, manifest: Manifest, key: str, scope: Scope) -> Imported:
     if known.new.idempotency_key != key or known.new.scope != scope:
-        raise Conflict(f"run {known.execution_id} is in this store already, and the file has it at another moment")
+        raise Conflict(f"run {known.execution_id} is in this store already and is not the same import; open it there")
     return Imported(
         manifest.execution_id, manifest.run_id, known.head, len(manifest.results), manifest.missing, created=False
     )
@@ -464,6 +485,38 @@ def _program(archive: Archive) -> tuple[Program, bytes]:
         raise _newer(archive.manifest, str(problem)) from problem
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ExpressionError) as problem:
         raise RequestRejected(f"the plan in the file cannot be read: {problem}") from problem
+
+
+def _check_names(manifest: Manifest, execution_id: int, now: int) -> None:
+    """An id of a moment to come would be taken when a run here gets it."""
+    if minted_at_ms(execution_id) * 1000 > now:
+        raise RequestRejected(
+            f"the id of the run in the file, {execution_id}, is of a moment that has not come; compare the clocks of both machines"
+        )
+    if not is_uuid(manifest.run_id):
+        raise RequestRejected("the runId in the file is no UUID")
+    for what, text in (("name", manifest.name), ("path", manifest.path)):
+        if not text or not text.isprintable():
+            raise RequestRejected(f"the {what} of the run in the file is empty, or has characters that cannot be shown")
+
+
+def _check_costs(plan: net.Plan, settings: Settings) -> None:
+    """A plan in a file was compiled elsewhere, or by nobody: what it may cost here is for this machine to say. It can be run
+    here, too, by a fork and from the catalog.
+    """
+    for field, name in _CEILINGS.items():
+        asked, most = getattr(plan.limits, field), settings.integer(name)
+        if asked > most:
+            raise RequestRejected(
+                f"the plan in the file has {field} = {asked}, and this machine allows {most} ({name}); raise the setting to "
+                "import the run"
+            )
+    try:
+        Reach(plan.entry, plan.steps, settings.integer("playbook.max_join_work"))
+    except TooMuchWork:
+        raise RequestRejected("the joins of the plan in the file take too long to work out") from None
+    except (LookupError, ValueError) as problem:
+        raise RequestRejected(f"the plan in the file cannot be read: {problem!r}") from problem
 
 
 def _newer(manifest: Manifest, problem: str) -> RequestRejected:

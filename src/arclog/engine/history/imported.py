@@ -1,4 +1,4 @@
-"""What tells an imported run from others: the idempotency key that its import gave it."""
+"""Recognizes imported runs by the idempotency key that the import gave them."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class LineageSender(Follower):
             if problem and not is_final:
                 raise ServerUnavailable(problem)
             if problem:
-                log.warning("lineage of run %s: %s; this event is left out", execution_id, problem)
+                log.warning("lineage of run %s: %s; event omitted", execution_id, problem)
             self._taken = (execution_id, number + 1)
 
 

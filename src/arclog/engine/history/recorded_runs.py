@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 from msgspec import to_builtins
@@ -22,7 +22,7 @@ from arclog.history.taking import Origin as Beginning
 from arclog.model.data.merge import deep_merge
 from arclog.model.errors import Conflict, DoesNotFit, NotFound, RequestRejected
 from arclog.model.events import Event
-from arclog.model.inputs import secret_names
+from arclog.model.inputs import FORGOTTEN_SECRETS, secret_names
 from arclog.plan.program import Program
 from arclog.ports.storage.store import ExecutionFilter, ExecutionRecord, NewExecution, NoSlot, StoredEvent
 from arclog.ports.views.api import Forked, ForkRequest, Origin, PlaybookStats, ReplayCheck, ReplayDifference, RunsDiff
@@ -49,7 +49,7 @@ async def read_log(engine: Engine, execution_id: int, last: int) -> list[StoredE
 
 
 async def checked(engine: Engine, record: ExecutionRecord) -> ReplayCheck:
-    """Decide again whatever was decided in the log of a run."""
+    """Repeat every decision in the log of a run."""
     program = await engine.live.program(record.new.plan)
     stored = await read_log(engine, record.execution_id, record.head)
     events, event_ids = [one.event for one in stored], [one.event_id for one in stored]
@@ -114,7 +114,7 @@ async def stats_of(engine: Engine, path: str, which: ExecutionFilter, limit: int
 
 
 async def fork(engine: Engine, record: ExecutionRecord, request: ForkRequest, going: Going | None) -> Forked:
-    """Start a run that goes on from what `record` has recorded; `going` is the playbook, None: the run's own."""
+    """Start a run that continues from what `record` has recorded; `going` is the playbook, None: the run's own."""
     _check(record, request)
     key = f"fork:{record.new.run_id}:{request.idempotency_key}" if request.idempotency_key else ""
     if key and (known := await engine.store.by_idempotency_key(record.new.scope, key)) is not None:
@@ -124,6 +124,7 @@ async def fork(engine: Engine, record: ExecutionRecord, request: ForkRequest, go
     log = Log(events)
     old = await engine.live.program(record.new.plan)
     program = old if going is None else going.program
+    check_map(request.map, old.steps, program.steps)
     chosen = choosing.for_fork(log) if request.at is not None else choosing.for_retry(log, request.step)
     head = _head(record, events[0], request, going)
     await _check_start(engine, record, program, head, changed=going is not None or bool(request.workload))
@@ -170,12 +171,23 @@ async def _known(engine: Engine, known: ExecutionRecord) -> Forked:
     return Forked(str(known.execution_id), known.new.run_id, Origin.of(first.event.payload["origin"]), created=False)
 
 
+def check_map(renamed: Mapping[str, str], old: Collection[str], new: Collection[str]) -> None:
+    """Raise RequestRejected when one of the playbooks does not have a step that `map` names."""
+    for names, steps, which in (
+        (renamed.keys(), old, "the run's playbook"),
+        (renamed.values(), new, "the new playbook"),
+    ):
+        if unknown := sorted(name for name in names if name not in steps):
+            known = ", ".join(list(steps)[:20])
+            raise RequestRejected(f"`map` names steps that {which} does not have: {', '.join(unknown)}; it has {known}")
+
+
 def _check(record: ExecutionRecord, request: ForkRequest) -> None:
     if len(request.idempotency_key) > _LONGEST_KEY:
         raise RequestRejected(f"an idempotency key has at most {_LONGEST_KEY} characters")
     asked = (request.at is not None) + bool(request.step) + request.failed
     if asked != 1:
-        raise RequestRejected("say where to go on from: `at` (an event), `from` (a step) or `failed`, one of them")
+        raise RequestRejected("set exactly one of `at` (an event), `from` (a step) and `failed`")
     if request.at is None:
         if record.now.terminal_event is None:
             raise Conflict(
@@ -199,13 +211,11 @@ async def _check_start(engine: Engine, record: ExecutionRecord, program: Program
     """What a start must have: an approval that still holds, a free slot, the secrets of its keychain."""
     plan, scope = program.plan, record.new.scope
     if names := secret_names(plan.inputs):
-        raise RequestRejected(
-            f"{', '.join(names)}: secret inputs are forgotten when a run ends; start a new run of this playbook with them"
-        )
+        raise RequestRejected(f"{', '.join(names)}: {FORGOTTEN_SECRETS}")
     if plan.approval and changed:
         raise RequestRejected(
-            "a run of this playbook must be approved before it starts (executor.spec.policy.approval), and that approval "
-            "was for what ran then; start a new run of what was changed"
+            "a run of this playbook must be approved before it starts (executor.spec.policy.approval), and that "
+            "approval does not cover the change; start a new run instead"
         )
     if plan.concurrency is not None:
         which = ExecutionFilter(states=("RUNNING",), path=head.path, tenant=scope.tenant)
@@ -238,8 +248,8 @@ def _check_results(taken: Taken, removed: set[tuple[str, str]]) -> None:
     if gone:
         more = f" and {len(gone) - 5} more" if len(gone) > 5 else ""
         raise RequestRejected(
-            f"stored results that the new run would share were removed: {', '.join(gone[:5])}{more}; "
-            "go on from a step before the one that stored them"
+            f"stored results that the new run needs were removed: {', '.join(gone[:5])}{more}; "
+            "start from an earlier step"
         )
 
 
@@ -248,6 +258,6 @@ def _explained(verdict: fitting.Verdict, execution_id: int) -> str:
     latest = (
         f"it fits up to event {verdict.fits_at}: arclog fork {execution_id} --at {verdict.fits_at} --playbook …"
         if verdict.fits_at
-        else "no event of the run fits it"
+        else "it fits at no event of the run"
     )
-    return f"what run {execution_id} recorded has no place in this playbook: {'; '.join(lines)}. {latest}"
+    return f"the recorded state of run {execution_id} does not fit this playbook: {'; '.join(lines)}. {latest}"

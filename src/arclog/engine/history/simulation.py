@@ -40,7 +40,7 @@ _MOST_CALLS = 100
 def check(request: SimulateRequest, steps: Collection[str]) -> None:
     """Raise RequestRejected when a request cannot be meant."""
     if len(request.runs) > MOST_RUNS or not 1 <= request.last <= MOST_RUNS:
-        raise RequestRejected(f"a simulation takes 1 to {MOST_RUNS} runs; ask again for the others")
+        raise RequestRejected(f"a simulation takes 1 to {MOST_RUNS} runs; split the request")
     unknown = sorted(new for new in request.map.values() if new not in steps)
     if unknown:
         raise RequestRejected(f"`map` names steps that the playbook does not have: {', '.join(unknown)}")
@@ -200,7 +200,7 @@ def _decoded(ref: Any, body: bytes) -> Any:
         try:
             return msgspec.json.decode(body)
         except (msgspec.DecodeError, RecursionError) as problem:
-            raise ResultUnavailable(f"{ref.ref} is no JSON: {problem}") from None
+            raise ResultUnavailable(f"{ref.ref} is not JSON: {problem}") from None
     if kind.startswith("text/"):
         return body.decode("utf-8", "replace")
     raise ResultUnavailable(f"{ref.ref} is {kind}, which a template cannot read")

@@ -1,6 +1,6 @@
 """Playbooks that call others by file: registered together, so that a run pins what it will call.
 
-The engine reads no files: whoever asks for a run brings the texts along.
+The engine reads no files: the caller sends the texts with the request.
 """
 
 from __future__ import annotations

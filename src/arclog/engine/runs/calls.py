@@ -82,7 +82,7 @@ async def start_child(engine: Engine, parent: State, record: ExecutionRecord, wa
     try:
         await engine.start(program, new, request, wait.child)
     except Conflict:
-        log.info("child %s of %s was started before", wait.child, parent.execution_id)
+        log.info("child %s of %s was already started", wait.child, parent.execution_id)
     return None
 
 

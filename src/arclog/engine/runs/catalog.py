@@ -1,4 +1,4 @@
-"""The catalog: playbooks under paths, their versions by content and for ever. A run pins the version that it was started
+"""The catalog: playbooks by path, with immutable versions by content. A run pins the version that it was started
 with, so nothing that happens here changes a run.
 """
 
@@ -65,7 +65,7 @@ class Catalog:
 
     async def difference(self, path: str, older: int, newer: int = 0) -> CatalogDiff:
         if not older:
-            raise RequestRejected("a difference begins at a version: 1 is the first")
+            raise RequestRejected("versions start at 1")
         first, second = await self._record(path, older), await self._record(path, newer)
         names = (f"{path} {first.version}", f"{path} {second.version}")
         texts = (first.source.splitlines(keepends=True), second.source.splitlines(keepends=True))
@@ -83,7 +83,7 @@ class Catalog:
         entry = await self._path(path, scope)
         if entry.archived_at is not None:
             raise RequestRejected(
-                f"{path} is archived and starts no run; `arclog catalog register FILE` brings it back"
+                f"{path} is archived and cannot start runs; `arclog catalog register FILE` restores it"
             )
         record = await self._record(path, version, scope)
         program = await self._engine.live.program(record.digest)

@@ -1,6 +1,6 @@
 """Runs that call runs: a child is what its parent's log wants it to be: started, paused, going on, or cancelled.
 
-Law: a child's execution id stands in its parent's log before the child is there, so starting it twice is one start.
+Law: a child's execution id is in its parent's log before the child exists, so starting it twice has the same effect as once.
 `_attend` compares the two logs and does what is missing; it may be done any number of times. Commits say whom to attend
 to at once; `sweep` finds what another process changed, `recover`, `check_orphans` and `engine.duties.recovery` what a crash left out.
 """
@@ -33,7 +33,7 @@ log = logging.getLogger("arclog.engine")
 
 _LIVE = (status.PENDING, status.RUNNING)
 _PAGE = 100
-#: Open calls that one sweep looks at; the next goes on with the others.
+#: Open calls that one sweep looks at; the next continues with the others.
 _SWEPT = 200
 #: How often children that a crash left without a waiting parent are looked for.
 _ORPHANS_S = 60.0
@@ -83,7 +83,7 @@ class Children:
             call = Call(int(state.parent["execution_id"]), state.parent["wait"], me)
             late_start = events and events[0].type != "playbook.execution.requested"
             if state.terminal is not None:
-                self._later(self.tell_parent(me))
+                self._later(self.notify_parent(me))
             elif late_start and any(event.type == "playbook.started" for event in events):
                 # Its parent may have been paused while it waited for an approval or a slot.
                 self._later(self._attend(call))
@@ -93,7 +93,7 @@ class Children:
             self._later(self._cancel_children(state))
 
     def _touched(self, state: State, events: Sequence[Event]) -> Iterable[Call]:
-        """Calls of a run that its events have begun, held, let go on, or ended."""
+        """Calls of a run that its events have begun, held, let continue, or ended."""
         begun, everything, ends = False, False, state.terminal is not None
         for event in events:
             match event.type:
@@ -153,7 +153,7 @@ class Children:
                 await self._attend(call, parents[call.parent], thorough=thorough)
             except (Conflict, NewerLog) as problem:
                 self._seen.pop(call.child, None)
-                log.info("child %s: %s; looking again later", call.child, problem)
+                log.info("child %s: %s; retrying later", call.child, problem)
 
     async def _attend(self, call: Call, parent: Live | None = None, *, thorough: bool = True) -> None:
         """Make of the child what its parent's log says, and tell the parent if it is over. A `parent` that is given may
@@ -183,12 +183,12 @@ class Children:
         if wait.config.get("wait") is False:
             await self._detach(call, record)
         elif record.now.terminal_event is not None:
-            await self.tell_parent(call.child)
+            await self.notify_parent(call.child)
         else:
             await self._align(call, record, pause, thorough=thorough)
 
     async def _align(self, call: Call, record: ExecutionRecord, pause: Pause | None, *, thorough: bool) -> None:
-        """A child pauses and goes on with its parent, and takes its concurrency slot when there is one. Unless this is
+        """A child pauses and continues with its parent, and takes its concurrency slot when there is one. Unless this is
         `thorough`, one that still drains is not looked at: it is found once it is paused.
         """
         engine = self._engine
@@ -235,14 +235,14 @@ class Children:
             await self._take_slot(call.child)
 
     async def _let_go(self, call: Call, record: ExecutionRecord | None, parent: State) -> None:
-        """The call is over, whoever ended it; a child that still runs is cancelled, unless nobody waited for it."""
+        """The call has ended. A child that is still running is cancelled, unless the call did not wait for it."""
         self._calls.pop(call.child, None)
         self._seen.pop(call.child, None)
         if record is None or await self._detached(call.child):
             return
         self._pending.pop(call.child, None)
         if record.now.terminal_event is not None:
-            await self.tell_parent(call.child)
+            await self.notify_parent(call.child)
             return
         signal, reason = "CANCEL", "its parent no longer waits for it"
         if parent.status == status.CANCELLED:
@@ -267,7 +267,7 @@ class Children:
                 live.drop(parent)
                 await self._engine.put(parent, ended)
 
-    async def tell_parent(self, child: int) -> None:
+    async def notify_parent(self, child: int) -> None:
         """Hand the result of an ended child to its parent, then say that this is done."""
         engine = self._engine
         live = await engine.live.get(child)
@@ -309,14 +309,14 @@ class Children:
                 await self._attend(call)
         for record in await self._engine.store.executions(ExecutionFilter(parent=execution_id), limit=10_000):
             if record.now.terminal_event is not None:
-                await self.tell_parent(record.execution_id)
+                await self.notify_parent(record.execution_id)
             elif record.now.state == status.PENDING and await self._detached(record.execution_id):
                 await self._take_slot(record.execution_id)
             # Also below those that have ended: what they were told may not have been written down.
             await self.recover(record.execution_id)
 
     async def look_after(self, execution_id: int) -> None:
-        """Attend to the open calls of a run, whoever began them."""
+        """Process the open calls of a run."""
         live = await self._engine.live.folded(execution_id)
         calls = [Call(execution_id, wait.key, wait.child) for wait in live.state.waits.values() if wait.child]
         for call in calls:
@@ -374,7 +374,7 @@ class Children:
         try:
             await self._check_orphan(record)
         except (Conflict, NewerLog) as problem:
-            log.info("child %s: %s; looking again later", record.execution_id, problem)
+            log.info("child %s: %s; retrying later", record.execution_id, problem)
             return
         self._wanted[record.execution_id] = head
         if len(self._wanted) > _WANTED:
@@ -403,7 +403,7 @@ class Children:
             if not isinstance(problem, ArclogError):
                 log.error("children: %s", problem, exc_info=problem)
             else:
-                log.warning("children: %s; looking again later", problem)
+                log.warning("children: %s; retrying later", problem)
 
     async def settle(self, timeout_s: float) -> None:
         """Finish what commits have led to so far; what does not end in time is left to a later process."""

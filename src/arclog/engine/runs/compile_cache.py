@@ -1,5 +1,5 @@
 """Playbooks compiled once: the same text asked for again is the same plan. Where a server asks, large ones are compiled in
-another process, so that the event loop goes on.
+another process, so that the event loop continues.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from arclog.core.boundary import schedules as rules
 from arclog.engine.commits.engine import Engine
 from arclog.engine.runs.inputs import fitted
 from arclog.model.config.schedules import Schedule
-from arclog.model.errors import Conflict
+from arclog.model.errors import Conflict, InputsRefused
 from arclog.plan.net import Plan
 from arclog.ports.storage.store import Scope
 
@@ -37,7 +37,10 @@ async def declared(engine: Engine, plan: Plan, path: str, scope: Scope) -> list[
             overlap=entry.get("overlap", "skip"),
         )
         rules.check(schedule)
-        fitted(plan, schedule.workload, recorded=True)
+        try:
+            fitted(plan, schedule.workload, recorded=True)
+        except InputsRefused as refused:
+            raise InputsRefused(f"schedule {schedule.name}: {refused}", refused.faults) from None
         known = await engine.store.schedule(scope.tenant, schedule.name)
         if known is not None and known.path != path:
             raise Conflict(
@@ -85,4 +88,4 @@ async def _put(engine: Engine, wanted: Schedule) -> None:
         except Conflict:
             continue
         return
-    raise Conflict(f"schedule {wanted.name} is being changed all the time; try again")
+    raise Conflict(f"schedule {wanted.name} is being changed by others; try again")

@@ -167,7 +167,7 @@ class EngineIngest:
                 if isinstance(answer, Taken):
                     known[item.event.own_id] = Ingested(item.event.own_id, item.digest, answer.seq)
             return [answers.get(index) or _answer_again(item, known, refusal) for index, item in enumerate(items)]
-        raise Conflict(f"execution {execution_id}: others kept writing events with the same ids")
+        raise Conflict(f"execution {execution_id}: other callers keep writing events with the same ids")
 
     async def _write(self, execution_id: int, items: Sequence[Incoming]) -> list[Answer]:
         if not items:
@@ -192,7 +192,7 @@ class EngineIngest:
     # -- reports ------------------------------------------------------------------------------------------------------
 
     async def _reported(self, item: Incoming, caller: Boundary) -> Answer:
-        """What a worker says of a command that it holds; the command's report goes on with it."""
+        """An event of a worker about a command that it holds; it continues the command's report."""
         event = item.event
         own = {event.own_id} - {0}
         if refusal := self._too_large(item):
@@ -213,7 +213,7 @@ class EngineIngest:
                         continue
             finally:
                 self._end(keys, done)
-            raise Conflict(f"execution {item.execution_id}: others kept writing events with the same id")
+            raise Conflict(f"execution {item.execution_id}: other callers keep writing events with the same id")
         except ArclogError as problem:
             return problem
 
@@ -225,7 +225,7 @@ class EngineIngest:
             return await self._late(item, caller)
         holder = record.worker_id if record.state == "claimed" else ""
         if not caller.is_holder(holder, event.worker_id):
-            raise NotHolder(f"command {event.command_id} is held by another worker or by none; drop the work")
+            raise NotHolder(f"command {event.command_id} is not held by this worker; stop the work")
         if record.fence != event.fence:
             raise StaleFence(f"command {event.command_id} is held with fence {record.fence}, not {event.fence}")
         digests = {event.own_id: item.digest} if event.own_id else {}
@@ -294,7 +294,7 @@ class EngineIngest:
         record = await self._engine.store.result(parsed.execution_id, parsed.name, parsed.sha256)
         if record is None or parsed.execution_id != item.execution_id:
             raise RequestRejected(
-                f"`result_uri` {uri} names nothing that this run has stored; store it (POST /api/worker/results) and "
+                f"`result_uri` {uri} is not a stored result of this run; store it (POST /api/worker/results) and "
                 "report result.stored first"
             )
         said = await self._engine.store.events(record.execution_id, after=record.seq - 1, limit=1)
@@ -306,9 +306,11 @@ class EngineIngest:
         event = item.event
         ended = await ended_command(self._engine.store, item.execution_id, event.command_id)
         if ended.fence != event.fence:
-            raise StaleFence(f"command {event.command_id} is over, or was never this worker's (fence {event.fence})")
+            raise StaleFence(
+                f"command {event.command_id} has ended, or was never held by this worker (fence {event.fence})"
+            )
         if not holder and ended.holder and not caller.is_holder(ended.holder, event.worker_id):
-            raise NotHolder(f"command {event.command_id} is over, and another worker held it last")
+            raise NotHolder(f"command {event.command_id} has ended, and another worker held it last")
         event.worker_id = holder or ended.holder or caller.worker_name(event.worker_id)
         event.run = event.run or ended.run
         answer = (await self._write(item.execution_id, [item]))[0]
@@ -348,7 +350,7 @@ def _groups(items: Sequence[Incoming]) -> Iterator[Sequence[Incoming]]:
 
 
 def _role(caller: Boundary, item: Any) -> str:
-    """Whose word an event is. Who may be both speaks as a worker where it names a command and its fence."""
+    """Whether the sender acts as a worker or a producer. With both roles, an event with command and fence is a worker's."""
     principal = caller.principal
     works, produces = (principal is None or principal.may(roles) for roles in _ROLES)
     if works and (not produces or names_a_command(item)):
@@ -362,7 +364,7 @@ def _check_names(event: Event) -> None:
         raise RequestRejected("a worker's event names its `command_id` and `fence`, as the claim gave them")
     if event.worker_id and WORKER_ID.fullmatch(event.worker_id) is None:
         raise RequestRejected(
-            f"worker_id: {event.worker_id[:80]!r} is no name of a worker (letters, digits, `_`, `.`, `-`; at most 128)"
+            f"worker_id: {event.worker_id[:80]!r} is not a valid worker name (letters, digits, `_`, `.`, `-`; at most 128)"
         )
 
 
@@ -392,19 +394,19 @@ def _again(item: Incoming, known: Ingested) -> Answer:
             f"event {known.event_id} of execution {item.execution_id} was accepted as seq {known.seq} with other content; "
             "give each event an id of its own"
         )
-    return _told(item, known.event_id, known.seq, duplicate=True)
+    return _accepted(item, known.event_id, known.seq, duplicate=True)
 
 
 def _taken(items: Sequence[Incoming], answer: batch.Answer) -> list[Answer]:
     """The seqs of one input's events are the last ones of its decision."""
     before = len(items) - 1
     return [
-        _told(item, item.event.own_id or moved(answer.last_id, index - before), answer.last_seq - before + index)
+        _accepted(item, item.event.own_id or moved(answer.last_id, index - before), answer.last_seq - before + index)
         for index, item in enumerate(items)
     ]
 
 
-def _told(item: Incoming, event_id: int, seq: int, *, duplicate: bool = False) -> Taken:
+def _accepted(item: Incoming, event_id: int, seq: int, *, duplicate: bool = False) -> Taken:
     return Taken(
         str(item.execution_id), str(event_id), item.event.type, seq, item.event.informative, duplicate, item.warnings
     )

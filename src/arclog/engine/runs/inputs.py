@@ -19,7 +19,7 @@ def fitted(plan: Plan, workload: Mapping[str, Any], *, recorded: bool = False) -
         return dict(workload)
     converted, faults = bound(plan.inputs, plan.workload, workload)
     if recorded:
-        message = "is a secret, which a schedule or a calling playbook would write down; use the keychain"
+        message = "is a secret, and schedules and calling playbooks would store it in the log; use the keychain"
         faults += [InputFault(name, message) for name in secret_names(plan.inputs) if name in workload]
     if faults:
         raise InputsRefused(described(faults), [(fault.path, fault.message) for fault in faults])
@@ -27,7 +27,7 @@ def fitted(plan: Plan, workload: Mapping[str, Any], *, recorded: bool = False) -
 
 
 def fitted_or_problem(plan: Plan, workload: Mapping[str, Any]) -> tuple[dict[str, Any], TaskError | None]:
-    """The same for a run that nobody waits at: it is made, and fails with the reason."""
+    """The same for a run without a waiting caller: it is created and fails with the reason."""
     try:
         return fitted(plan, workload, recorded=True), None
     except InputsRefused as refused:

@@ -1,4 +1,4 @@
-"""Fires schedules: each time that is due starts at most one run, whatever crashes and however many servers look.
+"""Fires schedules: each due time starts at most one run, despite crashes and with any number of servers.
 
 Law: that a time fires is written down before its run is started (`Schedule.firing`), and the run's idempotency key is
 made of the schedule's name and the time. A crash in between is made good by starting it again, which finds it started.
@@ -10,6 +10,8 @@ import asyncio
 import builtins
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import compress
 
 from msgspec.structs import replace
 
@@ -17,8 +19,9 @@ from arclog.core.boundary import schedules as rules
 from arclog.core.boundary.inputs import Request, Signal
 from arclog.core.flow.loops import encoded_size
 from arclog.core.transitions.state import State
-from arclog.engine.commits.bursts import each
+from arclog.engine.commits.bursts import GROUPS, batched, each
 from arclog.engine.commits.engine import Engine
+from arclog.engine.commits.groups import Start
 from arclog.engine.commits.hints import either
 from arclog.engine.commits.ids import new_uuid
 from arclog.engine.runs.bundle import called_files
@@ -36,7 +39,8 @@ from arclog.ports.storage.store import NewExecution, Scope
 
 log = logging.getLogger("arclog.engine")
 
-_PAGE = 100
+#: Schedules that are leased at a time.
+_PAGE = 256
 #: A schedule whose times wait for its last run to end is looked at so often.
 _BLOCKED = 5 * MICROS
 #: So many of them are woken as soon as it has ended.
@@ -65,7 +69,7 @@ class Scheduler:
         engine.hints.on_committed.append(self._on_committed)
 
     def _on_committed(self, state: State, _: Sequence[Event]) -> None:
-        """A queue goes on as soon as its last run has ended, and not when somebody looks next."""
+        """A queue continues as soon as its last run has ended, without waiting for the next poll."""
         if state.terminal is not None and state.execution_id in self._blocked:
             self._freed.append(self._blocked.pop(state.execution_id))
             self._news.set()
@@ -76,7 +80,7 @@ class Scheduler:
             try:
                 await self.fire()
             except ArclogError as problem:
-                log.warning("schedules: %s; looking again in %g s", problem, pause)
+                log.warning("schedules: %s; retrying in %g s", problem, pause)
             await either(self._news.wait(), self._engine.clock.sleep(pause))
             self._news.clear()
 
@@ -92,21 +96,104 @@ class Scheduler:
         # What was looked at is either not due any more, or leased for a while.
         while page := await store.lease_schedules(self._owner, now, clock.now() + self._lease, _PAGE):
             self._playbooks.clear()
-            await each(page, self._look_once, self._at_once)
+            await each(batched(page, self._at_once), self._look_at_all, GROUPS)
         self._playbooks.clear()
+
+    async def _look_at_all(self, schedules: Sequence[Schedule]) -> None:
+        """Those that start a run and do nothing else share their writes; the others are looked at one by one."""
+        try:
+            others = await self._fire_together(schedules)
+        except ArclogError as problem:
+            log.warning("%d schedules: %s; looking again when their leases end", len(schedules), problem)
+            return
+        for schedule in others:
+            await self._look_once(schedule)
+
+    async def _fire_together(self, schedules: Sequence[Schedule]) -> list[Schedule]:
+        """Start the runs of schedules in three writes: that they fire, their runs, that they have fired. Returns the others."""
+        store, now = self._engine.store, self._engine.wall.now()
+        others: list[Schedule] = []
+        plain: list[Schedule] = []
+        before = [schedule.last_execution for schedule in schedules if schedule.last_execution]
+        live = set(compress(before, await asyncio.gather(*map(self._is_live, before))))
+        for schedule in schedules:
+            is_live = schedule.last_execution in live
+            looked = rules.tick(schedule, now, is_live=is_live, late=self._late, most=self._most)
+            fires = looked.schedule.firing is not None and schedule.firing is None
+            if fires and not (is_live or looked.notes or looked.schedule.queue):
+                plain.append(looked.schedule)
+            else:
+                others.append(schedule)
+        firing: list[Schedule] = []
+        for outcome in await store.change_schedules(plain, self._owner, now + self._lease) if plain else ():
+            if isinstance(outcome, Conflict):
+                log.info("%s; looking again", outcome)
+            else:
+                firing.append(outcome)
+        fired = await self._start_all(firing)
+        changed = [_merged(schedule, started) for schedule, started in fired]
+        for (schedule, started), outcome in zip(
+            fired, await store.change_schedules(changed) if changed else (), strict=True
+        ):
+            if isinstance(outcome, Conflict):
+                await self._changed(schedule, partial(_merged, started=started), now)
+        return others
+
+    async def _is_live(self, execution_id: int) -> bool:
+        """Whether there is such a run, and it has not ended."""
+        record = await self._engine.store.execution(execution_id) if execution_id else None
+        return record is not None and record.now.terminal_event is None
+
+    async def _start_all(self, firing: Sequence[Schedule]) -> list[tuple[Schedule, Schedule]]:
+        """Start the runs of these times; each schedule with what became of it, without those that are looked at again."""
+        playbooks = {(_scope_of(each), each.path, each.version) for each in firing}
+        await asyncio.gather(*(self._playbook(*each) for each in playbooks), return_exceptions=True)
+        prepared = [await self._prepared_or_problem(each) for each in firing]
+        started = iter(await self._engine.start_all([each for each in prepared if isinstance(each, Start)]))
+        fired: list[tuple[Schedule, Schedule]] = []
+        for schedule, start in zip(firing, prepared, strict=True):
+            outcome = next(started) if isinstance(start, Start) else start
+            if isinstance(outcome, Conflict):  # another server was faster
+                outcome = await self._known(schedule, outcome)
+            if isinstance(outcome, int):
+                log.info("schedule %s: %s is run %s", schedule.name, timestamp(schedule.firing or 0), outcome)
+                fired.append((schedule, rules.started(schedule, outcome)))
+            elif isinstance(outcome, RequestRejected):
+                fired.append((schedule, self._not_started(schedule, outcome)))
+            elif isinstance(outcome, ArclogError):
+                log.warning("schedule %s: %s; looking again when its lease ends", schedule.name, outcome)
+            else:
+                raise outcome
+        return fired
+
+    async def _prepared_or_problem(self, schedule: Schedule) -> Start | Exception:
+        try:
+            return await self._prepared(schedule, schedule.firing or 0)
+        except ArclogError as problem:
+            return problem
+
+    async def _known(self, schedule: Schedule, lost: Conflict) -> int | Conflict:
+        """The run of a time that another server has started."""
+        known = await self._engine.store.by_idempotency_key(_scope_of(schedule), schedule.key(schedule.firing or 0))
+        return lost if known is None else known.execution_id
+
+    @staticmethod
+    def _not_started(schedule: Schedule, problem: RequestRejected) -> Schedule:
+        due = timestamp(schedule.firing or 0)
+        log.error("schedule %s: the run of %s cannot be started: %s", schedule.name, due, problem)
+        return rules.not_started(schedule, str(problem))
 
     async def _look_once(self, schedule: Schedule) -> None:
         try:
             await self._look(schedule)
         except Conflict as problem:
-            log.info("schedule %s: %s; looking again", schedule.name, problem)
+            log.info("schedule %s: %s; retrying", schedule.name, problem)
         except ArclogError as problem:
-            log.warning("schedule %s: %s; looking again when its lease ends", schedule.name, problem)
+            log.warning("schedule %s: %s; retrying when its lease ends", schedule.name, problem)
 
     async def _look(self, schedule: Schedule) -> None:
         store, now = self._engine.store, self._engine.wall.now()
-        last = await store.execution(schedule.last_execution) if schedule.last_execution else None
-        is_live = last is not None and last.now.terminal_event is None
+        is_live = await self._is_live(schedule.last_execution)
         again = schedule.firing is not None
         looked = rules.tick(schedule, now, is_live=is_live, late=self._late, most=self._most)
         for note in looked.notes:
@@ -123,19 +210,28 @@ class Scheduler:
             await self._engine.put(schedule.last_execution, Signal("CANCEL", schedule.key(due), reason, "schedule"))
         try:
             started = rules.started(schedule, await self._start(schedule, due, again=again))
-            log.info("schedule %s: %s is run %s", schedule.name, timestamp(due), started.last_execution)
+            log.info("schedule %s: due %s, started run %s", schedule.name, timestamp(due), started.last_execution)
         except RequestRejected as problem:
-            log.error("schedule %s: the run of %s cannot be started: %s", schedule.name, timestamp(due), problem)
-            started = rules.not_started(schedule, str(problem))
+            started = self._not_started(schedule, problem)
         await self._changed(schedule, lambda newest: _merged(newest, started), now)
 
     async def _start(self, schedule: Schedule, due: int, *, again: bool) -> int:
         """The run of a time: the one that is there, or a new one. `again`: it was to fire before, so it may be there."""
-        engine = self._engine
-        scope, key = Scope(schedule.tenant, schedule.project, schedule.environment), schedule.key(due)
+        engine, scope, key = self._engine, _scope_of(schedule), schedule.key(due)
         known = await engine.store.by_idempotency_key(scope, key) if again else None
         if known is not None:
             return known.execution_id
+        try:
+            return await engine.start(*await self._prepared(schedule, due))
+        except Conflict:  # another server was faster
+            known = await engine.store.by_idempotency_key(scope, key)
+            if known is None:
+                raise
+            return known.execution_id
+
+    async def _prepared(self, schedule: Schedule, due: int) -> Start:
+        """The run of a time, as it is to be started."""
+        scope = _scope_of(schedule)
         plan, program = await self._playbook(scope, schedule.path, schedule.version)
         given, refusal = fitted_or_problem(program.plan, schedule.workload)
         workload = {"schedule": {"name": schedule.name, "due": timestamp(due)}, **given}
@@ -149,17 +245,10 @@ class Scheduler:
             version=plan.version,
             plan=plan.digest,
             scope=scope,
-            created_at=engine.clock.now(),
-            idempotency_key=key,
+            created_at=self._engine.clock.now(),
+            idempotency_key=schedule.key(due),
         )
-        try:
-            request = Request(plan.path, plan.version, workload, scope.label, problem=refusal)
-            return await engine.start(program, new, request)
-        except Conflict:  # another server was faster
-            known = await engine.store.by_idempotency_key(scope, key)
-            if known is None:
-                raise
-            return known.execution_id
+        return Start(program, new, Request(plan.path, plan.version, workload, scope.label, problem=refusal))
 
     async def _playbook(self, scope: Scope, path: str, version: int) -> tuple[PlanRecord, Program]:
         """What a schedule starts; those of one page that start the same share the look."""
@@ -202,6 +291,10 @@ class Scheduler:
         if ended and self._blocked.pop(schedule.last_execution, None) is not None:  # it was faster
             self._freed.append((schedule.tenant, schedule.name))
             self._news.set()
+
+
+def _scope_of(schedule: Schedule) -> Scope:
+    return Scope(schedule.tenant, schedule.project, schedule.environment)
 
 
 def _merged(newest: Schedule, started: Schedule) -> Schedule:
@@ -296,7 +389,7 @@ class EngineSchedules:
         if end < start:
             raise RequestRejected(f"{last} is before {first}")
         if end > now:
-            raise RequestRejected(f"{last} has not come yet; a backfill is for times that have been")
+            raise RequestRejected(f"{last} is in the future; a backfill covers past times only")
         most = self._engine.settings.integer("schedules.max_catch_up")
         due = rules.between(await self._named(name), start, end, most)
         if due:
@@ -309,7 +402,7 @@ class EngineSchedules:
                 return view_of(await self._engine.store.change_schedule(change(await self._named(name))))
             except Conflict:
                 continue
-        raise Conflict(f"schedule {name} is being changed all the time; try again")
+        raise Conflict(f"schedule {name} is being changed by others; try again")
 
     async def _named(self, name: str) -> Schedule:
         found = await self._engine.store.schedule(self._scope.tenant, name)
@@ -329,7 +422,7 @@ async def _to_run(engine: Engine, scope: Scope, path: str, version: int) -> tupl
         which = f" in version {version}" if version else ""
         raise NotFound(f"no playbook is registered as {path[:200]!r}{which}; register it: arclog catalog register FILE")
     if entry.archived_at is not None:
-        raise RequestRejected(f"{path} is archived and starts no run; `arclog catalog register FILE` brings it back")
+        raise RequestRejected(f"{path} is archived and cannot start runs; `arclog catalog register FILE` restores it")
     program = await engine.live.program(plan.digest)
     file = next(called_files(program.plan), "")
     if file:
@@ -359,11 +452,11 @@ def view_of(schedule: Schedule) -> ScheduleView:
 
 
 def _unknown(name: str) -> NotFound:
-    return NotFound(f"there is no schedule {name[:200]!r}; `arclog schedule list` shows those there are")
+    return NotFound(f"there is no schedule {name[:200]!r}; `arclog schedule list` shows all schedules")
 
 
 def _moment(text: str) -> int:
     try:
         return micros(text)
     except (ValueError, OverflowError):
-        raise RequestRejected(f"{text[:60]!r} is no moment; write it as 2026-01-31T12:00:00Z") from None
+        raise RequestRejected(f"{text[:60]!r} is not a time; write it as 2026-01-31T12:00:00Z") from None

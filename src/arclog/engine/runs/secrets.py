@@ -46,11 +46,9 @@ class RunSecrets:
                 log.warning("secret input %s of run %s could not be removed: %s", name, execution_id, problem)
 
     def _on_committed(self, state: State, events: Sequence[Event]) -> None:
-        if state.terminal is None or not any(event.type in TERMINAL for event in events):
-            return
-        live = self._engine.live.kept(state.execution_id)
+        live = None if state.terminal is None else self._engine.live.kept(state.execution_id)
         names = [] if live is None else secret_names(live.program.plan.inputs)
-        if names:
+        if names and any(event.type in TERMINAL for event in events):
             task = asyncio.ensure_future(self.forget(state.execution_id, state.scope, names))
             self._under_way.add(task)
             task.add_done_callback(self._under_way.discard)

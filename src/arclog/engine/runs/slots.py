@@ -98,7 +98,7 @@ class Slots:
                     if self._others.get(record.execution_id) != record.head and not await self._start(queue, record):
                         return
                 except NewerLog as problem:
-                    log.debug("execution %s does not take a slot here: %s", record.execution_id, problem)
+                    log.debug("execution %s cannot take a concurrency slot: %s", record.execution_id, problem)
             if len(page) < _PAGE:
                 return
             after = page[-1].execution_id

@@ -1,4 +1,4 @@
-"""Starting runs that somebody asks for: what is asked is checked whole before anything is written, and a request with an
+"""Starts requested runs: a request is validated completely before anything is written, and a request with an
 idempotency key that was seen before is the run that it started then.
 """
 
@@ -39,7 +39,7 @@ HIGHEST_PRIORITY = 100
 
 
 class Going(Struct, frozen=True):
-    """The playbook that a new run goes on with."""
+    """The playbook that a new run continues with."""
 
     program: Program
     path: str
@@ -66,16 +66,16 @@ class Starts:
     async def execute(self, request: ExecuteRequest) -> Started:
         engine = self._engine
         if bool(request.playbook) == bool(request.path):
-            raise RequestRejected(
-                "a run is asked for by `playbook` (its text) or by `path` (in the catalog), one of them"
-            )
+            raise RequestRejected("set exactly one of `playbook` (its text) and `path` (in the catalog)")
         if len(request.idempotency_key) > _LONGEST_KEY:
             raise RequestRejected(f"an idempotency key has at most {_LONGEST_KEY} characters")
         if request.idempotency_key.startswith(PREFIX):
-            raise RequestRejected(f"an idempotency key cannot begin with {PREFIX!r}: imported runs have such keys")
+            raise RequestRejected(
+                f"an idempotency key cannot start with {PREFIX!r}, which is reserved for imported runs"
+            )
         if request.priority is not None and abs(request.priority) > HIGHEST_PRIORITY:
             raise RequestRejected(
-                f"priority: {request.priority} is not from -{HIGHEST_PRIORITY} to {HIGHEST_PRIORITY}; higher comes first"
+                f"priority: {request.priority} is not between -{HIGHEST_PRIORITY} and {HIGHEST_PRIORITY}"
             )
         scope = self._scope(request.scope)
         record, program, files = await self._plan_of(request, scope)
@@ -120,7 +120,7 @@ class Starts:
         if not secrets:
             return await engine.start(program, new, given)
         if keeper is None:
-            raise RequestRejected(f"{', '.join(secrets)}: no place to keep secret inputs is set up here")
+            raise RequestRejected(f"{', '.join(secrets)}: no store for secret inputs is configured")
         execution_id = await engine.new_id()
         await keeper.keep(execution_id, new.scope.label, secrets)
         try:
@@ -130,7 +130,7 @@ class Starts:
             raise
 
     async def going(self, request: ForkRequest, scope: Scope) -> Going:
-        """The playbook that a new run goes on with, registered."""
+        """The playbook that a new run continues with, registered."""
         asked = ExecuteRequest(request.playbook, request.file, request.workload, request.files)
         record, program, files = await self._plan_of(asked, scope)
         return Going(program, record.path, record.version, files, request.file[:_LONGEST_FILE])
@@ -142,7 +142,7 @@ class Starts:
             _check_workload(program.plan, request.workload)
             return record, program, {}
         if request.version:
-            raise RequestRejected("`version` belongs to `path`: a text has no version before it is registered")
+            raise RequestRejected("`version` requires `path`: a text has no version until it is registered")
         tenant, brought = self._boundary.home.tenant, request.files
         compiled = await self._compiler.compile(request.playbook, request.file, tenant, brought)
         plan = compiled.plan

@@ -58,7 +58,7 @@ def headline(state: State) -> str | None:
 
 
 def root_error(state: State) -> dict[str, Any] | None:
-    """The root cause of a failed run, short enough to stand in the log of the run that called it."""
+    """The root cause of a failed run, short enough to are in the log of the run that called it."""
     fault = state.fault
     if fault is None or state.status != status.FAILED:
         return None
@@ -122,10 +122,10 @@ def _problems(program: Program, state: State, steps: dict[str, StepSummary]) -> 
         tally = state.tally[name]
         if step.status == "failed" and tally.error is not None:
             handled = state.terminal is not None and state.status == status.COMPLETED
-            how = "failed, which an arc handled" if handled else "failed"
+            how = "failed; an arc handled the failure" if handled else "failed"
             problems.append(Problem("failed", name, f"step {name} {how}: {_kind_and_message(tally.error)}"))
         elif step.status == "cancelled":
-            problems.append(Problem("cancelled", name, f"step {name} was under way when the run ended"))
+            problems.append(Problem("cancelled", name, f"step {name} was in progress when the run ended"))
         if step.items is not None and step.items.failed:
             problems.append(Problem("items", name, f"step {name}: {counted_items(step.items)}", step.errors))
         if tally.denied:
@@ -156,7 +156,7 @@ def _denial(program: Program, step: str, tally: StepTally) -> str:
     times = "" if tally.denied == 1 else f" {tally.denied:,} times"
     if not tally.denied_by or tally.denied_by > len(rules):
         if program.steps[step].plan.admit is None:
-            return f"step {step} was left out{times}: a branch that leads to it failed or was denied (join: all_ok)"
+            return f"step {step} was skipped{times}: a branch that leads to it failed or was denied (join: all_ok)"
         return f"step {step} was not admitted{times}: no rule of its admission policy matched"
     rule = rules[tally.denied_by - 1]
     when = "else" if rule.when is None else f"when {rule.when}"
@@ -224,7 +224,7 @@ def _cause_below(fault: Fault, root: dict[str, Any]) -> Cause:
 
 
 def _deepest(error: dict[str, Any]) -> dict[str, Any]:
-    """The error that an error was caused by, and so on; what only says that work was cancelled is no cause."""
+    """The error that an error was caused by, and so on; what only says that work was cancelled is not a cause."""
     while isinstance(error.get("cause"), dict) and not is_consequence(error["cause"]):
         error = error["cause"]
     return error
@@ -251,8 +251,8 @@ def _rule(state: State, fault: Fault, task: TaskPlan | None) -> str:
     when = "else" if rule.when is None else f"when {rule.when}"
     where = f" at {rule.at}" if rule.at.line else ""
     if rule.then.do == "retry":
-        return f"rule {fault.rule}{where} ({when}) said retry, and all {rule.then.attempts} attempts were used"
-    return f"rule {fault.rule}{where} ({when}) said {rule.then.do}"
+        return f"rule {fault.rule}{where} ({when}) chose retry, and all {rule.then.attempts} attempts were used"
+    return f"rule {fault.rule}{where} ({when}) chose {rule.then.do}"
 
 
 def _where(fault: Fault) -> str:
@@ -282,7 +282,7 @@ def cause_text(cause: Cause) -> str:
     at = cause.at if cause.at.startswith(f"{cause.line}:") else str(cause.line or cause.at)
     where = f" ({cause.file or 'playbook'}:{at})" if cause.at else ""
     rule = f"; {cause.rule}" if cause.rule else ""
-    via = "".join(f"{call} → " for call in cause.via)
+    via = "".join(f"{call} → " for call in cause.calls())
     run = f"run {cause.execution_id}, " if cause.via else ""
     return f"{via}{run}{', '.join(parts)}{where}{': ' if parts else ''}{cause.kind}: {cause.message}{rule}"
 

@@ -29,9 +29,9 @@ from arclog.engine.views.event_search import (
     types_about,
     widened,
 )
-from arclog.engine.views.list_rows import listed
 from arclog.engine.views.name_resolution import require_task
 from arclog.engine.views.state import state_view
+from arclog.engine.views.waiting_runs import WaitingRuns
 from arclog.engine.views.why import explain
 from arclog.expr import Limits
 from arclog.model import ids, status
@@ -39,6 +39,7 @@ from arclog.model.config.kind_rules import kind_rules
 from arclog.model.config.kinds import KindSpec
 from arclog.model.data.depth import DEEPEST_INPUT, nested_deeper
 from arclog.model.errors import Conflict, NewerLog, NotAllowed, NotFound, PlaybookError, RequestRejected
+from arclog.model.inputs import FORGOTTEN_SECRETS, secret_names
 from arclog.model.principal import Principal, may_act_for_the_tenant, may_bring_playbooks, may_signal
 from arclog.model.refs import parse_ref, published_form
 from arclog.plan.net import Plan
@@ -107,6 +108,7 @@ class EngineApi:
         self._is_alive = is_alive
         #: whether a process is there that runs one of some executions, where that can be told
         self._is_served = is_served
+        self._waiting = WaitingRuns(engine)
         self._boundary = Boundary.owner(engine.settings)
 
     def within(self, boundary: Boundary) -> EngineApi:
@@ -141,7 +143,7 @@ class EngineApi:
     def _overview(self) -> Overview:
         from arclog.engine.views.overview import Overview  # no run needs it, only who looks at many
 
-        return Overview(self._engine, self._boundary)
+        return Overview(self._engine, self._waiting, self._boundary)
 
     async def execute(self, request: ExecuteRequest) -> Started:
         if request.playbook and self._caller is not None:
@@ -243,7 +245,7 @@ class EngineApi:
         return account(live.program, state, source=await self._source(record), file=file, child=child)
 
     async def _child_account(self, execution_id: str) -> ChildAccount | None:
-        """None when the child is not in the store any more; it cannot be another tenant's."""
+        """None when the child is no longer in the store; it cannot be another tenant's."""
         try:
             live = await self._engine.live.folded(int(execution_id))
         except (NotFound, NewerLog):
@@ -273,7 +275,7 @@ class EngineApi:
             since=_first_id(since) if since else 0,
         )
         earlier = ids.parse_id(before, "execution id") if before else 0
-        return [listed(record) for record in await self._engine.store.executions(which, before=earlier, limit=limit)]
+        return await self._waiting.page(await self._engine.store.executions(which, before=earlier, limit=limit))
 
     async def find(self, query: RunQuery) -> RunPage:
         return await self._overview.find(query)
@@ -394,7 +396,9 @@ class EngineApi:
     async def state(self, execution_id: str, at: int | None = None) -> StateView:
         number = ids.parse_id(execution_id, "execution id")
         if at is not None and at < 0:
-            raise RequestRejected(f"there is no event {at}; events count from 1, and 0 is before anything")
+            raise RequestRejected(
+                f"there is no event {at}; events are numbered from 1, and 0 is the state before the first"
+            )
         await self._record(number)
         live = await self._engine.live.folded(number, at)
         last = await self._engine.store.events(number, after=live.state.head - 1, limit=1) if live.state.head else []
@@ -551,10 +555,13 @@ class EngineApi:
         """Start a new run of the same plan with the same workload; the log of a run that has ended takes nothing more."""
         engine, old = self._engine, record.new
         if record.now.terminal_event is None:
-            return f"the run has not ended ({record.now.state}); only a run that has can be run again", None
+            return f"the run has not ended ({record.now.state}); only a run that has ended can be run again", None
         key = f"retry:{old.run_id}:{signal_id}"
         known = await engine.store.by_idempotency_key(old.scope, key)
         if known is None:
+            program = await engine.live.program(old.plan)
+            if names := secret_names(program.plan.inputs):
+                return f"{', '.join(names)}: {FORGOTTEN_SECRETS}", None
             first = await engine.store.events(record.execution_id, limit=1)
             asked = first[0].event.payload
             new = NewExecution(
@@ -578,7 +585,7 @@ class EngineApi:
                 file=asked.get("file", ""),
             )
             try:
-                return "", str(await engine.start(await engine.live.program(old.plan), new, given))
+                return "", str(await engine.start(program, new, given))
             except Conflict:  # somebody else was faster with the same signal
                 known = await engine.store.by_idempotency_key(old.scope, key)
                 if known is None:
@@ -655,7 +662,7 @@ class EngineApi:
     async def _record(self, execution_id: int) -> ExecutionRecord:
         record = await self._engine.store.execution(execution_id)
         if record is None or not self._boundary.sees(record.new.scope):
-            raise NotFound(f"there is no execution {execution_id}; `arclog list` shows those there are")
+            raise NotFound(f"there is no execution {execution_id}; `arclog list` shows all runs")
         return record
 
 
@@ -666,7 +673,7 @@ def _moment(text: str, what: str, default: int) -> int:
         return max(0, ids.micros(text))
     except (ValueError, OverflowError):
         raise RequestRejected(
-            f"{what} {text[:60]!r} is no time with its zone; write it as 2026-01-31T12:00:00Z"
+            f"{what} {text[:60]!r} is not a time with a time zone; write it as 2026-01-31T12:00:00Z"
         ) from None
 
 
@@ -674,7 +681,7 @@ def _first_id(since: str) -> int:
     try:
         return ids.first_since(ids.micros(since))
     except (ValueError, OverflowError):
-        raise RequestRejected(f"since: {since[:40]!r} is no time; write it as 2026-01-31T12:00:00Z") from None
+        raise RequestRejected(f"since: {since[:40]!r} is not a time; write it as 2026-01-31T12:00:00Z") from None
 
 
 def _time(micros: int | None) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncio import to_thread
+from asyncio import gather, to_thread
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -36,7 +36,7 @@ def widened(stored: StoredEvent, subject: Subject) -> dict[str, Any]:
 def types_about(entity_type: str, types: Sequence[str]) -> tuple[str, ...]:
     """Those of the types, or of all, that are about a kind of entity. Raises RequestRejected."""
     if not entity_type:
-        raise RequestRejected("`entity_id` needs `entity_type`: an id is one of its kind")
+        raise RequestRejected("`entity_id` requires `entity_type`")
     known = {row.entity for row in REGISTRY.values()}
     if entity_type not in known:
         raise RequestRejected(f"there is no entity_type {entity_type[:60]!r}; there are {', '.join(sorted(known))}")
@@ -128,9 +128,6 @@ async def _widened(store: Store, events: Sequence[StoredEvent]) -> list[dict[str
 
 
 async def _subjects(store: Store, execution_ids: Iterable[int]) -> dict[int, Subject]:
-    found: dict[int, Subject] = {}
-    for execution_id in dict.fromkeys(execution_ids):
-        record = await store.execution(execution_id)
-        if record is not None:
-            found[execution_id] = subject_of(record)
-    return found
+    wanted = dict.fromkeys(execution_ids)
+    records = await gather(*map(store.execution, wanted))  # PostgreSQL answers all of them in one request
+    return {execution_id: subject_of(record) for execution_id, record in zip(wanted, records, strict=True) if record}

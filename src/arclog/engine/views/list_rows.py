@@ -6,13 +6,13 @@ from arclog.engine.history.imported import is_imported
 from arclog.model import status
 from arclog.model.ids import timestamp
 from arclog.ports.storage.store import ExecutionRecord
-from arclog.ports.views.listed import Listed
+from arclog.ports.views.listed import Listed, Waiting
 
 #: A run in any other state has failed loop items at most.
 _WITH_ERROR = (status.FAILED, status.CANCELLED)
 
 
-def listed(record: ExecutionRecord) -> Listed:
+def listed(record: ExecutionRecord, waiting: Waiting | None = None) -> Listed:
     new, now = record.new, record.now
     return Listed(
         execution_id=str(record.execution_id),
@@ -31,6 +31,7 @@ def listed(record: ExecutionRecord) -> Listed:
         paused=now.paused,
         approvals=now.approvals,
         imported=is_imported(new),
+        waiting=waiting,
     )
 
 

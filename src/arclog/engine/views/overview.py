@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from arclog.core.transitions.state import State
 from arclog.engine.commits.engine import Engine
 from arclog.engine.views.list_rows import listed
+from arclog.engine.views.waiting_runs import WaitingRuns
 from arclog.model.errors import RequestRejected
 from arclog.model.ids import MAX_ID, MICROS, first_since, micros, minted_at_ms, parse_id, timestamp
 from arclog.ports.boundary import Boundary
@@ -50,8 +51,9 @@ class Overview:
     tenant in the settings.
     """
 
-    def __init__(self, engine: Engine, boundary: Boundary) -> None:
+    def __init__(self, engine: Engine, waiting: WaitingRuns, boundary: Boundary) -> None:
         self._engine = engine
+        self._waiting = waiting
         self._store = engine.store
         self._boundary = boundary
         self._tenant = boundary.home.tenant
@@ -61,7 +63,7 @@ class Overview:
 
     async def find(self, query: RunQuery) -> RunPage:
         if query.level not in LEVELS:
-            raise RequestRejected(f"there is no level {query.level!r}; leave it out, or choose top or called")
+            raise RequestRejected(f"unknown level {query.level!r}; use top or called, or omit it")
         which = ExecutionFilter(
             states=query.states,
             path=query.path,
@@ -80,14 +82,14 @@ class Overview:
         if query.text:
             return await self._searched(which, query.text, before, query.limit)
         found = await self._store.executions(which, before=before, limit=query.limit)
-        return RunPage([listed(record) for record in found], _cursor(found, query.limit))
+        return RunPage(await self._waiting.page(found), _cursor(found, query.limit))
 
     async def _searched(self, which: ExecutionFilter, text: str, before: int, limit: int) -> RunPage:
         if len(text) > _LONGEST_TEXT:
             raise RequestRejected(f"a search is for at most {_LONGEST_TEXT} characters")
         named = await self._named(which, text.strip(), before)
         if named is not None:
-            return RunPage([listed(named)], None)
+            return RunPage(await self._waiting.page([named]), None)
         wanted = text.strip().casefold()
         budget = self._engine.settings.integer("overview.search_runs")
         found: list[ExecutionRecord] = []
@@ -98,11 +100,11 @@ class Overview:
                 if _holds(record, wanted):
                     found.append(record)
                     if len(found) == limit:
-                        return RunPage([listed(one) for one in found], str(before))
+                        return RunPage(await self._waiting.page(found), str(before))
             if len(page) < min(_PAGE, budget):
-                return RunPage([listed(one) for one in found], None)
+                return RunPage(await self._waiting.page(found), None)
             budget -= len(page)
-        return RunPage([listed(one) for one in found], str(before))
+        return RunPage(await self._waiting.page(found), str(before))
 
     async def _named(self, which: ExecutionFilter, text: str, before: int) -> ExecutionRecord | None:
         """The run whose id the text is, if it fits the filter too."""
@@ -283,7 +285,7 @@ def _first_id(text: str, what: str) -> int:
     try:
         return first_since(micros(text))
     except (ValueError, OverflowError):
-        raise RequestRejected(f"{what}: {text[:40]!r} is no time; write it as 2026-01-31T12:00:00Z") from None
+        raise RequestRejected(f"{what}: {text[:40]!r} is not a time; write it as 2026-01-31T12:00:00Z") from None
 
 
 def _cursor(found: Sequence[ExecutionRecord], limit: int) -> str | None:

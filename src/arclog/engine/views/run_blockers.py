@@ -20,9 +20,9 @@ def waits(state: State, slot_holders: Sequence[int]) -> list[Wait]:
         return [Wait("approval", text)]
     if state.pending_for == "slot":
         if not slot_holders:
-            text = f"a concurrency slot is free (`arclog resume {execution_id}` if its process is gone)"
+            text = f"a concurrency slot is free (use `arclog resume {execution_id}` if the run's process is gone)"
             return [Wait("slot", text)]
-        # Nobody goes on with a holder whose process is gone, so say where to look for that.
+        # Nobody continues with a holder whose process is gone, so say where to look for that.
         by, first = ", ".join(map(str, slot_holders)), slot_holders[0]
         return [Wait("slot", f"the run waits for a concurrency slot held by execution {by} (`arclog why {first}`)")]
     if state.pause is None:
@@ -38,7 +38,9 @@ def _pause_text(state: State) -> str:
     why = f": {pause.reason}" if pause.reason else ""
     what = f"{who}signal {pause.signal_id}{why}"
     if state.paused_at is not None:
-        return f"the run is paused since {timestamp(state.paused_at)} ({what}); `arclog resume {state.execution_id}`"
+        return (
+            f"the run has been paused since {timestamp(state.paused_at)} ({what}); `arclog resume {state.execution_id}`"
+        )
     running = [f"{command.step} (run {command.run})" for command in state.commands.values() if not command.held]
     more = f" and {len(running) - 5} more" if len(running) > 5 else ""
-    return f"the run is draining to pause ({what}); still at work: {', '.join(running[:5])}{more}"
+    return f"the run is pausing ({what}); still running: {', '.join(running[:5])}{more}"

@@ -7,8 +7,8 @@ from typing import Any
 
 from arclog.dialects import run, run_record
 from arclog.dialects.names import reader_of, state_of
+from arclog.dialects.rendering import Reader
 from arclog.dialects.run_record import RunSubject
-from arclog.dialects.telling import Reader
 from arclog.engine.commits.engine import Engine
 from arclog.model import ids
 from arclog.model.data.kept import Kept
@@ -45,9 +45,7 @@ class EngineRuns:
 
     async def start(self, request: StartRun) -> tuple[RunStatus, bool]:
         if bool(request.plan_id) == bool(request.playbook):
-            raise RequestRejected(
-                "a run is asked for by `planId` (in the catalog) or by `playbook` (its text), one of them"
-            )
+            raise RequestRejected("set exactly one of `planId` (in the catalog) and `playbook` (its text)")
         version = request.plan_version
         if version and not _VERSION.fullmatch(version):
             raise RequestRejected("`planVersion` is a whole number from 1, as text")
@@ -91,17 +89,17 @@ class EngineRuns:
         if now.paused:
             return run_record.PAUSED, None
         if now.state == run_record.PENDING:
-            # Its log is short, and only the log tells whether it was approved.
+            # Its log is short, and only the log returns whether it was approved.
             reader = run.RunReader(_subject(record))
             for envelope in await self._api.events(str(record.execution_id), types=_TYPES):
-                reader.tell(envelope)
+                reader.render(envelope)
             return reader.state.status, reader.state.substatus
         draining = await self._api.pausing(str(record.execution_id))
         return now.state, run_record.DRAINING if draining else None
 
     async def cancel(self, run_id: str, reason: str) -> RunStatus:
         if not reason.strip():
-            raise RequestRejected("cancelRun needs a `reason`")
+            raise RequestRejected("cancelRun requires a `reason`")
         record = await self._record(run_id)
         if record.now.state != run_record.CANCELLED:
             answer = await self._api.signal(str(record.execution_id), SignalRequest("CANCEL", reason=reason))
@@ -152,7 +150,7 @@ class EngineRuns:
             page = await self._api.events(execution_id, after=at, limit=_PAGE, types=_TYPES)
             for envelope in page:
                 at = envelope["seq"]
-                found += [one.record for one in reader.tell(envelope) if one.seq > after]
+                found += [one.record for one in reader.render(envelope) if one.seq > after]
                 if len(found) == limit:
                     self._keep(record.execution_id, at, reader)
                     return RunPage(found, at, has_more=at < record.head)
@@ -172,7 +170,7 @@ class EngineRuns:
 
     async def _record(self, run_id: str) -> ExecutionRecord:
         if not _UUID.fullmatch(run_id):
-            raise RequestRejected(f"{run_id[:64]!r} is no runId: those are UUIDs in lower case")
+            raise RequestRejected(f"{run_id[:64]!r} is not a runId: a runId is a UUID in lower case")
         record = await self._engine.store.by_run_id(run_id)
         if record is None or not self._boundary.sees(record.new.scope):
             raise NotFound(f"there is no run {run_id}")

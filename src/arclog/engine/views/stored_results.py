@@ -46,15 +46,15 @@ class Stored:
         number, tenant = record.execution_id, record.new.scope.tenant
         if tenant != self._tenant:
             raise NotFound(f"there is no execution {number} of tenant {self._tenant} (ARCLOG_SCOPE_TENANT)")
-        return [_told(each) for each in await self._engine.store.results(number, after=after, limit=limit)]
+        return [_described(each) for each in await self._engine.store.results(number, after=after, limit=limit)]
 
     async def described(self, ref: str) -> StoredResult:
-        record = await self._found(ref)
+        record = await self._record_of(ref)
         until = await _Ends(self._engine, self._keep).until(record)
         said = await self._engine.store.events(record.execution_id, after=record.seq - 1, limit=1)
         preview = said[0].event.payload.get("preview") if said else None
         blob = None if record.removed_at is not None else await self._results.find(record.tenant, record.sha256)
-        return _told(
+        return _described(
             record,
             preview=preview if isinstance(preview, str) else None,
             stored_bytes=None if blob is None else blob.stored_bytes,
@@ -62,7 +62,7 @@ class Stored:
         )
 
     async def content(self, ref: str, start: int, end: int | None) -> AsyncIterator[bytes]:
-        record = await self._found(ref)
+        record = await self._record_of(ref)
         if record.removed_at is not None:
             run = await self._engine.store.execution(record.execution_id)
             if run is not None and is_imported(run.new):
@@ -70,7 +70,7 @@ class Stored:
                     f"{ref} was removed before run {record.execution_id} was exported: the imported run does not have it"
                 )
             day = timestamp(record.removed_at)[:10]
-            raise ResultUnavailable(f"{ref} was removed by gc on {day}; run again what made it")
+            raise ResultUnavailable(f"{ref} was removed by gc on {day}; run the step that created it again")
         try:
             async for chunk in self._results.chunks(record.tenant, record.sha256, start, end):
                 yield chunk
@@ -88,7 +88,7 @@ class Stored:
         known = said[0].event.payload.get("result_ref") if said else None
         return as_ref(known).store if known else self._results.name
 
-    async def _found(self, ref: str) -> ResultRecord:
+    async def _record_of(self, ref: str) -> ResultRecord:
         parsed = parse_ref(ref)
         store = self._engine.store
         record = await store.result(parsed.execution_id, parsed.name, parsed.sha256)
@@ -103,7 +103,7 @@ class Stored:
 
     async def collect(self, *, dry_run: bool = False, has: Has = always) -> Collected:
         """Let go of records whose time is over, then remove content that nobody keeps. In pieces: before each `has` is asked
-        whether to go on, and what was done so far stands.
+        whether to continue, and what was done so far stands.
         """
         done: Counter[str] = Counter()
         await self._collect(done, has, dry_run=dry_run)
@@ -134,7 +134,7 @@ class Stored:
                 done["reclaimed"] += size
 
     async def _let_go(self, done: Counter[str], has: Has, ends: _Ends, now: int, *, dry_run: bool) -> bool:
-        """Whether to go on."""
+        """Whether to continue."""
         store = self._engine.store
         after = (0, "", "")
         while page := await store.kept_results(after=after, limit=_PAGE):
@@ -146,7 +146,7 @@ class Stored:
         return True
 
     async def _retire(self, done: Counter[str], has: Has, now: int, *, dry_run: bool) -> None:
-        """Forget runs that ended long ago, after what they stored was let go of."""
+        """Remove runs past retention, after their results were released."""
         if not self._retention:
             return
         store, before = self._engine.store, now - self._retention
@@ -206,7 +206,7 @@ class _Ends:
         return (ends[0], ends[-1]) if ends else (None, None)
 
 
-def _told(
+def _described(
     record: ResultRecord,
     *,
     preview: str | None = None,

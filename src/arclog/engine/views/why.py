@@ -1,4 +1,4 @@
-"""Why a run stands where it stands: what each thing that is still open waits for.
+"""Explains what a run is waiting for: the blocker of every open item.
 
 Each kind of wait has a contributor: a pure function of the state, the program, the open commands and the time. What is
 new in the language adds its contributor to `CONTRIBUTORS`; the first wait of the first that has one is the headline.
@@ -50,7 +50,7 @@ def explain(
     served: bool | None = None,
 ) -> Why:
     """The waits of a run; one that has ended waits for nothing, and has its cause when it failed. `known` is its account,
-    if that is at hand; `served`: whether a process is there that goes on with the run, None when nobody can tell.
+    if that is at hand; `served`: whether a process is there that continues with the run, None when nobody can tell.
     """
     execution_id = str(state.execution_id)
     known = known or account(program, state)
@@ -61,20 +61,18 @@ def explain(
     waits += [wait for contributor in CONTRIBUTORS for wait in contributor(state, program, work, now)]
     if not waits:
         waits = [
-            Wait("none", "nothing is open, yet the run has not ended; `arclog resume` makes the engine look again")
+            Wait("none", "no work is open, but the run has not ended; `arclog resume` makes the engine check again")
         ]
     summary, steps = waits[0].text, _while_it_runs(execution_id, waits)
     if served is False:
-        summary = (
-            f"no arclog process serves this run, so nothing goes on: `arclog resume {execution_id}` does; {summary}"
-        )
+        summary = f"no arclog process serves this run; `arclog resume {execution_id}` continues it; {summary}"
         steps = [f"arclog resume {execution_id}", *(step for step in steps if not step.startswith("arclog resume"))]
     return Why(execution_id, state.status, summary, waits, None, steps, known.problems)
 
 
 def tokens(state: State, _program: Program, _work: Mapping[int, OpenWork], _now: int) -> list[Wait]:
     """Tokens that could move on at once: the engine stopped before it went on."""
-    text = "step {} is ready to start; the engine has not gone on"
+    text = "step {} is ready to start; the engine has not started it yet"
     ready = state.tokens.values() if state.pause is None else ()
     return [Wait("token", text.format(token.step), token.step) for token in ready]
 
@@ -140,19 +138,17 @@ def _ended(step_run: StepRun) -> Wait:
 def _held(step_run: StepRun, pipeline: Pipeline | None, program: Program, work: OpenWork | None, now: int) -> Wait:
     step, what = step_run.step, _place(step_run)
     if work is None:
-        return Wait("none", f"{what} has no open command, though it should", step)
+        return Wait("none", f"{what} has no open command, which is a bug", step)
     record = work.record
     if record.state == "issued":
         again = f", for the {_nth(record.fence + 1)} time" if record.fence else ""
         of = "" if record.pool == "default" else f" of pool {record.pool}"
         kinds = ", ".join(record.kinds)
         hindered = "" if work.facts is None else hindrance(record, work.facts, now)
-        return Wait("worker", f"{what} waits for a worker{of} that knows {kinds}{again}{hindered}", step)
+        return Wait("worker", f"{what} waits for a worker{of} that supports {kinds}{again}{hindered}", step)
     until = timestamp(record.lease_until)
     if record.lease_until < now:
-        text = (
-            f"{what} was held by worker {record.worker_id}, whose lease ended at {until}; it will be handed out again"
-        )
+        text = f"{what} was held by worker {record.worker_id}, whose lease ended at {until}; another worker will get it"
         return Wait("lease", text, step, until)
     if work.alive is False:
         text = f"{what} is held by worker {record.worker_id}, whose process is gone; its lease ends at {until}"
@@ -230,6 +226,6 @@ def _join(join: joins.Waiting) -> Wait:
     held = ", ".join(source or "the entry" for source in join.held)
     what = f"step {join.step} ({rule}) has a token from {held}"
     if join.ready:
-        return Wait("join", f"{what} and can start; the engine has not gone on", join.step)
-    lacks = [f"{lack.source} (by way of {', '.join(lack.from_steps)})" for lack in join.lacks if lack.from_steps]
+        return Wait("join", f"{what} and can start; the engine has not started it yet", join.step)
+    lacks = [f"{lack.source} (through {', '.join(lack.from_steps)})" for lack in join.lacks if lack.from_steps]
     return Wait("join", f"{what} and waits for one from {' and '.join(lacks)}", join.step)

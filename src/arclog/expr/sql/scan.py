@@ -80,6 +80,9 @@ _TAKE_JSON = re.compile(
     r"(FROM_JSON|JSONB?_(ARRAY_\w+|TO_RECORD(SET)?|POPULATE_RECORD(SET)?|EACH(_TEXT)?|OBJECT_KEYS|TYPEOF|TRANSFORM))"
 )
 #: Words after which a name stands, never a value.
+#: Functions that have a FROM of their own before a value.
+_FROM_CALLS = frozenset({"EXTRACT", "SUBSTRING", "TRIM", "OVERLAY", "POSITION"})
+_TABLE_COMES = re.compile(r"(?<!distinct)\s+from\s+$", re.IGNORECASE)
 _BEFORE_NAMES = frozenset({"INTO", "JOIN", "TABLE", "UPDATE", "VIEW", "INDEX", "SCHEMA", "COLUMN"})
 #: Words that make a quoted text behind them a constant of that type.
 _TYPES = frozenset({"DATE", "TIME", "TIMESTAMP", "TIMESTAMPTZ", "TIMETZ", "INTERVAL", "JSON", "JSONB", "UUID"})
@@ -243,11 +246,18 @@ class _Scan:
                 "a name in parts is {{ ('part_' ~ x) | identifier }}, a text in parts 'part' || {{ x }}",
                 at,
             )
-        if self.word in _BEFORE_NAMES and not _is_name(self.source[at:end]):
+        if (self.word in _BEFORE_NAMES or self._is_from(at)) and not _is_name(self.source[at:end]):
             raise Misplaced(f"after {self.word} stands a name, not a value: {{{{ … | identifier }}}} quotes one", at)
         member = _MEMBER.search(self.source, max(0, at - _LOOK_BACK), at) is not None
         self.statement.pieces.append(Hole(self.source[at:end], at, member=member, json=self._wants_json(end)))
         self.at = end
+
+    def _is_from(self, at: int) -> bool:
+        """Whether a template stands where FROM wants a table; FROM of a function or of a comparison takes a value."""
+        if self.word != "FROM" or (self.calls and self.calls[-1] in _FROM_CALLS):
+            return False
+        before = self.source[max(0, at - _LOOK_BACK) : at]
+        return self.statement.words[:1] != ["COPY"] and _TABLE_COMES.search(before) is not None
 
     def _wants_json(self, end: int) -> bool:
         return _TO_JSON.match(self.source, end) is not None or bool(self.calls and _TAKE_JSON.fullmatch(self.calls[-1]))

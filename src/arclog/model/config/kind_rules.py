@@ -59,13 +59,13 @@ def kind_rules(settings: Settings, known: Collection[str] | None = None) -> Kind
         words = [word.strip() for word in text.split(",")]
         if not colon or not all(_NAME.fullmatch(word.removeprefix(_ROLE)) for word in (kind, *words)):
             raise SettingsError(
-                f"{_SETTING}: {part.strip()!r} is no rule; write e.g. `shell: none; python: acme, role:engineer`"
+                f"{_SETTING}: {part.strip()!r} is not a rule; write e.g. `shell: none; python: acme, role:engineer`"
             )
         if known is not None and kind not in known:
             raise SettingsError(f"{_SETTING}: there is no kind {kind!r}; installed are {', '.join(sorted(known))}")
         roles = frozenset(word.removeprefix(_ROLE) for word in words if word.startswith(_ROLE))
         tenants = frozenset(word for word in words if not word.startswith(_ROLE))
         if _NONE in tenants and len(words) > 1:
-            raise SettingsError(f"{_SETTING}: {part.strip()!r} says none and somebody; leave one of them out")
+            raise SettingsError(f"{_SETTING}: {part.strip()!r} has both none and other values; remove one of them")
         found[kind] = KindRule(is_off=True) if _NONE in tenants else KindRule(tenants, roles)
     return KindRules(found)

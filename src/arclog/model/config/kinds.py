@@ -17,9 +17,14 @@ from arclog.model.outcome import ERROR_KINDS
 RETRY = Field(
     "retry",
     "object",
-    "Tries a task without a policy again after an error that is retryable or whose kind is in `on`.",
+    "Retries a task without a policy after an error that is retryable or whose kind is in `on`.",
     fields=(
-        Field("attempts", "integer", "Total tries. Default: 3, or one more than `delays` has.", minimum=1),
+        Field(
+            "attempts",
+            "integer",
+            "Total number of attempts. Default: 3, or one more than the number of `delays`.",
+            minimum=1,
+        ),
         Field("delay", "number", "Seconds before the next attempt.", default=1.0, minimum=0, maximum=LONGEST_S),
         Field(
             "delays",
@@ -33,7 +38,7 @@ RETRY = Field(
         Field(
             "on",
             "list",
-            "Error kinds to try again although they are not retryable.",
+            "Error kinds that are retried although they are not retryable.",
             items=Field("kind", "string", choices=tuple(ERROR_KINDS)),
         ),
     ),
@@ -81,7 +86,13 @@ COMMON_SPEC_FIELDS: tuple[Field, ...] = (
                 "How long a stored payload is kept: step, execution (default), workflow or permanent.",
                 choices=("step", "execution", "workflow", "permanent"),
             ),
-            Field("ttl", "number", "Seconds after which a stored payload may go.", exclusive_min=0, maximum=LONGEST_S),
+            Field(
+                "ttl",
+                "number",
+                "Seconds after which a stored payload may be removed.",
+                exclusive_min=0,
+                maximum=LONGEST_S,
+            ),
             Field(
                 "select",
                 "list",
@@ -90,7 +101,7 @@ COMMON_SPEC_FIELDS: tuple[Field, ...] = (
                     "part",
                     "object",
                     fields=(
-                        Field("path", "string", "Where it stands in the payload: rows[0].id", required=True),
+                        Field("path", "string", "Path in the payload: rows[0].id", required=True),
                         Field("as", "name", "Its name: {{ task.name }}.", required=True),
                     ),
                 ),

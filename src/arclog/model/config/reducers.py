@@ -10,7 +10,7 @@ _KINDS = {dict: "a map", list: "a list", str: "text", bool: "a boolean", type(No
 
 
 def misfit(reducer: str, value: Any) -> str:
-    """What is wrong with a value for its reducer; '' when nothing is."""
+    """The problem of a value for its reducer; '' if there is none."""
     if reducer in _NUMBERS and not _is_number(value):
         return kind(value)
     if reducer == "merge" and not isinstance(value, dict):
@@ -19,7 +19,7 @@ def misfit(reducer: str, value: Any) -> str:
 
 
 def unfit(reducer: str, start: Any) -> str:
-    """What is wrong with the value that a reducer goes on from (None: there is none); '' when nothing is."""
+    """The problem of the value that a reducer continues from (None: there is none); '' if there is none."""
     if start is None or reducer == "last":
         return ""
     if reducer in ("append", "union"):

@@ -2,7 +2,7 @@
 
 - Nothing goes while the execution that stored it has not ended.
 - `step` and `execution`: until `keep` after the execution's end. `workflow`: until `keep` after the end of the execution
-  at the root of its tree. `permanent`: for ever.
+  at the root of its tree. `permanent`: forever.
 - An explicit time to live counts from when it was stored, and ends any of these earlier.
 """
 

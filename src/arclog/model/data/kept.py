@@ -1,4 +1,4 @@
-"""A bounded memory of things that can be made again: the one that was not asked for the longest is given up first."""
+"""A bounded memory of things that can be made again: the one that was not asked for the longest is abandoned first."""
 
 from __future__ import annotations
 

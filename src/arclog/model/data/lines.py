@@ -126,7 +126,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _misfits(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """What in a value is no JSON, and where."""
+    """What in a value is not JSON, and where."""
     kind = type(value)
     if _is_plain(value):
         return

@@ -61,6 +61,8 @@ class _Lint:
             for task, written in zip(step.tasks, source.tasks, strict=True):
                 lint_task(written, self.findings)
                 lint_python(written, self.findings, linted)
+                if task.policy is not None:
+                    self.delays(task.policy.rules, task.at)
                 if task.policy is not None and task.kind != "noop":
                     self.swallowed(task.policy.rules, task.name)
         for text in self.others:
@@ -99,6 +101,16 @@ class _Lint:
                     "loop-in-text", f"loop.in is the text {loop.items[:40]!r}, not a list", (*loop.path, "in"), hint
                 )
             loop = loop.inner
+
+    def delays(self, rules: tuple[TaskRule, ...], at: Position) -> None:
+        """Delays that `max_delay` cuts short."""
+        for rule in rules:
+            action = rule.then
+            longest = max(action.delays, default=action.delay)
+            if action.do == "retry" and longest > action.max_delay:
+                message = f"retry: a delay of {longest:g} s is cut to max_delay, {action.max_delay:g} s"
+                place = rule.at if rule.at.line else at
+                self.findings.add("retry-delay", message, place, f"max_delay: {longest:g}", "warning")
 
     # --- templates --------------------------------------------------------------------------------------------------
 

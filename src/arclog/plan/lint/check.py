@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from typing import Any
 
 from arclog.model.config.settings import Settings
 from arclog.model.errors import Position
@@ -49,6 +50,8 @@ _WHERE = {
     "arc": "an arc",
     "result": "executor.spec.result",
 }
+#: What other releases and tools call the answer of a task.
+_OLD_ANSWERS = frozenset({"result", "response", "this", "self", "output"})
 _EVERY_NAME = frozenset().union(*SCOPES.values())
 
 #: Texts beyond this are machine-made; patterns would only cost time on them.
@@ -88,6 +91,7 @@ class _Check:
         for text in self.texts:
             self.names(text)
             self.comparisons(text)
+        self.workload()
         self.reachable()
         self.endless()
         self.resources()
@@ -213,6 +217,20 @@ class _Check:
 
     # --- templates ----------------------------------------------------------------------------------------------
 
+    def workload(self) -> None:
+        """Templates in the workload, which nobody renders."""
+        pending: list[tuple[Any, tuple[str | int, ...]]] = [(self.playbook.workload, ("workload",))]
+        while pending and not self.findings.full:
+            value, path = pending.pop()
+            if isinstance(value, dict):
+                pending += [(item, (*path, key)) for key, item in value.items() if isinstance(key, str)]
+            elif isinstance(value, list):
+                pending += [(item, (*path, index)) for index, item in enumerate(value)]
+            elif has_template(value) and path[1] not in self.plan.inputs:
+                message = "the workload is not rendered: this template stays a text"
+                hint = "write the template where the value is used, in a task's field or in step args"
+                self.findings.value("workload-template", message, path, hint, "warning")
+
     def names(self, text: Text) -> None:
         known = SCOPES[text.where]
         if text.step >= 0 and self.plan.steps[text.step].name == self.plan.final_step:
@@ -259,12 +277,23 @@ class _Check:
             places = [_WHERE[where] for where, names in SCOPES.items() if name in names]
             extra = "; look at _prev or a task's label" if name == "outcome" and text.where in _IN_TASKS else ""
             return f"{name} is known in {', '.join(dict.fromkeys(places))}{extra}"
+        if "args" in SCOPES[text.where] and step is not None and name in self.args_of(step):
+            return f"an arg of the step is args.{name}"
+        if name in _OLD_ANSWERS:
+            if "outcome" in SCOPES[text.where]:
+                return "what the task gave is outcome: outcome.data, outcome.result, outcome.error"
+            return "what a step or task gave is read by its name, what the task before gave by _prev"
         near = self.findings.patience > 0 and self.findings.nearest(
             name, [*SCOPES[text.where], *labels, *self.step_names, *self.plan.workload]
         )
         if near:
             return f"did you mean {near}?"
         return f"give it a default under workload:, or write workload.{name} if each run brings it"
+
+    def args_of(self, step: StepPlan) -> set[str]:
+        """Names of the args that a step and the arcs that lead to it give."""
+        arcs = [arc for other in self.plan.steps for arc in other.arcs if arc.target == step.name]
+        return {*(step.args or ()), *(key for arc in arcs for key in arc.args or ())}
 
     def comparisons(self, text: Text) -> None:
         if len(text.source) > _LONG:

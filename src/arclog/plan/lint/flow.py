@@ -120,7 +120,7 @@ class _Flow:
             elif missing:
                 sources = ", ".join(dict.fromkeys(arc.source for arc in missing))
                 message = f"the join never gets a token from {sources}: that step or its arc to here never comes about"
-                hint = "remove the arc, or mend the way to it"
+                hint = "remove the arc, or correct the path to it"
                 if join.count > len(join.incoming) - len(missing):
                     hint = f"without it the join cannot come to {join.count}, and fails; lower the count"
                 self.findings.value("join-starved", message, path, hint, "warning")
@@ -196,10 +196,10 @@ class _Flow:
                     return
                 pair = self.clash(split, roads, writers, mask)
                 if pair is not None:
-                    self.tell_race(key, split, *pair)
+                    self.report_race(key, split, *pair)
                     break
 
-    def tell_race(self, key: str, split: StepPlan, first: _Writer, second: _Writer) -> None:
+    def report_race(self, key: str, split: StepPlan, first: _Writer, second: _Writer) -> None:
         if first is second:
             who = f"step {first.step} can run several times at once and sets ctx.{key} each time"
         else:

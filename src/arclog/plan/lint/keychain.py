@@ -126,7 +126,7 @@ def _signing(webhook: Webhook, kinds: dict[str, str], findings: Findings) -> Non
         message = f"webhook.secret: the keychain has no entry {name!r}"
         findings.value("unknown-keychain", message, path, _declare(name, kinds, findings))
     elif name and kinds[name] not in _SINGLE_TEXTS:
-        message = f"webhook.secret: an entry of kind {kinds[name]} is no single text to sign with"
+        message = f"webhook.secret: an entry of kind {kinds[name]} is not a single text to sign with"
         findings.value("auth-kind", message, path, f"it takes {', '.join(_SINGLE_TEXTS)}")
 
 

@@ -7,30 +7,22 @@ itself does not settle may hold or not, each for itself, and every step may fail
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
-from itertools import combinations
+from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import Struct
 
-from arclog.plan.lint.conditions import on_failure, on_success, truth
+from arclog.plan.lint.step_ends import Option, admission, open_arcs, options
 from arclog.plan.net import ArcPlan, Plan, StepPlan
 from arclog.plan.reach import ENTRY, Join, Reach, held_back_by_each_other
 
-#: Arcs of an inclusive split that may or may not match, as many as are combined.
-_MOST_OPEN_ARCS = 8
-#: Tokens of a marking; a cycle that makes more and more of them has no end.
+#: Open arcs of a step of which every combination is looked at, unless the caller asks for more (`combine`).
+FEW_OPEN_ARCS = 8
+#: Tokens that a marking may have: so many, or as many as the plan has arcs. A cycle that makes more and more of them has no end.
 _MOST_TOKENS = 40
+#: A marking with more tokens than these counts as several.
+_SMALL = 40
 #: Joins that starve one after the other before the run is taken to have no other end.
 _MOST_IN_A_ROW = 20
-
-Cases = Sequence[tuple[ArcPlan, bool | None]]
-
-
-class Option(Struct, frozen=True):
-    """What can come of a step run that ends."""
-
-    arcs: tuple[ArcPlan, ...]
-    failed: bool = False
 
 
 #: step that runs (its number, as often as it does) · (join, place, whether each token came from a failure) · (join, place, owed) ·
@@ -53,9 +45,12 @@ class Explored(Struct):
     starved: dict[str, Starved]
     #: steps that ran
     ran: set[str]
-    #: all markings were looked at
+    #: all markings were looked at, as far as the options of their steps are complete (`Markings.sampled`)
     is_whole: bool
+    #: as many as were looked at; large ones count as several
     markings: int = 0
+    #: a marking has more tokens than are looked at
+    is_crowded: bool = False
     #: something ends the run whatever else is under way
     is_ended: bool = False
 
@@ -76,7 +71,11 @@ class Markings:
             for index, incoming in enumerate(join.incoming)
             if incoming.place != ENTRY
         }
-        self._options = [list(options(step)) for step in self._steps]
+        #: steps of whose open arcs not every combination is looked at, with the number of these arcs
+        self.sampled: dict[str, int] = {}
+        self._options: list[list[Option]] = []
+        self.combine(FEW_OPEN_ARCS)
+        self.most_tokens = max(_MOST_TOKENS, sum(len(step.arcs) for step in self._steps))
         self._admission = [admission(step) for step in self._steps]
         #: steps whose failures and denials an `all_ok` join asks for
         self._asked = 0
@@ -85,9 +84,17 @@ class Markings:
                 for incoming in reach.joins[step.name].incoming:
                     self._asked |= incoming.reach
 
-    def explore(self, most: int, *, any_order: bool = False, goes_on: bool = False) -> Explored:
-        """Look at most at so many markings, breadth first. `any_order`: whichever step ends first, else the first in plan order;
-        `goes_on`: a step that cannot but end the run ends it for itself alone.
+    def combine(self, most_open: int) -> None:
+        """Look at every combination of the open arcs of a step that has at most so many; of others, at a few."""
+        counts = {step.name: open_arcs(step) for step in self._steps}
+        self.sampled = {name: count for name, count in counts.items() if count > most_open}
+        self._options = [list(options(step, most_open)) for step in self._steps]
+
+    def explore(
+        self, most: int, is_enough: Callable[[Explored], bool], *, any_order: bool = False, goes_on: bool = False
+    ) -> Explored:
+        """Look at most at so many markings, breadth first, until it `is_enough`. `any_order`: whichever step ends first, else the
+        first in plan order; `goes_on`: a step that cannot but end the run ends it for itself alone.
         """
         found = Explored({}, set(), is_whole=True)
         trails: dict[Marking, tuple[Marking | None, int]] = {}
@@ -97,6 +104,7 @@ class Markings:
             """Take a successor in; False: it is one too many."""
             found.ran.update(self._steps[number].name for number in made.ran)
             if made.is_cut:
+                found.is_crowded = True
                 return False
             found.is_ended = found.is_ended or made.marking is None
             for number, came in made.starved:
@@ -104,21 +112,20 @@ class Markings:
                 if name not in found.starved:
                     found.starved[name] = Starved(self._way(trails, before, step), came)
             if made.marking is not None and made.marking not in trails:
-                if len(trails) >= most:
+                found.markings += 1 + len(made.marking[0]) // _SMALL
+                if found.markings > most:
                     return False
                 trails[made.marking] = (before, step)
                 pending.append(made.marking)
             return True
 
-        for made in self._first(goes_on=goes_on):
-            found.is_whole = note(made, None, -1) and found.is_whole
-        while pending and found.is_whole:
+        found.is_whole = all(note(made, None, -1) for made in self._first(goes_on=goes_on))
+        while pending and found.is_whole and not is_enough(found):
             marking = pending.popleft()
             ready = dict.fromkeys(marking[0]) if any_order else marking[0][:1]
-            for step in ready:
-                for made in self._after(marking, step, goes_on=goes_on):
-                    found.is_whole = note(made, marking, step) and found.is_whole
-        found.markings = len(trails)
+            found.is_whole = all(
+                note(made, marking, step) for step in ready for made in self._after(marking, step, goes_on=goes_on)
+            )
         return found
 
     def _way(self, trails: dict[Marking, tuple[Marking | None, int]], at: Marking | None, step: int) -> list[str]:
@@ -272,8 +279,12 @@ class _Work:
         while True:
             if self.tokens:
                 step = self.tokens.pop(0)
-                yield from self._arrive(step)
-                return
+                if self.net.admission(step) != (True, False):
+                    yield from self._arrive(step)
+                    return
+                self.running.append(step)
+                self.ran.append(step)
+                continue
             if not self.waiting:
                 break
             join = self._ripe()
@@ -413,61 +424,9 @@ class _Work:
     @property
     def _is_large(self) -> bool:
         queued = sum(len(queue) for held in self.waiting.values() for queue in held.values())
-        return len(self.running) + len(self.tokens) + queued > _MOST_TOKENS
+        return len(self.running) + len(self.tokens) + queued > self.net.most_tokens
 
     def _marking(self) -> Marking:
         waiting = sorted((join, place, queue) for join, held in self.waiting.items() for place, queue in held.items())
         absorbs = sorted((join, place, owed) for join, places in self.absorbs.items() for place, owed in places.items())
         return tuple(sorted(self.running)), tuple(waiting), tuple(absorbs), self.broken
-
-
-# -- what can come of a step --------------------------------------------------------------------------------------------
-
-
-def options(step: StepPlan) -> Iterator[Option]:
-    """What can come of the end of a run: after a success, and after a failure."""
-    seen: set[tuple[tuple[int, ...], bool]] = set()
-    for decide, failed in ((on_success, False), (on_failure, True)):
-        cases = [(arc, decide(step, arc)) for arc in step.arcs]
-        for arcs in _exclusive(cases) if step.mode == "exclusive" else _inclusive(cases):
-            key = tuple(arc.index for arc in arcs), failed
-            if key not in seen:
-                seen.add(key)
-                yield Option(arcs, failed)
-
-
-def admission(step: StepPlan) -> tuple[bool, bool]:
-    """Whether a token may be let in, and whether it may be denied."""
-    if step.admit is None:
-        return True, False
-    may_allow = may_deny = False
-    for rule in step.admit:
-        holds = True if rule.when is None else truth(rule.when)
-        if holds is False:
-            continue
-        may_allow, may_deny = may_allow or rule.allow, may_deny or not rule.allow
-        if holds:
-            return may_allow, may_deny
-    return may_allow, True
-
-
-def _exclusive(cases: Cases) -> Iterator[tuple[ArcPlan, ...]]:
-    for arc, matches in cases:
-        if matches is not False:
-            yield (arc,)
-        if matches:
-            return
-    yield ()
-
-
-def _inclusive(cases: Cases) -> Iterator[tuple[ArcPlan, ...]]:
-    sure = [arc for arc, matches in cases if matches]
-    perhaps = [arc for arc, matches in cases if matches is None]
-    if len(perhaps) > _MOST_OPEN_ARCS:
-        # The ends of the range: none of them, each alone, and all.
-        chosen = [(), *((arc,) for arc in perhaps), tuple(perhaps)]
-    else:
-        chosen = [part for size in range(len(perhaps) + 1) for part in combinations(perhaps, size)]
-    for part in chosen:
-        arcs = {id(arc) for arc in (*sure, *part)}
-        yield tuple(arc for arc, _ in cases if id(arc) in arcs)

@@ -13,12 +13,21 @@ from functools import cached_property
 from msgspec import Struct
 
 from arclog.plan.cycles import TooMuchWork
-from arclog.plan.lint.markings import Markings, Starved, admission, options
+from arclog.plan.lint.markings import Explored, Markings, Starved
+from arclog.plan.lint.step_ends import admission, possible_arcs
 from arclog.plan.net import Plan, StepPlan
 from arclog.playbook.walk import Findings
 
 #: Steps of a counter-example that are named.
 _MOST_NAMED = 12
+
+
+class Bound(Struct, frozen=True):
+    """Why not every marking was looked at."""
+
+    reason: str
+    hint: str
+    at: StepPlan
 
 
 class Proof(Struct, frozen=True):
@@ -27,7 +36,8 @@ class Proof(Struct, frozen=True):
     starved: dict[str, Starved]
     #: steps that run in some run; None: not known, since not all markings were looked at
     ran: set[str] | None
-    is_whole: bool
+    #: None: nothing else can be shown
+    bound: Bound | None = None
 
 
 class Soundness:
@@ -47,8 +57,7 @@ class Soundness:
         open_names = deque(found)
         while open_names:
             name = open_names.popleft()
-            arcs = [arc for option in options(self._steps[name]) for arc in option.arcs]
-            for target in dict.fromkeys(arc.target for arc in arcs):
+            for target in dict.fromkeys(arc.target for arc in possible_arcs(self._steps[name])):
                 if target in self._steps and target not in found and admission(self._steps[target])[0]:
                     found[target] = name
                     open_names.append(target)
@@ -71,33 +80,77 @@ class Soundness:
     def proof(self) -> Proof:
         """Counted joins that can get too few tokens and steps that run, by the markings."""
         if self.asking is None or self.plan.entry not in self._steps:
-            return Proof({}, None, is_whole=True)
+            return Proof({}, None)
         try:
             markings = Markings(self.plan, self._max_join_work)
         except TooMuchWork:  # a finding of its own
-            return Proof({}, None, is_whole=False)
+            return Proof({}, None)
+        proof = self._proof(markings)
+        if not markings.sampled or (proof.bound is None and proof.ran is not None and self._is_all(proof)):
+            return proof
+        # A few combinations of many open arcs did not show everything: look at all of them, if there are not too many.
+        most_open = self.most_markings.bit_length() - 1
+        name, count = max(markings.sampled.items(), key=lambda row: row[1])
+        if count > most_open:
+            reason = f"{count} arcs of step {name!r} may or may not match, each for itself"
+            return Proof(proof.starved, None, Bound(reason, "", self._steps[name]))
+        markings.combine(most_open)
+        whole = self._proof(markings)
+        return Proof({**proof.starved, **whole.starved}, whole.ran, whole.bound)
+
+    def _proof(self, markings: Markings) -> Proof:
+        """What can be shown with the options that the markings have now."""
         left = self.most_markings
-        found = markings.explore(left)
+        found = markings.explore(left, self._is_all)
         left -= found.markings
         starved, ran = found.starved, found.ran
+        if self._is_all(found):
+            return Proof(starved, ran)
         if not found.is_whole or left <= 0:
-            return Proof(starved, None, is_whole=False)
+            return Proof(starved, None, self._bound(markings, found))
         if not found.is_ended:
-            return Proof(starved, ran, is_whole=True)
+            return Proof(starved, ran)
         # Something ends the run before other steps have their turn. Where that hides anything, every order is looked at.
-        beyond = markings.explore(left, goes_on=True)
+        beyond = markings.explore(left, self._is_all, goes_on=True)
         left -= beyond.markings
         if not beyond.is_whole:
-            return Proof(starved, None, is_whole=False)
+            return Proof(starved, None, self._bound(markings, beyond))
         if beyond.starved.keys() == starved.keys() and beyond.ran == ran:
-            return Proof(starved, ran, is_whole=True)
-        every = markings.explore(left, any_order=True)
-        return Proof({**every.starved, **starved}, every.ran | ran if every.is_whole else None, every.is_whole)
+            return Proof(starved, ran)
+        every = markings.explore(left, self._is_all, any_order=True)
+        starved = {**every.starved, **starved}
+        if every.is_whole or self._is_all(every):
+            return Proof(starved, every.ran | ran)
+        return Proof(starved, None, self._bound(markings, every))
+
+    def _is_all(self, found: Explored | Proof) -> bool:
+        """Whether every step that arcs lead to has run and every counted join has starved: there is nothing else to find."""
+        return self._wanted <= (found.ran or set()) and self._counted <= found.starved.keys()
+
+    @cached_property
+    def _wanted(self) -> set[str]:
+        linked = {arc.target for name in self.before for arc in possible_arcs(self._steps[name])}
+        return {name for name in self.before if name in linked or name == self.plan.entry}
+
+    @cached_property
+    def _counted(self) -> set[str]:
+        return {name for name in self.before if self._steps[name].join == "count"}
+
+    def _bound(self, markings: Markings, found: Explored) -> Bound | None:
+        if self.asking is None:
+            return None
+        if found.is_crowded:
+            reason = f"a run can come to have more than {markings.most_tokens} tokens at once"
+            return Bound(
+                reason, "a cycle that keeps splitting makes more and more of them; join them in it", self.asking
+            )
+        reason = f"there are more than {self.most_markings:,} markings"
+        return Bound(reason, "", self.asking)
 
 
 def check_soundness(soundness: Soundness, findings: Findings, linked: set[str]) -> None:
     """Add what is not sound. `linked`: steps that arcs lead to, whatever their conditions."""
-    plan, most_markings = soundness.plan, soundness.most_markings
+    plan = soundness.plan
     if len({step.name for step in plan.steps}) != len(plan.steps):
         return
     proof = soundness.proof
@@ -109,11 +162,11 @@ def check_soundness(soundness: Soundness, findings: Findings, linked: set[str]) 
             if not admission(step)[0]:
                 reason = "its admission rules let no token in"
             message = f"no run comes to step {step.name!r}: {reason}"
-            hint = "mend the conditions, or remove the step"
+            hint = "correct the conditions, or remove the step"
             findings.add("unreachable-step", message, step.at, hint, "warning")
         elif proof.ran is not None and step.name not in proof.ran:
             message = f"no run comes to step {step.name!r}: a join before it, or its own, never has what it needs"
-            findings.add("unreachable-step", message, step.at, "mend the join, or remove the step", "warning")
+            findings.add("unreachable-step", message, step.at, "correct the join, or remove the step", "warning")
     for name, starved in proof.starved.items():
         step = next(step for step in plan.steps if step.name == name)
         message = (
@@ -122,10 +175,10 @@ def check_soundness(soundness: Soundness, findings: Findings, linked: set[str]) 
         )
         hint = "lower the count, use join: all, or let every way bring a token; the step fails otherwise (JOIN_COUNT)"
         findings.add("join-too-few", message, step.at, hint, "warning")
-    if not proof.is_whole and soundness.asking is not None:
-        message = f"not every way to the joins was looked at: there are more than {most_markings:,} markings"
-        hint = "raise playbook.max_markings to look at more"
-        findings.add("soundness-bound", message, soundness.asking.at, hint, "info")
+    if proof.bound is not None:
+        message = f"not every way to the joins was looked at: {proof.bound.reason}"
+        hint = proof.bound.hint or "raise playbook.max_markings to look at more"
+        findings.add("soundness-bound", message, proof.bound.at.at, hint, "info")
 
 
 def shown(steps: list[str]) -> str:

@@ -27,7 +27,7 @@ METHODS = (
     "REPORT",
 )
 _BODIES = ("json", "form", "multipart", "body", "content")
-#: scheme://user:password@host, where the password is no template. Every part is bounded, so that a long text costs linear time.
+#: scheme://user:password@host, where the password is not a template. Every part is bounded, so that a long text costs linear time.
 _PASSWORD = re.compile(r"\b[a-z][a-z0-9+.-]{0,20}://[^/\s:@{}]{1,100}:([^@\s{}]{1,200})@", re.IGNORECASE)
 _KEYWORD_PASSWORD = re.compile(r"\bpassword\s*=\s*(?!['\"]?\{\{)([^\s;'\"{}]+)", re.IGNORECASE)
 _BEARER = re.compile(r"^\s*(Bearer|Basic|Token)\s+(?!\{\{)[A-Za-z0-9._~+/=-]{8,}\s*$")
@@ -58,7 +58,7 @@ def _request(task: Task, findings: Findings) -> None:
         near = findings.nearest(method.upper(), METHODS)
         hint = f"did you mean {near}?" if near else f"the usual ones: {', '.join(METHODS[:6])}"
         findings.value(
-            "http-method", f"method: {method[:40]!r} is no HTTP method", task.locate(("method",)), hint, "warning"
+            "http-method", f"method: {method[:40]!r} is not a HTTP method", task.locate(("method",)), hint, "warning"
         )
     elif isinstance(method, str) and method.upper() in ("GET", "HEAD") and bodies:
         message = f"a {method.upper()} request with {bodies[0]}: most servers ignore its body"
@@ -84,7 +84,7 @@ def _outputs(task: Task, outputs: dict[str, Any], findings: Findings) -> None:
         elif not has_template(path) and (path.endswith("/") or ".." in path.split("/")):
             hint = "a file in the working directory, or $ARCLOG_SCRATCH/name"
             findings.value(
-                "output-path", f"outputs.{name}: {path[:60]!r} is no file in the task's folders", where, hint
+                "output-path", f"outputs.{name}: {path[:60]!r} is not a file in the task's folders", where, hint
             )
 
 

@@ -123,6 +123,8 @@ def _syntax_hint(source: str, at: Position, problem: str) -> str:
         return "quote a text that holds ': ', or look for a wrong indentation in this line and the one above"
     if "end of stream" in problem:
         return "a quote or bracket is opened and never closed"
+    if "did not find expected '-'" in problem or "did not find expected key" in problem:
+        return "indent it like the keys or dashes above that it belongs to"
     return ""
 
 
@@ -284,7 +286,7 @@ class _Reader:
             line, column = frame.keys[value]
             self.add(
                 "yaml-duplicate-key",
-                f"key {value!r} stands twice in this map, first at {line}:{column}",
+                f"key {value!r} occurs twice in this map, first at {line}:{column}",
                 at,
                 "remove one of them",
             )
@@ -328,7 +330,7 @@ class _Reader:
                 return _REFUSED
             return number
         if _NOT_FINITE.match(text):
-            self.add("yaml-number", f"{text} is no JSON number", at, "quote it to keep it as text")
+            self.add("yaml-number", f"{text} is not JSON number", at, "quote it to keep it as text")
             return _REFUSED
         return text
 
@@ -347,9 +349,7 @@ class _Reader:
             return _REFUSED, at, 0
         known = self.anchors[anchor]
         if known is None:
-            raise self.stopped(
-                "yaml-alias", f"the alias *{anchor} stands inside what it names", at, "a value cannot hold itself"
-            )
+            raise self.stopped("yaml-alias", f"the alias *{anchor} refers to itself", at, "a value cannot hold itself")
         value, mark, nodes, height = known
         self.count(nodes, at)
         if depth + height > self.max_depth:

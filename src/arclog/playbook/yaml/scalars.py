@@ -31,7 +31,7 @@ class Places:
         self._counted = (0, 0)
 
     def at(self, offset: int) -> Position:
-        """The place of a character of the text that is no white space; where it cannot be told, the text's own."""
+        """The place of a character of the text that is not white space; where it cannot be told, the text's own."""
         start, number = self._counted if self._counted[0] <= offset else (0, 0)
         number += sum(not char.isspace() for char in self._text[start:offset])
         self._counted = offset, number
@@ -40,7 +40,7 @@ class Places:
 
 
 def _written(line_of: Callable[[int], str], at: Position) -> Iterator[Position]:
-    """The place of each character that is no white space, of a text that begins at a place."""
+    """The place of each character that is not white space, of a text that begins at a place."""
     column = at.column - 1
     opener = line_of(at.line)[column : column + 1]
     if opener in ("", "*", "&", "!"):

@@ -36,7 +36,7 @@ class KeyRecord(Struct, frozen=True):
 
 
 class SessionRecord(Struct, frozen=True):
-    """Somebody who signed in with a browser."""
+    """A browser session."""
 
     #: sha256 of the session's token, in hex
     digest: str
@@ -107,7 +107,7 @@ class KeyMade(Struct, frozen=True):
 
 
 class Audited(Struct, frozen=True):
-    """One decision, as it is told."""
+    """One entry of the audit log."""
 
     position: int
     at: str

@@ -1,7 +1,7 @@
 """The catalog half of the store: plans by their hash, and playbooks by tenant, path and version.
 
 A version is named by its content and never changes; the same content registered again is the same version. An archived
-path is out of use until it is registered again; runs that pinned one of its versions go on.
+path is out of use until it is registered again; runs of its versions continue.
 
 A version is valid in the whole tenant, or in the projects and environments for which it was registered. Whoever registers
 the same content for the whole tenant makes it valid there. Reading with a project or an environment finds what is valid
@@ -56,7 +56,7 @@ class CatalogStore(Protocol):
         """
 
     async def plan(self, digest: str) -> PlanRecord | None:
-        """A plan by its name, whoever registered it: its path, version and source are those of the first who did."""
+        """A plan by its hash. Its path, version and source are those of the first registration."""
 
     async def registered(
         self, path: str, version: int = 0, *, tenant: str, project: str = "", environment: str = ""

@@ -1,7 +1,7 @@
 """Duties: work that one server of several does at a time, and how far it is with it.
 
 Rules that every store keeps (`arclog.testing.conformance.store` proves them):
-- A duty belongs to one owner until its lease ends. Whoever asks while another has it gets nothing; the owner may ask
+- A duty belongs to one owner until its lease ends. A request while another owner holds it gets nothing; the owner may ask
   again to keep it; a lease that ends at once (`until` not after `now`) gives it up.
 - A position is moved by the owner of the duty alone, while its lease is not over, and never back: a server that was
   stopped past its lease and woken changes nothing.
@@ -35,4 +35,4 @@ class DutyBook(Protocol):
         """Note how far it is; False (and nothing is noted) when the owner does not have the duty, or had a further one."""
 
     async def duties(self) -> Sequence[DutyRecord]:
-        """Every duty that somebody ever had, by name."""
+        """Every duty that was ever acquired, by name."""

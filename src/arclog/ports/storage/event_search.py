@@ -1,7 +1,7 @@
 """Finding events across executions, by type, time and scope.
 
 Rules that every store keeps (`arclog.testing.conformance.store` proves them):
-- Events come in the order in which they were persisted, the oldest first; a page that goes on from another's cursor has
+- Events come in the order in which they were persisted, the oldest first; a page that continues from another's cursor has
   neither gaps nor repetitions.
 - Informative events are found only when they are asked for.
 - A page costs a bounded amount of work, whatever is in the store: it may have fewer events than were asked for, even none,
@@ -50,7 +50,7 @@ class FoundEvents(Struct, frozen=True):
     """A page of a search."""
 
     events: Sequence[StoredEvent]
-    #: the same query goes on from here
+    #: the same query continues from here
     cursor: str
     #: there may be something behind it now
     more: bool

@@ -1,6 +1,6 @@
-"""Marks of work under way, where they outlive the process.
+"""Marks of work in progress, where they outlive the process.
 
-- `begin` and `end` cost next to nothing: they stand around every decision. A mark is seen by the next process even if this one
+- `begin` and `end` must be cheap: they surround every decision. A mark is seen by the next process even if this one
   is killed between two instructions; it need not outlive the machine.
 - Each slot holds one mark. Slot 0 is the event loop's, the others belong to threads.
 - `crashes` are what processes that are gone left behind, those of earlier ones added up. Where several servers share a store,

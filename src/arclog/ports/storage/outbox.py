@@ -2,7 +2,7 @@
 
 Rules that every store keeps (`arclog.testing.conformance.store` proves them):
 - Deliveries are there as soon as the append that brought them is, and not at all when it was refused.
-- A delivery that was leased is nobody else's until its lease ends or its attempt is noted.
+- A leased delivery is not given to others until its lease ends or its attempt is recorded.
 - Once delivered or dead, a delivery stays so.
 - An execution is told of by `told_executions` once none of its deliveries is pending, until they are settled.
 """
@@ -50,7 +50,7 @@ class Delivery(Struct, frozen=True):
 
 def receiver_of(url: str) -> str:
     """Who is told at an address: its scheme and authority, in lower case. How a store finds them: the address begins with
-    it, whatever the case, and then ends or goes on with one of / ? #.
+    it, whatever the case, and then ends or continues with one of / ? #.
     """
     scheme, parted, rest = url.partition("://")
     return f"{scheme}{parted}{re.split('[/?#]', rest, maxsplit=1)[0]}".lower()
@@ -63,7 +63,7 @@ class OutboxStore(Protocol):
     async def lease_deliveries(
         self, now: int, until: int, limit: int = 100, *, but: Sequence[str] = ()
     ) -> Sequence[Delivery]:
-        """Take pending ones that are due and that nobody holds, the longest due first; none to these receivers."""
+        """Lease pending deliveries that are due and not leased, the longest due first, except those to these receivers."""
 
     async def attempted(self, delivery: Delivery) -> None:
         """Note what became of an attempt: state, due, attempts and problem; the lease is over."""

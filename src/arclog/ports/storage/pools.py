@@ -2,12 +2,12 @@
 
 Rules that every store keeps (`arclog.testing.conformance.store` proves them), all of them as `Store.claim` chooses:
 - Tenants share a pool. While several wait, the next command is of the tenant that holds the fewest there; of those, of the
-  one that was given the fewest (who comes anew starts at the pool's present, so nobody saves up); of those, the one that
+  one that was given the fewest (who comes again starts at the pool's present, so nobody saves up); of those, the one that
   comes first by `NewCommand.order`. Within a tenant, the smallest order comes first, then the smallest id.
 - Nothing is claimed past a limit. One that was lowered below what is held takes nothing away from anybody.
 - A command that names resources takes a token of each and a place at each, or is not claimed. Tokens come by the store's
-  clock. A resource that nobody set has no limit.
-- What waits for room keeps nobody back who has room.
+  clock. A resource without a record has no limit.
+- A command that waits for room does not delay commands that have room.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class QueueHead(Struct, frozen=True):
 
 
 class Contest(Struct, frozen=True):
-    """Who waits in a pool, told cheaply."""
+    """A summary of the commands that wait in a pool."""
 
     #: at most two of the tenants that wait: none, the only one, or two of several
     tenants: tuple[str, ...] = ()
@@ -149,7 +149,7 @@ class PoolBook(Protocol):
         """The next command of each lane of a tenant that has issued ones, by pool and kinds."""
 
     async def contest(self, pool: str) -> Contest:
-        """Who waits in a pool; asked often, so it must be cheap."""
+        """Summarize the commands that wait in a pool. Called often, so it must be cheap."""
 
     async def ahead(self, execution_id: int, command_id: int) -> int:
         """Issued commands of the same pool and tenant that come before this one, `MOST_AHEAD` at most."""
@@ -260,7 +260,7 @@ class PoolApi(Protocol):
         """Take a limit away. NotFound when there is none."""
 
     async def scale(self, pool: str) -> Scale:
-        """How many workers a pool should have; a pool that nobody knows wants none."""
+        """How many workers a pool should have; 0 for an unknown pool."""
 
     async def resources(self) -> builtins.list[ResourceView]:
         """By name."""

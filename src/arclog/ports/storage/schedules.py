@@ -2,7 +2,7 @@
 
 Rules that every store keeps (`arclog.testing.conformance.store` proves them):
 - A change names the revision that it was decided on; one that is no longer the newest is a `Conflict`.
-- A lease is one server's: nobody else is given the schedule until it ends, or until a change lets go of it.
+- A leased schedule is not given to another server until the lease ends or a change releases it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from arclog.model.config.schedules import Schedule
+from arclog.model.errors import Conflict
 
 
 class ScheduleStore(Protocol):
@@ -27,7 +28,7 @@ class ScheduleStore(Protocol):
         """Those of a tenant (or of all) by tenant and name, behind a name."""
 
     async def late_schedules(self, before: int, limit: int = 1000) -> Sequence[Schedule]:
-        """Those that were to be looked at by then, whoever has them; the shortest waiting first."""
+        """Schedules that were due by then, leased or not; the most recently due first."""
 
     async def next_schedules(self, tenant: str, limit: int = 20) -> Sequence[Schedule]:
         """Those of a tenant in the order in which they are to be looked at."""
@@ -35,11 +36,16 @@ class ScheduleStore(Protocol):
     async def change_schedule(self, schedule: Schedule, owner: str = "", until: int = 0) -> Schedule:
         """Replace the one with this revision; the answer has the next one. Its lease is the owner's until then, or over."""
 
+    async def change_schedules(
+        self, schedules: Sequence[Schedule], owner: str = "", until: int = 0
+    ) -> Sequence[Schedule | Conflict]:
+        """The same for several, each of them once: what `change_schedule` would return or raise for each, in their order."""
+
     async def remove_schedule(self, tenant: str, name: str) -> bool:
         """Forget one; whether it was there."""
 
     async def lease_schedules(self, owner: str, now: int, until: int, limit: int = 100) -> Sequence[Schedule]:
-        """Take those that are to be looked at by now and that nobody holds, the longest waiting first."""
+        """Lease schedules that are due and not leased, the longest waiting first."""
 
 
 class NewSchedule(Struct, frozen=True, forbid_unknown_fields=True):

@@ -8,7 +8,7 @@ Rules that every store keeps (`arclog.testing.conformance.store` proves them):
 - An execution takes exactly one terminal event; an append that brings a second one is a `TerminalExists`.
 - An event that was minted outside (`Append.digests` names its id) is in an execution once; an append that brings its id
   again is an `EventIdTaken`.
-- A claim is a compare-and-set that raises the command's fence; whoever holds an older fence can change nothing.
+- A claim is a compare-and-set that raises the command's fence; a holder of an older fence can change nothing.
   Nobody can claim a held command. An append that holds one which was claimed meanwhile is a `Conflict`.
 - An append that needs a slot is refused (`NoSlot`) while so many other executions of its path and tenant are RUNNING.
 - `tail` positions are commit-safe: a reader that always asks for what came after its last position misses nothing.
@@ -63,7 +63,7 @@ class NoSlot(Conflict):
 
 
 class Scope(Struct, frozen=True):
-    """Who a run belongs to; immutable for its life."""
+    """The owner of a run; it never changes."""
 
     tenant: str
     project: str
@@ -243,6 +243,8 @@ class Appended(Struct, frozen=True):
     first_seq: int
     last_seq: int
     persisted_at: int
+    #: what its events take in memory, estimated from above
+    decoded_bytes: int = 0
 
 
 class Ingested(Struct, frozen=True):
@@ -273,7 +275,7 @@ class StepRunRecord(Struct, frozen=True):
 
 
 class Mark(Struct, frozen=True):
-    """Where an event of a marked type stands; `persisted_at` orders marks across executions."""
+    """The position of an event of a marked type; `persisted_at` orders marks across executions."""
 
     event_type: str
     persisted_at: int
@@ -319,13 +321,18 @@ class Store(
         """Make it ready: create or check the schema; refuse a store that cannot keep the promises."""
 
     async def close(self) -> None:
-        """Finish what was handed in, then let go."""
+        """Finish pending writes, then close the store."""
 
     # -- the log ------------------------------------------------------------------------------------------------------
 
     async def append(self, append: Append) -> Appended:
         """Commit one transaction. Raises Conflict (head moved, a command to hold was claimed, or the execution exists),
         TerminalExists, EventIdTaken, NoSlot, StoreUnavailable.
+        """
+
+    async def append_all(self, appends: Sequence[Append]) -> list[Appended | Exception]:
+        """Commit transactions of different executions, together as far as the store can; each stands or is refused by itself.
+        Returns what became of each, in their order: what `append` would return or raise.
         """
 
     async def ingested(self, execution_id: int, event_ids: Sequence[int]) -> list[Ingested]:
@@ -347,7 +354,7 @@ class Store(
         """Committed rows of all executions after a position, in position order."""
 
     async def marks(self, event_type: str, *, since: int = 0, limit: int = 1000) -> list[Mark]:
-        """Where events of a marked type stand, oldest first, persisted at or after `since` (microseconds)."""
+        """Positions of events of a marked type, oldest first, persisted at or after `since` (microseconds)."""
 
     # -- executions ---------------------------------------------------------------------------------------------------
 
@@ -379,7 +386,7 @@ class Store(
 
     async def retire(self, before: int, *, dry_run: bool = False) -> int:
         """Forget executions that ended before then (microseconds), and all that is known of them but results that are kept
-        for ever. Those stay that have a result which gc will let go of, a delivery that is not settled, or a caller that
+        forever. Those stay that have a result which gc will release, a delivery that is not settled, or a caller that
         has not ended; a store may keep others together with them. Tells how many it forgot, or would forget now; as long
         as there are more, the next call finds them. A call takes a few milliseconds of the writer's time: whoever calls it
         again and again leaves pauses for others.
@@ -482,4 +489,4 @@ class Store(
         """The store's clock, microseconds since 1970: leases of several servers are measured by it."""
 
     async def lease_node(self, owner: str, now: int, until: int) -> int:
-        """A node number (0 to 1023) for minting ids, nobody else's until then; StoreUnavailable when all are taken."""
+        """Reserve a node number (0 to 1023) for minting ids until then. Raises StoreUnavailable when all are taken."""

@@ -33,7 +33,7 @@ class ResultRecord(Struct, frozen=True):
     task: str
     #: its event
     seq: int
-    #: when gc let go of it; None while it is kept
+    #: when gc release it; None while it is kept
     removed_at: int | None = None
 
 
@@ -55,4 +55,4 @@ class StoredResultBook(Protocol):
         """What of a tenant names this content and was not removed, in order of (execution_id, name), after that one."""
 
     async def remove_results(self, records: Sequence[ResultRecord], at: int) -> int:
-        """Note that these are no longer kept, but for those that were stored again meanwhile; tells how many it noted."""
+        """Mark these as released, except those that were stored again in the meantime. Returns how many were marked."""

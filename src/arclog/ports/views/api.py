@@ -66,7 +66,7 @@ class Origin(Struct, frozen=True, omit_defaults=True):
 
 
 class ForkRequest(Struct, frozen=True, omit_defaults=True, rename={"step": "from"}):
-    """A new run that goes on from what another one has recorded."""
+    """A new run that continues from the recorded events of another one."""
 
     #: fork: after this event; None: of a retry
     at: int | None = None
@@ -74,7 +74,7 @@ class ForkRequest(Struct, frozen=True, omit_defaults=True, rename={"step": "from
     step: str = ""
     #: retry: only what failed
     failed: bool = False
-    #: text of the playbook to go on with; '': the run's own
+    #: text of the playbook to continue with; '': the run's own
     playbook: str = ""
     file: str = ""
     files: Mapping[str, str] = {}
@@ -204,7 +204,7 @@ class Summary(Struct, frozen=True):
 
 
 class SignalRequest(Struct, frozen=True):
-    """Something that a run is told to do."""
+    """A signal to a run."""
 
     #: PAUSE RESUME CANCEL APPROVE REJECT RETRY_STEP SKIP_STEP RETRY_RUN UPDATE_PARAMS EMERGENCY_STOP, or a name of one's own
     signal: str
@@ -258,12 +258,12 @@ class StoredResult(Struct, frozen=True):
     stored_at: str
     #: when its time to live ends, if it was given one
     expires_at: str | None
-    #: when gc let go of it
+    #: when gc release it
     removed_at: str | None
     #: the event that says that it was stored
     seq: int
     #: known when one result is described: its beginning, the room that it takes (None when it is not there), and when gc
-    #: may let go of it (None: not known yet, or never)
+    #: may release it (None: not known yet, or never)
     preview: str | None = None
     stored_bytes: int | None = None
     kept_until: str | None = None
@@ -280,7 +280,7 @@ class Collected(Struct, frozen=True):
     bytes: int
     #: files of writers that died
     leftovers: int
-    #: runs that ended longer ago than `store.retention_s`; a dry run passes over those whose results it would let go of
+    #: runs that ended longer ago than `store.retention_s`; a dry run passes over those whose results it would release
     executions: int = 0
     #: bytes that the store gave back to the file system
     reclaimed: int = 0
@@ -291,7 +291,7 @@ class EventsFound(Struct, frozen=True):
 
     #: full envelopes
     events: list[dict[str, Any]]
-    #: the same search goes on from here (`cursor`)
+    #: the same search continues from here (`cursor`)
     next: str
     #: whether there may be something behind it now; a page with fewer events than were asked for is not always the last
     more: bool
@@ -310,7 +310,7 @@ class RegisterRequest(Struct, frozen=True, omit_defaults=True):
 
 
 class CatalogVersion(Struct, frozen=True):
-    """One version of a playbook, for ever."""
+    """One immutable version of a playbook."""
 
     path: str
     version: int
@@ -394,7 +394,7 @@ class Api(Protocol):
         """
 
     async def approvals(self, *, after: str = "", limit: int = 50) -> ApprovalPage:
-        """What runs wait for somebody to approve; `after` is a run's id, `limit` counts runs."""
+        """List pending approvals; `after` is a run's id, `limit` counts runs."""
 
     async def events(
         self, execution_id: str, *, after: int = 0, limit: int = 1000, types: Sequence[str] = ()
@@ -455,12 +455,12 @@ class Api(Protocol):
         """Tell the run something; recorded when it answers, also when the run cannot do it (`accepted` is False)."""
 
     async def fork(self, execution_id: str, request: ForkRequest) -> Forked:
-        """Start a run that goes on from what this one recorded: after an event (`at`), from a step, or with what failed.
+        """Start a new run that continues this one: after an event (`at`), from a step, or with what failed.
         Raises RequestRejected, PlaybookError, Conflict, or DoesNotFit with what has no place in the playbook.
         """
 
     async def replay(self, execution_id: str) -> ReplayCheck:
-        """Decide again whatever was decided in the run's log, and compare. Raises NewerLog."""
+        """Repeat every decision of the run's log and compare. Raises NewerLog."""
 
     async def diff(self, execution_id: str, other: str) -> RunsDiff:
         """Compare two runs: where they part, which steps and values differ, how long each took."""
@@ -526,7 +526,7 @@ class Api(Protocol):
 
 @runtime_checkable
 class Following(Protocol):
-    """What an `Api` has besides when it is far away: what happens is sent, so that nobody need ask for it again and again.
+    """Additional methods of a remote `Api`: events are streamed, so that callers need not poll.
 
     Each record comes once and in order, also across restarts of the other side. Raises NotFound, Unauthenticated, or
     ServerUnavailable once patience is over.

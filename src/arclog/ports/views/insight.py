@@ -95,9 +95,17 @@ class Cause(Struct, frozen=True):
     #: the calls that led there, from the outermost on: 'step call, task call_task'; none when it is the run's own
     via: list[str] = []
 
+    def calls(self) -> list[str]:
+        """`via` for people: of a long chain the middle is counted, not named."""
+        ends = 2
+        left_out = len(self.via) - 2 * ends
+        if left_out <= 1:
+            return self.via
+        return [*self.via[:ends], f"… {left_out} more calls …", *self.via[-ends:]]
+
 
 class Problem(Struct, frozen=True):
-    """Something in a run that did not go well, whatever became of the run."""
+    """A problem in a run, whatever its final state."""
 
     #: failed | items (of a loop) | denied (by admission rules) | cancelled
     what: str
@@ -152,12 +160,12 @@ class LoopView(Struct, frozen=True):
     total: int
     ok: int
     failed: int
-    #: paths of the iterations under way
+    #: paths of the iterations in progress
     open: list[str]
 
 
 class TaskView(Struct, frozen=True):
-    """Where a pipeline stands."""
+    """The position of a pipeline."""
 
     #: label of the task that runs or comes next; '' when the pipeline is over
     task: str

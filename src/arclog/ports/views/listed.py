@@ -5,6 +5,20 @@ from __future__ import annotations
 from msgspec import Struct
 
 
+class Waiting(Struct, frozen=True):
+    """What a run waits for while no worker has any work of it."""
+
+    #: signal, timer, approval, child, retry (the next attempt of a task) or slot (a free place for a run)
+    what: str
+    step: str = ""
+    #: the signal that it waits for, or the id of the run that it called
+    name: str = ""
+    #: when the wait ends at the latest
+    until: str | None = None
+    #: how many things it waits for; this is the first
+    count: int = 1
+
+
 class Listed(Struct, frozen=True):
     """A run in a list."""
 
@@ -29,3 +43,5 @@ class Listed(Struct, frozen=True):
     approvals: int = 0
     #: it was recorded elsewhere, and is read-only
     imported: bool = False
+    #: what it waits for while no worker has any work of it; absent (null) while something of it runs, and after its end
+    waiting: Waiting | None = None

@@ -1,4 +1,4 @@
-"""What somebody looks at first: runs found by a search, how runs ended lately, and what needs attention.
+"""Data for an overview: search results, recent outcomes of runs, and what needs attention.
 
 Every answer is bounded, and its cost does not grow with the number of runs that are stored.
 """
@@ -38,7 +38,7 @@ class RunQuery(Struct, frozen=True):
 
 class RunPage(Struct, frozen=True):
     runs: list[Listed]
-    #: go on with `before`: the page is full, or as many runs were searched as one request may (`overview.search_runs`); None
+    #: continue with `before`: the page is full, or as many runs were searched as one request may (`overview.search_runs`); None
     #: when there are no more
     next: str | None
 
@@ -102,7 +102,7 @@ class Lease(Struct, frozen=True):
 
 
 class Approval(Struct, frozen=True):
-    """Something that a run waits for somebody to approve."""
+    """A pending approval."""
 
     run: Listed
     #: send it as the `step` of the signals APPROVE and REJECT; '' for the start of the run
@@ -121,5 +121,5 @@ class Approval(Struct, frozen=True):
 class ApprovalPage(Struct, frozen=True):
     #: oldest runs first
     approvals: list[Approval]
-    #: go on with `after`; None when there are no more
+    #: continue with `after`; None when there are no more
     next: str | None

@@ -56,7 +56,7 @@ class RunStatus(Struct, frozen=True, rename="camel"):
 
 
 class RunSignal(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """signal: something that the run is told to do."""
+    """A signal to a run."""
 
     #: PAUSE RESUME CANCEL APPROVE REJECT RETRY_STEP SKIP_STEP RETRY_RUN UPDATE_PARAMS EMERGENCY_STOP, or a playbook's own
     type: str

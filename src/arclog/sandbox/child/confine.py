@@ -29,7 +29,7 @@ Facts = dict[str, Any]
 
 
 class NotConfined(Exception):
-    """The level `strict` cannot be had here."""
+    """The level `strict` is not available here."""
 
 
 def enter(spec: dict[str, Any], flags: int) -> tuple[Facts, View | None]:
@@ -83,7 +83,7 @@ def _leave_network(wanted: dict[str, Any], flags: int, facts: Facts) -> None:
 
 
 def drop(spec: dict[str, Any], facts: Facts) -> None:
-    """In the runner: give up every right that its code does not need. Raises NotConfined when `strict` cannot be had."""
+    """In the runner: give up every right that its code does not need. Raises NotConfined when `strict` is not available."""
     wanted = spec["confinement"]
     # Each user namespace counts by itself; elsewhere all processes of the user would count.
     if facts["user"] and os.getuid() and wanted["max_threads"]:
@@ -144,7 +144,7 @@ def _check_strict(wanted: dict[str, Any], facts: Facts) -> None:
     if lacking:
         raise NotConfined(
             f"tasks.confinement is strict, and this machine cannot confine {', '.join(lacking)}: it lacks "
-            f"{', '.join(facts['missing'])}; `arclog doctor` says more"
+            f"{', '.join(facts['missing'])}; see `arclog doctor`"
         )
 
 

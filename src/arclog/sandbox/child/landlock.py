@@ -24,7 +24,7 @@ _TRUNCATE, _IOCTL_DEV = 1 << 14, 1 << 15
 #: The rights that each version knows: everything up to the bit.
 _ALL = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1, 5: (1 << 16) - 1}
 _READ = _EXECUTE | _READ_FILE | _READ_DIR
-#: What can be said of something that is no folder.
+#: What can be said of something that is not a folder.
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 _SCOPE_ABSTRACT, _SCOPE_SIGNAL = 1, 2
 #: The version from which scopes are known.

@@ -18,6 +18,8 @@ class Brought:
     def __init__(self, modules: dict[str, dict[str, str]]) -> None:
         self._modules = modules
         self.paths = frozenset(module["path"] for module in modules.values())
+        #: those whose code is running now, the outermost first
+        self._loading: list[str] = []
 
     def enter(self) -> None:
         """Let the task's code import them."""
@@ -55,7 +57,19 @@ class Brought:
         path, source = found["path"], found["source"]
         linecache.cache[path] = (len(source), None, source.splitlines(keepends=True), path)
         program: CodeType = compile(source, path, "exec", dont_inherit=True)
-        exec(program, module.__dict__)
+        self._loading.append(module.__name__)
+        try:
+            exec(program, module.__dict__)
+        except ImportError as error:
+            if error.name in self._loading and " (unknown location)" in error.msg:
+                way = [*self._loading[self._loading.index(error.name) :], error.name]
+                error.msg = (
+                    f"{error.msg.replace(' (unknown location)', '')}, which is still being imported ({' → '.join(way)}); "
+                    "import it inside the function that needs it"
+                )
+            raise
+        finally:
+            self._loading.pop()
 
     def is_package(self, name: str) -> bool:
         return name not in self._modules or self._modules[name]["path"].endswith("/__init__.py")

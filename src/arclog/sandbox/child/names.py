@@ -63,7 +63,7 @@ class Names:
                 continue
 
     def _answer(self, message: bytes) -> bytes:
-        """The answer to a message; nothing to one that is no question."""
+        """The answer to a message; nothing to one that is not a question."""
         if len(message) < _HEADER.size or message[2] & 0x80:
             return b""
         number, _, questions = _HEADER.unpack_from(message)[:3]

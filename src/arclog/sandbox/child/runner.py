@@ -1,7 +1,7 @@
 """The python runner: takes one task after the other from its socket and answers each with one frame.
 
-Between tasks nothing stays but imported modules: globals, standard streams and the scratch folder are made anew. When
-that cannot be had (threads or processes still run, streams closed), the answer says `retire` and the worker kills us.
+Between tasks nothing stays but imported modules: globals, standard streams and the scratch folder are made again. When
+that is not available (threads or processes still run, streams closed), the answer says `retire` and the worker kills us.
 """
 
 # Stand-alone and light: no pathlib, and the package has another name where it runs.

@@ -65,6 +65,10 @@ _NUMBERS = {
 #: Answered as if the kernel did not know them, so that programs take the way that they have for older kernels.
 _UNKNOWN = {"io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "clone3": 435}
 _CLONE, _IOCTL, _SOCKET, _CONNECT, _SECCOMP = (56, 220), (16, 29), (41, 198), (42, 203), (317, 277)
+_SETSOCKOPT = (54, 208)
+#: Shares a port with whoever of the same user listens on it: a task would get a part of the requests to a server of several
+#: processes, with their keys.
+_SOL_SOCKET, _SO_REUSEPORT = 1, 15
 #: Would type into a terminal, or reach a console's memory.
 _TERMINAL = (0x5412, 0x541C)
 _NAMESPACES = (
@@ -82,7 +86,7 @@ AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
 _X32_BIT = 0x40000000
 _ALLOW, _ERRNO, _ASK = 0x7FFF0000, 0x00050000, 0x7FC00000
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_NUMBER_AT, _ARCHITECTURE_AT, _FIRST_ARGUMENT_AT, _SECOND_ARGUMENT_AT = 0, 4, 16, 24
+_NUMBER_AT, _ARCHITECTURE_AT, _FIRST_ARGUMENT_AT, _SECOND_ARGUMENT_AT, _THIRD_ARGUMENT_AT = 0, 4, 16, 24, 32
 
 
 class _Program(ctypes.Structure):
@@ -91,7 +95,7 @@ class _Program(ctypes.Structure):
 
 def restrict(families: Collection[int], *, ask_to_connect: bool = False) -> tuple[bool, int | None]:
     """Filter this process's system calls; sockets may be made of these address families. Returns whether the kernel has
-    filters, and, with `ask_to_connect`, a file by which somebody else is asked about each connect(2); None: it cannot be had.
+    filters, and, with `ask_to_connect`, a file by which somebody else is asked about each connect(2); None: it is not available.
     """
     architecture = _ARCHITECTURE.get(kernel.MACHINE)
     if architecture is None:
@@ -131,6 +135,8 @@ def program(architecture: int, families: Collection[int], *, ask_to_connect: boo
     code += _checked(_CLONE, _FIRST_ARGUMENT_AT, [_do(_ANY_BIT, _NAMESPACES, 0, 1), _do(_RETURN, refused)])
     terminal = [word for ioctl in _TERMINAL for word in (_do(_EQUAL, ioctl, 0, 1), _do(_RETURN, refused))]
     code += _checked(_IOCTL, _SECOND_ARGUMENT_AT, terminal)
+    sharing = [_do(_LOAD, _THIRD_ARGUMENT_AT), _do(_EQUAL, _SO_REUSEPORT, 0, 1), _do(_RETURN, refused)]
+    code += _checked(_SETSOCKOPT, _SECOND_ARGUMENT_AT, [_do(_EQUAL, _SOL_SOCKET, 0, len(sharing)), *sharing])
     family = [word for known in sorted(families) for word in (_do(_EQUAL, known, 0, 1), _do(_RETURN, _ALLOW))]
     code += _checked(_SOCKET, _FIRST_ARGUMENT_AT, [*family, _do(_RETURN, _ERRNO | errno.EAFNOSUPPORT)])
     code.append(_do(_RETURN, _ALLOW))

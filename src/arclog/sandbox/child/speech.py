@@ -49,7 +49,7 @@ class Speech:
             now = time.monotonic()
             if now >= self._next and not self._over:
                 self._next = now + _PROGRESS_S
-                self._say_progress()
+                self._send_progress()
 
     def items(self, parts: list[bytes]) -> None:
         """Hand over some items, each as JSON."""
@@ -64,11 +64,11 @@ class Speech:
     def last(self, header: dict[str, Any], body: bytes) -> None:
         """Answer the task; nothing is said after that."""
         with self._lock:
-            self._say_progress()
+            self._send_progress()
             self._over = True
             wire.send(self._socket, json.dumps(header).encode(), body)
 
-    def _say_progress(self) -> None:
+    def _send_progress(self) -> None:
         if self._unsaid is not None:
             said = {"ok": True, "say": "progress", "progress": self._unsaid}
             self._unsaid = None

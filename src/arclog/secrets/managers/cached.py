@@ -42,7 +42,9 @@ class ManagedSecrets:
             except SecretNotThere:
                 looked.append(path)
         message = f"{self._manager.place} has no secret {' or '.join(looked)}"
-        raise SecretUnavailable(f"{message}; put it there (secrets.manager_path says how it is called)", kind="config")
+        raise SecretUnavailable(
+            f"{message}; store it there (its name is defined by secrets.manager_path)", kind="config"
+        )
 
     def forget(self, name: str, scope: str) -> None:
         """It was not accepted where it was used: it may have been changed."""
@@ -75,7 +77,7 @@ class ManagedSecrets:
         except SecretUnavailable as problem:
             self._keep(path, _Kept(self._clock.monotonic() + min(_FAILED_S, self._cache_s), problem=problem))
             if problem.kind == "auth":
-                self._manager.forget()  # the next one logs in anew
+                self._manager.forget()  # the next one logs in again
             raise
         self._keep(path, _Kept(self._clock.monotonic() + self._cache_s, text))
         return text

@@ -127,7 +127,7 @@ class GoogleSecretManager:
                 "the key file of the service account holds no usable private_key", kind="config"
             ) from None
         if not isinstance(key, rsa.RSAPrivateKey):
-            raise SecretUnavailable("the private_key of the service account is no RSA key", kind="config")
+            raise SecretUnavailable("the private_key of the service account is not an RSA key", kind="config")
         now = self._clock.now() // MICROS
         claims = {"iss": account.get("client_email"), "scope": _ACCESS, "aud": account.get("token_uri")}
         head = {"alg": "RS256", "typ": "JWT", "kid": account.get("private_key_id")}

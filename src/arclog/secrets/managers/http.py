@@ -90,7 +90,7 @@ class ManagerHttp:
         return self._fetcher
 
     def refusal(self, answer: Answer, url: str, code: str, remedy: str) -> SecretUnavailable:
-        """The error for an answer that is no secret. `code` is the manager's own word for it, of letters only."""
+        """The error for an answer that is not a secret. `code` is the manager's own word for it, of letters only."""
         word = f" {code}" if code.replace("_", "").isalnum() and len(code) <= 80 else ""
         message = f"{self.name} at {shown(url)} answered {answer.status}{word}"
         if answer.status >= 500 or answer.status in _PASSING:

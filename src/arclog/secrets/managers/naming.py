@@ -37,11 +37,11 @@ class Paths:
             hint = "letters, digits, _ . - (at most 128)" if scoped else "parts of letters, digits, _ . - joined by /"
             raise SecretUnavailable(f"{name[:140]!r} cannot be the name of a secret here: {hint}", kind="config")
         if not all(map(self._is_plain, scope.split("/"))):
-            raise SecretUnavailable(f"the scope {scope} cannot stand in a name of the secret manager", kind="config")
+            raise SecretUnavailable(f"the scope {scope} cannot be used in a name of the secret manager", kind="config")
         for prefix in widening(scope) if scoped else [""]:
             path = self._form.replace(_SCOPE, prefix).replace(_NAME, name).replace("/", self._separator)
             if not self._allowed.fullmatch(path):
-                message = f"{path!r} is no name that the secret manager takes"
+                message = f"{path!r} is not a valid name for the secret manager"
                 raise SecretUnavailable(f"{message}; see secrets.manager_path", kind="config")
             yield path
 

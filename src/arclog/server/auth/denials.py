@@ -11,7 +11,7 @@ from arclog.ports.storage.access import AuditEntry
 from arclog.server.auth.addresses import neighbourhood
 
 _WINDOW_S = 60.0
-#: So many callers are told apart in a minute; the denials of all others count together.
+#: So many callers are distinguished in a minute; the denials of all others count together.
 _CALLERS = 100
 _OTHERS = ("", "", "others")
 

@@ -27,7 +27,7 @@ class Failures:
         left = since + _WINDOW_S - self._clock.monotonic()
         if count >= self._most and left > 0:
             raise TooManyRequests(
-                f"too many requests from {address} had no credential or a wrong one; try again in {math.ceil(left)} s "
+                f"too many requests from {address} without valid credentials; try again in {math.ceil(left)} s "
                 "(auth.max_failures)",
                 retry_after_s=math.ceil(left),
             )

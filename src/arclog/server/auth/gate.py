@@ -41,7 +41,7 @@ class Gate:
         self._everybody = Principal(EVERYBODY, settings.text("scope.tenant"), frozenset(ROLES))
         if self._mode == "none" and self._tokens is not None:
             raise SettingsError(
-                "auth.mode is none, and tokens are configured (auth.jwt_issuer); one of them is a mistake"
+                "auth.mode is none although tokens are configured (auth.jwt_issuer); change one of them"
             )
 
     async def check_address(self, host: str) -> None:
@@ -50,13 +50,13 @@ class Gate:
             return
         if self._mode == "none":
             raise SettingsError(
-                f"server.host {host} can be reached by others, and auth.mode is none; listen on 127.0.0.1, or let "
-                "auth.mode be required"
+                f"server.host {host} can be reached by other machines and auth.mode is none; listen on 127.0.0.1, "
+                "or set auth.mode to required"
             )
         if self._tokens is None and not await self._book.has_keys():
             raise SettingsError(
-                f"server.host {host} can be reached by others, and no authentication is configured; "
-                "make a key first (arclog key create --name me --role admin), or listen on 127.0.0.1"
+                f"server.host {host} can be reached by other machines and no authentication is configured; create "
+                "a key first (arclog key create --name me --role admin), or listen on 127.0.0.1"
             )
         self._required = True
 
@@ -73,7 +73,10 @@ class Gate:
 
     async def _of_session(self, session: str, headers: Mapping[str, str], address: str) -> Principal:
         self.sessions.check_own_site(headers)
-        self._failures.check(address)
+        if not self.sessions.is_known(
+            session
+        ):  # as with keys: who is known is not shut out by others at the same address
+            self._failures.check(address)
         try:
             return await self.sessions.principal(session)
         except Unauthenticated:
@@ -85,9 +88,22 @@ class Gate:
         if not key.startswith(PREFIX) or len(key) > self._max_bytes:
             self._failures.check(address)
             self._failures.note(address)
-            raise Unauthenticated("this is no key of this server; `arclog key create` makes one")
+            raise Unauthenticated("invalid API key; `arclog key create` creates one")
         principal = await self._of_credential(key, address)
         return principal, principal.subject.removeprefix("key-")
+
+    async def sign_in_at_issuer(self, cookie: str, state: str, code: str, address: str) -> tuple[Principal, str]:
+        """Who comes back from the issuer, and the page to return to. Raises Unauthenticated, TooManyRequests or
+        StoreUnavailable. Anybody may come and say so, and the issuer is asked about each.
+        """
+        if self.oidc is None:
+            raise Unauthenticated("this server has no OIDC issuer to sign in at (auth.oidc_client_id)")
+        self._failures.check(address)
+        try:
+            return await self.oidc.finish(cookie, state, code)
+        except Unauthenticated:
+            self._failures.note(address)
+            raise
 
     async def _of_credential(self, text: str, address: str) -> Principal:
         if text.startswith(PREFIX):
@@ -105,7 +121,7 @@ class Gate:
             if text.startswith(PREFIX):
                 return await self._keys.prove(text)
             if self._tokens is None:
-                raise Unauthenticated("this is no key of this server; `arclog key create` makes one")
+                raise Unauthenticated("invalid API key; `arclog key create` creates one")
             return await self._tokens.prove(text)
         except Unauthenticated:
             self._failures.note(address)
@@ -119,9 +135,9 @@ class Gate:
                 return text
             problem = f"the credential has more than {self._max_bytes} bytes (auth.max_token_bytes)"
         elif scheme:
-            problem = "this server takes `Authorization: Bearer KEY` and nothing else"
+            problem = "unsupported authentication scheme; send `Authorization: Bearer KEY`"
         else:
-            problem = "who asks? send `Authorization: Bearer KEY`; `arclog key create` makes a key"
+            problem = "authentication required: send `Authorization: Bearer KEY`; `arclog key create` creates a key"
         self._failures.check(address)
         self._failures.note(address)
         raise Unauthenticated(problem)

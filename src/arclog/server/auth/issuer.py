@@ -17,9 +17,9 @@ def require_https(url: str, what: str) -> None:
     try:
         host = urlsplit(url).hostname or ""
     except ValueError:
-        raise SettingsError(f"{what} is no address; give https://… or the path of a file") from None
+        raise SettingsError(f"{what} is not an address; use https://… or the path of a file") from None
     if url.startswith("http://") and not is_loopback(host):
-        raise SettingsError(f"{what} {shown(url)} is not https: whoever is between could put in keys of their own")
+        raise SettingsError(f"{what} {shown(url)} is not https: an attacker on the network could substitute keys")
 
 
 async def fetch(

@@ -13,7 +13,7 @@ from arclog.ports.storage.access import AccessBook, KeyMade, KeyRecord, KeyShown
 from arclog.ports.storage.store import Scope
 from arclog.server.auth.keys import make_key, shown
 
-#: Ten years: longer is for ever.
+#: Ten years: longer is forever.
 _LONGEST_S = 10 * 366 * 86_400
 
 
@@ -31,7 +31,7 @@ class KeyBook:
         tenant, reach = self._boundary.home.tenant, self._boundary.reach
         project, environment = new.project or reach.project, new.environment or reach.environment
         if not self._boundary.sees(Scope(tenant, project, environment)):
-            raise NotAllowed(f"who is bound to {self._boundary.binding} makes keys that are bound to the same")
+            raise NotAllowed(f"callers bound to {self._boundary.binding} can only create keys with the same binding")
         span = None if new.expires_in_s is None else min(new.expires_in_s, _LONGEST_S)
         text, record = await asyncio.to_thread(
             make_key,
@@ -54,7 +54,7 @@ class KeyBook:
     async def revoke(self, key_id: str) -> KeyShown:
         found = await self._book.key(key_id)
         if found is None or not self._boundary.sees(_scope_of(found)):
-            raise NotFound(f"there is no key {key_id[:64]}; `arclog key list` and GET /api/keys tell those there are")
+            raise NotFound(f"there is no key {key_id[:64]}; `arclog key list` and GET /api/keys list all keys")
         return shown(await self._book.revoke_key(key_id, self._clock.now()) or found)
 
 

@@ -55,10 +55,10 @@ def make_key(
         raise RequestRejected(f"a key's name has 1 to {_LONGEST_NAME} printable characters")
     unknown = [role for role in roles if role not in ROLES]
     if unknown or not roles:
-        what = f"{unknown[0][:64]!r} is no role" if unknown else "a key needs a role"
+        what = f"{unknown[0][:64]!r} is not a role" if unknown else "a key requires a role"
         raise RequestRejected(f"{what}; roles are {', '.join(ROLES)}")
     if expires_at is not None and expires_at <= now:
-        raise RequestRejected("a key cannot expire before it is made")
+        raise RequestRejected("a key cannot expire before it is created")
     key_id = "".join(secrets.choice(_ID_LETTERS) for _ in range(16))
     text = f"{PREFIX}{key_id}_" + "".join(secrets.choice(_LETTERS) for _ in range(43))
     record = KeyRecord(
@@ -143,7 +143,7 @@ class Keys:
         form = _FORM.fullmatch(text)
         record = await self._book.key(form["id"]) if form else None
         if not await self._fits(text, record) or record is None:
-            raise Unauthenticated("this is no key of this server; `arclog key create` makes one")
+            raise Unauthenticated("invalid API key; `arclog key create` creates one")
         self._proved[digest] = _Proved(record, self._clock.monotonic())
         while len(self._proved) > _REMEMBERED:
             self._proved.popitem(last=False)

@@ -80,10 +80,10 @@ class KeySet:
                 body = await self._fetch() if self._is_url else await asyncio.to_thread(self._read)
                 self._keys = _usable(body)
             except (OSError, ValueError) as problem:
-                log.warning("auth.jwt_keys %s: %s; %d keys stay known", self._shown, problem, len(self._keys))
+                log.warning("auth.jwt_keys %s: %s; keeping %d known keys", self._shown, problem, len(self._keys))
                 if not self._keys:
                     raise StoreUnavailable(
-                        f"the keys of the token issuer cannot be had ({self._shown}: {problem}); try again in a moment"
+                        f"the keys of the token issuer cannot be loaded ({self._shown}: {problem}); try again in a moment"
                     ) from None
 
     async def _fetch(self) -> bytes:
@@ -108,7 +108,7 @@ def _usable(body: bytes) -> list[PyJWK]:
     told: Any = msgspec.json.decode(body)
     keys = told.get("keys") if isinstance(told, dict) else None
     if not isinstance(keys, list):
-        raise ValueError("this is no JWKS: it has no list `keys`")  # noqa: TRY004 - the content is wrong, not a type
+        raise ValueError("this is not a JWKS: it has no list `keys`")  # noqa: TRY004 - the content is wrong, not a type
     found: list[PyJWK] = []
     for one in keys[:_MOST_KEYS]:
         if not isinstance(one, dict) or one.get("use", "sig") != "sig" or one.get("kty") not in ALGORITHMS.values():

@@ -64,13 +64,13 @@ def oidc_of(settings: Settings, clock: Clock, tokens: Tokens | None) -> Oidc | N
     if not client_id:
         return None
     if tokens is None:
-        raise SettingsError("auth.oidc_client_id needs auth.jwt_issuer, auth.jwt_audience and auth.jwt_keys as well")
+        raise SettingsError("auth.oidc_client_id requires auth.jwt_issuer, auth.jwt_audience and auth.jwt_keys as well")
     if "openid" not in settings.text("auth.oidc_scopes").split():
-        raise SettingsError("auth.oidc_scopes lacks `openid`, without which there is no sign-in")
+        raise SettingsError("auth.oidc_scopes must include `openid`")
     public, host = settings.text("server.public_url"), settings.text("server.host")
     if not public and not is_loopback(host):
         raise SettingsError(
-            "auth.oidc_client_id needs server.public_url: the address to which the issuer sends browsers back"
+            "auth.oidc_client_id requires server.public_url: the address to which the issuer sends browsers back"
         )
     require_https(settings.text("auth.jwt_issuer"), "auth.jwt_issuer")
     return Oidc(settings, clock, tokens)
@@ -127,7 +127,7 @@ class Oidc:
         """Who signed in, and the page to return to. Raises Unauthenticated or StoreUnavailable."""
         login = _login(cookie)
         if not code or not hmac.compare_digest(login.state.encode(), state.encode("utf-8", "surrogatepass")):
-            raise Unauthenticated("this sign-in was not begun in this browser, or took too long; sign in again")
+            raise Unauthenticated("this sign-in was not started in this browser, or took too long; sign in again")
         endpoints = await self._discovered()
         form = {
             "grant_type": "authorization_code",
@@ -152,13 +152,13 @@ class Oidc:
         """The access token says who it is where it is one that this server takes, else the ID token does."""
         claims = await self._id_tokens.claims(answer.id_token)
         if claims.get("nonce") != login.nonce:
-            raise Unauthenticated("the issuer's token belongs to another sign-in; sign in again")
+            raise Unauthenticated("the issuer's token is for another sign-in; sign in again")
         try:
             principal = await self._tokens.prove(answer.access_token)
         except Unauthenticated:
             return self._id_tokens.principal(claims)
         if principal.name != claims["sub"]:
-            raise Unauthenticated("the issuer's two tokens are of different people")
+            raise Unauthenticated("the issuer's two tokens identify different users")
         return principal
 
     def _redirect(self, headers: Mapping[str, str]) -> str:
@@ -166,7 +166,7 @@ class Oidc:
             return self._public + CALLBACK
         host = headers.get("host", "")
         if not is_loopback(without_port(host)):
-            raise RequestRejected("sign-in needs server.public_url when the server is reached by another name")
+            raise RequestRejected("sign-in requires server.public_url when the server is reached by another name")
         return f"http://{host}{CALLBACK}"
 
     async def _discovered(self) -> _Endpoints:
@@ -181,7 +181,7 @@ class Oidc:
             for url in (found.authorization_endpoint, found.token_endpoint):
                 require_https(url, "the issuer's endpoint")
                 if urlsplit(url).scheme not in ("http", "https"):
-                    raise ValueError("an endpoint is no web address")
+                    raise ValueError("an endpoint is not a web address")
         except (OSError, ValueError, RecursionError, SettingsError) as problem:
             raise StoreUnavailable(f"{where}: {problem}; try again in a moment") from None
         self._endpoints = (now, found)
@@ -200,6 +200,6 @@ def _login(cookie: str) -> Login:
         raw = base64.urlsafe_b64decode(cookie + "=" * (-len(cookie) % 4))
         found: Any = msgspec.json.decode(raw, type=Login)
     except (ValueError, RecursionError):
-        raise Unauthenticated("this sign-in was not begun in this browser, or took too long; sign in again") from None
+        raise Unauthenticated("this sign-in was not started in this browser, or took too long; sign in again") from None
     login: Login = found
     return Login(login.state, login.nonce, login.verifier, own_place(login.place), login.redirect)

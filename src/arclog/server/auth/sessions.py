@@ -84,6 +84,10 @@ class Sessions:
             raise Unauthenticated(f"the session has expired; {_SIGN_IN}")
         return _principal(known.record, token)
 
+    def is_known(self, token: str) -> bool:
+        """Whether a request with this session was let in before."""
+        return _digest(token) in self._known
+
     async def close(self, token: str) -> None:
         """End a session; other servers notice within `auth.cache_s`."""
         digest = _digest(token)
@@ -102,14 +106,18 @@ class Sessions:
 
     def token_of(self, headers: Mapping[str, str]) -> str:
         """The value of the session's cookie, '' without one."""
-        return cookie_of(headers, cookie_name(headers))
+        return cookie_of(headers, self._name(headers))
 
     def cookie(self, headers: Mapping[str, str], scheme: str, token: str) -> str:
         """The Set-Cookie header that hands a token over, or ('') takes it away."""
         lasts = self._lasts // MICROS if token else 0
-        return (
-            f"{cookie_name(headers)}={token}; Path=/; Max-Age={lasts}; HttpOnly; SameSite=Strict{self.secure(scheme)}"
-        )
+        return f"{self._name(headers)}={token}; Path=/; Max-Age={lasts}; HttpOnly; SameSite=Strict{self.secure(scheme)}"
+
+    def _name(self, headers: Mapping[str, str]) -> str:
+        """Where browsers reach the server by TLS, a name under which they take a cookie from this very host alone: sites beside it
+        (of the same domain, or without TLS) cannot put a session of theirs in its place.
+        """
+        return f"{'__Host-' if self._public.scheme == 'https' else ''}{cookie_name(headers)}"
 
     def secure(self, scheme: str) -> str:
         """What a cookie says in addition where browsers speak TLS."""
@@ -121,7 +129,7 @@ class Sessions:
         """Refuse a request that a page of another site made a browser send."""
         if not is_own_site(headers, self._public.netloc):
             raise NotAllowed(
-                "the console's session is for pages of this server, and this request comes from another site"
+                "this request comes from another site; console sessions are valid for pages of this server only"
             )
 
 
@@ -131,7 +139,7 @@ def check_local(headers: Mapping[str, str]) -> None:
     """
     check_host(headers)
     if not is_own_site(headers):
-        raise NotAllowed("without authentication this server answers to no page of another site")
+        raise NotAllowed("without authentication, this server does not answer requests from pages of other sites")
 
 
 def check_host(headers: Mapping[str, str]) -> None:
@@ -139,7 +147,7 @@ def check_host(headers: Mapping[str, str]) -> None:
     host = headers.get("host", "")
     if not is_loopback(without_port(host)):
         raise NotAllowed(
-            f"without authentication this server answers to its own machine's names only, not to {host[:128]!r}; use "
+            f"without authentication, this server accepts only local host names, not {host[:128]!r}; use "
             "http://127.0.0.1 or http://localhost"
         )
 
@@ -177,7 +185,7 @@ def check_csrf(principal: Principal, headers: Mapping[str, str]) -> None:
     """Refuse a request of a session that does not carry its CSRF token."""
     sent = headers.get(CSRF_HEADER, "")
     if principal.csrf and not hmac.compare_digest(principal.csrf.encode(), sent.encode("utf-8", "surrogatepass")):
-        raise NotAllowed(f"a request of a session that changes something carries its CSRF token ({CSRF_HEADER})")
+        raise NotAllowed(f"a session's request that changes data must carry its CSRF token ({CSRF_HEADER})")
 
 
 def _principal(record: SessionRecord, token: str) -> Principal:

@@ -42,7 +42,7 @@ class Tokens:
         self.keys = keys
 
     async def prove(self, text: str) -> Principal:
-        """Who the token speaks for. Raises Unauthenticated, or StoreUnavailable when the issuer's keys cannot be had."""
+        """Who the token speaks for. Raises Unauthenticated, or StoreUnavailable when the issuer's keys is not available."""
         return self.principal(await self.claims(text))
 
     async def claims(self, text: str) -> Mapping[str, Any]:
@@ -67,14 +67,14 @@ class Tokens:
                 options={"require": ["exp", "iss", "aud", "sub"], "strict_aud": False},
             )
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as problem:  # whatever garbage does to a parser
-            raise Unauthenticated(f"the token is refused: {_told(problem)}") from None
+            raise Unauthenticated(f"the token is refused: {_short_message(problem)}") from None
         return claims
 
     def principal(self, claims: Mapping[str, Any]) -> Principal:
         """Who such claims speak for. Raises Unauthenticated."""
         name = claims["sub"]
         if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= _LONGEST_NAME:
-            raise Unauthenticated(f"the token's `sub` is no name of 1 to {_LONGEST_NAME} printable characters")
+            raise Unauthenticated(f"the token's `sub` is not a name of 1 to {_LONGEST_NAME} printable characters")
         tenant = _claim(claims, self._tenant_claim)
         if not isinstance(tenant, str):
             raise Unauthenticated(f"the token names no tenant: it has no text in the claim {self._tenant_claim}")
@@ -98,6 +98,6 @@ def _claim(claims: Mapping[str, Any], name: str) -> Any:
     return found
 
 
-def _told(problem: Exception) -> str:
+def _short_message(problem: Exception) -> str:
     text = str(problem) or type(problem).__name__
     return text[:200]

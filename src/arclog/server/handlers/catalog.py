@@ -87,5 +87,5 @@ async def schema_names(_: Call) -> dict[str, str]:
 @handles(ops.SCHEMA)
 async def schema(_: Call, asked: ByName) -> dict[str, Any]:
     if asked.name not in SCHEMAS:
-        raise NotFound(f"there is no schema {asked.name[:100]!r}, but {', '.join(SCHEMAS)}")
+        raise NotFound(f"there is no schema {asked.name[:100]!r}; there are {', '.join(SCHEMAS)}")
     return SCHEMAS[asked.name][1]()

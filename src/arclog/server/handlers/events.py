@@ -9,7 +9,7 @@ from typing import Any
 from starlette.responses import Response, StreamingResponse
 
 from arclog.dialects.names import asked_for, canonical_types
-from arclog.dialects.telling import Told
+from arclog.dialects.rendering import Rendered
 from arclog.model.errors import ArclogError, RequestRejected
 from arclog.model.ids import micros
 from arclog.operations import events as ops
@@ -61,7 +61,7 @@ async def outline_stream(call: Call, asked: ops.FollowOutline) -> Response:
     if resumed is not None and await telling.is_over(resumed):
         return Response(status_code=204)
 
-    def frames(told: Sequence[Told]) -> bytes:
+    def frames(told: Sequence[Rendered]) -> bytes:
         return outline_frames([each.record for each in told])
 
     packed = "gzip" in call.headers.get("accept-encoding", "")
@@ -95,7 +95,7 @@ def _resumed(call: Call) -> int | None:
     if not raw:
         return None
     if not (raw.isascii() and raw.isdigit() and len(raw) <= 18):
-        raise RequestRejected(f"Last-Event-ID {raw[:50]!r} is no seq")
+        raise RequestRejected(f"Last-Event-ID {raw[:50]!r} is not a seq")
     return int(raw)
 
 
@@ -156,7 +156,7 @@ def _moment(raw: str) -> int:
     try:
         return max(0, micros(raw)) if raw else 0
     except (ValueError, OverflowError):
-        raise RequestRejected(f"since {raw!r} is no time; write it like 2026-01-31T12:00:00Z") from None
+        raise RequestRejected(f"since {raw!r} is not a time; write it like 2026-01-31T12:00:00Z") from None
 
 
 # -- of all runs -------------------------------------------------------------------------------------------------------
@@ -202,6 +202,6 @@ async def search(call: Call, asked: ops.SearchEvents) -> EventsFound:
     kept = [
         event
         for event in found.events
-        if not asked.types or asked_for(Told(event["event_type"], event, event), asked.types)
+        if not asked.types or asked_for(Rendered(event["event_type"], event, event), asked.types)
     ]
     return EventsFound(kept, found.next, found.more)

@@ -133,8 +133,8 @@ def text_of(playbook: str | dict[str, Any]) -> str:
 
 def _version(raw: int | str) -> int:
     if isinstance(raw, str) and not (raw.isascii() and raw.isdigit() and len(raw) <= 18):
-        raise RequestRejected(f"version {raw[:50]!r} is no version: 1 is the first")
+        raise RequestRejected(f"version {raw[:50]!r} is not a version; versions start at 1")
     number = int(raw)
     if not 0 <= number < 1 << 63:
-        raise RequestRejected("a version is a whole number from 1 on")
+        raise RequestRejected("a version is a whole number of 1 or more")
     return number

@@ -45,8 +45,8 @@ async def resolve(call: Call, asked: ops.ByRef) -> Response:
     most = call.services.settings.integer("server.max_result_bytes")
     if end - start > most:
         raise RequestTooLarge(
-            f"{end - start} bytes of {ref} were asked for; one answer carries {most} (server.max_result_bytes): ask for it "
-            "in parts, with Range: bytes=A-B"
+            f"{end - start} bytes of {ref} were requested; one response carries at most {most} "
+            "(server.max_result_bytes): request it in parts, with Range: bytes=A-B"
         )
     chunks = api.content(ref, start, end)
     # What is missing or damaged at its beginning is an error with a status, not a broken stream.

@@ -8,7 +8,7 @@ from typing import Any
 from starlette.responses import HTMLResponse, Response
 
 from arclog import __version__
-from arclog.drivers.addresses import shown
+from arclog.drivers.addresses import HIDDEN, shown
 from arclog.model.config.settings import TABLE
 from arclog.operations import server as ops
 from arclog.operations.operation import ADMIN, JSON, OPERATE, VIEW
@@ -40,7 +40,7 @@ async def ready(call: Call) -> dict[str, str] | Response:
     if wrong:
         # Anybody may ask: where the store is, and what is wrong with it, stands in the server's own log.
         log.warning("not ready: %s", wrong)
-        return problem(503, "NotReady", "the store cannot be used; the server's log says why")
+        return problem(503, "NotReady", "the store is not available; see the server's log")
     return {"status": "ready"}
 
 
@@ -57,14 +57,16 @@ async def settings(call: Call) -> ops.SettingList:
     known = call.services.settings
     return ops.SettingList(
         [
-            ops.SettingShown(row.name, _safe(known[row.name]), row.default, row.unit, row.help, row.variable)
+            ops.SettingShown(row.name, _safe(row.name, known[row.name]), row.default, row.unit, row.help, row.variable)
             for row in TABLE
         ]
     )
 
 
-def _safe(value: Any) -> Any:
-    if not isinstance(value, str) or not ("://" in value or "password" in value.lower()):
+def _safe(name: str, value: Any) -> Any:
+    if name == "lineage.auth" and value and not value.startswith("secret:"):
+        return HIDDEN
+    if not isinstance(value, str) or not ("://" in value or "@" in value or "password" in value.lower()):
         return value
     return shown(value)
 

@@ -16,7 +16,7 @@ from arclog.model.errors import (
     Unauthenticated,
 )
 from arclog.model.ids import timestamp
-from arclog.model.principal import EVERYBODY, ROLES, SIGNAL_ROLES, Principal, told
+from arclog.model.principal import EVERYBODY, ROLES, SIGNAL_ROLES, Principal, role_names
 from arclog.operations import access as ops
 from arclog.operations.operation import JSON, VIEW
 from arclog.operations.table import OPERATIONS
@@ -52,10 +52,10 @@ async def session(call: Call) -> ops.SignIn:
 async def sign_in(call: Call) -> Reply:
     gate = _gate(call)
     if not await gate.is_required():
-        raise Conflict("this server asks nobody who they are; there is nothing to sign in to")
+        raise Conflict("this server does not use authentication")
     gate.sessions.check_own_site(call.headers)
     if call.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
-        raise RequestRejected(f"the body is sent as {JSON}")
+        raise RequestRejected(f"the body must be {JSON}")
     key = (await call.body(ops.NewSession)).key.strip()
     principal, key_id = await gate.sign_in(key, call.address)
     opened, cookie = await _opened(call, principal, key_id)
@@ -81,7 +81,7 @@ async def sign_out(call: Call) -> Reply:
 async def begin(call: Call, asked: ops.BeginSignIn) -> Response:
     gate = _gate(call)
     if gate.oidc is None:
-        raise NotFound("this server has no OIDC issuer to sign in at (auth.oidc_client_id)")
+        raise NotFound("sign-in with OIDC is not configured (auth.oidc_client_id)")
     address, cookie = await gate.oidc.begin(asked.place, call.headers)
     answer = RedirectResponse(address, 303)
     answer.headers["Set-Cookie"] = _login_cookie(call, cookie, LOGIN_S)
@@ -92,11 +92,12 @@ async def begin(call: Call, asked: ops.BeginSignIn) -> Response:
 async def callback(call: Call, asked: ops.SignInCallback) -> Response:
     gate = _gate(call)
     if gate.oidc is None:
-        raise NotFound("this server has no OIDC issuer to sign in at (auth.oidc_client_id)")
+        raise NotFound("sign-in with OIDC is not configured (auth.oidc_client_id)")
     try:
         if asked.error:
             raise Unauthenticated(f"the issuer refused the sign-in ({asked.error[:100]})")
-        principal, place = await gate.oidc.finish(cookie_of(call.headers, _LOGIN_COOKIE), asked.state, asked.code)
+        cookie = cookie_of(call.headers, _LOGIN_COOKIE)
+        principal, place = await gate.sign_in_at_issuer(cookie, asked.state, asked.code, call.address)
         _, cookie = await _opened(call, principal)
     except (Unauthenticated, NotAllowed, StoreError) as problem:
         await call.services.audit.note(call, None, "denied", str(problem))
@@ -112,7 +113,7 @@ async def callback(call: Call, asked: ops.SignInCallback) -> Response:
 async def _opened(call: Call, principal: Principal, key_id: str = "") -> tuple[Principal, str]:
     """Open a session: the principal of its requests, and its cookie."""
     if not principal.may(VIEW):
-        raise NotAllowed(f"{principal.name} may not use the console; it takes the role {told(VIEW)}")
+        raise NotAllowed(f"{principal.name} is not allowed to use the console; the role {role_names(VIEW)} is required")
     call.principal = principal
     await call.services.audit.note(call, principal, "granted")
     sessions = _gate(call).sessions
@@ -131,12 +132,12 @@ def _me(principal: Principal) -> ops.Me:
         expires_at=None if principal.expires_at is None else timestamp(principal.expires_at),
         csrf=principal.csrf,
         denied={
-            f"{operation.method} {operation.path}": f"it takes the role {told(operation.access)}"
+            f"{operation.method} {operation.path}": f"requires the role {role_names(operation.access)}"
             for operation in OPERATIONS
             if operation.access is not None and not principal.may(operation.access)
         },
         denied_signals={
-            signal: f"it takes the role {told(roles)}"
+            signal: f"requires the role {role_names(roles)}"
             for signal, roles in SIGNAL_ROLES.items()
             if not principal.may(roles)
         },
@@ -156,5 +157,5 @@ def _login_cookie(call: Call, value: str, lasts: int) -> str:
 def _gate(call: Call) -> Gate:
     found = call.services.gate
     if found is None:
-        raise NotFound("nobody can sign in to this server")
+        raise NotFound("sign-in is not available on this server")
     return found

@@ -48,9 +48,7 @@ async def upload(call: Call, asked: ops.UploadContent) -> Content:
                 arrived.update(chunk)
                 await writer.write(chunk)
         if arrived.hexdigest() != asked.sha256:
-            raise RequestRejected(
-                "what arrived is not what the sender's sha256 names; nothing of it is kept: send it again"
-            )
+            raise RequestRejected("the content does not match its sha256 and was not stored; send it again")
         return await writer.commit()
     finally:
         await writer.abandon()
@@ -129,4 +127,4 @@ def _decoded(lines: bytearray) -> list[Any]:
     try:
         return _DECODER.decode_lines(bytes(lines))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-        raise RequestRejected(f"a line of the list is no JSON: {problem}") from None
+        raise RequestRejected(f"a line of the list is not JSON: {problem}") from None

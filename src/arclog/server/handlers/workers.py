@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from arclog.core.boundary.reports import MAX_REPORT_EVENTS
 from arclog.model.commands import Report, ReportAnswer
+from arclog.model.data.sizes import value_count
 from arclog.model.errors import RequestRejected
 from arclog.model.events import Event
 from arclog.model.ids import LATEST, MAX_ID
@@ -23,7 +24,7 @@ from arclog.ports import work
 from arclog.ports.control import LoopPage, WorkerInfo
 from arclog.ports.secrets import checked_secret
 from arclog.ports.storage.task_logs import STREAMS, LogLine
-from arclog.server.call import Call, decoded, numbers_fit
+from arclog.server.call import Call, decoded, numbers_fit, too_many_values
 from arclog.server.dispatch import handles
 from arclog.server.streams.waiting import caller_gone, longest_wait, unless_gone
 
@@ -58,12 +59,12 @@ async def claim(call: Call, asked: work.ClaimAsked) -> work.Claimed | work.WireC
     worker = asked.worker
     _check_worker(worker)
     if not 1 <= asked.limit <= _MOST_COMMANDS:
-        raise RequestRejected(f"limit: {asked.limit} is not from 1 to {_MOST_COMMANDS}")
+        raise RequestRejected(f"limit: {asked.limit} is not between 1 and {_MOST_COMMANDS}")
     services, control = call.services, call.workspace.control
 
     async def claimed() -> work.Claimed:
         wait_s = 0.0 if services.draining() else longest_wait(services, asked.wait_s)
-        # Not cancelled when the caller is gone, but told so: a claim that is under way may have taken commands.
+        # Not cancelled when the caller is gone, but told so: a claim that is in progress may have taken commands.
         commands = await control.claim(worker, asked.limit, wait_s, lambda: caller_gone(call))
         if commands and await call.request.is_disconnected():
             for command in commands:
@@ -92,7 +93,7 @@ async def report(call: Call) -> ReportAnswer:
 async def heartbeat(call: Call, asked: work.HeartbeatAsked) -> work.Lost:
     _check_id(asked.worker_id)
     if len(asked.held) > _MOST_HELD:
-        raise RequestRejected(f"held: {len(asked.held)} commands; a heartbeat is for {_MOST_HELD} at most")
+        raise RequestRejected(f"held: {len(asked.held)} commands; a heartbeat can name at most {_MOST_HELD}")
     with numbers_fit():
         return work.Lost(await call.workspace.control.heartbeat(asked.worker_id, asked.held))
 
@@ -110,7 +111,7 @@ async def give_back(call: Call, asked: work.GiveBackAsked) -> work.Done:
 async def revoked(call: Call, asked: work.RevokedAsked) -> work.Revoked:
     _check_id(asked.worker_id)
     if len(asked.held) > _MOST_COMMANDS:
-        raise RequestRejected(f"held: {len(asked.held)} commands; a worker names {_MOST_COMMANDS} at most")
+        raise RequestRejected(f"held: {len(asked.held)} commands; a worker can name at most {_MOST_COMMANDS}")
     services, control = call.services, call.workspace.control
 
     async def news() -> work.Revoked:
@@ -131,7 +132,7 @@ async def plan(call: Call, asked: ops.ByDigest) -> Response:
 @handles(ops.LOOP_RESULTS)
 async def loop_results(call: Call, asked: work.LoopResultsAsked) -> LoopPage:
     if not 1 <= asked.limit <= _MOST_EVENTS:
-        raise RequestRejected(f"limit: {asked.limit} is not from 1 to {_MOST_EVENTS}")
+        raise RequestRejected(f"limit: {asked.limit} is not between 1 and {_MOST_EVENTS}")
     control = call.workspace.control
     with numbers_fit():
         return await control.loop_results(asked.execution_id, asked.step, asked.run, asked.after, asked.limit)
@@ -153,7 +154,7 @@ async def secret(call: Call, asked: work.SecretAsked) -> work.SecretFound:
     """
     checked_secret(asked.name)
     if len(asked.scope) > _LONGEST_SCOPE or not asked.scope.isprintable():
-        raise RequestRejected("scope: TENANT/PROJECT/ENVIRONMENT is needed")
+        raise RequestRejected("scope: TENANT/PROJECT/ENVIRONMENT is required")
     return work.SecretFound(await call.workspace.secrets.find(asked.name, asked.scope))
 
 
@@ -198,15 +199,20 @@ async def _reported(call: Call) -> Report:
     if len(raw) < _LARGE_REPORT:
         return decoded(raw, Report)
     call.hold_decoded(raw)
-    return await asyncio.to_thread(_decoded_by_event, raw)
+    most_values = call.services.settings.integer("server.max_body_values")
+    return await asyncio.to_thread(_decoded_by_event, raw, most_values)
 
 
-def _decoded_by_event(raw: bytes) -> Report:
+def _decoded_by_event(raw: bytes, most_values: int) -> Report:
     """A large report, decoded in a thread: between two events others go on."""
     parts = decoded(raw, _ReportParts)
     if len(parts.events) > MAX_REPORT_EVENTS:
         raise RequestRejected(f"a report has 1 to {MAX_REPORT_EVENTS} events, not {len(parts.events)}")
-    events = [decoded(bytes(event), Event) for event in parts.events]
+    events = []
+    for event in map(bytes, parts.events):
+        if value_count(event) > most_values:
+            raise too_many_values(most_values)
+        events.append(decoded(event, Event))
     return Report(parts.worker_id, parts.execution_id, parts.command_id, parts.fence, parts.n, events, parts.wants)
 
 
@@ -228,7 +234,7 @@ def _check_worker(worker: WorkerInfo) -> None:
 def _check_id(worker_id: str) -> None:
     if work.WORKER_ID.fullmatch(worker_id) is None:
         raise RequestRejected(
-            f"worker_id: {worker_id[:80]!r} is no name of a worker (letters, digits, `_`, `.`, `-`; at most 128)"
+            f"worker_id: {worker_id[:80]!r} is not a valid worker name (letters, digits, `_`, `.`, `-`; at most 128)"
         )
 
 
@@ -237,9 +243,9 @@ def _check_line(line: LogLine) -> None:
     if line.stream not in STREAMS:
         raise RequestRejected(f"lines: there is no stream {line.stream[:50]!r}; there are {', '.join(STREAMS)}")
     if not 0 <= line.at <= LATEST:
-        raise RequestRejected(f"lines: at: {line.at} is no moment (microseconds since 1970)")
+        raise RequestRejected(f"lines: at: {line.at} is not a time (microseconds since 1970)")
     numbers = (line.execution_id, line.run, line.task_run, line.attempt, *(line.iteration or ()))
     if not all(0 <= number <= MAX_ID for number in numbers):
-        raise RequestRejected("lines: a number is larger than any that there can be, or less than nothing")
+        raise RequestRejected("lines: a number is negative or too large")
     if len(line.step) > _LONGEST_NAME or len(line.task) > 2 * _LONGEST_NAME:
-        raise RequestRejected("lines: no step and no task has so long a name")
+        raise RequestRejected("lines: the name of the step or task is too long")

@@ -82,20 +82,22 @@ def log_runs(hints: Hints) -> None:
 def _committed(state: State, events: Sequence[Event]) -> None:
     for event in events:
         if event.type == "playbook.execution.requested":
-            _say(logging.INFO, "run requested", state, path=event.payload.get("path"), scope=state.scope)
+            _log_event(logging.INFO, "run requested", state, path=event.payload.get("path"), scope=state.scope)
         elif event.type in TERMINAL:
             error = state.error or {}
             level = logging.INFO if state.status == "COMPLETED" else logging.WARNING
-            _say(level, "run ended", state, state=state.status, error=error.get("message"))
+            _log_event(level, "run ended", state, state=state.status, error=error.get("message"))
         elif event.type == "command.failed" or (
             event.type == "command.issued" and event.payload.get("reason") == "lease_lost"
         ):
             problem = event.payload.get("error") or {}
             why = {"command_id": str(event.command_id), "step": event.step, "error": problem.get("message")}
             worker_id = event.worker_id or event.payload.get("worker_id")
-            _say(logging.WARNING, "command failed" if problem else "lease lost", state, **why, worker_id=worker_id)
+            _log_event(
+                logging.WARNING, "command failed" if problem else "lease lost", state, **why, worker_id=worker_id
+            )
 
 
-def _say(level: int, text: str, of: State, **more: Any) -> None:
+def _log_event(level: int, text: str, of: State, **more: Any) -> None:
     fields = {key: value for key, value in more.items() if value}
     log.log(level, text, extra={"execution_id": str(of.execution_id), **fields})

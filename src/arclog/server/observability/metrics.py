@@ -31,12 +31,12 @@ _MOST_POOLS = 200
 #: As an autoscaler wants to know it; a pool is told of while it has open work, a worker or a limit.
 _OF_POOLS = {
     "backlog": "Commands of the pool that wait for a worker.",
-    "oldest_seconds": "How long the oldest of them has waited.",
+    "oldest_seconds": "Age of the oldest waiting command of the pool.",
     "busy": "Commands of the pool that workers hold.",
     "slots": "Commands that the workers of the pool can hold at a time.",
-    "workers": "Workers of the pool that were seen lately.",
-    "service_seconds": "Time that a command of the pool takes on average.",
-    "wanted_workers": "Workers that the pool should have.",
+    "workers": "Workers of the pool that were seen recently.",
+    "service_seconds": "Average duration of the pool's commands.",
+    "wanted_workers": "Recommended number of workers of the pool.",
 }
 
 
@@ -50,17 +50,19 @@ class Metrics:
         self._engine = engine
         self._lease_s = engine.settings.number("leases.seconds")
         self.registry = registry = CollectorRegistry()
-        self.queue_depth = Gauge("arclog_queue_depth", "Commands that wait for a worker.", ["pool"], registry=registry)
+        self.queue_depth = Gauge(
+            "arclog_queue_depth", "Commands that are waiting for a worker.", ["pool"], registry=registry
+        )
         self.oldest = Gauge(
             "arclog_oldest_command_age_seconds",
-            "Age of the command that waits longest for a worker.",
+            "Age of the command that has been waiting longest for a worker.",
             ["pool"],
             registry=registry,
         )
         self.claimed = Gauge("arclog_claimed_commands", "Commands that workers hold.", ["pool"], registry=registry)
         self.lease_age = Gauge(
             "arclog_lease_age_seconds",
-            "Time since the last sign of life of the worker that has been silent longest.",
+            "Time since the last heartbeat of the worker that has been silent longest.",
             ["pool"],
             registry=registry,
         )
@@ -70,20 +72,28 @@ class Metrics:
         }
         self._seconds = {
             "append": Histogram(
-                "arclog_append_seconds", "Time of a durable append.", buckets=_BUCKETS, registry=registry
+                "arclog_append_seconds", "Duration of a durable append.", buckets=_BUCKETS, registry=registry
             ),
             "decision": Histogram(
                 "arclog_decision_seconds", "Time to decide one batch of inputs.", buckets=_BUCKETS, registry=registry
             ),
         }
-        self.claims = Counter("arclog_claims_total", "Commands given to workers, in reports too.", registry=registry)
-        self.reports = Counter("arclog_reports_total", "Reports of workers, by answer.", ["answer"], registry=registry)
-        self.events = Counter("arclog_events_total", "Events appended here.", registry=registry)
-        self.started = Counter("arclog_executions_started_total", "Runs that were asked for here.", registry=registry)
-        self.ended = Counter("arclog_executions_ended_total", "Runs that ended here.", ["state"], registry=registry)
+        self.claims = Counter(
+            "arclog_claims_total",
+            "Commands delivered to workers, including with responses to reports.",
+            registry=registry,
+        )
+        self.reports = Counter(
+            "arclog_reports_total", "Reports of workers, by response.", ["answer"], registry=registry
+        )
+        self.events = Counter("arclog_events_total", "Events appended by this server.", registry=registry)
+        self.started = Counter("arclog_executions_started_total", "Runs requested on this server.", registry=registry)
+        self.ended = Counter(
+            "arclog_executions_ended_total", "Runs that ended on this server.", ["state"], registry=registry
+        )
         self.unreadable = Counter(
             "arclog_metrics_store_failures_total",
-            "Looks at the store for these figures that failed.",
+            "Failed queries of the store for these metrics.",
             registry=registry,
         )
         engine.measured = self._measured
@@ -105,7 +115,7 @@ class Metrics:
         self.registry.register(_BusFigures(bus, publisher))
 
     def watch_requests(self, traffic: Traffic) -> None:
-        """Tell also how many requests are under way."""
+        """Tell also how many requests are in progress."""
         self.registry.register(_RequestFigures(traffic))
 
     async def text(self) -> bytes:
@@ -123,7 +133,7 @@ class Metrics:
             self.unreadable.inc()
             return
         now = self._engine.clock.now()
-        # The busiest pools: anybody who writes a playbook can name more, and a label is for ever.
+        # The busiest pools: anybody who writes a playbook can name more, and a label is forever.
         backlog = sorted(backlog, key=lambda each: each.issued + each.claimed, reverse=True)[:_MOST_POOLS]
         for scale in sorted(scales, key=lambda each: each.backlog + each.busy, reverse=True)[:_MOST_POOLS]:
             self.of_pools["backlog"].labels(scale.pool).set(scale.backlog)
@@ -148,7 +158,7 @@ class _RequestFigures(Collector):
 
     def collect(self) -> Iterator[Metric]:
         now, streams = self._traffic.now, self._traffic.streams
-        yield GaugeMetricFamily("arclog_http_requests_open", "Requests under way, streams included.", now)
+        yield GaugeMetricFamily("arclog_http_requests_open", "Requests in progress, including streams.", now)
         yield GaugeMetricFamily("arclog_http_streams_open", "Clients that follow a run.", streams)
 
 
@@ -161,20 +171,22 @@ class _BusFigures(Collector):
 
     def collect(self) -> Iterator[Metric]:
         now = self._bus.figures()
-        yield GaugeMetricFamily("arclog_bus_connected", "Whether the bus between servers can be used.", now.connected)
-        yield CounterMetricFamily("arclog_bus_notices_told", "Notices sent to other servers.", value=now.told)
-        yield CounterMetricFamily("arclog_bus_notices_heard", "Notices of other servers.", value=now.heard)
+        yield GaugeMetricFamily("arclog_bus_connected", "Whether the bus between servers is available.", now.connected)
+        yield CounterMetricFamily("arclog_bus_notices_told", "Notifications sent to other servers.", value=now.told)
         yield CounterMetricFamily(
-            "arclog_bus_dropped", "Pieces of notices given up because the bus was away or slow.", value=now.dropped
+            "arclog_bus_notices_heard", "Notifications received from other servers.", value=now.heard
         )
-        yield CounterMetricFamily("arclog_bus_connections_lost", "Connections to the bus that ended.", value=now.lost)
+        yield CounterMetricFamily(
+            "arclog_bus_dropped", "Notifications dropped because the bus was unavailable or slow.", value=now.dropped
+        )
+        yield CounterMetricFamily("arclog_bus_connections_lost", "Lost connections to the bus.", value=now.lost)
         if self._publisher is not None:
             told, failed = self._publisher.published, self._publisher.failures
             yield GaugeMetricFamily(
                 "arclog_events_publishing", "Whether this server publishes events.", self._publisher.on_duty
             )
-            yield CounterMetricFamily("arclog_events_published", "Events that the bus has taken.", value=told)
-            yield CounterMetricFamily("arclog_events_publish_failures", "Events that it did not take.", value=failed)
+            yield CounterMetricFamily("arclog_events_published", "Events accepted by the bus.", value=told)
+            yield CounterMetricFamily("arclog_events_publish_failures", "Events refused by the bus.", value=failed)
 
 
 def measured(control: C, metrics: Metrics) -> C:

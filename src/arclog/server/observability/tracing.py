@@ -48,7 +48,7 @@ class Tracing:
         endpoint = settings.text("telemetry.otlp_endpoint")
         if shown(endpoint) == HIDDEN or not endpoint.startswith(("http://", "https://")):
             raise SettingsError(
-                "ARCLOG_TELEMETRY_OTLP_ENDPOINT is no address of a collector; give http://127.0.0.1:4318/v1/traces"
+                "ARCLOG_TELEMETRY_OTLP_ENDPOINT is not the address of a collector; use http://127.0.0.1:4318/v1/traces"
             )
         self._words = _Words(endpoint)
         self._engine = engine
@@ -71,7 +71,9 @@ class Tracing:
         try:
             self._ended.put_nowait(state.execution_id)
         except asyncio.QueueFull:
-            log.warning("run %s: its trace is dropped: too many wait (telemetry.max_pending)", state.execution_id)
+            log.warning(
+                "run %s: its trace is dropped: too many traces are pending (telemetry.max_pending)", state.execution_id
+            )
 
     async def run(self) -> None:
         """Export runs as they end, until cancelled."""
@@ -111,12 +113,12 @@ class Tracing:
                     spans.take(stored.event)
             after = page[-1].seq
         if spans.dropped:
-            log.warning("run %s: %d spans are left out (telemetry.max_spans)", execution_id, spans.dropped)
+            log.warning("run %s: %d spans omitted (telemetry.max_spans)", execution_id, spans.dropped)
         made = [_readable(span, execution_id, self._resource) for span in spans.all()]
         for first in range(0, len(made), _BATCH):
             sent = await asyncio.to_thread(self._exporter.export, made[first : first + _BATCH])
             if sent is not SpanExportResult.SUCCESS:
-                log.warning("run %s: its trace is dropped: the collector did not take it", execution_id)
+                log.warning("run %s: its trace is dropped: the collector did not accept it", execution_id)
                 return
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from arclog.dialects.names import DIALECTS, MEANINGS, asked_for, canonical_types, reader_of
+from arclog.dialects.rendering import Reader, Rendered
 from arclog.dialects.run_record import RunSubject
-from arclog.dialects.telling import Reader, Told
 from arclog.engine.views.event_search import types_about
 from arclog.model.errors import RequestRejected
 from arclog.operations.events import EventPage
@@ -80,7 +80,7 @@ class Telling:
         if reader.needs != frozenset():
             self._readings.keep(self._id, self._dialect, self._shown, place_of(reader, at, told))
 
-    def _kept(self, told: Sequence[Told], after: int) -> list[Told]:
+    def _kept(self, told: Sequence[Rendered], after: int) -> list[Rendered]:
         return [
             one
             for one in told
@@ -91,12 +91,12 @@ class Telling:
         """Records behind a seq: `limit` of them, or a few more where one seq has several."""
         over = await self._ended()
         reader, at, types = await self._begun(after)
-        found: list[Told] = []
+        found: list[Rendered] = []
         # Where each event is told for itself, no more is read than is asked for.
         size = min(_PAGE, limit + 1) if reader.needs == frozenset() else _PAGE
         while len(found) <= limit:
             page = await self._api.events(self._id, after=at, limit=size, types=types)
-            found += self._kept([one for envelope in page for one in reader.tell(envelope)], after)
+            found += self._kept([one for envelope in page for one in reader.render(envelope)], after)
             if page:
                 at = page[-1]["seq"]
             # What is behind the page that is shown would be missing from the next.
@@ -114,7 +114,11 @@ class Telling:
         return EventPage([one.record for one in shown], last, more=cut < len(found))
 
     async def stream(
-        self, services: Services, after: int, frames: Callable[[Sequence[Told]], bytes] | None = None, pace_s: float = 0
+        self,
+        services: Services,
+        after: int,
+        frames: Callable[[Sequence[Rendered]], bytes] | None = None,
+        pace_s: float = 0,
     ) -> AsyncGenerator[bytes, None]:
         """Server-sent events behind a seq, to the end of the log or of the server. `frames` writes records in another form; with
         `pace_s`, what happens within that time is sent together.
@@ -134,7 +138,7 @@ class Telling:
             while page := await self._api.events(self._id, after=at, limit=_PAGE, types=types):
                 at = page[-1]["seq"]
                 over = over or any(map(_ends_the_log, page))
-                told = self._kept([one for envelope in page for one in reader.tell(envelope)], after)
+                told = self._kept([one for envelope in page for one in reader.render(envelope)], after)
                 if told:
                     told_to = told[-1].seq
                     yield frames(told)
@@ -191,11 +195,11 @@ def check_names(names: Sequence[str]) -> None:
 
 
 def _ends_the_log(envelope: dict[str, Any]) -> bool:
-    """What a producer says of a run's end is no end of its log."""
+    """What a producer says of a run's end is not an end of its log."""
     return envelope["event_type"] == _LAST and not envelope.get("informative")
 
 
-def _is_about(told: Told, entity: Entity) -> bool:
+def _is_about(told: Rendered, entity: Entity) -> bool:
     """Whether a record is about an entity. Facts that are derived are those of commands."""
     kind, name = entity
     if not kind:
@@ -206,7 +210,7 @@ def _is_about(told: Told, entity: Entity) -> bool:
     return kind == "command" and name in ("", command)
 
 
-def _frames(told: Sequence[Told]) -> bytes:
+def _frames(told: Sequence[Rendered]) -> bytes:
     """One frame a record. Only the last one of a seq carries the id: who is cut off in between gets all of them again."""
     frames: list[bytes] = []
     for index, one in enumerate(told):

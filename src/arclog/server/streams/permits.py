@@ -1,4 +1,4 @@
-"""A stream lasts no longer than its caller's right to it: every `auth.cache_s` the caller is asked for anew.
+"""A stream lasts no longer than its caller's right to it: every `auth.cache_s` the caller is asked for again.
 
 A store that cannot be asked just now ends nothing; a key that was revoked, a token that has expired, or a role or tenant
 that is another now does, and the stream's last message says so.
@@ -32,7 +32,7 @@ async def while_allowed(call: Call, roles: frozenset[str], frames: AsyncGenerato
                     coming.cancel()
                     await asyncio.gather(coming, return_exceptions=True)
             if lost.done():
-                yield _told(lost.result())
+                yield _denied_frame(lost.result())
                 return
             frame = coming.result()
             if frame is None:
@@ -46,7 +46,7 @@ async def while_allowed(call: Call, roles: frozenset[str], frames: AsyncGenerato
 
 
 async def _lost(call: Call, roles: frozenset[str]) -> ArclogError:
-    """Return once the caller may not go on, with the reason."""
+    """Return once the caller may not continue, with the reason."""
     services, before = call.services, call.principal
     pause = max(_SHORTEST_S, services.settings.number("auth.cache_s"))
     while True:
@@ -58,9 +58,9 @@ async def _lost(call: Call, roles: frozenset[str]) -> ArclogError:
         except ArclogError:
             continue
         if (now.subject, now.tenant) != (before.subject, before.tenant) or not now.may(roles):
-            return NotAllowed(f"{before.name} may not follow this any more")
+            return NotAllowed(f"{before.name} is no longer allowed to follow this")
 
 
-def _told(problem: ArclogError) -> bytes:
+def _denied_frame(problem: ArclogError) -> bytes:
     said = msgspec.json.encode({"title": type(problem).__name__, "detail": str(problem)})
     return b": the stream ends here\n\nevent: denied\ndata: " + said + b"\n\n"

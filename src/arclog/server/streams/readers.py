@@ -1,6 +1,6 @@
 """Where readers of a dialect were, so that the next page is not told from the log's beginning again.
 
-What is kept can be made anew: without it a page costs more, and says the same.
+What is kept can be made again: without it a page costs more, and says the same.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from arclog.dialects.names import state_of
-from arclog.dialects.telling import Reader
+from arclog.dialects.rendering import Reader
 from arclog.model.data.kept import Kept
 
 #: Runs, each in one dialect and by one filter, of which places are kept; and so many places of each.

@@ -32,7 +32,7 @@ async def caller_gone(call: Call) -> None:
 def longest_wait(services: Services, wait_s: float) -> float:
     """How long a request may wait that asks for so long."""
     if wait_s < 0:
-        raise RequestRejected(f"wait_s: {wait_s:g} is less than nothing")
+        raise RequestRejected(f"wait_s: {wait_s:g} is negative")
     return min(wait_s, services.settings.number("server.long_poll_s"))
 
 

@@ -1,4 +1,4 @@
-"""API keys and the audit of the memory store."""
+"""API keys, sessions, the audit, and sealed credentials."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from arclog.model.errors import Conflict
+from arclog.ports.secrets import SealedSecret, SecretInfo
 from arclog.ports.storage.access import AuditEntry, KeyRecord, SessionRecord
 from arclog.stores.memory.tables import Tables
 
 
 class Access(Tables):
-    """What is known of callers."""
-
     async def add_key(self, key: KeyRecord) -> None:
         self._check_open()
         if key.key_id in self._callers:
@@ -78,3 +77,28 @@ class Access(Tables):
             if tenant in ("", entry.tenant) and decision in ("", entry.decision) and (not before or position < before)
         ]
         return found[:limit]
+
+    # -- sealed credentials -----------------------------------------------------------------------------------------
+
+    async def put_secret(self, secret: SealedSecret) -> None:
+        self._check_open()
+        if any(each.key != secret.key for each in self._sealed.values()):
+            raise Conflict(f"the secrets of the store are sealed with another key than {secret.key}")
+        self._sealed[secret.info.name, secret.info.scope] = secret
+
+    async def secret(self, name: str, scopes: Sequence[str]) -> SealedSecret | None:
+        self._check_open()
+        found = (self._sealed.get((name, scope)) for scope in sorted(scopes, key=len, reverse=True))
+        return next((each for each in found if each is not None), None)
+
+    async def secrets(self) -> list[SecretInfo]:
+        self._check_open()
+        return [each.info for _, each in sorted(self._sealed.items(), key=lambda item: item[0])]
+
+    async def secrets_key(self) -> str:
+        self._check_open()
+        return next((each.key for each in self._sealed.values()), "")
+
+    async def remove_secret(self, name: str, scope: str) -> bool:
+        self._check_open()
+        return self._sealed.pop((name, scope), None) is not None

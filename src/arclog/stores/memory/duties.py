@@ -1,16 +1,20 @@
-"""Duties of the memory store."""
+"""Duties of servers: their leases, node numbers, schedules, and the outbox."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
+from arclog.model.config.schedules import Schedule
+from arclog.model.errors import Conflict, StoreUnavailable
+from arclog.model.ids import MAX_NODE
 from arclog.ports.storage.duties import DutyRecord
+from arclog.ports.storage.outbox import DEAD, PENDING, Delivery, NewDelivery, receiver_of
 from arclog.stores.memory.tables import Duty, Tables
 
 
 class Duties(Tables):
-    """Who does what only one may do, and how far it is."""
-
     async def lease_duty(self, duty: str, owner: str, now: int, until: int) -> bool:
         self._check_open()
         held = self._duties.get(duty, Duty(owner))
@@ -34,3 +38,135 @@ class Duties(Tables):
     async def duties(self) -> list[DutyRecord]:
         self._check_open()
         return [DutyRecord(name, held.owner, held.until, held.position) for name, held in sorted(self._duties.items())]
+
+    async def lease_node(self, owner: str, now: int, until: int) -> int:
+        self._check_open()
+        node = next((number for number, (holder, _) in self._nodes.items() if holder == owner), None)
+        if node is None:
+            taken = {number for number, (_, end) in self._nodes.items() if end > now}
+            node = next((number for number in range(MAX_NODE + 1) if number not in taken), None)
+            if node is None:
+                raise StoreUnavailable(f"all {MAX_NODE + 1} node numbers are leased; wait for a lease to end")
+        self._nodes[node] = (owner, until)
+        return node
+
+    # -- schedules --------------------------------------------------------------------------------------------------
+
+    async def add_schedule(self, schedule: Schedule) -> None:
+        self._check_open()
+        key = (schedule.tenant, schedule.name)
+        if key in self._schedules:
+            raise Conflict(f"there is a schedule {schedule.name} already")
+        self._schedules[key] = schedule
+
+    async def schedule(self, tenant: str, name: str) -> Schedule | None:
+        self._check_open()
+        return self._schedules.get((tenant, name))
+
+    async def schedules(self, tenant: str = "", *, after: str = "", limit: int = 1000) -> list[Schedule]:
+        self._check_open()
+        found = sorted(key for key in self._schedules if tenant in {"", key[0]} and key[1] > after)
+        return [self._schedules[key] for key in found[:limit]]
+
+    async def late_schedules(self, before: int, limit: int = 1000) -> list[Schedule]:
+        self._check_open()
+        late = sorted(
+            (each for each in self._schedules.values() if each.wakes_at <= before), key=lambda each: -each.wakes_at
+        )
+        return late[:limit]
+
+    async def next_schedules(self, tenant: str, limit: int = 20) -> list[Schedule]:
+        self._check_open()
+        found = [each for (owner, _), each in self._schedules.items() if owner == tenant]
+        return sorted(found, key=lambda each: (each.wakes_at, each.name))[:limit]
+
+    async def change_schedule(self, schedule: Schedule, owner: str = "", until: int = 0) -> Schedule:
+        self._check_open()
+        key = (schedule.tenant, schedule.name)
+        known = self._schedules.get(key)
+        if known is None or known.revision != schedule.revision:
+            raise Conflict(f"schedule {schedule.name} was changed or removed meanwhile: read it again")
+        changed = self._schedules[key] = replace(schedule, revision=schedule.revision + 1)
+        self._schedule_leases[key] = (owner, until)
+        return changed
+
+    async def change_schedules(
+        self, schedules: Sequence[Schedule], owner: str = "", until: int = 0
+    ) -> list[Schedule | Conflict]:
+        outcomes: list[Schedule | Conflict] = []
+        for each in schedules:
+            try:
+                outcomes.append(await self.change_schedule(each, owner, until))
+            except Conflict as lost:
+                outcomes.append(lost)
+        return outcomes
+
+    async def remove_schedule(self, tenant: str, name: str) -> bool:
+        self._check_open()
+        self._schedule_leases.pop((tenant, name), None)
+        return self._schedules.pop((tenant, name), None) is not None
+
+    async def lease_schedules(self, owner: str, now: int, until: int, limit: int = 100) -> list[Schedule]:
+        self._check_open()
+        free = sorted(
+            (each.wakes_at, key)
+            for key, each in self._schedules.items()
+            if each.wakes_at <= now and self._schedule_leases.get(key, ("", 0))[1] <= now
+        )
+        for _, key in free[:limit]:
+            self._schedule_leases[key] = (owner, until)
+        return [self._schedules[key] for _, key in free[:limit]]
+
+    # -- the outbox -------------------------------------------------------------------------------------------------
+
+    def _put_in_outbox(self, execution_id: int, deliveries: Sequence[NewDelivery], at: int) -> None:
+        for n, new in enumerate(deliveries, 1):
+            self._outbox[execution_id, n] = Delivery(
+                execution_id, n, new.url, new.secret, new.event, new.body, at, PENDING, at, 0, ""
+            )
+
+    async def deliveries(self, execution_id: int) -> list[Delivery]:
+        self._check_open()
+        return [each for (owner, _), each in sorted(self._outbox.items()) if owner == execution_id]
+
+    async def lease_deliveries(
+        self, now: int, until: int, limit: int = 100, *, but: Sequence[str] = ()
+    ) -> list[Delivery]:
+        self._check_open()
+        free = sorted(
+            (each.due, key)
+            for key, each in self._outbox.items()
+            if each.state == PENDING and each.due <= now and self._outbox_leases.get(key, 0) <= now
+            if receiver_of(each.url) not in but
+        )
+        for _, key in free[:limit]:
+            self._outbox_leases[key] = until
+        return [self._outbox[key] for _, key in free[:limit]]
+
+    async def attempted(self, delivery: Delivery) -> None:
+        self._check_open()
+        key = (delivery.execution_id, delivery.n)
+        known = self._outbox.get(key)
+        if known is not None and known.state == PENDING:
+            self._outbox[key] = replace(
+                known,
+                state=delivery.state,
+                due=delivery.due,
+                attempts=delivery.attempts,
+                problem=delivery.problem,
+            )
+            self._outbox_leases.pop(key, None)
+
+    async def told_executions(self, limit: int = 100) -> list[int]:
+        self._check_open()
+        waiting = {key[0] for key, each in self._outbox.items() if each.state == PENDING}
+        return sorted({key[0] for key in self._outbox} - waiting - self._settled)[:limit]
+
+    async def given_up(self, since: int, limit: int = 100) -> list[Delivery]:
+        self._check_open()
+        dead = [each for (owner, _), each in self._outbox.items() if each.state == DEAD and owner >= since]
+        return sorted(dead, key=lambda each: (-each.execution_id, each.n))[:limit]
+
+    async def settle_deliveries(self, execution_id: int) -> None:
+        self._check_open()
+        self._settled.add(execution_id)

@@ -1,4 +1,4 @@
-"""Forgetting what ended long ago."""
+"""Removing what ended long ago."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ class Retention(Tables):
             self._keys.pop((new.scope, new.idempotency_key), None)
             self._snapshots.pop(execution_id, None)
             self._past_snapshots.pop(execution_id, None)
-            self._logs.forget(execution_id)
+            self._log_sizes.pop(execution_id, None)
+        self._lines = [each for each in self._lines if each[1].execution_id not in found]
         self._marks = [mark for mark in self._marks if mark.execution_id not in found]
         self._outbox = {key: each for key, each in self._outbox.items() if key[0] not in found}
         self._results = {

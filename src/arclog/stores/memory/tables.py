@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from msgspec import Struct
+from msgspec.structs import replace
 
 from arclog.model.config.schedules import Schedule
 from arclog.model.config.settings import Settings
@@ -16,8 +19,8 @@ from arclog.ports.storage.pools import ResourceRecord, WorkerRecord
 from arclog.ports.storage.statistics import RunCount
 from arclog.ports.storage.store import CommandRecord, ExecutionRecord, Ingested, Mark, Scope, StepRunRecord
 from arclog.ports.storage.stored_results import ResultRecord
+from arclog.ports.storage.task_logs import LogLine
 from arclog.stores.claim_choice import Service
-from arclog.stores.memory.task_logs import MemoryLogs
 from arclog.stores.rows import Codec, Row
 
 
@@ -52,7 +55,7 @@ class Duty(Struct, frozen=True):
 
 
 class Tables:
-    """The rows, and nothing that is done with them."""
+    """The rows, and what several parts read of them."""
 
     def __init__(self, *, clock: Clock, settings: Settings | None = None) -> None:
         self._clock = clock
@@ -77,7 +80,11 @@ class Tables:
         self._snapshots: dict[int, tuple[int, str, bytes]] = {}
         #: by seq
         self._past_snapshots: dict[int, dict[int, tuple[str, bytes]]] = {}
-        self._logs = MemoryLogs()
+        #: of task logs, with their positions
+        self._lines: list[tuple[int, LogLine]] = []
+        self._line_position = 0
+        #: bytes of an execution's task log, and whether it was cut
+        self._log_sizes: dict[int, tuple[int, bool]] = {}
         self._nodes: dict[int, tuple[str, int]] = {}
         self._results: dict[tuple[int, str, str], ResultRecord] = {}
         self._callers: dict[str, KeyRecord] = {}
@@ -109,3 +116,13 @@ class Tables:
     def _check_open(self) -> None:
         if not self._is_open:
             raise StoreUnavailable("the memory store is not open: call open() first, and nothing after close()")
+
+    def _all_commands(self) -> list[CommandRecord]:
+        return [self._executions[owner].commands[command_id] for command_id, owner in sorted(self._owners.items())]
+
+    def _tenant_of(self, command: CommandRecord) -> str:
+        return self._executions[command.execution_id].record.new.scope.tenant
+
+    def _held_resources(self) -> dict[str, ResourceRecord]:
+        held = Counter(name for each in self._all_commands() if each.state == "claimed" for name in each.resources)
+        return {name: replace(record, held=held[name]) for name, record in sorted(self._resources.items())}

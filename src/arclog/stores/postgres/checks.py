@@ -73,14 +73,12 @@ async def _server(connection: AsyncConnection[Any], address: Address) -> Check:
         f"synchronous_commit {commit}; {standbys[1]} standbys, {standbys[0]} of them synchronous"
     )
     if standby:
-        return Check(
-            "store", FAIL, detail, "this is a standby and takes no writes: name the primary in ARCLOG_STORE_URL"
-        )
+        return Check("store", FAIL, detail, "this is a read-only standby: name the primary in ARCLOG_STORE_URL")
     if "off" in (fsync, pages, commit):
         remedy = "what was answered may be lost: turn these on (ALTER SYSTEM, ALTER DATABASE, ALTER ROLE)"
         return Check("store", WARN if address.unsafe else FAIL, detail, remedy)
     if wanted and not standbys[0]:
-        remedy = "synchronous_standby_names waits for a standby that is not there: commits hang until one is back"
+        remedy = "synchronous_standby_names waits for a missing standby: commits hang until one is back"
         return Check("store", FAIL, detail, remedy)
     return Check("store", OK, detail)
 

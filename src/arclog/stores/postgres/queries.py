@@ -6,7 +6,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-from arclog.stores import sqlfiles
+from arclog.stores.sql import files
 
 _HERE = Path(__file__).parent
 _WRITTEN = "arclog."
@@ -18,7 +18,7 @@ _WITHIN = re.compile(r"/\*within (.*?)\*/", re.DOTALL)
 def queries(schema: str) -> dict[str, str]:
     """The named statements; with `_within` behind their names, those that can be limited to a project and an environment."""
     found: dict[str, str] = {}
-    for name, text in sqlfiles.load_queries(_HERE).items():
+    for name, text in files.load_queries(_HERE, files.POSTGRES).items():
         written = in_schema(text, schema)
         found[name] = _WITHIN.sub("", written)
         if found[name] != written:
@@ -28,7 +28,7 @@ def queries(schema: str) -> dict[str, str]:
 
 def load_migrations(after: int, schema: str) -> list[tuple[int, str]]:
     """Migrations that a store of this version still lacks: (version, script)."""
-    return [(version, in_schema(text, schema)) for version, text in sqlfiles.load_migrations(_HERE, after)]
+    return [(version, in_schema(text, schema)) for version, text in files.load_migrations(_HERE, after)]
 
 
 def in_schema(text: str, schema: str) -> str:

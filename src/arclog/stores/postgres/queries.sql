@@ -239,7 +239,7 @@ counted_runs AS (
         cancelled = k.cancelled + excluded.cancelled
 )
 
--- name: append.told
+-- name: append.deliveries
 added_deliveries AS (
     INSERT INTO arclog.outbox (
         execution_id, n, url, secret, event, body, created_at, state, due, attempts, problem, lease_until, settled
@@ -258,22 +258,8 @@ SELECT pg_advisory_xact_lock(1634886668, hashtext(tenant || '/' || path)) FROM a
 -- The same for an execution that is created.
 SELECT pg_advisory_xact_lock(1634886668, hashtext($1 || '/' || $2))
 
--- name: slot_holders_of
-SELECT execution_id FROM arclog.executions
-WHERE tenant = $1 AND path = $2 AND NOT over AND state = 'RUNNING' AND execution_id <> $3
-ORDER BY execution_id LIMIT $4
-
--- name: head
-SELECT head, over FROM arclog.executions WHERE execution_id = $1
-
 -- name: fences
 SELECT command_id, fence FROM arclog.commands WHERE execution_id = $1 AND command_id = ANY($2::int8[])
-
--- name: slot_holders
-SELECT other.execution_id
-FROM arclog.executions me JOIN arclog.executions other ON other.path = me.path AND other.tenant = me.tenant
-WHERE me.execution_id = $1 AND NOT other.over AND other.state = 'RUNNING' AND other.execution_id <> $1
-ORDER BY other.execution_id LIMIT $2
 
 -- name: end_session
 -- The server processes that a connection of this name had or has.
@@ -306,47 +292,25 @@ WHERE execution_id = $1
   AND seq1 >= $2 AND seq0 <= $3 AND types & $4 <> 0
 ORDER BY seq0 LIMIT $5
 
--- name: tail
--- What was written by transactions below the oldest that is still under way: none of them can add anything any more.
-SELECT pos, execution_id, seq0, base, ts, body FROM arclog.log
-WHERE pos > $1
-  AND pos < (SELECT base FROM arclog.positions) + (pg_snapshot_xmin(pg_current_snapshot())::text::int8 << 19)
-ORDER BY pos LIMIT $2
-
 -- name: lift_positions
 -- After rows were restored into a server with lower transaction ids: what is written from now on comes after them.
 UPDATE arclog.positions SET base = ((newest.pos >> 19) + 1 - now.id) << 19
 FROM (SELECT coalesce(max(pos), 0) AS pos FROM arclog.log) newest, (SELECT pg_current_xact_id()::text::int8 AS id) now
 WHERE newest.pos >= base + (now.id << 19)
 
--- name: marks
-SELECT ts, execution_id, seq FROM arclog.mark
-WHERE event_type = $1 AND ts >= $2 ORDER BY ts, execution_id, seq LIMIT $3
-
 -- name: first_rows
 SELECT execution_id, seq0, base, ts, body FROM arclog.log WHERE execution_id = ANY($1::int8[]) AND seq0 <= $2::int8
 ORDER BY execution_id, seq0
 
 -- name: mark_page
--- Behind a key; whether its execution is one of those that are searched.
+-- Behind a key; whether its execution is one of those that are searched. A subquery for each row: PostgreSQL would read all
+-- executions into a hash table for an EXISTS.
 SELECT m.ts, m.execution_id, m.seq,
-       EXISTS (SELECT FROM arclog.executions e WHERE e.execution_id = m.execution_id AND $5::text IN ('', e.tenant)
-               AND $6::text IN ('', e.project) AND $7::text IN ('', e.environment))
+       coalesce((SELECT $5::text IN ('', e.tenant) AND $6::text IN ('', e.project) AND $7::text IN ('', e.environment)
+                 FROM arclog.executions e WHERE e.execution_id = m.execution_id), false)
 FROM arclog.mark m
 WHERE m.event_type = $1 AND (m.ts, m.execution_id, m.seq) > ($2, $3, $4) AND m.ts < $8
 ORDER BY m.ts, m.execution_id, m.seq LIMIT $9
-
--- name: scanned_page
--- Rows behind a position, of transactions that can add nothing more, with their bodies where a type is in them and the
--- execution is one of those that are searched.
-SELECT l.pos, l.ts, l.execution_id, l.seq0, l.base,
-       CASE WHEN l.types & $2 <> 0 AND EXISTS (
-           SELECT FROM arclog.executions e WHERE e.execution_id = l.execution_id AND $3::text IN ('', e.tenant)
-           AND $4::text IN ('', e.project) AND $5::text IN ('', e.environment)) THEN l.body END
-FROM arclog.log l
-WHERE l.pos > $1
-  AND l.pos < (SELECT base FROM arclog.positions) + (pg_snapshot_xmin(pg_current_snapshot())::text::int8 << 19)
-ORDER BY l.pos LIMIT $6
 
 -- name: position_bounds
 SELECT coalesce((SELECT pos FROM arclog.log ORDER BY pos LIMIT 1), 0),
@@ -367,10 +331,6 @@ FROM unnest($1::int8[], $2::int8[]) WITH ORDINALITY AS asked (execution_id, seq,
 
 -- name: executions_by_id
 SELECT {executions} FROM arclog.executions WHERE execution_id = ANY($1::int8[])
-
--- name: executions
-SELECT {executions} FROM arclog.executions
-WHERE execution_id < $1 AND execution_id >= $2 ORDER BY execution_id DESC LIMIT $3
 
 -- name: tenants
 -- Steps from tenant to tenant, one look-up each.
@@ -435,31 +395,6 @@ SELECT {executions} FROM arclog.executions JOIN (
 ) page USING (execution_id)
 ORDER BY execution_id DESC
 
--- name: awaiting_approval
-SELECT {executions} FROM arclog.executions
-WHERE approvals > 0 AND tenant = $1 AND execution_id > $2 ORDER BY execution_id LIMIT $3
-
--- name: run_counts
-SELECT hour, sum(completed)::int8, sum(failed)::int8, sum(cancelled)::int8 FROM arclog.run_counts
-WHERE tenant = $1 AND hour > $4 AND ($2::text = '' OR project = $2) AND ($3::text = '' OR environment = $3)
-GROUP BY hour ORDER BY hour LIMIT $5
-
--- name: live_children
-SELECT {executions} FROM arclog.executions
-WHERE NOT over AND parent <> 0 AND execution_id < $1
-  AND (cardinality($2::text[]) = 0 OR state = ANY($2)) AND ($3::text = '' OR path = $3) AND ($4::text = '' OR tenant = $4)
-  AND execution_id >= $6 AND ($7::text = '' OR strpos(name, $7) > 0)
-  AND $8::text IN ('', project) AND $9::text IN ('', environment)
-ORDER BY execution_id DESC LIMIT $5
-
--- name: children_of
-SELECT {executions} FROM arclog.executions
-WHERE parent = $10 AND parent <> 0 AND execution_id < $1
-  AND (cardinality($2::text[]) = 0 OR state = ANY($2)) AND ($3::text = '' OR path = $3) AND ($4::text = '' OR tenant = $4)
-  AND execution_id >= $6 AND ($7::text = '' OR strpos(name, $7) > 0)
-  AND $8::text IN ('', project) AND $9::text IN ('', environment)
-ORDER BY execution_id DESC LIMIT $5
-
 -- name: pending_paths
 -- Steps through the paths of which runs are PENDING, one look-up each. The bound on the id passes over the pair before.
 WITH RECURSIVE paths AS (
@@ -478,40 +413,14 @@ WITH RECURSIVE paths AS (
 )
 SELECT tenant, path FROM paths ORDER BY n
 
--- name: live_in_path
-SELECT {executions} FROM arclog.executions
-WHERE NOT over AND tenant = $1 AND path = $2 AND state = $3 AND execution_id > $4
-ORDER BY execution_id LIMIT $5
-
--- name: idle
-SELECT {executions} FROM arclog.executions e
-WHERE NOT over AND NOT paused AND execution_id > $1
-  AND (SELECT ts FROM arclog.log l WHERE l.execution_id = e.execution_id ORDER BY seq0 DESC LIMIT 1) < $2
-  AND NOT EXISTS (SELECT FROM arclog.commands c WHERE c.execution_id = e.execution_id)
-  AND NOT EXISTS (SELECT FROM arclog.timers t WHERE t.execution_id = e.execution_id)
-ORDER BY execution_id LIMIT $3
-
 -- name: by_run_id
 SELECT {executions} FROM arclog.executions WHERE run_id = $1 ORDER BY execution_id LIMIT 1
-
--- name: by_idempotency_key
-SELECT {executions} FROM arclog.executions
-WHERE tenant = $1 AND project = $2 AND environment = $3 AND idempotency_key = $4 AND idempotency_key <> ''
-
--- name: step_runs
-SELECT step, run, seq0, seq1, status FROM arclog.step_runs WHERE execution_id = $1 ORDER BY seq0, step, run
-
--- name: step_bounds
-SELECT seq0, until FROM arclog.step_runs WHERE execution_id = $1 AND step = $2 AND run = $3
 
 -- name: lock_path
 SELECT pg_advisory_xact_lock(1634886667, hashtext($1::text || '/' || $2::text))
 
--- name: add_plan
-INSERT INTO arclog.plans (digest, body) VALUES ($1, $2) ON CONFLICT DO NOTHING
-
 -- name: add_version
--- Only what is new is bound: content that is there already stays valid where it is.
+-- Only what is new is bound: content that already exists stays valid where it is.
 WITH added AS (
     INSERT INTO arclog.catalog (tenant, path, version, digest, source, created_at)
     SELECT $1, $2, 1 + coalesce(max(version), 0), $3, $4, $5 FROM arclog.catalog WHERE tenant = $1 AND path = $2
@@ -519,36 +428,6 @@ WITH added AS (
 )
 INSERT INTO arclog.catalog_scopes (tenant, path, version, project, environment)
 SELECT tenant, path, version, $6, $7 FROM added WHERE $6::text <> '' OR $7::text <> ''
-
--- name: version_of
--- The last column: whether it is valid in a part of its tenant only.
-SELECT c.version, c.source, c.created_at, EXISTS (
-    SELECT FROM arclog.catalog_scopes s WHERE s.tenant = c.tenant AND s.path = c.path AND s.version = c.version)
-FROM arclog.catalog c WHERE c.digest = $1 AND c.tenant = $2 AND c.path = $3
-
--- name: add_scope
-INSERT INTO arclog.catalog_scopes (tenant, path, version, project, environment) VALUES ($1, $2, $3, $4, $5)
-ON CONFLICT DO NOTHING
-
--- name: remove_scopes
-DELETE FROM arclog.catalog_scopes WHERE tenant = $1 AND path = $2 AND version = $3
-
--- name: plan
-SELECT p.digest, c.path, c.version, p.body, c.source, c.created_at
-FROM arclog.plans p JOIN arclog.catalog c USING (digest)
-WHERE digest = $1 ORDER BY c.n LIMIT 1
-
--- name: registered
-SELECT p.digest, c.path, c.version, p.body, c.source, c.created_at
-FROM arclog.catalog c JOIN arclog.plans p USING (digest)
-WHERE c.tenant = $3 AND c.path = $1 AND ($2::int8 = 0 OR c.version = $2)
-  AND ($4::text = '' AND $5::text = '' OR NOT EXISTS (
-      SELECT FROM arclog.catalog_scopes s WHERE s.tenant = c.tenant AND s.path = c.path AND s.version = c.version
-  ) OR EXISTS (
-      SELECT FROM arclog.catalog_scopes s WHERE s.tenant = c.tenant AND s.path = c.path AND s.version = c.version
-      AND ($4::text = '' OR s.project IN ('', $4::text)) AND ($5::text = '' OR s.environment IN ('', $5::text))
-  ))
-ORDER BY c.version DESC LIMIT 1
 
 -- name: catalog
 -- Steps from path to path, one look-up each, however many versions they have.
@@ -564,46 +443,12 @@ SELECT c.path, c.version, c.digest, c.created_at, a.archived_at
 FROM paths p CROSS JOIN LATERAL (
     SELECT n.path, n.version, n.digest, n.created_at FROM arclog.catalog n
     WHERE n.tenant = $5 AND n.path = p.path
-      AND ($6::text = '' AND $7::text = '' OR NOT EXISTS (
-          SELECT FROM arclog.catalog_scopes s WHERE s.tenant = n.tenant AND s.path = n.path AND s.version = n.version
-      ) OR EXISTS (
-          SELECT FROM arclog.catalog_scopes s WHERE s.tenant = n.tenant AND s.path = n.path AND s.version = n.version
-          AND ($6::text = '' OR s.project IN ('', $6::text)) AND ($7::text = '' OR s.environment IN ('', $7::text))
-      ))
+      AND {valid n $6 $7}
     ORDER BY n.version DESC LIMIT 1
 ) c
 LEFT JOIN arclog.archived a ON a.tenant = $5 AND a.path = c.path
 WHERE starts_with(p.path, $2) AND ($4::bool OR a.archived_at IS NULL)
 LIMIT $3
-
--- name: catalog_path
-SELECT c.path, c.version, c.digest, c.created_at, a.archived_at
-FROM arclog.catalog c LEFT JOIN arclog.archived a USING (tenant, path)
-WHERE c.tenant = $1 AND c.path = $2
-  AND ($3::text = '' AND $4::text = '' OR NOT EXISTS (
-      SELECT FROM arclog.catalog_scopes s WHERE s.tenant = c.tenant AND s.path = c.path AND s.version = c.version
-  ) OR EXISTS (
-      SELECT FROM arclog.catalog_scopes s WHERE s.tenant = c.tenant AND s.path = c.path AND s.version = c.version
-      AND ($3::text = '' OR s.project IN ('', $3::text)) AND ($4::text = '' OR s.environment IN ('', $4::text))
-  ))
-ORDER BY c.version DESC LIMIT 1
-
--- name: versions
-SELECT c.digest, c.path, c.version, ''::bytea, c.source, c.created_at FROM arclog.catalog c
-WHERE c.tenant = $4 AND c.path = $1 AND ($2::int8 = 0 OR c.version < $2)
-  AND ($5::text = '' AND $6::text = '' OR NOT EXISTS (
-      SELECT FROM arclog.catalog_scopes s WHERE s.tenant = c.tenant AND s.path = c.path AND s.version = c.version
-  ) OR EXISTS (
-      SELECT FROM arclog.catalog_scopes s WHERE s.tenant = c.tenant AND s.path = c.path AND s.version = c.version
-      AND ($5::text = '' OR s.project IN ('', $5::text)) AND ($6::text = '' OR s.environment IN ('', $6::text))
-  ))
-ORDER BY c.version DESC LIMIT $3
-
--- name: archive
-INSERT INTO arclog.archived (tenant, path, archived_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING
-
--- name: unarchive
-DELETE FROM arclog.archived WHERE tenant = $1 AND path = $2
 
 -- name: claim
 -- Steps through the distinct lanes of its pools, one index look-up each; of those that the worker can serve, the
@@ -864,7 +709,7 @@ ON CONFLICT (pool, tenant, kinds, resources) DO UPDATE SET
     held = excluded.held, served = excluded.served, rank = excluded.rank, command_id = excluded.command_id
 
 -- name: window
--- The lanes of crowded pools that a claim has to see, as `stores.windows` says, with their first commands: but for the tenants $4,
+-- The lanes of crowded pools that a claim has to see, as `stores.claim_choice` says, with their first commands: but for the tenants $4,
 -- and those that hold as much as $5 says of each pool.
 WITH RECURSIVE given AS MATERIALIZED (
     SELECT g.pool, g.most, coalesce(s.served, 0) AS present
@@ -972,34 +817,11 @@ no_lanes AS (DELETE FROM arclog.lanes l USING few WHERE l.pool = few.pool),
 no_holding AS (DELETE FROM arclog.holding h USING few WHERE h.pool = few.pool)
 DELETE FROM arclog.crowded c USING few WHERE c.pool = few.pool
 
--- name: held
-SELECT pool, tenant, count(*) FROM arclog.commands WHERE lease_until > 0 GROUP BY pool, tenant
-
--- name: limits
-SELECT pool, tenant, concurrency FROM arclog.limits ORDER BY pool, tenant
-
--- name: set_limit
-INSERT INTO arclog.limits (pool, tenant, concurrency) VALUES ($1, $2, $3)
-ON CONFLICT (pool, tenant) DO UPDATE SET concurrency = excluded.concurrency
-
--- name: remove_limit
-DELETE FROM arclog.limits WHERE pool = $1 AND tenant = $2 RETURNING pool
-
 -- name: resources
 SELECT r.name, r."interval", r.burst, r.concurrency, r.full_at, (
     SELECT count(*) FROM arclog.commands c
     WHERE c.resources <> '' AND c.lease_until > 0 AND c.resources::jsonb ? r.name
 ) FROM arclog.resources r ORDER BY r.name
-
--- name: set_resource
--- What is owed stays owed, up to the new burst.
-INSERT INTO arclog.resources AS r (name, "interval", burst, concurrency, full_at) VALUES ($1, $2, $3, $4, 0)
-ON CONFLICT (name) DO UPDATE SET
-    "interval" = excluded."interval", burst = excluded.burst, concurrency = excluded.concurrency,
-    full_at = least(r.full_at, (extract(epoch FROM clock_timestamp()) * 1000000)::int8 + excluded.burst * excluded."interval")
-
--- name: remove_resource
-DELETE FROM arclog.resources WHERE name = $1 RETURNING name
 
 -- name: spend
 UPDATE arclog.resources r SET full_at = s.full_at
@@ -1057,35 +879,6 @@ SELECT (SELECT tenant FROM arclog.commands WHERE lease_until = 0 AND pool = $1 O
        (SELECT tenant FROM arclog.commands WHERE lease_until = 0 AND pool = $1 ORDER BY pool DESC, tenant DESC LIMIT 1),
        EXISTS (SELECT FROM arclog.limits WHERE pool IN ('', $1))
 
--- name: ahead
--- Counted up to a number: whoever asks wants to know whether it is a few or many.
-SELECT count(*) FROM (
-    SELECT FROM arclog.commands me JOIN arclog.commands other ON other.pool = me.pool AND other.tenant = me.tenant
-    WHERE me.execution_id = $1 AND me.command_id = $2 AND other.lease_until = 0
-      AND (other.rank, other.command_id) < (me.rank, me.command_id)
-    LIMIT $3
-) before
-
--- name: forget_workers
-DELETE FROM arclog.workers WHERE seen_at < $1
-
--- name: see_worker
-INSERT INTO arclog.workers (
-    worker_id, pools, kinds, tenant, host, version, slots, busy, pace, seen_at, leaves, draining
-) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, false)
-ON CONFLICT (worker_id) DO UPDATE SET
-    pools = excluded.pools, kinds = excluded.kinds, tenant = excluded.tenant, host = excluded.host,
-    version = excluded.version, slots = excluded.slots, busy = excluded.busy, pace = excluded.pace,
-    seen_at = excluded.seen_at, leaves = excluded.leaves
-RETURNING draining
-
--- name: workers
-SELECT worker_id, pools, kinds, tenant, host, version, slots, busy, pace, seen_at, leaves, draining FROM arclog.workers
-ORDER BY worker_id
-
--- name: drain_worker
-UPDATE arclog.workers SET draining = true WHERE worker_id = $1 RETURNING worker_id
-
 -- name: heartbeat
 UPDATE arclog.commands c SET lease_until = $2
 FROM unnest($3::int8[], $4::int8[]) AS h (command_id, fence)
@@ -1093,48 +886,8 @@ WHERE c.command_id = ANY($3) AND c.command_id = h.command_id AND c.fence = h.fen
   AND c.lease_until > 0
 RETURNING c.command_id
 
--- name: expired
-SELECT {commands} FROM arclog.commands WHERE lease_until > 0 AND lease_until < $1 ORDER BY lease_until, command_id LIMIT $2
-
--- name: commands
-SELECT {commands} FROM arclog.commands WHERE execution_id = $1 ORDER BY command_id
-
--- name: granted
-SELECT {commands} FROM arclog.commands
-WHERE lease_until > 0 AND by_command > 0 AND by_command = $1 AND by_fence = $2 AND by_n = $3 ORDER BY command_id
-
 -- name: backlog
 SELECT pool, sign(lease_until)::int8, count(*), min(command_id), min(lease_until) FROM arclog.commands GROUP BY 1, 2
-
--- name: due_timers
-SELECT execution_id, timer_id, due, payload FROM arclog.timers
-WHERE due <= $1 ORDER BY due, execution_id, timer_id LIMIT $2
-
--- name: latest_timers
-SELECT execution_id, timer_id, due, payload FROM arclog.timers
-WHERE due <= $1 ORDER BY due DESC, execution_id DESC, timer_id DESC LIMIT $2
-
--- name: coming_timers
-SELECT execution_id FROM arclog.timers WHERE due > $1 AND due <= $2 ORDER BY due, execution_id LIMIT $3
-
--- name: next_due
-SELECT min(due) FROM arclog.timers
-
--- name: result
-SELECT {results} FROM arclog.results WHERE execution_id = $1 AND name = $2 AND sha256 = $3
-
--- name: results
-SELECT {results} FROM arclog.results WHERE execution_id = $1 AND seq > $2 ORDER BY seq LIMIT $3
-
--- name: kept_results
-SELECT {results} FROM arclog.results
-WHERE (execution_id, name, sha256) > ($1, $2, $3) AND removed_at IS NULL
-ORDER BY execution_id, name, sha256 LIMIT $4
-
--- name: keepers
-SELECT {results} FROM arclog.results
-WHERE tenant = $1 AND sha256 = $2 AND (execution_id, name) > ($3, $4) AND removed_at IS NULL
-ORDER BY execution_id, name LIMIT $5
 
 -- name: remove_results
 UPDATE arclog.results k SET removed_at = $1
@@ -1142,11 +895,6 @@ FROM unnest($2::int8[], $3::text[], $4::text[], $5::int8[]) AS r (execution_id, 
 WHERE k.execution_id = r.execution_id AND k.name = r.name AND k.sha256 = r.sha256 AND k.seq = r.seq
   AND k.removed_at IS NULL
 RETURNING k.seq
-
--- name: put_snapshot
-INSERT INTO arclog.snapshots AS k (execution_id, seq, code, body) VALUES ($1, $2, $3, $4)
-ON CONFLICT (execution_id) DO UPDATE SET seq = excluded.seq, code = excluded.code, body = excluded.body
-WHERE excluded.seq >= k.seq OR excluded.code <> k.code
 
 -- name: put_next_snapshot
 -- The one before it is kept, too.
@@ -1161,15 +909,6 @@ dropped AS (
 INSERT INTO arclog.snapshots AS k (execution_id, seq, code, body) VALUES ($1, $2, $3, $4)
 ON CONFLICT (execution_id) DO UPDATE SET seq = excluded.seq, code = excluded.code, body = excluded.body
 WHERE excluded.seq >= k.seq OR excluded.code <> k.code
-
--- name: snapshot
-SELECT seq, body FROM arclog.snapshots WHERE execution_id = $1 AND code = $2 AND seq <= $3
-
--- name: past_snapshot
-SELECT seq, body FROM arclog.past_snapshots WHERE execution_id = $1 AND code = $2 AND seq <= $3 ORDER BY seq DESC LIMIT 1
-
--- name: past_snapshots
-SELECT seq FROM arclog.past_snapshots WHERE execution_id = $1 AND code = $2 ORDER BY seq
 
 -- name: lock_logs
 -- Who adds lines to an execution's log does so alone: positions are given in the order of commits.
@@ -1247,55 +986,6 @@ SELECT node, $1, $3 FROM (
 ON CONFLICT (node) DO UPDATE SET owner = excluded.owner, until = excluded.until
 RETURNING node
 
--- name: lease_duty
-INSERT INTO arclog.duties AS k (duty, owner, until, position) VALUES ($1, $2, $4, 0)
-ON CONFLICT (duty) DO UPDATE SET owner = $2, until = $4 WHERE k.owner = $2 OR k.until <= $3
-RETURNING duty
-
--- name: duties
-SELECT duty, owner, until, position FROM arclog.duties ORDER BY duty
-
--- name: duty_position
-SELECT position FROM arclog.duties WHERE duty = $1
-
--- name: move_position
-UPDATE arclog.duties SET position = $4 WHERE duty = $1 AND owner = $2 AND until > $3 AND position <= $4
-RETURNING duty
-
--- name: add_key
-INSERT INTO arclog.keys (key_id, name, hash, tenant, roles, created_at, project, environment, expires_at, revoked_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
-ON CONFLICT DO NOTHING RETURNING key_id
-
--- name: key
-SELECT {keys} FROM arclog.keys WHERE key_id = $1
-
--- name: keys
-SELECT {keys} FROM arclog.keys WHERE $1::text = '' OR tenant = $1 ORDER BY created_at, key_id
-
--- name: revoke_key
-UPDATE arclog.keys SET revoked_at = $1 WHERE key_id = $2 AND revoked_at IS NULL
-
--- name: has_keys
-SELECT EXISTS (SELECT FROM arclog.keys)
-
--- name: add_session
-INSERT INTO arclog.sessions (digest, key_id, name, tenant, roles, subject, created_at, expires_at, project, environment)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
-
--- name: forget_sessions
-DELETE FROM arclog.sessions WHERE expires_at <= $1
-
--- name: trim_sessions
-DELETE FROM arclog.sessions WHERE tenant = $1 AND subject = $2 AND digest NOT IN (
-    SELECT digest FROM arclog.sessions WHERE tenant = $1 AND subject = $2 ORDER BY created_at DESC, digest LIMIT $3)
-
--- name: session
-SELECT {sessions} FROM arclog.sessions WHERE digest = $1
-
--- name: remove_session
-DELETE FROM arclog.sessions WHERE digest = $1 RETURNING digest
-
 -- name: add_audit
 INSERT INTO arclog.audit (at, decision, principal, tenant, method, route, target, address, reason)
 SELECT a.* FROM unnest($1::int8[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
@@ -1305,42 +995,6 @@ SELECT a.* FROM unnest($1::int8[], $2::text[], $3::text[], $4::text[], $5::text[
 -- A bounded piece: what is left goes with the next entries.
 DELETE FROM arclog.audit WHERE pos = ANY(ARRAY(SELECT pos FROM arclog.audit WHERE at < $1 ORDER BY at LIMIT $2))
 
--- name: audit
-SELECT {audit} FROM arclog.audit WHERE pos < $1 ORDER BY pos DESC LIMIT $2
-
--- name: audit_by_decision
-SELECT {audit} FROM arclog.audit WHERE decision = $1 AND pos < $2 ORDER BY pos DESC LIMIT $3
-
--- name: audit_of_tenant
-SELECT {audit} FROM arclog.audit WHERE tenant = $1 AND pos < $2 ORDER BY pos DESC LIMIT $3
-
--- name: audit_of_tenant_by_decision
-SELECT {audit} FROM arclog.audit WHERE tenant = $1 AND decision = $2 AND pos < $3 ORDER BY pos DESC LIMIT $4
-
--- name: add_schedule
-INSERT INTO arclog.schedules (tenant, name, revision, wakes_at, body) VALUES ($1, $2, $3, $4, $5)
-ON CONFLICT DO NOTHING RETURNING name
-
--- name: schedule
-SELECT body FROM arclog.schedules WHERE tenant = $1 AND name = $2
-
--- name: schedules
-SELECT body FROM arclog.schedules WHERE name > $1 ORDER BY tenant, name LIMIT $2
-
--- name: late_schedules
-SELECT body FROM arclog.schedules WHERE wakes_at <= $1 ORDER BY wakes_at DESC LIMIT $2
-
--- name: schedules_of_tenant
-SELECT body FROM arclog.schedules WHERE tenant = $1 AND name > $2 ORDER BY name LIMIT $3
-
--- name: next_schedules
-SELECT body FROM arclog.schedules WHERE tenant = $1 ORDER BY wakes_at, name LIMIT $2
-
--- name: change_schedule
-UPDATE arclog.schedules SET revision = $1, wakes_at = $2, lease_owner = $3, lease_until = $4, body = $5
-WHERE tenant = $6 AND name = $7 AND revision = $8
-RETURNING name
-
 -- name: change_schedules
 UPDATE arclog.schedules s
 SET revision = c.revision, wakes_at = c.wakes_at, lease_owner = c.owner, lease_until = c.until, body = c.body
@@ -1348,9 +1002,6 @@ FROM unnest($1::int8[], $2::int8[], $3::text[], $4::int8[], $5::bytea[], $6::tex
     AS c (revision, wakes_at, owner, until, body, tenant, name, known)
 WHERE s.tenant = c.tenant AND s.name = c.name AND s.revision = c.known
 RETURNING s.tenant, s.name
-
--- name: remove_schedule
-DELETE FROM arclog.schedules WHERE tenant = $1 AND name = $2 RETURNING name
 
 -- name: lease_schedules
 WITH free AS MATERIALIZED (
@@ -1363,10 +1014,6 @@ leased AS (
     RETURNING s.wakes_at, s.tenant, s.name, s.body
 )
 SELECT body FROM leased ORDER BY wakes_at, tenant, name
-
--- name: deliveries
-SELECT execution_id, n, url, secret, event, body, created_at, state, due, attempts, problem FROM arclog.outbox
-WHERE execution_id = $1 ORDER BY n
 
 -- name: lease_deliveries
 WITH free AS MATERIALIZED (
@@ -1383,22 +1030,6 @@ leased AS (
     RETURNING o.execution_id, o.n, url, secret, event, body, created_at, state, due, attempts, problem
 )
 SELECT * FROM leased ORDER BY due, execution_id, n
-
--- name: attempted
-UPDATE arclog.outbox SET state = $1, due = $2, attempts = $3, problem = $4, lease_until = 0
-WHERE execution_id = $5 AND n = $6 AND state = 'pending'
-
--- name: told_executions
-SELECT DISTINCT execution_id FROM arclog.outbox AS o WHERE NOT settled AND state <> 'pending'
-AND NOT EXISTS (SELECT FROM arclog.outbox AS p WHERE p.execution_id = o.execution_id AND p.state = 'pending')
-ORDER BY execution_id LIMIT $1
-
--- name: given_up
-SELECT execution_id, n, url, secret, event, body, created_at, state, due, attempts, problem FROM arclog.outbox
-WHERE execution_id >= $1 AND state = 'dead' ORDER BY execution_id DESC, n LIMIT $2
-
--- name: settle_deliveries
-UPDATE arclog.outbox SET settled = true WHERE execution_id = $1
 
 -- name: spans
 SELECT lower, upper FROM arclog.spans ORDER BY lower
@@ -1496,7 +1127,7 @@ SELECT execution_id, work, count, paused_at FROM arclog.crashes
 UPDATE arclog.crashes SET paused_at = $3 WHERE execution_id = $1 AND work = $2
 
 -- name: forget_crash
-DELETE FROM arclog.crashes WHERE execution_id = $1 AND ($2 = 0 OR work = $2)
+DELETE FROM arclog.crashes WHERE execution_id = $1 AND ($2::bigint = 0 OR work = $2::bigint)
 
 -- name: forget_crashes
 -- Crashes that are far apart are not in a row; a run that is paused stays known.

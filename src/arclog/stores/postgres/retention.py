@@ -2,7 +2,7 @@
 
 Law: nobody waits for it. Executions go some at a time, with all that is known of them but their log rows; then the span's tables
 are detached beside whoever reads and writes, and dropped. Each step may be the last of a process that is killed: the next one
-goes on with what it finds.
+continues with what it finds.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any
 from arclog.model.ids import EPOCH_MS, compose
 from arclog.stores.postgres.connection.connect import Address, connect
 from arclog.stores.postgres.connection.errors import translated
-from arclog.stores.postgres.log.partitions import PARTED
-from arclog.stores.postgres.part import Part
+from arclog.stores.postgres.part import PostgresPart
+from arclog.stores.postgres.partitions import PARTED
 
 #: executions that go at a time
 _PIECE = 200
-#: detaching waits for reads that are under way
+#: detaching waits for reads that are in progress
 _LOCK_TIMEOUT_MS = 2_000
 
 # A span's table: whether it is a part of the log still, and whether it was left half detached.
@@ -27,7 +27,7 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 
 """
 
 
-class Retention(Part):
+class Retention(PostgresPart):
     _address: Address
     #: the span that is being removed, and the moment for which it was found
     _going: tuple[int, int, int] | None = None
@@ -43,13 +43,13 @@ class Retention(Part):
         while True:
             span = await self._span(before)
             if span is None:
-                self._passed = (-1, -1)  # the next call begins anew
+                self._passed = (-1, -1)  # the next call begins again
                 return 0
-            rows = await self._pool.write(self._sql["retire"], *span, before, _PIECE)
+            rows = await self._write("retire", *span, before, _PIECE)
             if rows:
                 return len(rows)
             self._going = None
-            [(empty,)] = await self._pool.read(self._sql["span_is_empty"], *span)
+            [(empty,)] = await self._read("span_is_empty", *span)
             if empty:
                 await self._drop(span[0])
             self._passed = (before, span[0])
@@ -59,7 +59,7 @@ class Retention(Part):
         if self._going is not None and self._going[2] == before:
             return self._going[:2]
         passed = self._passed[1] if self._passed[0] == before else -1
-        rows = await self._pool.read(self._sql["retirable"], _newest(before), before, passed)
+        rows = await self._read("retirable", _newest(before), before, passed)
         if not rows:
             self._going = None
             return None
@@ -68,8 +68,8 @@ class Retention(Part):
 
     async def _count(self, before: int) -> int:
         total, passed = 0, -1
-        while rows := await self._pool.read(self._sql["retirable"], _newest(before), before, passed):
-            [(count,)] = await self._pool.read(self._sql["count_span"], *rows[0])
+        while rows := await self._read("retirable", _newest(before), before, passed):
+            [(count,)] = await self._read("count_span", *rows[0])
             total += count
             passed = rows[0][0]
         return total
@@ -87,7 +87,7 @@ class Retention(Part):
                 await connection.close()
         except Exception as error:
             raise translated(error, address.place) from error
-        await self._pool.write(self._sql["forget_span"], lower)
+        await self._write("forget_span", lower)
         await self._spans.reload()
 
     async def _drop_table(self, connection: Any, table: str, lower: int) -> None:

@@ -1,36 +1,31 @@
-"""`ports.storage.store` on a PostgreSQL database: appends go to the writer, everything else to the pool."""
+"""`ports.storage.store` on a PostgreSQL database: its parts, and the connections that they use."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 
+from arclog.drivers.backoff import Patience
+from arclog.drivers.postgres.refusals import is_away
 from arclog.model.config.settings import Settings
 from arclog.ports.clock import Clock
-from arclog.ports.storage.store import Append, Appended
+from arclog.stores.postgres.access import Access
+from arclog.stores.postgres.appends.writer import Writer
+from arclog.stores.postgres.batching import Lookups
+from arclog.stores.postgres.catalog import Catalog
+from arclog.stores.postgres.claims import Claims
 from arclog.stores.postgres.connection.connect import address_of, open_link
-from arclog.stores.postgres.connection.errors import is_away, translated
+from arclog.stores.postgres.connection.errors import translated
 from arclog.stores.postgres.connection.migrations import migrate
 from arclog.stores.postgres.connection.pipeline import Link
-from arclog.stores.postgres.connection.pool import Patience, Pool
-from arclog.stores.postgres.log.partitions import Spans
-from arclog.stores.postgres.log.reading import Reading
-from arclog.stores.postgres.log.searches import Searches
-from arclog.stores.postgres.log.writer import Writer
+from arclog.stores.postgres.connection.pool import Pool
+from arclog.stores.postgres.duties import Duties
+from arclog.stores.postgres.executions import Executions
+from arclog.stores.postgres.log import Log
+from arclog.stores.postgres.partitions import Spans
 from arclog.stores.postgres.queries import queries
 from arclog.stores.postgres.retention import Retention
-from arclog.stores.postgres.tables.access import Access
-from arclog.stores.postgres.tables.catalog import Catalog
-from arclog.stores.postgres.tables.changes import Changes
-from arclog.stores.postgres.tables.claims import Claims
-from arclog.stores.postgres.tables.crashes import Crashes
-from arclog.stores.postgres.tables.lookups import Lookups
-from arclog.stores.postgres.tables.operations import Operations
-from arclog.stores.postgres.tables.pools import Pools
-from arclog.stores.postgres.tables.secrets import Secrets
-from arclog.stores.postgres.tables.stored_results import Stored
-from arclog.stores.postgres.tables.task_logs import TaskLogs
-from arclog.stores.postgres.tables.work import Work
+from arclog.stores.postgres.work import Work
 from arclog.stores.rows import Codec
 
 #: connections for appends: while one waits for the disk, the other takes the next group
@@ -42,9 +37,7 @@ log = logging.getLogger("arclog.store")
 _CLOSE_S = 5.0
 
 
-class PostgresStore(
-    Reading, Searches, Work, Catalog, Operations, Stored, TaskLogs, Access, Pools, Secrets, Retention, Crashes
-):
+class PostgresStore(Log, Executions, Catalog, Work, Duties, Access, Retention):
     """The store of many servers: any number of processes may have the same database open."""
 
     def __init__(self, url: str, *, clock: Clock, settings: Settings | None = None) -> None:
@@ -58,9 +51,8 @@ class PostgresStore(
         self._patience_s = settings.number("store.patience_s")
         most = settings.integer("store.connections") - _LANES
         self._pool = Pool(self.place, self._open_link, most, self._patience_s)
-        self._lookups = Lookups(self._executions_by_id)
-        self._beginnings = Lookups(self._beginnings_of)
-        self._changes = Changes(self._change_schedules)
+        self._lookups = Lookups(self._read_executions)
+        self._beginnings = Lookups(self._read_beginnings)
         self._claims = Claims(self.place, self._pool, self._sql)
         self._spans = Spans(self._address, self._pool, self._sql, settings.number("store.partition_s"))
         self._writer = Writer(self.place, self._sql, self._open_link, self._pool, clock, _LANES)
@@ -97,14 +89,13 @@ class PostgresStore(
                 await self._writer.close()
                 await self._pool.close()
         except TimeoutError:
-            log.warning("%s does not answer; whether what was handed in last is there is not known", self.place)
+            log.warning("%s does not answer; it is unknown whether the last append was committed", self.place)
             await self._writer.abandon()
             self._pool.abandon()
 
-    async def append(self, append: Append) -> Appended:
-        derived = self._codec.derive(append)
-        if append.new is not None and self._spans.is_last(append.execution_id):
-            self._spans.make_next(self._clock.now())
-        if not self._spans.has(append.execution_id):
-            await self._spans.ensure(append.execution_id)
-        return await self._writer.append(append, derived)
+    async def changed_elsewhere(self) -> bool:
+        return False  # the bus tells
+
+    async def time(self) -> int:
+        [(now,)] = await self._read("time")
+        return int(now)

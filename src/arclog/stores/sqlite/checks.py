@@ -12,9 +12,9 @@ from time import monotonic
 import apsw
 
 from arclog.ports.views.checks import FAIL, OK, WARN, Check
-from arclog.stores.sqlite import generation
-from arclog.stores.sqlite.connect import INCREMENTAL, SCHEMA, open_reader
-from arclog.stores.sqlite.errors import Damaged, translated
+from arclog.stores.sqlite.connection import generation
+from arclog.stores.sqlite.connection.connect import INCREMENTAL, SCHEMA, open_reader
+from arclog.stores.sqlite.connection.errors import Damaged, translated
 
 _MIB = 1024 * 1024
 #: A write-ahead log that has grown this far is not being checkpointed: some reader never lets go.
@@ -89,7 +89,7 @@ def _pages(connection: apsw.Connection, path: str, limit_s: float) -> Check:
     try:
         answer = connection.execute("PRAGMA integrity_check(3)").fetchall()
     except apsw.InterruptError:
-        detail = f"{count} pages; no damage found within {limit_s:g} s (doctor.pages_s), not all were looked at"
+        detail = f"{count} pages; no damage found within {limit_s:g} s (doctor.pages_s), not all pages were checked"
         return Check("pages", OK, detail)
     except apsw.CorruptError as error:
         answer = [(str(error),)]

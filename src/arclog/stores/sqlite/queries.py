@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-from arclog.stores import sqlfiles
+import apsw
+
+from arclog.stores.sql import files
 
 _HERE = Path(__file__).parent
+#: What PostgreSQL needs and SQLite does not know: types of parameters, the schema.
+_TYPE_OR_SCHEMA = re.compile(r"::\w+|\barclog\.")
 
-SQL = sqlfiles.load_queries(_HERE)
+#: The elements of a JSON array. The newer function parses them once, not again for each field of theirs.
+_EACH = "jsonb_each" if apsw.SQLITE_VERSION_NUMBER >= 3_051_000 else "json_each"
+
+#: the statements by name
+SQL = {
+    name: _TYPE_OR_SCHEMA.sub("", text).replace("$", "?")
+    for name, text in files.load_queries(_HERE, {**files.SQLITE, "each": _EACH}).items()
+}
 
 
 def load_migrations(after: int) -> list[tuple[int, str]]:
     """Migrations that a store of this version still lacks: (version, script)."""
-    return sqlfiles.load_migrations(_HERE, after)
+    return files.load_migrations(_HERE, after)

@@ -36,13 +36,104 @@ FROM executions WHERE execution_id = ?1 AND parent = 0
 ON CONFLICT DO UPDATE SET
     completed = completed + excluded.completed, failed = failed + excluded.failed, cancelled = cancelled + excluded.cancelled
 
--- name: run_counts
-SELECT hour, sum(completed), sum(failed), sum(cancelled) FROM run_counts
-WHERE tenant = ?1 AND hour > ?4 AND (?2 = '' OR project = ?2) AND (?3 = '' OR environment = ?3)
-GROUP BY hour ORDER BY hour LIMIT ?5
+-- `group.…` are the same changes for the rows of a JSON array (`stores.sqlite.grouped`); `{each}` lists its elements.
 
--- name: head
-SELECT head, over FROM executions WHERE execution_id = ?
+-- name: group.create
+INSERT INTO executions (
+    execution_id, head, state, current_step, started_at, ended_at, terminal_event, paused, error, over, approvals,
+    run_id, name, path, version, plan, tenant, project, environment, created_at, idempotency_key, parent
+)
+SELECT
+    value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7, value ->> 8,
+    value ->> 9, value ->> 10, value ->> 11, value ->> 12, value ->> 13, value ->> 14, value ->> 15, value ->> 16,
+    value ->> 17, value ->> 18, value ->> 19, value ->> 20, value ->> 21
+FROM {each}(?) WHERE true
+ON CONFLICT DO NOTHING RETURNING execution_id
+
+-- name: group.advance
+UPDATE executions
+SET head = value ->> 2, current_step = value ->> 4, started_at = value ->> 5, ended_at = value ->> 6,
+    terminal_event = value ->> 7, paused = value ->> 8, error = value ->> 9
+FROM {each}(?)
+WHERE execution_id = value ->> 0 AND head = value ->> 1 AND state = value ->> 3
+RETURNING execution_id
+
+-- name: group.enter
+UPDATE executions
+SET head = value ->> 2, state = value ->> 3, current_step = value ->> 4, started_at = value ->> 5, ended_at = value ->> 6,
+    terminal_event = value ->> 7, paused = value ->> 8, error = value ->> 9
+FROM {each}(?)
+WHERE execution_id = value ->> 0 AND head = value ->> 1
+RETURNING execution_id
+
+-- name: group.finish
+UPDATE executions
+SET head = value ->> 2, state = value ->> 3, current_step = value ->> 4, started_at = value ->> 5, ended_at = value ->> 6,
+    terminal_event = value ->> 7, paused = value ->> 8, error = value ->> 9, over = 1
+FROM {each}(?)
+WHERE execution_id = value ->> 0 AND head = value ->> 1 AND over = 0
+RETURNING execution_id
+
+-- name: group.add_rows
+INSERT INTO log (execution_id, seq0, seq1, base, ts, types, body)
+SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, ?2, value ->> 4, unhex(value ->> 5) FROM {each}(?1)
+
+-- name: group.add_marks
+INSERT INTO mark (event_type, ts, execution_id, seq)
+SELECT value ->> 0, ?2, value ->> 1, value ->> 2 FROM {each}(?1)
+
+-- name: group.open_steps
+INSERT INTO step_runs (execution_id, step, run, seq0, seq1, until, status)
+SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6 FROM {each}(?) WHERE true
+ON CONFLICT DO NOTHING
+
+-- name: group.close_steps
+UPDATE step_runs SET seq1 = value ->> 3, until = value ->> 4, status = value ->> 5
+FROM {each}(?)
+WHERE execution_id = value ->> 0 AND step = value ->> 1 AND run = value ->> 2 AND seq1 IS NULL
+RETURNING execution_id, step, run
+
+-- name: group.stretch_steps
+UPDATE step_runs SET until = value ->> 4
+FROM {each}(?)
+WHERE execution_id = value ->> 0 AND step = value ->> 1 AND run = value ->> 2 AND seq1 IS NOT NULL
+
+-- name: group.close_commands
+DELETE FROM commands WHERE (execution_id, command_id) IN (SELECT value ->> 0, value ->> 1 FROM {each}(?))
+
+-- name: group.clear_timers
+DELETE FROM timers WHERE (execution_id, timer_id) IN (SELECT value ->> 0, value ->> 1 FROM {each}(?))
+
+-- name: group.issue
+INSERT INTO commands (
+    execution_id, command_id, step, run, kinds, pool, item0, item1, fence, worker_id, lease_until,
+    by_command, by_fence, by_n, rank, resources, tenant
+)
+SELECT
+    value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7, value ->> 8,
+    value ->> 9, value ->> 10, value ->> 11, value ->> 12, value ->> 13, value ->> 14, value ->> 15,
+    (SELECT tenant FROM executions WHERE execution_id = value ->> 0)
+FROM {each}(?)
+
+-- name: group.set_timers
+INSERT INTO timers (execution_id, timer_id, due, payload)
+SELECT value ->> 0, value ->> 1, value ->> 2, unhex(value ->> 3) FROM {each}(?) WHERE true
+ON CONFLICT (execution_id, timer_id) DO UPDATE SET due = excluded.due, payload = excluded.payload
+
+-- name: group.end_commands
+DELETE FROM commands WHERE execution_id IN (SELECT value FROM {each}(?))
+
+-- name: group.end_timers
+DELETE FROM timers WHERE execution_id IN (SELECT value FROM {each}(?))
+
+-- name: group.count_runs
+INSERT INTO run_counts (tenant, hour, project, environment, completed, failed, cancelled)
+SELECT tenant, ?2, project, environment, sum(state = 'COMPLETED'), sum(state = 'FAILED'), sum(state = 'CANCELLED')
+FROM {each}(?1) CROSS JOIN executions ON execution_id = value
+WHERE executions.parent = 0
+GROUP BY tenant, project, environment
+ON CONFLICT DO UPDATE SET
+    completed = completed + excluded.completed, failed = failed + excluded.failed, cancelled = cancelled + excluded.cancelled
 
 -- name: add_row
 INSERT INTO log (execution_id, seq0, seq1, base, ts, types, body) VALUES (?, ?, ?, ?, ?, ?, ?)
@@ -107,17 +198,6 @@ WHERE execution_id = ? AND command_id = ?
 -- name: unhold
 UPDATE commands SET lease_until = 0 WHERE execution_id = ? AND command_id = ? AND lease_until = -1
 
--- name: slot_holders
-SELECT other.execution_id
-FROM executions me JOIN executions other ON other.path = me.path AND other.tenant = me.tenant
-WHERE me.execution_id = ?1 AND other.over = 0 AND other.state = 'RUNNING' AND other.execution_id <> ?1
-ORDER BY other.execution_id LIMIT ?2
-
--- name: slot_holders_of
-SELECT execution_id FROM executions
-WHERE tenant = ?1 AND path = ?2 AND over = 0 AND state = 'RUNNING' AND execution_id <> ?3
-ORDER BY execution_id LIMIT ?4
-
 -- name: extend
 UPDATE commands SET lease_until = ?
 WHERE execution_id = ? AND command_id = ? AND fence = ? AND lease_until > 0
@@ -142,12 +222,6 @@ ORDER BY seq0
 -- name: first_rows
 SELECT seq0, base, ts, body FROM log WHERE execution_id = ? ORDER BY seq0
 
--- name: tail
-SELECT pos, execution_id, seq0, base, ts, body FROM log WHERE pos > ? ORDER BY pos LIMIT ?
-
--- name: marks
-SELECT ts, execution_id, seq FROM mark WHERE event_type = ? AND ts >= ? ORDER BY ts, execution_id, seq LIMIT ?
-
 -- name: mark_page
 -- Behind a key; whether its execution is one of those that are searched.
 SELECT m.ts, m.execution_id, m.seq,
@@ -156,14 +230,6 @@ SELECT m.ts, m.execution_id, m.seq,
 FROM mark m
 WHERE m.event_type = ?1 AND m.ts >= ?2 AND m.ts < ?8 AND (m.ts > ?2 OR (m.execution_id, m.seq) > (?3, ?4))
 ORDER BY m.ts, m.execution_id, m.seq LIMIT ?9
-
--- name: scanned_page
--- Rows behind a position, with their bodies where a type is in them and the execution is one of those that are searched.
-SELECT l.pos, l.ts, l.execution_id, l.seq0, l.base,
-       CASE WHEN l.types & ?2 AND EXISTS (
-           SELECT 1 FROM executions e WHERE e.execution_id = l.execution_id AND ?3 IN ('', e.tenant)
-           AND ?4 IN ('', e.project) AND ?5 IN ('', e.environment)) THEN l.body END
-FROM log l WHERE l.pos > ?1 ORDER BY l.pos LIMIT ?6
 
 -- name: position_bounds
 SELECT coalesce((SELECT min(pos) FROM log), 0), coalesce((SELECT max(pos) FROM log), 0)
@@ -176,9 +242,6 @@ SELECT seq0, base, ts, body FROM log WHERE execution_id = ? AND seq0 <= ? ORDER 
 
 -- name: execution
 SELECT {executions} FROM executions WHERE execution_id = ?
-
--- name: executions
-SELECT {executions} FROM executions WHERE execution_id < ? AND execution_id >= ? ORDER BY execution_id DESC LIMIT ?
 
 -- name: next_tenant
 SELECT tenant FROM executions INDEXED BY executions_by_state WHERE tenant > ? ORDER BY tenant LIMIT 1
@@ -207,57 +270,14 @@ WHERE tenant = ?1 AND name = ?2 AND state = ?3 AND execution_id < ?4 AND executi
   AND (?9 = '' OR (parent = 0) = (?9 = 'top'))
 ORDER BY execution_id DESC LIMIT ?6
 
--- name: live_children
-SELECT {executions} FROM executions INDEXED BY executions_live_children
-WHERE over = 0 AND parent <> 0 AND execution_id < ?1
-  AND (?2 = '[]' OR state IN (SELECT value FROM json_each(?2))) AND (?3 = '' OR path = ?3) AND (?4 = '' OR tenant = ?4)
-  AND execution_id >= ?6 AND (?7 = '' OR instr(name, ?7) > 0) AND ?8 IN ('', project) AND ?9 IN ('', environment)
-ORDER BY execution_id DESC LIMIT ?5
-
 -- name: next_pending_path
 -- Steps through the paths of which runs are PENDING. The bound on the id passes over the pair that it comes from.
 SELECT tenant, path FROM executions
 WHERE over = 0 AND state = 'PENDING' AND (tenant, path, execution_id) > (?1, ?2, ?3)
 ORDER BY tenant, path, execution_id LIMIT 1
 
--- name: live_in_path
-SELECT {executions} FROM executions INDEXED BY executions_by_path
-WHERE over = 0 AND tenant = ? AND path = ? AND state = ? AND execution_id > ?
-ORDER BY execution_id LIMIT ?
-
--- name: awaiting_approval
-SELECT {executions} FROM executions
-WHERE approvals > 0 AND tenant = ? AND execution_id > ? ORDER BY execution_id LIMIT ?
-
 -- name: by_run_id
 SELECT {executions} FROM executions WHERE run_id = ?
-
--- name: by_idempotency_key
-SELECT {executions} FROM executions
-WHERE tenant = ? AND project = ? AND environment = ? AND idempotency_key = ? AND idempotency_key <> ''
-
--- name: step_runs
-SELECT step, run, seq0, seq1, status FROM step_runs WHERE execution_id = ? ORDER BY seq0, step, run
-
--- name: step_bounds
-SELECT seq0, until FROM step_runs WHERE execution_id = ? AND step = ? AND run = ?
-
--- name: plan
-SELECT p.digest, c.path, c.version, p.body, c.source, c.created_at
-FROM plans p JOIN catalog c USING (digest)
-WHERE digest = ? ORDER BY c.rowid LIMIT 1
-
--- name: registered
-SELECT p.digest, c.path, c.version, p.body, c.source, c.created_at
-FROM catalog c JOIN plans p USING (digest)
-WHERE c.tenant = ?3 AND c.path = ?1 AND (?2 = 0 OR c.version = ?2)
-  AND (?4 = '' AND ?5 = '' OR NOT EXISTS (
-      SELECT 1 FROM catalog_scopes s WHERE s.tenant = c.tenant AND s.path = c.path AND s.version = c.version
-  ) OR EXISTS (
-      SELECT 1 FROM catalog_scopes s WHERE s.tenant = c.tenant AND s.path = c.path AND s.version = c.version
-      AND (?4 = '' OR s.project IN ('', ?4)) AND (?5 = '' OR s.environment IN ('', ?5))
-  ))
-ORDER BY c.version DESC LIMIT 1
 
 -- name: catalog
 -- Steps from path to path, one look-up each, however many versions they have.
@@ -271,65 +291,9 @@ SELECT c.path, c.version, c.digest, c.created_at, a.archived_at
 FROM paths p CROSS JOIN catalog c LEFT JOIN archived a ON a.tenant = c.tenant AND a.path = c.path
 WHERE substr(p.path, 1, length(?2)) = ?2 AND c.tenant = ?5 AND c.path = p.path
   AND c.version = (SELECT max(n.version) FROM catalog n WHERE n.tenant = ?5 AND n.path = p.path
-    AND (?6 = '' AND ?7 = '' OR NOT EXISTS (
-      SELECT 1 FROM catalog_scopes s WHERE s.tenant = n.tenant AND s.path = n.path AND s.version = n.version
-  ) OR EXISTS (
-      SELECT 1 FROM catalog_scopes s WHERE s.tenant = n.tenant AND s.path = n.path AND s.version = n.version
-      AND (?6 = '' OR s.project IN ('', ?6)) AND (?7 = '' OR s.environment IN ('', ?7))
-  )))
+    AND {valid n ?6 ?7})
   AND (?4 OR a.archived_at IS NULL)
 LIMIT ?3
-
--- name: catalog_path
-SELECT c.path, c.version, c.digest, c.created_at, a.archived_at
-FROM catalog c LEFT JOIN archived a USING (tenant, path)
-WHERE c.tenant = ?1 AND c.path = ?2
-  AND (?3 = '' AND ?4 = '' OR NOT EXISTS (
-      SELECT 1 FROM catalog_scopes s WHERE s.tenant = c.tenant AND s.path = c.path AND s.version = c.version
-  ) OR EXISTS (
-      SELECT 1 FROM catalog_scopes s WHERE s.tenant = c.tenant AND s.path = c.path AND s.version = c.version
-      AND (?3 = '' OR s.project IN ('', ?3)) AND (?4 = '' OR s.environment IN ('', ?4))
-  ))
-ORDER BY c.version DESC LIMIT 1
-
--- name: versions
-SELECT c.digest, c.path, c.version, CAST('' AS BLOB), c.source, c.created_at FROM catalog c
-WHERE c.tenant = ?4 AND c.path = ?1 AND (?2 = 0 OR c.version < ?2)
-  AND (?5 = '' AND ?6 = '' OR NOT EXISTS (
-      SELECT 1 FROM catalog_scopes s WHERE s.tenant = c.tenant AND s.path = c.path AND s.version = c.version
-  ) OR EXISTS (
-      SELECT 1 FROM catalog_scopes s WHERE s.tenant = c.tenant AND s.path = c.path AND s.version = c.version
-      AND (?5 = '' OR s.project IN ('', ?5)) AND (?6 = '' OR s.environment IN ('', ?6))
-  ))
-ORDER BY c.version DESC LIMIT ?3
-
--- name: archive
-INSERT INTO archived (tenant, path, archived_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING
-
--- name: unarchive
-DELETE FROM archived WHERE tenant = ? AND path = ?
-
--- name: children_of
-SELECT {executions} FROM executions
-WHERE parent = ?10 AND parent <> 0 AND execution_id < ?1
-  AND (?2 = '[]' OR state IN (SELECT value FROM json_each(?2))) AND (?3 = '' OR path = ?3) AND (?4 = '' OR tenant = ?4)
-  AND execution_id >= ?6 AND (?7 = '' OR instr(name, ?7) > 0) AND ?8 IN ('', project) AND ?9 IN ('', environment)
-ORDER BY execution_id DESC LIMIT ?5
-
--- name: version_of
-SELECT version, source, created_at FROM catalog WHERE digest = ? AND tenant = ? AND path = ?
-
--- name: is_scoped
-SELECT EXISTS (SELECT 1 FROM catalog_scopes WHERE tenant = ? AND path = ? AND version = ?)
-
--- name: add_scope
-INSERT INTO catalog_scopes (tenant, path, version, project, environment) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
-
--- name: remove_scopes
-DELETE FROM catalog_scopes WHERE tenant = ? AND path = ? AND version = ?
-
--- name: add_plan
-INSERT INTO plans (digest, body) VALUES (?, ?) ON CONFLICT DO NOTHING
 
 -- name: add_version
 INSERT INTO catalog (tenant, path, version, digest, source, created_at)
@@ -429,12 +393,6 @@ WHERE lease_until = 0 AND pool = ?1 AND tenant = ?2 AND kinds = ?3 AND resources
               AND ?5 IN ('', e.project) AND ?6 IN ('', e.environment))
 ORDER BY rank, command_id LIMIT ?7
 
--- name: held
-SELECT pool, tenant, count(*) FROM commands INDEXED BY commands_claimed WHERE lease_until > 0 GROUP BY pool, tenant
-
--- name: next_pool
-SELECT min(pool) FROM commands WHERE lease_until = 0 AND pool > ?
-
 -- name: next_head
 -- Steps through a tenant's lanes in a pool, one index look-up each; the first command of each comes along.
 SELECT kinds, resources, command_id, execution_id, step FROM commands
@@ -455,27 +413,6 @@ DELETE FROM service WHERE pool = ?1 AND tenant IN (
 
 -- name: spend
 UPDATE resources SET full_at = ? WHERE name = ?
-
--- name: set_limit
-INSERT INTO limits (pool, tenant, concurrency) VALUES (?, ?, ?)
-ON CONFLICT (pool, tenant) DO UPDATE SET concurrency = excluded.concurrency
-
--- name: remove_limit
-DELETE FROM limits WHERE pool = ? AND tenant = ?
-
--- name: limits
-SELECT pool, tenant, concurrency FROM limits ORDER BY pool, tenant
-
--- name: resource_full_at
-SELECT full_at FROM resources WHERE name = ?
-
--- name: set_resource
-INSERT INTO resources (name, interval, burst, concurrency, full_at) VALUES (?, ?, ?, ?, ?)
-ON CONFLICT (name) DO UPDATE SET
-    interval = excluded.interval, burst = excluded.burst, concurrency = excluded.concurrency, full_at = excluded.full_at
-
--- name: remove_resource
-DELETE FROM resources WHERE name = ?
 
 -- name: resources
 SELECT name, interval, burst, concurrency, full_at FROM resources ORDER BY name
@@ -499,35 +436,6 @@ SELECT (SELECT min(tenant) FROM commands WHERE lease_until = 0 AND pool = ?1),
        (SELECT max(tenant) FROM commands WHERE lease_until = 0 AND pool = ?1),
        (SELECT 1 FROM limits WHERE pool IN ('', ?1))
 
--- name: ahead
--- Counted up to a number: whoever asks wants to know whether it is a few or many.
-SELECT count(*) FROM (
-    SELECT 1 FROM commands me JOIN commands other ON other.pool = me.pool AND other.tenant = me.tenant
-    WHERE me.execution_id = ?1 AND me.command_id = ?2 AND other.lease_until = 0
-      AND (other.rank, other.command_id) < (me.rank, me.command_id)
-    LIMIT ?3
-)
-
--- name: forget_workers
-DELETE FROM workers WHERE seen_at < ?
-
--- name: see_worker
-INSERT INTO workers (
-    worker_id, pools, kinds, tenant, host, version, slots, busy, pace, seen_at, leaves, draining
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)
-ON CONFLICT (worker_id) DO UPDATE SET
-    pools = excluded.pools, kinds = excluded.kinds, tenant = excluded.tenant, host = excluded.host,
-    version = excluded.version, slots = excluded.slots, busy = excluded.busy, pace = excluded.pace,
-    seen_at = excluded.seen_at, leaves = excluded.leaves
-RETURNING draining
-
--- name: workers
-SELECT worker_id, pools, kinds, tenant, host, version, slots, busy, pace, seen_at, leaves, draining FROM workers
-ORDER BY worker_id
-
--- name: drain_worker
-UPDATE workers SET draining = 1 WHERE worker_id = ?
-
 -- name: next_pool
 SELECT min(pool) FROM commands WHERE lease_until = 0 AND pool > ?
 
@@ -548,34 +456,6 @@ SET fence = fence + 1, worker_id = ?, lease_until = ?, by_command = 0, by_fence 
 WHERE execution_id = ? AND command_id = ? AND lease_until = 0
 RETURNING {commands}
 
--- name: heartbeat
-UPDATE commands SET lease_until = ?
-WHERE command_id = ? AND fence = ? AND worker_id = ? AND lease_until > 0
-
--- name: expired
-SELECT {commands} FROM commands INDEXED BY commands_claimed
-WHERE lease_until > 0 AND lease_until < ? ORDER BY lease_until, command_id LIMIT ?
-
--- name: commands
-SELECT {commands} FROM commands WHERE execution_id = ? ORDER BY command_id
-
--- name: granted
-SELECT {commands} FROM commands INDEXED BY commands_claimed
-WHERE lease_until > 0 AND by_command > 0 AND by_command = ? AND by_fence = ? AND by_n = ? ORDER BY command_id
-
--- name: due_timers
-SELECT execution_id, timer_id, due, payload FROM timers WHERE due <= ? ORDER BY due, execution_id, timer_id LIMIT ?
-
--- name: latest_timers
-SELECT execution_id, timer_id, due, payload FROM timers
-WHERE due <= ? ORDER BY due DESC, execution_id DESC, timer_id DESC LIMIT ?
-
--- name: coming_timers
-SELECT execution_id FROM timers WHERE due > ? AND due <= ? ORDER BY due, execution_id LIMIT ?
-
--- name: next_due
-SELECT min(due) FROM timers
-
 -- name: add_result
 -- The same content under the same name again: the longer of its lives, and kept again if it was removed.
 INSERT INTO results (
@@ -587,40 +467,6 @@ ON CONFLICT (execution_id, name, sha256) DO UPDATE SET
     stored_at = excluded.stored_at,
     expires_at = iif(removed_at IS NULL, max(expires_at, excluded.expires_at), excluded.expires_at),
     step = excluded.step, run = excluded.run, task = excluded.task, seq = excluded.seq, removed_at = NULL
-
--- name: result
-SELECT {results} FROM results WHERE execution_id = ? AND name = ? AND sha256 = ?
-
--- name: results
-SELECT {results} FROM results WHERE execution_id = ? AND seq > ? ORDER BY seq LIMIT ?
-
--- name: kept_results
-SELECT {results} FROM results
-WHERE (execution_id, name, sha256) > (?, ?, ?) AND removed_at IS NULL
-ORDER BY execution_id, name, sha256 LIMIT ?
-
--- name: keepers
-SELECT {results} FROM results INDEXED BY results_by_content
-WHERE tenant = ? AND sha256 = ? AND (execution_id, name) > (?, ?) AND removed_at IS NULL
-ORDER BY execution_id, name LIMIT ?
-
--- name: remove_result
-UPDATE results SET removed_at = ?
-WHERE execution_id = ? AND name = ? AND sha256 = ? AND seq = ? AND removed_at IS NULL
-
--- name: put_snapshot
-INSERT INTO snapshots (execution_id, seq, code, body) VALUES (?, ?, ?, ?)
-ON CONFLICT (execution_id) DO UPDATE SET seq = excluded.seq, code = excluded.code, body = excluded.body
-WHERE excluded.seq >= seq OR excluded.code <> code
-
--- name: snapshot
-SELECT seq, body FROM snapshots WHERE execution_id = ? AND code = ? AND seq <= ?
-
--- name: past_snapshot
-SELECT seq, body FROM past_snapshots WHERE execution_id = ? AND code = ? AND seq <= ? ORDER BY seq DESC LIMIT 1
-
--- name: past_snapshots
-SELECT seq FROM past_snapshots WHERE execution_id = ? AND code = ? ORDER BY seq
 
 -- name: move_snapshot
 INSERT INTO past_snapshots (execution_id, seq, code, body)
@@ -667,52 +513,6 @@ WHERE execution_id = ?1 AND pos > ?2
   AND at >= ?9
 ORDER BY pos LIMIT ?3
 
--- name: node_of
-SELECT node FROM nodes WHERE owner = ?
-
--- name: taken_nodes
-SELECT node FROM nodes WHERE until > ? ORDER BY node
-
--- name: lease_node
-INSERT INTO nodes (node, owner, until) VALUES (?, ?, ?)
-ON CONFLICT (node) DO UPDATE SET owner = excluded.owner, until = excluded.until
-
--- name: add_key
-INSERT INTO keys (key_id, name, hash, tenant, roles, created_at, project, environment, expires_at, revoked_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT DO NOTHING
-
--- name: key
-SELECT {keys} FROM keys
-WHERE key_id = ?
-
--- name: keys
-SELECT {keys} FROM keys
-WHERE ?1 = '' OR tenant = ?1 ORDER BY created_at, key_id
-
--- name: revoke_key
-UPDATE keys SET revoked_at = ? WHERE key_id = ? AND revoked_at IS NULL
-
--- name: has_keys
-SELECT EXISTS (SELECT 1 FROM keys)
-
--- name: add_session
-INSERT INTO sessions (digest, key_id, name, tenant, roles, subject, created_at, expires_at, project, environment)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-
--- name: forget_sessions
-DELETE FROM sessions WHERE expires_at <= ?
-
--- name: trim_sessions
-DELETE FROM sessions WHERE tenant = ?1 AND subject = ?2 AND digest NOT IN (
-    SELECT digest FROM sessions WHERE tenant = ?1 AND subject = ?2 ORDER BY created_at DESC, digest LIMIT ?3)
-
--- name: session
-SELECT {sessions} FROM sessions WHERE digest = ?
-
--- name: remove_session
-DELETE FROM sessions WHERE digest = ?
-
 -- name: add_audit
 INSERT INTO audit (at, decision, principal, tenant, method, route, target, address, reason)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
@@ -721,110 +521,20 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 -- A bounded piece: what is left goes with the next entries.
 DELETE FROM audit WHERE pos IN (SELECT pos FROM audit WHERE at < ? ORDER BY at LIMIT ?)
 
--- name: audit
-SELECT {audit} FROM audit WHERE pos < ? ORDER BY pos DESC LIMIT ?
-
--- name: audit_by_decision
-SELECT {audit} FROM audit WHERE decision = ? AND pos < ? ORDER BY pos DESC LIMIT ?
-
--- name: audit_of_tenant
-SELECT {audit} FROM audit WHERE tenant = ? AND pos < ? ORDER BY pos DESC LIMIT ?
-
--- name: audit_of_tenant_by_decision
-SELECT {audit} FROM audit WHERE tenant = ? AND decision = ? AND pos < ? ORDER BY pos DESC LIMIT ?
-
--- name: add_schedule
-INSERT INTO schedules (tenant, name, revision, wakes_at, body) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
-
--- name: schedule
-SELECT body FROM schedules WHERE tenant = ? AND name = ?
-
--- name: schedules
-SELECT body FROM schedules WHERE name > ? ORDER BY tenant, name LIMIT ?
-
--- name: late_schedules
-SELECT body FROM schedules WHERE wakes_at <= ? ORDER BY wakes_at DESC LIMIT ?
-
--- name: schedules_of_tenant
-SELECT body FROM schedules WHERE tenant = ? AND name > ? ORDER BY name LIMIT ?
-
--- name: next_schedules
-SELECT body FROM schedules WHERE tenant = ? ORDER BY wakes_at, name LIMIT ?
-
--- name: change_schedule
+-- name: change_schedules
+-- PostgreSQL changes several with one statement.
 UPDATE schedules SET revision = ?, wakes_at = ?, lease_owner = ?, lease_until = ?, body = ?
 WHERE tenant = ? AND name = ? AND revision = ?
-
--- name: remove_schedule
-DELETE FROM schedules WHERE tenant = ? AND name = ?
-
--- name: free_schedules
-SELECT tenant, name, body FROM schedules WHERE wakes_at <= ? AND lease_until <= ? ORDER BY wakes_at, tenant, name LIMIT ?
-
--- name: lease_schedule
-UPDATE schedules SET lease_owner = ?, lease_until = ? WHERE tenant = ? AND name = ?
+RETURNING tenant, name
 
 -- name: add_delivery
 INSERT INTO outbox (execution_id, n, url, secret, event, body, created_at, state, due, attempts, problem, lease_until, settled)
 VALUES (?, ?, ?, ?, ?, ?, ?, 'pending', ?, 0, '', 0, 0)
 
--- name: deliveries
-SELECT execution_id, n, url, secret, event, body, created_at, state, due, attempts, problem FROM outbox
-WHERE execution_id = ? ORDER BY n
-
--- name: due_deliveries
-SELECT execution_id, n, url, secret, event, body, created_at, state, due, attempts, problem FROM outbox
-WHERE state = 'pending' AND due <= ?1 AND lease_until <= ?1
-AND NOT EXISTS (
-    SELECT 1 FROM json_each(?2)
-    WHERE lower(substr(url, 1, length(value))) = value AND substr(url, length(value) + 1, 1) IN ('', '/', '?', '#')
-)
-ORDER BY due, execution_id, n LIMIT ?3
-
--- name: lease_delivery
-UPDATE outbox SET lease_until = ? WHERE execution_id = ? AND n = ?
-
--- name: attempted_delivery
-UPDATE outbox SET state = ?, due = ?, attempts = ?, problem = ?, lease_until = 0
-WHERE execution_id = ? AND n = ? AND state = 'pending'
-
--- name: told_executions
-SELECT DISTINCT execution_id FROM outbox AS o WHERE settled = 0 AND state <> 'pending'
-AND NOT EXISTS (SELECT 1 FROM outbox AS p WHERE p.execution_id = o.execution_id AND p.state = 'pending')
-ORDER BY execution_id LIMIT ?
-
--- name: given_up_deliveries
-SELECT execution_id, n, url, secret, event, body, created_at, state, due, attempts, problem
-FROM outbox WHERE execution_id >= ? AND state = 'dead' ORDER BY execution_id DESC, n LIMIT ?
-
--- name: settle_deliveries
-UPDATE outbox SET settled = 1 WHERE execution_id = ?
-
 -- name: backlog
 SELECT pool, 0, count(*), min(command_id), 0 FROM commands WHERE lease_until = 0 GROUP BY pool
 UNION ALL
 SELECT pool, 1, count(*), 0, min(lease_until) FROM commands INDEXED BY commands_claimed WHERE lease_until > 0 GROUP BY pool
-
--- name: lease_duty
-INSERT INTO duties (duty, owner, until, position) VALUES (?1, ?2, ?4, 0)
-ON CONFLICT (duty) DO UPDATE SET owner = ?2, until = ?4 WHERE duties.owner = ?2 OR duties.until <= ?3
-
--- name: duties
-SELECT duty, owner, until, position FROM duties ORDER BY duty
-
--- name: duty_position
-SELECT position FROM duties WHERE duty = ?
-
--- name: move_position
-UPDATE duties SET position = ?4 WHERE duty = ?1 AND owner = ?2 AND until > ?3 AND position <= ?4
-
--- name: idle
-SELECT {executions} FROM executions e
-WHERE over = 0 AND paused = 0 AND execution_id > ?1
-  AND (SELECT ts FROM log l WHERE l.execution_id = e.execution_id ORDER BY seq0 DESC LIMIT 1) < ?2
-  AND NOT EXISTS (SELECT 1 FROM commands c WHERE c.execution_id = e.execution_id)
-  AND NOT EXISTS (SELECT 1 FROM timers t WHERE t.execution_id = e.execution_id)
-ORDER BY execution_id LIMIT ?3
 
 -- name: retirable
 -- Above an id and minted before a moment (ids are in the order of time): each with what it takes, in rows and pages. But for
@@ -951,3 +661,53 @@ DELETE FROM task_logs WHERE pos IN (SELECT pos FROM task_logs WHERE execution_id
 -- name: shorten.results
 DELETE FROM results WHERE execution_id = ?1 AND (name, sha256) IN (
     SELECT name, sha256 FROM results WHERE execution_id = ?1 AND removed_at IS NOT NULL LIMIT ?2)
+
+-- name: heartbeat
+UPDATE commands SET lease_until = ?2
+WHERE command_id = ?3 AND fence = ?4 AND worker_id = ?1 AND lease_until > 0
+RETURNING command_id
+
+-- name: remove_results
+UPDATE results SET removed_at = ?1
+WHERE execution_id = ?2 AND name = ?3 AND sha256 = ?4 AND seq = ?5 AND removed_at IS NULL
+RETURNING seq
+
+-- name: free_schedules
+SELECT 1 FROM schedules WHERE wakes_at <= ?1 AND lease_until <= ?1 LIMIT 1
+
+-- name: lease_schedules
+UPDATE schedules SET lease_owner = ?1, lease_until = ?3 WHERE (tenant, name) IN (
+    SELECT tenant, name FROM schedules WHERE wakes_at <= ?2 AND lease_until <= ?2 ORDER BY wakes_at, tenant, name LIMIT ?4)
+RETURNING body
+
+-- name: due_deliveries
+SELECT 1 FROM outbox
+WHERE state = 'pending' AND due <= ?1 AND lease_until <= ?1
+AND NOT EXISTS (
+    SELECT 1 FROM json_each(?2)
+    WHERE lower(substr(url, 1, length(value))) = value AND substr(url, length(value) + 1, 1) IN ('', '/', '?', '#')
+)
+LIMIT 1
+
+-- name: lease_deliveries
+UPDATE outbox SET lease_until = ?2 WHERE (execution_id, n) IN (
+    SELECT execution_id, n FROM outbox
+    WHERE state = 'pending' AND due <= ?1 AND lease_until <= ?1
+    AND NOT EXISTS (
+        SELECT 1 FROM json_each(?4)
+        WHERE lower(substr(url, 1, length(value))) = value AND substr(url, length(value) + 1, 1) IN ('', '/', '?', '#')
+    )
+    ORDER BY due, execution_id, n LIMIT ?3)
+RETURNING execution_id, n, url, secret, event, body, created_at, state, due, attempts, problem
+
+-- name: lease_node
+INSERT INTO nodes AS k (node, owner, until)
+SELECT node, ?1, ?3 FROM (
+    SELECT node FROM nodes WHERE owner = ?1
+    UNION ALL
+    SELECT n FROM (
+        WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n < ?4)
+        SELECT n FROM numbers WHERE NOT EXISTS (SELECT 1 FROM nodes o WHERE o.node = n AND o.until > ?2) LIMIT 1)
+) AS possible WHERE true LIMIT 1
+ON CONFLICT (node) DO UPDATE SET owner = excluded.owner, until = excluded.until
+RETURNING node

@@ -16,10 +16,11 @@ from typing import NamedTuple
 import msgspec
 
 from arclog.model.ids import EPOCH_MS, MAX_ID, compose
-from arclog.stores.sqlite.connect import INCREMENTAL
-from arclog.stores.sqlite.lanes import Tx, Writer
+from arclog.stores.sqlite.connection.connect import INCREMENTAL
+from arclog.stores.sqlite.connection.readers import Execute, Readers
+from arclog.stores.sqlite.connection.writer import Tx, Writer
+from arclog.stores.sqlite.part import SqlitePart
 from arclog.stores.sqlite.queries import SQL
-from arclog.stores.sqlite.readers import Execute, Readers
 
 #: what a piece takes at about
 _PIECE_S = 0.003
@@ -51,8 +52,8 @@ class Pace:
         self.size = max(8, round(min(max(fitting, self.size / 2), self.size * 1.5)))
 
 
-class Retention:
-    """One store's."""
+class Sweep:
+    """The removal of one store, and how far it is."""
 
     def __init__(self, writer: Writer, lists: Readers) -> None:
         self._writer = writer
@@ -222,3 +223,13 @@ def _shorten(tx: Tx, execution_id: int, rows: int, others: int) -> int:
 
 def _json(ids: Sequence[int]) -> str:
     return msgspec.json.encode(ids).decode()
+
+
+class Retention(SqlitePart):
+    _sweep: Sweep
+
+    async def retire(self, before: int, *, dry_run: bool = False) -> int:
+        return await (self._sweep.count(before) if dry_run else self._sweep.retire(before))
+
+    async def reclaim(self) -> int:
+        return await self._sweep.reclaim()

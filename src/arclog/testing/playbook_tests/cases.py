@@ -254,7 +254,7 @@ class _Reading:
                 try:
                     b64decode(str(content["base64"]), validate=True)
                 except ValueError:
-                    self.add(f"files.{name}: this is no base64", where)
+                    self.add(f"files.{name}: this is not base64", where)
             elif not isinstance(content, str):
                 self.add(f"files.{name} is the text of a file, or {{base64: …}}", where)
         return files

@@ -21,7 +21,7 @@ from arclog.testing.playbook_tests.cases import Mock
 from arclog.testing.playbook_tests.python_code import run_code, stored_files
 from arclog.worker.toolbox import Toolbox, no_path
 
-#: Tools that only compute: they run as they are. (`assert` is no tool: the worker runs it itself.)
+#: Tools that only compute: they run as they are. (`assert` is not a tool: the worker runs it itself.)
 PURE = frozenset({"noop"})
 #: Kinds of the control plane that a test mocks like a tool: a child playbook has tests of its own.
 MOCKED_ENGINE_KINDS = frozenset({"playbook"})

@@ -74,7 +74,7 @@ def find_files(paths: Sequence[str]) -> Iterator[str]:
 def run_file(
     file: str, settings: Settings | None = None, *, only: str = "", update: bool = False, text: str | None = None
 ) -> FileReport:
-    """Run the tests of a file; with `only`, those whose name has that text. `update` writes snapshots anew."""
+    """Run the tests of a file; with `only`, those whose name has that text. `update` writes snapshots again."""
     report = FileReport(file)
     try:
         cases = read_cases(Path(file).read_bytes() if text is None else text, file, settings)

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Protocol
 
-from arclog.drivers.http.failure import Failure
+from arclog.drivers.failure import Failure
 from arclog.model.outcome import error
 from arclog.tools.http.failure import bad_body
 
@@ -61,7 +61,7 @@ class _Zlib:
         try:
             yield from self._inflate(data)
         except zlib.error as problem:
-            raise bad_body(f"the body says that it is {self._name} and is not: {problem}") from None
+            raise bad_body(f"the body is not {self._name}, although its header says so: {problem}") from None
 
     def _inflate(self, data: bytes) -> Iterator[bytes]:
         while data:
@@ -103,7 +103,7 @@ class _Zstd:
                     if piece:
                         yield piece
         except self._zstd.ZstdError as problem:
-            raise bad_body(f"the body says that it is zstd and is not: {problem}") from None
+            raise bad_body(f"the body is not zstd, although its header says so: {problem}") from None
 
 
 class _Chain:
@@ -144,7 +144,7 @@ def _layer(name: str) -> Decoder:
         return _Zlib("deflate")
     if name == "zstd":
         return _Zstd()
-    raise bad_body(f"the body is encoded as {name[:40]!r}, which was not asked for (Accept-Encoding: {ACCEPTED})")
+    raise bad_body(f"the body is encoded as {name[:40]!r}, which was not requested (Accept-Encoding: {ACCEPTED})")
 
 
 def cut_short(encoding: str) -> Failure:

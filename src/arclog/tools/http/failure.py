@@ -8,7 +8,7 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from arclog.drivers.http.failure import Failure, shortened
+from arclog.drivers.failure import Failure, shortened
 from arclog.model.outcome import TaskError, error
 
 if TYPE_CHECKING:

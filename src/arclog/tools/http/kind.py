@@ -42,7 +42,7 @@ KIND = ToolKind(
             Field(
                 "body",
                 "any",
-                "Body: text as it stands, stored bytes as they are (streamed), a map or a list as JSON.",
+                "Body: text unchanged, stored bytes unchanged (streamed), a map or a list as JSON.",
                 template=True,
             ),
             Field(

@@ -12,8 +12,8 @@ from urllib.parse import quote_from_bytes
 
 import msgspec
 
+from arclog.drivers.failure import Failure, refused, shortened
 from arclog.drivers.http.client import Payload
-from arclog.drivers.http.failure import Failure, refused, shortened
 from arclog.model.refs import LIST, ResultRef
 from arclog.ports.tool import TaskContext
 from arclog.tools.http.config import HttpConfig, Part
@@ -35,7 +35,7 @@ def payload_of(config: HttpConfig, context: TaskContext) -> Payload | None:
         if there
     ]
     if len(given) > 1:
-        raise refused(f"{' and '.join(given)} stand together; a request has one body")
+        raise refused(f"{' and '.join(given)} cannot be combined; a request has one body")
     if not given:
         return None
     match given[0]:

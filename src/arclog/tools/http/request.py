@@ -14,8 +14,8 @@ from typing import Any
 import httpx2
 
 from arclog import __version__
+from arclog.drivers.failure import Failure, refused, shortened
 from arclog.drivers.http.client import Message
-from arclog.drivers.http.failure import Failure, refused, shortened
 from arclog.drivers.http.target import Target, target_of
 from arclog.model.outcome import error
 from arclog.ports.secrets import Credential
@@ -46,7 +46,7 @@ def first_message(config: HttpConfig, context: TaskContext) -> Message:
     """The request that a task describes."""
     method = config.method.upper()
     if not _TOKEN.fullmatch(method) or method == "CONNECT":
-        raise refused(f"method: {shortened(config.method)!r} is no request method")
+        raise refused(f"method: {shortened(config.method)!r} is not a request method")
     target = target_of(config.url)
     added = urlencoded(pairs(config.params, "params"), "params") if config.params else b""
     if added:
@@ -60,7 +60,7 @@ def first_message(config: HttpConfig, context: TaskContext) -> Message:
     given = _headers(config.headers)
     if context.auth is not None:
         if "authorization" in given:
-            raise refused("headers: Authorization stands there, and auth gives one too; leave one of them out")
+            raise refused("headers: Authorization is set, and auth provides one as well; remove one of them")
         headers["authorization"] = _authorization(context.auth)
     headers.update(given)
     if payload is not None or method in _WITH_A_BODY:
@@ -108,7 +108,7 @@ def _headers(given: Mapping[str, Any]) -> dict[str, str]:
         if lower in _FRAMING:
             raise refused(f"headers: {name} is set by the client itself; leave it out")
         if lower in found:
-            raise refused(f"headers: {name} stands there twice")
+            raise refused(f"headers: {name} is set twice")
         if value is None:
             continue
         text = as_text(value, f"headers.{name}").strip(" \t")

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from arclog.drivers.http.failure import Failure, shortened
+from arclog.drivers.failure import Failure, shortened
 from arclog.model.data.depth import DEEPEST_INPUT, nested_deeper
 from arclog.model.outcome import TaskError, error
 from arclog.ports.results import Content, ResultWriter
@@ -24,7 +24,7 @@ from arclog.tools.http.config import HttpConfig
 from arclog.tools.http.encodings import cut_short, decoder_of
 from arclog.tools.http.failure import bad_body
 
-#: A body above this is parsed in a thread, so that other tasks go on meanwhile.
+#: A body above this is parsed in a thread, so that other tasks continue meanwhile.
 _PARSE_HERE_BYTES = 256 * 1024
 _ITEMS_AT_A_TIME = 1000
 _WRITE_BYTES = 256 * 1024
@@ -151,7 +151,7 @@ class Reader:
         if problem:
             shown = text.decode("utf-8", "replace")
             failure = bad_body(
-                f"the body is no JSON that can be used: {problem}; it begins {shortened(shown)!r}"
+                f"the body is not JSON that can be used: {problem}; it begins {shortened(shown)!r}"
             ).problem
             kept = await self._kept_text(text)
             return kept if lenient else kept._replace(problem=failure)

@@ -13,8 +13,8 @@ import httpcore2
 from msgspec import Struct
 from msgspec.json import encode
 
+from arclog.drivers.failure import Failure, shortened
 from arclog.drivers.http.client import Client, Message, Timeouts, pieces
-from arclog.drivers.http.failure import Failure, shortened
 from arclog.drivers.http.guard import SETTING, Guard
 from arclog.model.config.settings import Settings
 from arclog.model.errors import ResultUnavailable
@@ -119,7 +119,7 @@ class HttpTool:
                 body = Body(problem=_within(failure.problem, message))
             except _CLIENT_TROUBLE as trouble:
                 body = Body(problem=of_exception(trouble, described(message), timeouts))
-        problem = of_status(status, described(message), _said(body)) or body.problem
+        problem = of_status(status, described(message), _body_text(body)) or body.problem
         result: dict[str, Any] = {"status_code": status, "headers": headers, "url": url}
         if body.stored is None:
             result["data"] = body.data
@@ -147,7 +147,7 @@ def _within(problem: TaskError, message: Message) -> TaskError:
     return TaskError(problem.kind, f"{described(message)}: {problem.message}", problem.code, problem.retryable)
 
 
-def _said(body: Body) -> str:
+def _body_text(body: Body) -> str:
     """What an answer says, for an error message."""
     if body.stored is not None:
         return body.stored.preview

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-import ssl
 from typing import Any
 
-from arclog.drivers.http.failure import Failure, refused
+from arclog.drivers.failure import Failure, refused
 from arclog.model.outcome import ERROR_KINDS, error
 
-__all__ = ["Failure", "broken", "denial", "kind_of", "no_connection", "of_api", "refused", "said_no", "too_late"]
+__all__ = ["Failure", "broken", "denial", "kind_of", "of_api", "refused", "too_late"]
 
 #: JetStream's error numbers that a task can do something about → kind, code, and what.
 _KNOWN: dict[int, tuple[str, str, str]] = {
@@ -30,10 +28,6 @@ _KNOWN: dict[int, tuple[str, str, str]] = {
     10166: ("config", "TTL_DISABLED", "the stream does not allow messages that expire (allow_msg_ttl)"),
 }
 _BY_STATUS = {401: "auth", 403: "auth", 404: "not_found", 408: "timeout", 409: "conflict", 429: "rate_limit"}
-#: What servers answer to a login.
-_LOGIN = re.compile(
-    r"authorization violation|authentication (timeout|expired|revoked)|credentials|nkey|jwt", re.IGNORECASE
-)
 _DENIED = re.compile(r'permissions violation for (publish|subscription) to "([^"]*)"', re.IGNORECASE)
 _SHOWN_CHARS = 200
 
@@ -52,37 +46,7 @@ def of_api(told: dict[str, Any], what: str) -> Failure:
         kind, code, meaning = known
         return Failure(error(kind, f"{what}: {meaning} ({description})", code=code))
     kind = kind_of(status)
-    return Failure(error(kind, f"{what}: the server says: {description or status}", code=f"NATS_{number or status}"))
-
-
-def said_no(text: str, where: str, *, auth: bool) -> Failure:
-    """What a server answered in place of a greeting."""
-    said = text.removeprefix("nats: ").strip().strip("'\"")[:_SHOWN_CHARS]
-    if _LOGIN.search(said):
-        hint = "" if auth else "; the task has no `auth`"
-        return Failure(error("auth", f"{where} refuses the login: {said}{hint}", code="LOGIN"))
-    if "maximum connections" in said.lower() or "maximum account" in said.lower():
-        return Failure(error("connection", f"{where} takes no more connections: {said}", code="TOO_MANY"))
-    return Failure(error("connection", f"{where}: the server says: {said}", code="CONNECTION"))
-
-
-def no_connection(problem: BaseException | None, where: str, connect_s: float) -> Failure:
-    """Why there is no connection."""
-    if isinstance(problem, ssl.SSLCertVerificationError):
-        why = problem.verify_message or str(problem)
-        message = (
-            f"{where}: the server's certificate is not trusted: {why} (to trust its authority, name it in nats.ca_file)"
-        )
-        return Failure(error("connection", message, code="CERTIFICATE", retryable=False))
-    if isinstance(problem, ssl.SSLError):
-        return Failure(error("connection", f"{where}: no TLS connection: {problem.reason or problem}", code="TLS"))
-    if isinstance(problem, TimeoutError):
-        message = f"{where}: no connection within {connect_s:g} s (setting nats.connect_timeout_s)"
-        return Failure(error("timeout", message, code="CONNECT"))
-    why = "the server cannot be reached, or is no NATS server"
-    if isinstance(problem, OSError) and problem.errno:
-        why = os.strerror(problem.errno)
-    return Failure(error("connection", f"{where}: {why}", code="CONNECTION"))
+    return Failure(error(kind, f"{what}: the server reports: {description or status}", code=f"NATS_{number or status}"))
 
 
 def broken(where: str) -> Failure:

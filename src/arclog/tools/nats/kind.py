@@ -37,7 +37,9 @@ KIND = ToolKind(
             ),
             _field("inbox_prefix", "string", "Subject below which answers are received; `_INBOX` by default."),
             _field("subject", "string", "publish, request: where the message goes."),
-            _field("data", "any", "What is sent or written: a text as it stands, stored bytes as they are, else JSON."),
+            _field(
+                "data", "any", "Content to send or write: a text unchanged, stored bytes unchanged, otherwise JSON."
+            ),
             _field(
                 "encoding",
                 "string",

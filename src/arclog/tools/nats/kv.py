@@ -121,7 +121,7 @@ async def _settled(link: Link, config: NatsConfig, body: bytes, headers: dict[st
         except Failure as failure:
             if failure.problem.code != "WRONG_REVISION":
                 raise
-    raise Failure(error("conflict", f"{_which(bucket, key)} is there already", code="EXISTS"))
+    raise Failure(error("conflict", f"{_which(bucket, key)} already exists", code="EXISTS"))
 
 
 async def _stored(link: Link, bucket: str, key: str, body: bytes, headers: dict[str, str]) -> dict[str, Any]:

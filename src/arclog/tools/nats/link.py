@@ -1,7 +1,7 @@
 """One connection to a NATS server, shared by tasks.
 
 Law: whoever waits on a connection is told when it ends or when the server denies what was asked. Nothing is sent again
-behind a task's back: a connection that broke is not mended, the next task makes a new one.
+behind a task's back: a connection that broke is not repaired, the next task makes a new one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import (
@@ -25,9 +24,9 @@ from nats.errors import (
     OutboundBufferLimitError,
 )
 
+from arclog.drivers.nats.connect import Connection, Version
 from arclog.model.outcome import TaskError, error
 from arclog.tools.nats.failure import Failure, broken, denial, of_api, refused, too_late
-from arclog.tools.nats.where import Server
 
 Given = TypeVar("Given")
 #: subject, payload, headers
@@ -35,15 +34,15 @@ Outgoing = tuple[str, bytes, Mapping[str, str]]
 
 #: A cancellation that the client swallowed is repeated this often.
 _AGAIN_S = 0.05
-_CLOSE_S = 5.0
 
 
 class Link:
     """A connection that is there."""
 
-    def __init__(self, client: Client, server: Server, answer_s: float) -> None:
+    def __init__(self, client: Connection, where: str, answer_s: float) -> None:
+        """`where`: the server, as errors show it."""
         self._client = client
-        self.where = server.shown
+        self.where = where
         self.answer_s = answer_s
         self.max_payload = int(client.max_payload)
         #: something was not answered in time: to be proved before it is used again
@@ -56,15 +55,15 @@ class Link:
         self._echoes: set[asyncio.Task[float]] = set()
         #: why no answer can ever be received
         self._deaf: TaskError | None = None
+        client.on_error, client.on_over = self.trouble, self.ended
 
     @property
     def usable(self) -> bool:
         return self._client.is_connected and not self._broken.done()
 
     @property
-    def version(self) -> tuple[int, int, int]:
-        found = self._client.connected_server_version
-        return found.major, found.minor, found.patch
+    def version(self) -> Version:
+        return self._client.version
 
     # -- what tasks do
 
@@ -135,7 +134,7 @@ class Link:
         except NoRespondersError:
             raise
         except Error as problem:
-            raise self._told(problem) from None
+            raise self._failure_of(problem) from None
         finally:
             del self._waiting[denied]
             while not task.done():
@@ -167,9 +166,7 @@ class Link:
         self.ended()
         for echo in list(self._echoes):
             echo.cancel()
-        with suppress(Exception):
-            async with asyncio.timeout(_CLOSE_S):
-                await self._client.close()
+        await self._client.close()
 
     # -- what the client tells
 
@@ -186,12 +183,10 @@ class Link:
         if verb == "publish":
             for waiting, (subjects, _) in self._waiting.items():
                 if subject in subjects and not waiting.done():
-                    message = f"{self.where}: this login may not publish to a subject of the task"
+                    message = f"{self.where}: this login is not allowed to publish to a subject of the task"
                     waiting.set_result(error("auth", message, code="PERMISSION"))
             return
-        message = (
-            f"{self.where}: this login may not listen for answers; a prefix that it may use is set by `inbox_prefix`"
-        )
+        message = f"{self.where}: this login is not allowed to subscribe to replies; set an allowed prefix with `inbox_prefix`"
         self._deaf = error("auth", message, code="PERMISSION")
         for waiting, (_, listens) in self._waiting.items():
             if listens and not waiting.done():
@@ -202,7 +197,7 @@ class Link:
         if not echo.cancelled() and echo.exception() is not None:
             self.ended()
 
-    def _told(self, problem: Error) -> Failure:
+    def _failure_of(self, problem: Error) -> Failure:
         if isinstance(problem, BadHeaderError):
             return refused("the name of a header holds a character that NATS does not take")
         if isinstance(problem, MaxPayloadError):
@@ -219,14 +214,18 @@ def answered(answer: Msg, what: str) -> dict[str, Any]:
     except msgspec.DecodeError:
         said = None
     if not isinstance(said, dict):
-        message = f"{what}: who answered is no stream; without `stream` the message is published to whoever listens"
+        message = f"{what}: who answered is not a stream; without `stream` the message is published to all current subscribers"
         raise Failure(error("server_error", message, code="NO_STREAM", retryable=False))
     if said.get("error"):
         raise of_api(said["error"], what)
     return said
 
 
-def too_old(link: Link, what: str, least: tuple[int, int, int]) -> Failure:
-    have, need = (".".join(map(str, version)) for version in (link.version, least))
-    message = f"{link.where}: {what} needs a server from {need} on, and this is {have}"
+def too_old(link: Link, what: str, least: Version) -> Failure:
+    return version_failure(link.where, what, ".".join(map(str, link.version)), least)
+
+
+def version_failure(where: str, what: str, version: str, least: Version) -> Failure:
+    need = ".".join(map(str, least))
+    message = f"{where}: {what} needs a server from {need} on, and this is {version}"
     return Failure(error("config", message, code="SERVER_VERSION"))

@@ -1,6 +1,7 @@
 """The connections of one worker, kept for the next task.
 
-Law: tasks with the same servers, login and scope share one connection; one that nobody uses is closed after a while.
+Law: tasks with the same servers, login and scope share one connection; one that nobody uses is closed after a while. Each
+is made to an address that the guard let through.
 """
 
 from __future__ import annotations
@@ -12,15 +13,21 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from arclog.drivers.http.guard import Guard
+from arclog.drivers.nats.address import AddressError, Login, Server
+from arclog.drivers.nats.connect import Cause, NotConnected, connect
 from arclog.model.config.settings import Settings
-from arclog.tools.nats.connect import connected
-from arclog.tools.nats.failure import refused
-from arclog.tools.nats.link import Link
+from arclog.model.outcome import error
+from arclog.tools.nats.failure import Failure, refused
+from arclog.tools.nats.link import Link, version_failure
 from arclog.tools.nats.where import Target
 
 SETTING = "nats.allow_networks"
 #: Unused connections that are kept at most, whatever their age.
 _KEPT = 64
+#: Older servers know neither headers nor "nobody listens", which everything here is built on.
+_OLDEST = (2, 2, 0)
+#: A server that is silent for twice as long is gone.
+_PING_S = 20
 #: A cancellation that was lost is repeated this often.
 _AGAIN_S = 0.05
 
@@ -85,8 +92,47 @@ class Links:
         if link is not None and link.usable and await link.proved(self._connect_s):
             return link
         self._close(place)
-        place.link = await connected(target, self._guard, self._trusted, self._connect_s, self._answer_s)
+        place.link = await self._connected(target)
         return place.link
+
+    async def _connected(self, target: Target) -> Link:
+        """A connection to the first of the target's servers that takes one."""
+        failure = refused("there is no server to connect to")
+        for server in target.servers:
+            try:
+                addresses = await self._guard.addresses(server.host, server.port)
+            except Failure as problem:
+                failure = _unnamed(problem, target)
+                continue
+            for address in addresses:
+                try:
+                    return await self._connected_at(server, address, target)
+                except Failure as problem:
+                    failure = problem
+                    if problem.problem.kind in ("auth", "config"):
+                        raise  # all servers of a cluster know the same logins
+        raise failure
+
+    async def _connected_at(self, server: Server, address: str, target: Target) -> Link:
+        where = target.shown(server)
+        try:
+            client = await connect(
+                server,
+                target.login,
+                trust=self._trusted,
+                timeout_s=self._connect_s,
+                oldest=_OLDEST,
+                address=address,
+                ping_interval=_PING_S,
+                # Each command is written before the next begins; else the client lets its pings overtake messages.
+                pending_size=1,
+                inbox_prefix=target.inbox_prefix or "_INBOX",
+            )
+        except NotConnected as problem:
+            raise _not_connected(problem, where, auth=target.login != Login()) from None
+        except AddressError as problem:
+            raise refused(f"auth: {problem}") from None
+        return Link(client, where, self._answer_s)
 
     def _leave(self, target: Target, place: _Place) -> None:
         if self._places.get(target) is not place or place.link is None or not self._idle_s:
@@ -143,3 +189,41 @@ def _opened(place: _Place, opening: asyncio.Task[Link]) -> None:
     place.opening = None
     if not opening.cancelled():
         opening.exception()  # those who wait for it have it
+
+
+def _not_connected(problem: NotConnected, where: str, *, auth: bool) -> Failure:
+    """Why there is no connection."""
+    match problem.cause:
+        case Cause.CERTIFICATE:
+            message = (
+                f"{where}: the server's certificate is not trusted: {problem} (to trust its authority, name it in "
+                "nats.ca_file)"
+            )
+            return Failure(error("connection", message, code="CERTIFICATE", retryable=False))
+        case Cause.UNENCRYPTED:
+            message = f"{where}: the server does not encrypt (tls:// was asked for)"
+            return Failure(error("connection", message, code="TLS", retryable=False))
+        case Cause.TLS:
+            return Failure(error("connection", f"{where}: no TLS connection: {problem}", code="TLS"))
+        case Cause.LATE:
+            message = f"{where}: {problem} (setting nats.connect_timeout_s)"
+            return Failure(error("timeout", message, code="CONNECT"))
+        case Cause.LOGIN:
+            hint = "" if auth else "; the task has no `auth`"
+            return Failure(error("auth", f"{where} refuses the login: {problem}{hint}", code="LOGIN"))
+        case Cause.FULL:
+            return Failure(error("connection", f"{where} takes no more connections: {problem}", code="TOO_MANY"))
+        case Cause.VERSION:
+            return version_failure(where, "NATS with headers", str(problem) or "of an unknown version", _OLDEST)
+        case Cause.REFUSED:
+            return Failure(error("connection", f"{where}: the server says: {problem}", code="CONNECTION"))
+        case Cause.UNREACHABLE:
+            return Failure(error("connection", f"{where}: {problem}", code="CONNECTION"))
+
+
+def _unnamed(failure: Failure, target: Target) -> Failure:
+    """The guard names a host; one that came out of a credential is not to be shown."""
+    if not target.hidden:
+        return failure
+    problem = failure.problem
+    return Failure(error(problem.kind, f"{target.hidden} cannot be reached: {problem.code}", code=problem.code))

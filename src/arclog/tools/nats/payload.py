@@ -32,7 +32,7 @@ async def encoded(data: Any, encoding: Any, results: ResultSink, most: int) -> b
         try:
             return base64.b64decode(data, validate=True)
         except (binascii.Error, ValueError, TypeError) as problem:
-            raise refused(f"data is no base64 text (encoding: base64): {problem}") from None
+            raise refused(f"data is not base64 text (encoding: base64): {problem}") from None
     if how == "text" and not isinstance(data, str):
         raise refused(f"data must be a text (encoding: text), not {type(data).__name__}")
     try:
@@ -59,7 +59,7 @@ def decoded(body: bytes, decode: Any, what: str) -> tuple[Any, str]:
         return body.decode(), "text"
     except UnicodeDecodeError as problem:
         if how == "text":
-            message = f"{what}: is no UTF-8 text at byte {problem.start}; `decode: base64` takes it as it is"
+            message = f"{what}: is not UTF-8 text at byte {problem.start}; `decode: base64` takes it as it is"
             raise Failure(error("exception", message, code="NotText")) from None
         return base64.b64encode(body).decode(), "base64"
 

@@ -28,7 +28,7 @@ _WINDOW_BYTES = 4 * 1024 * 1024
 MSG_ID = "Nats-Msg-Id"
 _EXPECTED_STREAM = "Nats-Expected-Stream"
 _TTL = "Nats-TTL"
-#: Older servers would take a message that expires, and keep it for ever.
+#: Older servers would take a message that expires, and keep it forever.
 _TTL_SINCE = (2, 11, 0)
 _SERVICE_ERROR, _SERVICE_CODE = "Nats-Service-Error", "Nats-Service-Error-Code"
 
@@ -77,7 +77,7 @@ async def request(link: Link, config: NatsConfig, context: TaskContext) -> Outco
     try:
         answer = await link.request(subject, body, headers, wait_s=wait_s, what=what, by=by)
     except NoRespondersError:
-        raise Failure(error("server_error", f"{what}: nobody listens there", code="NO_RESPONDERS")) from None
+        raise Failure(error("server_error", f"{what}: there is no subscriber", code="NO_RESPONDERS")) from None
     told = dict(answer.headers or {})
     about: dict[str, Any] = {"subject": subject, "headers": told}
     code = told.get(_SERVICE_CODE)
@@ -118,14 +118,14 @@ async def _nobody(link: Link, what: str) -> Failure:
 async def _to_stream(link: Link, ready: list[_Ready], total: int | None) -> list[dict[str, Any]]:
     """Send messages without waiting for one before the next; the first that fails is the failure."""
 
-    async def one(message: _Ready) -> dict[str, Any]:
+    async def publish_message(message: _Ready) -> dict[str, Any]:
         what = f"publishing to {message.subject}"
         if total is not None:
             what += f" (message {message.number} of {total})"
         return await store(link, message.subject, message.body, message.headers, what)
 
-    first = [] if link.attuned else [await one(ready[0])]
-    going = [asyncio.ensure_future(one(message)) for message in ready[len(first) :]]
+    first = [] if link.attuned else [await publish_message(ready[0])]
+    going = [asyncio.ensure_future(publish_message(message)) for message in ready[len(first) :]]
     try:
         return first + [await answer for answer in going]
     finally:

@@ -84,7 +84,7 @@ async def fetch(link: Link, config: NatsConfig, context: TaskContext, most: int,
         if got:
             pending = delivered(got[-1].reply).pending
         if config.ack == "now":
-            await _say(link, [message.reply for message in got], _SAYS["ack"])
+            await _acknowledge(link, [message.reply for message in got], _SAYS["ack"])
         return await rows.outcome({"stream": stream, "consumer": consumer, "pending": pending})
     except BaseException:
         await _give_back(link, got)
@@ -118,7 +118,7 @@ async def acknowledge(link: Link, config: NatsConfig, context: TaskContext) -> O
     if isinstance(given, str | dict):
         given = [given]
     async for some in pieces(given, context):
-        await _say(link, [_token(one, done + at) for at, one in enumerate(some)], says)
+        await _acknowledge(link, [_token(one, done + at) for at, one in enumerate(some)], says)
         done += len(some)
         context.progress(done, None, "messages")
     return Outcome(result={"data": {how: done}}, data_at="data")
@@ -132,10 +132,10 @@ def _token(given: Any, at: int) -> str:
     return token
 
 
-async def _say(link: Link, tokens: list[str], says: bytes) -> None:
+async def _acknowledge(link: Link, tokens: list[str], says: bytes) -> None:
     """Tell the stream about messages, and wait until it has taken note."""
 
-    async def one(token: str) -> None:
+    async def acknowledge(token: str) -> None:
         parts = token.split(".")
         what = f"acknowledging a message of stream {parts[4] if len(parts) > 9 else parts[2]}"
         try:
@@ -143,7 +143,7 @@ async def _say(link: Link, tokens: list[str], says: bytes) -> None:
         except NoRespondersError:
             raise Failure(error("not_found", f"{what}: its consumer is gone", code="CONSUMER_NOT_FOUND")) from None
 
-    going = [asyncio.ensure_future(one(token)) for token in tokens]
+    going = [asyncio.ensure_future(acknowledge(token)) for token in tokens]
     try:
         for answer in going:
             await answer

@@ -1,7 +1,7 @@
 """Objects in S3, Google Cloud Storage and Azure, through obstore.
 
 Large content goes up in parts, and an upload that does not end well is aborted: its source raises, which makes obstore
-take back the parts that it sent (a future that is merely cancelled would leave them in the bucket for ever).
+take back the parts that it sent (a future that is merely cancelled would leave them in the bucket forever).
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import AsyncIterator, Mapping
-from datetime import UTC, timedelta
+from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from arclog.drivers.objects import client_config
 from arclog.tools.object.faults import translated
 from arclog.tools.object.location import Location, Refused, refuse
 from arclog.tools.object.places import PIECE, Found, ObjectMeta, Pieces, Range, resolved
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
 _PART_BYTES = 8 * 1024 * 1024
 _PARTS_AT_A_TIME = 4
 _LISTED_AT_A_TIME = 1000
-#: The task's own time limit rules; obstore has none that says "no limit".
-_NEVER = timedelta(days=365)
+_RETRY_S = 30.0
 
 
 class Access(Struct, frozen=True):
@@ -74,32 +74,26 @@ def open_store(access: Access, forwarder: Forwarder, guard: Guard | None) -> Ope
     sent yet.
     """
     if guard is None:
-        return Opened(_store(access, {}))
+        return Opened(_store(access, ""))
     route = forwarder.open_route(guard, access.connect_timeout_s)
-    opened = Opened(_store(access, {"proxy_url": forwarder.address(route)}), route)
+    opened = Opened(_store(access, forwarder.address(route)), route)
     # A task may still use a store that is no longer kept.
     weakref.finalize(opened, forwarder.close_route, route).atexit = False
     return opened
 
 
-def _store(access: Access, options: dict[str, Any]) -> Any:
+def _store(access: Access, proxy: str) -> Any:
     import obstore.store as stores
 
-    shared: dict[str, Any] = {
-        "client_options": {
-            "allow_http": access.allow_http,
-            "timeout": _NEVER,
-            "connect_timeout": timedelta(seconds=access.connect_timeout_s),
-            "read_timeout": timedelta(seconds=access.read_timeout_s),
-            "user_agent": "arclog",
-            **options,
-        },
-        "retry_config": {
-            "max_retries": access.retries,
-            "retry_timeout": timedelta(seconds=30),
-            "backoff": {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=2), "base": 2},
-        },
-    }
+    # Without a limit for the whole: the task's own time limit rules.
+    shared = client_config(
+        allow_http=access.allow_http,
+        connect_s=access.connect_timeout_s,
+        read_s=access.read_timeout_s,
+        retries=access.retries,
+        retry_s=_RETRY_S,
+        proxy=proxy,
+    )
     given = dict(access.credential)
     try:
         if access.scheme == "s3":

@@ -64,7 +64,7 @@ def _encoded(content: Any, encoding: str) -> tuple[bytes, str]:
         try:
             return base64.b64decode(content, validate=True), BINARY
         except (binascii.Error, ValueError) as problem:
-            raise refuse("config", f"content is no base64: {problem}") from problem
+            raise refuse("config", f"content is not base64: {problem}") from problem
     try:
         if isinstance(content, str):
             return content.encode(), TEXT
@@ -100,7 +100,7 @@ async def read(pieces: Pieces, size: int, content_type: str | None, decode: str,
         if how == "text":
             raise refuse(
                 "exception",
-                f"{url}: is no UTF-8 text at byte {problem.start}; decode: bytes takes it as it is",
+                f"{url}: is not UTF-8 text at byte {problem.start}; decode: bytes takes it as it is",
                 "NotText",
             ) from problem
         return Read(stored=await _stored(_once(body), content_type or BINARY, results))

@@ -5,19 +5,16 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from arclog.drivers.objects import report_of
 from arclog.model.outcome import ERROR_KINDS, error
 from arclog.tools.object.location import Refused, refuse
 
 if TYPE_CHECKING:
     from arclog.drivers.http.forward import Route
 
-_STATUS = re.compile(r"status code: (\d{3})|status: (\d{3})")
-_CODE = re.compile(r"<Code>([A-Za-z0-9._-]{1,80})</Code>")
-_SAID = re.compile(r"<Message>([^<]{1,200})</Message>")
 _TRANSPORT = re.compile(r"reqwest|hyper|HttpError|HTTP error|error sending request")
 #: What the forwarder answers to a request without its token.
 _NO_TOKEN = 407
-_TIMEOUT = re.compile(r"TimedOut|timed out")
 
 
 def translated(problem: Exception, url: str, *, signed: bool, route: Route | None = None) -> Refused:
@@ -28,16 +25,13 @@ def translated(problem: Exception, url: str, *, signed: bool, route: Route | Non
         return problem
     from obstore import exceptions
 
-    text = str(problem)
-    status = _status(text)
-    code = _first(_CODE, text)
-    said = _first(_SAID, text)
-    detail = f" ({said})" if said else ""
+    status, code, message, late = report_of(problem)
+    detail = f" ({message})" if message else ""
     if isinstance(problem, FileNotFoundError) or status == 404:
         what = "there is no such bucket" if code in ("NoSuchBucket", "ContainerNotFound") else "there is no such object"
         return refuse("not_found", f"{url}: {what}", code or "NOT_FOUND")
     if isinstance(problem, exceptions.AlreadyExistsError):
-        return refuse("conflict", f"{url}: is there already (if_absent)", "EXISTS")
+        return refuse("conflict", f"{url}: already exists (if_absent)", "EXISTS")
     if isinstance(problem, exceptions.PreconditionError):
         return refuse("conflict", f"{url}: was changed while it was read{detail}", code or "CHANGED")
     denied = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
@@ -51,11 +45,11 @@ def translated(problem: Exception, url: str, *, signed: bool, route: Route | Non
     if isinstance(problem, exceptions.NotSupportedError | NotImplementedError):
         return refuse("config", f"{url}: this store cannot do that", "NOT_SUPPORTED")
     if status == _NO_TOKEN and route is not None:
-        message = (
+        redirected = (
             f"{url}: the server redirects to another one over http, which is not followed; name that as the endpoint"
         )
-        return refuse("config", message, "REDIRECT_REFUSED")
-    if status is not None:
+        return refuse("config", redirected, "REDIRECT_REFUSED")
+    if status:
         kind = "rate_limit" if status == 429 else "server_error" if status >= 500 else "client_error"
         return Refused(
             error(
@@ -68,23 +62,13 @@ def translated(problem: Exception, url: str, *, signed: bool, route: Route | Non
     known = route.take_problem() if route is not None else None
     if known is not None:
         return Refused(error(known.kind, f"{url}: {known.message}", code=known.code, retryable=known.retryable))
-    if _TIMEOUT.search(text):
+    if late:
         return refuse(
             "timeout",
             f"{url}: the server did not answer in time (settings object.connect_timeout_s, object.read_timeout_s)",
         )
-    if isinstance(problem, exceptions.BaseError) and not _TRANSPORT.search(text):
+    if isinstance(problem, exceptions.BaseError) and not _TRANSPORT.search(str(problem)):
         return refuse("server_error", f"{url}: the server's answer is none that this store gives", "BAD_ANSWER")
     if isinstance(problem, exceptions.BaseError | OSError):
         return refuse("connection", f"{url}: the server cannot be reached, or the connection broke", "CONNECTION")
     raise problem
-
-
-def _status(text: str) -> int | None:
-    found = _STATUS.search(text)
-    return None if found is None else int(found[1] or found[2])
-
-
-def _first(pattern: re.Pattern[str], text: str) -> str | None:
-    found = pattern.search(text)
-    return None if found is None else found[1]

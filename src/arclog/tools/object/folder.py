@@ -202,7 +202,7 @@ def _write(descriptor: int, piece: bytes) -> None:
 
 
 def _open(path: Path) -> int:
-    # Not blocking: a FIFO would wait for its writer for ever.
+    # Not blocking: a FIFO would wait for its writer forever.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -243,11 +243,11 @@ def _translated(key: str, problem: OSError) -> Refused:
     if isinstance(problem, FileNotFoundError):
         return refuse("not_found", f"{key}: there is no such object", "NOT_FOUND")
     if isinstance(problem, FileExistsError):
-        return refuse("conflict", f"{key}: is there already (if_absent)", "EXISTS")
+        return refuse("conflict", f"{key}: already exists (if_absent)", "EXISTS")
     if isinstance(problem, (IsADirectoryError, NotADirectoryError)):
         return refuse("config", f"{key}: is a folder or lies below a file, so it can be no object")
     if isinstance(problem, PermissionError):
-        return refuse("auth", f"{key}: {reason}; the worker's user may not do this", "PERMISSION")
+        return refuse("auth", f"{key}: {reason}; the worker's user is not allowed to do this", "PERMISSION")
     if problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return refuse(
             "limit", f"{key}: {reason}; nothing was kept. Make room and try again", errno.errorcode[problem.errno]

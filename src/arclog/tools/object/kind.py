@@ -22,7 +22,7 @@ from arclog.model.outcome import Outcome, failed, result_error
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
 from arclog.sandbox.confinement import reach_of
 from arclog.tools.listing import Rows
-from arclog.tools.object.location import FILE, Location, Refused, check_key, locate, refuse
+from arclog.tools.object.location import FILE, Location, Refused, check_endpoint, check_key, locate, refuse
 from arclog.tools.object.places import Found, ObjectMeta, Pieces, Place, Range
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class ObjectTool:
         endpoint = config.endpoint or given.get("endpoint", "")
         if at.scheme == "gs" and not given and not self._ambient and config.action in ("put", "delete"):
             # The library would ask the machine's metadata service for a token.
-            raise refuse("auth", f"{at.url}: nobody may change it without an `auth`", "UNSIGNED")
+            raise refuse("auth", f"{at.url}: changing it requires `auth`", "UNSIGNED")
         access = Access(
             scheme=at.scheme,
             bucket=at.bucket,
@@ -149,7 +149,6 @@ class ObjectTool:
         from arclog.drivers.http.forward import Forwarder
         from arclog.drivers.http.guard import METADATA_SERVICES, guard_of
         from arclog.tools.object.cloud import open_store
-        from arclog.tools.object.endpoint import check_endpoint
 
         proxied = uses_proxies(self._settings)
         guard = self._guards.get(access.asks_metadata)
@@ -244,7 +243,7 @@ def _range(given: dict[str, int]) -> Range:
         )
     part = Range(**given)
     if part.start < 0 or (part.last or 0) < 0 or (part.end is not None and part.end < part.start):
-        raise refuse("config", f"range: {given} is no range of bytes")
+        raise refuse("config", f"range: {given} is not a range of bytes")
     return part
 
 
@@ -303,7 +302,7 @@ KIND = ToolKind(
                 required=True,
             ),
             _field("content", "any", "put: a text, a value (becomes JSON), or a stored result, which is streamed."),
-            _field("content_type", "string", "put: what the object says it is. get: what to take it for."),
+            _field("content_type", "string", "put: content type of the object. get: content type to assume."),
             _field(
                 "encoding",
                 "string",
@@ -335,8 +334,10 @@ KIND = ToolKind(
                 minimum=1,
             ),
             _field("keys", "list", "delete: several keys below `url`.", items=_field("key", "string", "A key.")),
-            _field("endpoint", "string", "Address of a server that speaks S3 (or the cloud's own language)."),
-            _field("region", "string", "S3: the bucket's region; us-east-1 when nothing says otherwise."),
+            _field(
+                "endpoint", "string", "Address of a server that is compatible with S3 (or with the cloud's own API)."
+            ),
+            _field("region", "string", "S3: the bucket's region; us-east-1 by default."),
             _field("allow_http", "boolean", "The endpoint may be http://.", default=False),
         ),
         data_at="data",

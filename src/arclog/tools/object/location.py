@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from urllib.parse import unquote
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct
 
 from arclog.model.outcome import TaskError, error
+
+if TYPE_CHECKING:
+    from arclog.drivers.http.guard import Guard
 
 FILE = "file"
 #: scheme as authors write it → scheme as we call it
@@ -59,7 +63,7 @@ def locate(url: str, *, prefix: bool = False) -> Location:
     if not colon:
         found = Location(FILE, "", url)
     elif scheme.lower() not in SCHEMES:
-        raise refuse("config", f"{url}: this is no place for objects; s3://, gs://, az://, file:// or a path is")
+        raise refuse("config", f"{url}: this is not a place for objects; s3://, gs://, az://, file:// or a path is")
     elif SCHEMES[scheme.lower()] == FILE:
         host, slash, path = rest.partition("/")
         if host not in ("", "localhost") or not slash:
@@ -71,7 +75,7 @@ def locate(url: str, *, prefix: bool = False) -> Location:
             raise refuse("config", f"{url} names no bucket; write {scheme}://bucket/key")
         if any(mark in bucket for mark in "@:?#%\\ "):
             raise refuse(
-                "config", f"{url}: what stands before the key is no name of a bucket; credentials belong into `auth`"
+                "config", f"{url}: the part before the key is not a valid bucket name; use `auth` for credentials"
             )
         found = Location(SCHEMES[scheme.lower()], bucket, key)
     check_key(found.key, url, prefix=prefix)
@@ -86,3 +90,30 @@ def check_key(key: str, shown: str, *, prefix: bool = False) -> None:
         raise refuse("config", f"{shown}: '..' may not be a part of a name")
     if not prefix and (not key or key.endswith("/")):
         raise refuse("config", f"{shown} names a folder, not an object; only `list` takes one")
+
+
+async def check_endpoint(endpoint: str, guard: Guard, *, allow_http: bool, proxied: bool) -> None:
+    """Refuse an endpoint that is no server's address, is not encrypted, or must not be reached. `proxied`: its name may be
+    one that only a proxy knows.
+    """
+    try:
+        parts = urlsplit(endpoint)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        raise refuse("config", "endpoint: it is no address of a server; write https://host:port") from None
+    if parts.scheme not in ("http", "https") or not host:
+        raise refuse("config", "endpoint: it is no address of a server; write https://host:port")
+    if "@" in endpoint or parts.query or parts.fragment:
+        raise refuse("config", "endpoint: the server's address must stand alone; credentials belong into `auth`")
+    if parts.scheme == "http" and not allow_http:
+        raise refuse("config", f"endpoint {endpoint} is not encrypted; say allow_http: true if that is meant")
+    from arclog.drivers.failure import Failure
+
+    try:
+        await guard.addresses(host, port or (443 if parts.scheme == "https" else 80))
+    except Failure as failure:
+        problem = failure.problem
+        if problem.code == "DNS" and proxied:
+            return
+        message = f"endpoint {endpoint}: {problem.message}"
+        raise Refused(error(problem.kind, message, code=problem.code, retryable=problem.retryable)) from None

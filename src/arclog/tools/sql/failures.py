@@ -13,38 +13,7 @@ class SqlFailure(Exception):
         super().__init__(message)
 
 
-#: Error kinds by SQLSTATE, longest prefix first.
-_BY_STATE = {
-    "08": "connection",
-    "57P01": "connection",
-    "57P02": "connection",
-    "57P03": "connection",
-    "57P05": "connection",
-    "53300": "connection",
-    "40001": "serialization",
-    "40P01": "serialization",
-    "55P03": "serialization",
-    "23": "constraint",
-    "28": "auth",
-    "42501": "auth",
-    "57014": "timeout",
-    "25P03": "timeout",
-    "25P04": "timeout",
-    "53": "limit",
-    "54": "limit",
-}
-
-
-def kind_of_state(state: str) -> str:
-    """The error kind of a SQLSTATE."""
-    for length in (5, 2):
-        kind = _BY_STATE.get(state[:length])
-        if kind is not None:
-            return kind
-    return "sql"
-
-
-def told(message: str, *, syntax: bool, outside: bool, params: int) -> str:
+def explained(message: str, *, syntax: bool, outside: bool, params: int) -> str:
     """A driver's message with what an author can do about it."""
     text = message.strip()
     if outside:

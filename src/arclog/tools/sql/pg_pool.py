@@ -1,14 +1,11 @@
-"""PostgreSQL connections of one worker, kept for the next task.
+"""PostgreSQL connections of one worker, kept for the next task, and how their values become JSON.
 
-Law: a connection that is handed out works and remembers nothing of the task before (DISCARD ALL both resets and proves
-it); one whose task was cancelled or that broke is never kept. Errors of connecting reach the task that wanted to.
+Law: a connection that is handed out works and remembers nothing of the task before: DISCARD ALL both resets and proves it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import re
-import time
 from typing import Any
 
 import psycopg
@@ -16,7 +13,10 @@ from psycopg import AsyncConnection, AsyncRawCursor
 from psycopg.adapt import AdaptersMap, Buffer, Loader
 from psycopg.types.string import TextLoader
 
-from arclog.drivers.postgres.address import AddressError, address_of
+from arclog.drivers.postgres.address import AddressError, PostgresAddress, address_of
+from arclog.drivers.postgres.connect import connect, timeout_of
+from arclog.drivers.postgres.pool import Pool
+from arclog.drivers.postgres.refusals import refusal_of, state_of, text_of
 from arclog.tools.sql.failures import SqlFailure
 
 #: Moments are told in UTC and durations in ISO 8601, whatever the server's own settings.
@@ -26,15 +26,6 @@ _AS_TEXT = ("date", "time", "interval", "inet", "cidr")
 _RANGES = ("int4range", "int8range", "numrange", "daterange", "tsrange", "tstzrange")
 _MULTIRANGES = ("int4multirange", "int8multirange", "nummultirange", "datemultirange", "tsmultirange", "tstzmultirange")
 _HOURS_ONLY = re.compile(r"[+-]\d\d$")
-
-#: What the server says when it refuses a connection; libpq gives no SQLSTATE there.
-_REFUSALS = (
-    (re.compile(r"authentication failed|no password supplied|no pg_hba\.conf entry|role .* does not exist"), "auth", "28P01"),
-    (re.compile(r"permission denied for database|not permitted to log in"), "auth", "42501"),
-    (re.compile(r"database .* does not exist"), "sql", "3D000"),
-    (re.compile(r"too many (clients|connections)|remaining connection slots"), "connection", "53300"),
-    (re.compile(r"starting up|shutting down|in recovery mode"), "connection", "57P03"),
-)  # fmt: skip
 
 
 class _Moment(Loader):
@@ -67,82 +58,6 @@ class Adapting:
         self.adapters = _adapters()
 
 
-class Pool:
-    """Connections to one database as one user."""
-
-    def __init__(self, conninfo: str, most: int, idle_s: float, adapting: Any) -> None:
-        self._conninfo = conninfo
-        self._adapting = adapting
-        self._idle_s = idle_s
-        self._room = asyncio.Semaphore(most)
-        #: the one used last is taken first
-        self._idle: list[tuple[AsyncConnection[Any], float]] = []
-        self._reaping: asyncio.Task[None] | None = None
-        self._closed = False
-
-    async def take(self) -> AsyncConnection[Any]:
-        await self._room.acquire()
-        try:
-            while self._idle:
-                connection, _ = self._idle.pop()
-                try:
-                    await connection.execute("DISCARD ALL")
-                    return connection
-                except psycopg.Error:
-                    await connection.close()
-                except BaseException:
-                    await connection.close()
-                    raise
-            return await self._connect()
-        except BaseException:
-            self._room.release()
-            raise
-
-    async def give(self, connection: AsyncConnection[Any], *, keep: bool) -> None:
-        """Give a connection back."""
-        try:
-            if keep and self._idle_s and not connection.closed and not self._closed:
-                self._idle.append((connection, time.monotonic()))
-                if self._reaping is None:
-                    self._reaping = asyncio.create_task(self._reap())
-            else:
-                await connection.close()
-        finally:
-            self._room.release()
-
-    async def close(self) -> None:
-        self._closed = True
-        if self._reaping is not None:
-            self._reaping.cancel()
-            await asyncio.gather(self._reaping, return_exceptions=True)
-            self._reaping = None
-        while self._idle:
-            connection, _ = self._idle.pop()
-            await connection.close()
-
-    async def _connect(self) -> AsyncConnection[Any]:
-        try:
-            return await AsyncConnection.connect(
-                self._conninfo,
-                autocommit=True,
-                prepare_threshold=None,
-                context=self._adapting,
-                cursor_factory=AsyncRawCursor,
-            )
-        except psycopg.Error as problem:
-            raise refusal_of(problem) from None
-
-    async def _reap(self) -> None:
-        """Close what nobody uses, and end when nothing is left."""
-        while self._idle:
-            await asyncio.sleep(self._idle_s)
-            limit = time.monotonic() - self._idle_s
-            while self._idle and self._idle[0][1] <= limit:
-                connection, _ = self._idle.pop(0)
-                await connection.close()
-        self._reaping = None
-
-
 class Pools:
     """The pools of one worker, by where they lead."""
 
@@ -155,10 +70,13 @@ class Pools:
 
     def to(self, where: dict[str, Any], scope: str) -> Pool:
         """The pool of a connection's description; executions of different scopes never share a connection."""
-        conninfo = conninfo_of(where, self._connect_s)
-        pool = self._pools.get((conninfo, scope))
+        address = address_for(where, self._connect_s)
+        key = address.conninfo(), scope
+        pool = self._pools.get(key)
         if pool is None:
-            pool = self._pools[conninfo, scope] = Pool(conninfo, self._most, self._idle_s, self._adapting)
+            pool = self._pools[key] = Pool(
+                lambda: self._connected(address), self._most, idle_s=self._idle_s, reset="DISCARD ALL"
+            )
         return pool
 
     async def close(self) -> None:
@@ -166,25 +84,29 @@ class Pools:
         for pool in pools:
             await pool.close()
 
+    async def _connected(self, address: PostgresAddress) -> AsyncConnection[Any]:
+        try:
+            return await connect(address, context=self._adapting, cursors=AsyncRawCursor)
+        except psycopg.Error as problem:
+            raise not_connected(problem) from None
 
-def conninfo_of(where: dict[str, Any], connect_s: float) -> str:
-    """What libpq connects with."""
+
+def address_for(where: dict[str, Any], connect_s: float) -> PostgresAddress:
+    """The address of a connection's description, with what every session of a task has."""
     known = {key: value for key, value in where.items() if value is not None}
-    dsn = str(known.pop("dsn", ""))
-    known["options"] = f"{_SESSION} {known.get('options', '')}".strip()
-    known.setdefault("connect_timeout", max(1, round(connect_s)))
-    known.setdefault("application_name", "arclog")
     try:
-        return address_of(dsn, **known).conninfo()
+        parts = address_of(str(known.pop("dsn", "")), **known).parts
     except AddressError as problem:
         raise SqlFailure("config", f"the dsn cannot be read: {problem}; better use auth") from None
+    defaults = {"connect_timeout": str(timeout_of(connect_s)), "application_name": "arclog"}
+    return PostgresAddress({**defaults, **parts, "options": f"{_SESSION} {parts.get('options', '')}".strip()})
 
 
-def refusal_of(problem: psycopg.Error) -> SqlFailure:
-    text = " ".join(str(problem).split())
-    for pattern, kind, code in _REFUSALS:
-        if pattern.search(text):
-            return SqlFailure(kind, text, code)
+def not_connected(problem: psycopg.Error) -> SqlFailure:
+    """Why there is no connection."""
+    text = text_of(problem)
+    if state := state_of(problem):
+        return SqlFailure(refusal_of(problem).kind, text, state)
     if isinstance(problem, psycopg.OperationalError):
-        return SqlFailure("connection", text, problem.sqlstate or "08001")
-    return SqlFailure("config", f"the connection cannot be made: {text}", problem.sqlstate)
+        return SqlFailure("connection", text, "08001")
+    return SqlFailure("config", f"the connection cannot be made: {text}")

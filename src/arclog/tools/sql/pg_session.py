@@ -17,7 +17,8 @@ from psycopg.pq import ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGresult
 from psycopg.types.json import Jsonb
 
-from arclog.tools.sql.failures import SqlFailure, kind_of_state, told
+from arclog.drivers.postgres.refusals import refusal_of, text_of
+from arclog.tools.sql.failures import SqlFailure, explained
 from arclog.tools.sql.rows import BATCH
 from arclog.tools.sql.run import Answer, Bound
 from arclog.tools.sql.values import checked, is_flat
@@ -102,7 +103,7 @@ class PgSession:
         self.clean = True
 
     async def rollback(self) -> None:
-        """Undo. Where that cannot be had, the connection is not used again, and the server undoes all when it is closed.
+        """Undo. Where that is not available, the connection is not used again, and the server undoes all when it is closed.
 
         So with rows still on their way: to cancel them could hit whatever runs there next.
         """
@@ -162,17 +163,17 @@ def _bound(value: Any, number: int, *, json: bool) -> Any:
 def failure_of(problem: psycopg.Error, params: int) -> SqlFailure:
     state = problem.sqlstate
     diag = problem.diag
-    text = diag.message_primary or " ".join(str(problem).split())
+    text = diag.message_primary or text_of(problem)
     for more in (diag.message_detail, diag.message_hint):
         if more:
             text += f" ({more})"
     if state is not None:
         outside = state == "25001"
-        kind = kind_of_state(state)
+        kind = refusal_of(problem).kind
         if is_catalog_conflict(problem):
             kind = "serialization"
             text += "; another transaction made the same thing at the same time"
-        return SqlFailure(kind, told(text, syntax=state == "42601", outside=outside, params=params), state)
+        return SqlFailure(kind, explained(text, syntax=state == "42601", outside=outside, params=params), state)
     if isinstance(problem, (psycopg.OperationalError, psycopg.InterfaceError)):
         return SqlFailure("connection", text, "08006")
     return SqlFailure("sql", text)

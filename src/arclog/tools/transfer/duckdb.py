@@ -209,7 +209,7 @@ class DuckdbTarget(_Database):
         self._file_turn.take(self._stopped)
         if not Path(self._database).exists():
             if not self._create:
-                message = f"there is no database {self._database}; `create: true` makes it"
+                message = f"there is no database {self._database}; `create: true` creates it"
                 raise SqlFailure("connection", message, "IO", retryable=False)
             self._draft = Draft(self._database)
         else:

@@ -36,7 +36,7 @@ def _failure(shown: str, problem: OSError) -> SqlFailure:
     if isinstance(problem, FileNotFoundError):
         return SqlFailure("not_found", f"{shown}: there is no such file", code)
     if isinstance(problem, PermissionError):
-        return SqlFailure("auth", f"{shown}: {reason}; the worker's user may not do this", code)
+        return SqlFailure("auth", f"{shown}: {reason}; the worker's user is not allowed to do this", code)
     if problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return SqlFailure("limit", f"{shown}: {reason}; nothing was kept. Make room and try again", code)
     return SqlFailure("exception", f"{shown}: {reason}", code)
@@ -66,7 +66,7 @@ class _TextSource:
     def _open(self, mode: str, **how: Any) -> IO[Any]:
         try:
             if self._path.exists() and not self._path.is_file():
-                raise SqlFailure("config", f"{self._shown}: is no file")
+                raise SqlFailure("config", f"{self._shown}: is not a file")
             self._file = self._path.open(mode, **how)
         except OSError as problem:
             raise _failure(self._shown, problem) from None
@@ -135,7 +135,7 @@ class CsvSource(_TextSource):
         except csv.Error as problem:
             raise SqlFailure("exception", f"{self._shown}: row {done + len(found) + 1}: {problem}", _BAD_ROW) from None
         except UnicodeDecodeError as problem:
-            message = f"{self._shown}: is no UTF-8 text near row {done + len(found) + 1}: {problem.reason}"
+            message = f"{self._shown}: is not UTF-8 text near row {done + len(found) + 1}: {problem.reason}"
             raise SqlFailure("exception", message, "NotText") from None
         except OSError as problem:
             raise _failure(self._shown, problem) from None
@@ -183,10 +183,10 @@ class NdjsonSource(_TextSource):
             try:
                 row = msgspec.json.decode(line)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-                message = f"{self._shown}: row {done + len(found) + 1} is no JSON: {problem}"
+                message = f"{self._shown}: row {done + len(found) + 1} is not JSON: {problem}"
                 raise SqlFailure("exception", message, _BAD_ROW) from None
             if not isinstance(row, dict):
-                message = f"{self._shown}: row {done + len(found) + 1} is no JSON object"
+                message = f"{self._shown}: row {done + len(found) + 1} is not a JSON object"
                 raise SqlFailure("exception", message, _BAD_ROW)
             found.append(row)
         return found

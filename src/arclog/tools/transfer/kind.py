@@ -217,7 +217,7 @@ class TransferTool:
 
         at = locate(end.path or "")
         if at.scheme != FILE:
-            raise SqlFailure("config", f"path: {end.path} is no file; move it with `kind: object` before or after")
+            raise SqlFailure("config", f"path: {end.path} is not a file; move it with `kind: object` before or after")
         folder = Folder(Path(self._settings.text("object.file_root")), self._reach)
         return at.key, folder.path_of(at.key)
 
@@ -261,15 +261,15 @@ _SHARED = (
     _field("table", "string", "Databases: one table."),
     _field("schema", "string", "postgres, duckdb: schema of the table."),
     _field("path", "string", "csv, ndjson, parquet: the file, within `object.file_root`."),
-    _field("dsn", "string", "postgres: postgresql://…; without dsn and host the task's `auth` says where."),
+    _field("dsn", "string", "postgres: postgresql://…; without dsn and host, the task's `auth` provides the address."),
     _field("host", "string", "postgres: server."),
     _field("port", "integer|string", "postgres: port."),
-    _field("user", "string", "postgres: who to be there."),
+    _field("user", "string", "postgres: user name."),
     _field("password", "string", "postgres: better by `auth`, or `{{ keychain.name.password }}`."),
     _field("dbname", "string", "postgres: database."),
     _field("sslmode", "string", "postgres: as in a postgres task."),
     _field("delimiter", "string", "csv: one character; `,` by default."),
-    _field("null", "string", "csv: the text that stands for NULL; empty by default."),
+    _field("null", "string", "csv: the text that represents NULL; empty by default."),
     _field("header", "boolean", "csv: the first row names the columns (default); else they are c1, c2 …"),
 )
 _KINDS = Field("kind", "string", "What it is.", required=True, choices=(*DATABASES, *FILES))
@@ -315,10 +315,10 @@ KIND = ToolKind(
                     _field(
                         "key",
                         "string|list",
-                        "upsert: the columns that tell rows apart; of rows with the same key the last counts.",
+                        "upsert: the columns that identify a row; of rows with the same key the last one counts.",
                         items=_field("column", "string", "A column."),
                     ),
-                    _field("create", "boolean", "Make the database file and the table when they are not there."),
+                    _field("create", "boolean", "Create the database file and the table if they do not exist."),
                     _field("types", "object", "Types of columns of a table that is made: " + ", ".join(TYPES) + "."),
                 ),
             ),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -88,21 +86,22 @@ class Connecting:
     """How to connect. A description that cannot be read is refused at once."""
 
     def __init__(self, where: dict[str, Any], connect_s: float, grace_s: float) -> None:
-        from arclog.tools.sql.pg_pool import conninfo_of
+        from arclog.tools.sql.pg_pool import address_for
 
-        self._conninfo = conninfo_of(where, connect_s)
-        #: a server that does not let go of a statement within this time is hung up on
+        self._address = address_for(where, connect_s)
+        #: a server that does not release a statement within this time is hung up on
         self.grace_s = grace_s
 
     def __call__(self) -> psycopg.Connection[Any]:
         import psycopg
 
-        from arclog.tools.sql.pg_pool import Adapting, refusal_of
+        from arclog.drivers.postgres.connect import connect_blocking
+        from arclog.tools.sql.pg_pool import Adapting, not_connected
 
         try:
-            return psycopg.connect(self._conninfo, prepare_threshold=None, context=Adapting())
+            return connect_blocking(self._address, context=Adapting())
         except psycopg.Error as problem:
-            raise refusal_of(problem) from None
+            raise not_connected(problem) from None
 
 
 class _GivenUp(Exception):
@@ -125,7 +124,9 @@ class _Session:
             return
         self._asked = self._asked or time.monotonic()
         if time.monotonic() - self._asked > self._connecting.grace_s:
-            _hang_up(connection)
+            from arclog.drivers.postgres.connect import shut_down
+
+            shut_down(connection)
         elif self._cancelling is None or not self._cancelling.is_alive():
             # It takes a connection of its own, which must not hold up the event loop.
             grace_s = max(self._connecting.grace_s, 0.1)
@@ -341,17 +342,6 @@ def _cancel(connection: psycopg.Connection[Any], timeout_s: float) -> None:
         connection.cancel_safe(timeout=timeout_s)
     except psycopg.Error:
         pass  # the server is gone, or the statement is over: either way there is nothing to cancel
-
-
-def _hang_up(connection: psycopg.Connection[Any]) -> None:
-    """End a connection under the thread that waits for it; closing it from here would pull it from under libpq."""
-    import psycopg
-
-    try:
-        with socket.socket(fileno=os.dup(connection.pgconn.socket)) as line:
-            line.shutdown(socket.SHUT_RDWR)
-    except (OSError, psycopg.Error):
-        pass  # it is down already
 
 
 def _bound(value: Any) -> Any:

@@ -62,7 +62,7 @@ class Source(Protocol):
         """The rows, in order, some at a time."""
 
     def interrupt(self) -> None:
-        """Make the call that is under way fail soon; from another thread."""
+        """Make the call that is in progress fail soon; from another thread."""
 
     def close(self) -> None: ...
 
@@ -88,7 +88,7 @@ class Target(Protocol):
         """Make everything visible at once; tells what only the target knows, e.g. the bytes of a file."""
 
     def interrupt(self) -> None:
-        """Make the call that is under way fail soon; from another thread."""
+        """Make the call that is in progress fail soon; from another thread."""
 
     def close(self) -> None:
         """Undo what was not committed, and let go."""

@@ -203,7 +203,7 @@ class SqliteTarget(_File):
         flags = apsw.SQLITE_OPEN_READWRITE
         if not Path(self._database).exists():
             if not self._create:
-                message = f"there is no database {self._database}; `create: true` makes it"
+                message = f"there is no database {self._database}; `create: true` creates it"
                 raise SqlFailure("connection", message, "SQLITE_CANTOPEN", retryable=False)
             self._draft = Draft(self._database)
             flags |= apsw.SQLITE_OPEN_CREATE

@@ -22,7 +22,7 @@ class ResultSource:
     def __init__(self, rows: Any, results: ResultSink, loop: asyncio.AbstractEventLoop) -> None:
         if isinstance(rows, ResultRef):
             if rows.kind != LIST:
-                raise SqlFailure("config", "rows: the stored result is no list of rows")
+                raise SqlFailure("config", "rows: the stored result is not a list of rows")
             self.total = rows.meta.rows
         elif isinstance(rows, list):
             self.total = len(rows)

@@ -26,7 +26,7 @@ FILE = "arclog.clock"
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 #: Between two looks at the machine's clock.
 _LOOK_S = 0.5
-#: How often the file is written anew while this clock follows.
+#: How often the file is written again while this clock follows.
 _WRITE_S = 30.0
 #: What the machine's clock may be off by and is simply taken over: NTP moves it so.
 _SMALL_US = MICROS // 20
@@ -105,9 +105,7 @@ class SteadyClock:
         else:
             self._now, self._pace = now, 1 + _SLEW if ahead > 0 else 1 - _SLEW
         if abs(ahead - before) > _STEP_US:
-            message = (
-                "this machine's clock was set by %.1f s; timers go on by the time that passes and follow it at 1 %%"
-            )
+            message = "this machine's clock was adjusted by %.1f s; timers follow it gradually, at 1 %%"
             log.warning(message, (ahead - before) / MICROS)
         if pace != self._pace or (pace != 1.0 and elapsed - self._written_at > _WRITE_S):
             self._write()

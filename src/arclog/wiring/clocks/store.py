@@ -1,7 +1,7 @@
 """The store's clock, as a server sees it: several servers measure leases and timers by this one, whatever their own say.
 
 Law: it is never ahead of the store's, so nothing fires early and no lease is taken too soon; it is behind by less than the
-store took to answer. Between two looks it goes on with the machine's own pace, counting the time that the machine slept.
+store took to answer. Between two looks it continues with the machine's own pace, counting the time that the machine slept.
 It does not go back, unless the store's own clock was set back: then it follows, and says so.
 """
 
@@ -17,7 +17,7 @@ from arclog.wiring.clocks.machine import elapsed_s
 
 log = logging.getLogger("arclog.engine")
 
-#: A difference above this is no drift: somebody set a clock, or the machine stood still.
+#: A difference above this is not a drift: somebody set a clock, or the machine stood still.
 _JUMP_US = 1 * MICROS
 #: An answer that took longer tells too little; the next look is soon enough.
 _SLOW_S = 0.5

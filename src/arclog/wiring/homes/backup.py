@@ -21,9 +21,9 @@ from arclog import __version__
 from arclog.model.config.settings import Settings
 from arclog.model.errors import NotFound, RequestRejected, StoreUnavailable
 from arclog.model.ids import timestamp
-from arclog.results.files.places import NEW
+from arclog.results.blobs.files.folders import NEW
 from arclog.secrets.store import STORE_FILE
-from arclog.stores.sqlite import copying, generation
+from arclog.stores.sqlite.connection import copying, generation
 from arclog.wiring.backends import DATABASE, RESULTS, keeps_files
 from arclog.wiring.homes.home import prepare_home
 
@@ -46,7 +46,7 @@ class Manifest(Struct, frozen=True):
 
 
 def back_up(settings: Settings, target: Path) -> Manifest:
-    """Copy the home to a folder that must not be there yet. Servers and runs go on meanwhile."""
+    """Copy the home to a folder that must not be there yet. Servers and runs continue meanwhile."""
     _require_files(settings, "back up the database with pg_dump or by archiving its WAL")
     home = Path(settings.text("home"))
     if not (home / DATABASE).exists():
@@ -68,14 +68,16 @@ def restore(settings: Settings, source: Path) -> Manifest:
     try:
         manifest = msgspec.json.decode((source / MANIFEST).read_bytes(), type=Manifest)
     except OSError as problem:
-        raise NotFound(f"{source} is no backup: {MANIFEST} cannot be read ({problem.strerror})") from None
+        raise NotFound(f"{source} is not a backup: {MANIFEST} cannot be read ({problem.strerror})") from None
     except msgspec.DecodeError as problem:
-        raise RequestRejected(f"{source / MANIFEST} is no manifest of a backup: {problem}") from None
+        raise RequestRejected(f"{source / MANIFEST} is not a manifest of a backup: {problem}") from None
     home = Path(settings.text("home"))
     if (home / DATABASE).exists():
         raise RequestRejected(f"{home} has runs already; name an empty --home, or move {home / DATABASE} away first")
     if (left := home / f"{DATABASE}-wal").exists():
-        raise RequestRejected(f"{left} is left of another store and would be read into this one; move it away first")
+        raise RequestRejected(
+            f"{left} is a leftover of another store and would be read into this one; move it away first"
+        )
     if _digest(source / DATABASE) != manifest.sha256:
         raise StoreUnavailable(f"{source / DATABASE} is not what was backed up (its hash differs); take another backup")
     copying.check(os.fspath(source / DATABASE))
@@ -102,7 +104,7 @@ def _require_files(settings: Settings, instead: str) -> None:
 def _made_whole(target: Path) -> Iterator[Path]:
     """A folder that gets its name once everything is in it and on the disk."""
     if target.exists():
-        raise RequestRejected(f"{target} is there already; name a new folder, one for each backup")
+        raise RequestRejected(f"{target} already exists; name a new folder, one for each backup")
     partial = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         partial.mkdir(parents=True, mode=0o700)

@@ -43,7 +43,7 @@ class Scratch:
 
 
 def remove_abandoned(parent: Path | None = None) -> int:
-    """Remove the folders of processes of this user that are gone; tells how many."""
+    """Remove the folders of processes of this user that are gone; returns how many."""
     removed = 0
     place = _made(scratch_parent()) if parent is None else parent
     for name in _names(place):

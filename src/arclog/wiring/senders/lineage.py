@@ -63,7 +63,7 @@ class LineagePoster:
                 raise SecretUnavailable("this process cannot resolve secrets")
             found = (await self._secrets.resolve(self._entry(), self._scope())).fields.get("value")
             if not isinstance(found, str) or not found:
-                raise SecretUnavailable(f"the secret {value.removeprefix(_REFERENCE)!r} is no single text")
+                raise SecretUnavailable(f"the secret {value.removeprefix(_REFERENCE)!r} is not a single text")
             value = found
         value = value.strip()
         return value if not value or " " in value else f"Bearer {value}"

@@ -35,6 +35,8 @@ class MailSender:
         """Send it; '' when the mail server took it, else what went wrong."""
         if not self._settings.text("smtp.host"):
             return "no mail server is set (smtp.host)"
+        if refused := [each for each in url.removeprefix(SCHEME).split(",") if not self._is_allowed(each)]:
+            return f"{refused[0]} is none of those that e-mails may go to (smtp.allow_recipients)"
         try:
             message = as_message(json.loads(body), url.removeprefix(SCHEME), delivery, self._settings)
         except (ValueError, LookupError) as problem:  # a header that cannot be one
@@ -46,6 +48,11 @@ class MailSender:
                 f"mail server {self._settings.text('smtp.host')}:{self._settings.integer('smtp.port')}: {_why(problem)}"
             )
         return ""
+
+    def _is_allowed(self, recipient: str) -> bool:
+        allowed = [each.strip().lower() for each in self._settings.text("smtp.allow_recipients").split(",")]
+        address = recipient.strip().lower()
+        return allowed == [""] or address in allowed or address.rpartition("@")[2] in allowed
 
     def _deliver(self, message: EmailMessage) -> None:
         settings = self._settings

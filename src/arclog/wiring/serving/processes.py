@@ -132,7 +132,7 @@ class _Supervisor:
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._told_to_stop)
+            loop.add_signal_handler(number, self._on_stop_signal)
         loop.add_signal_handler(signal.SIGHUP, self._reload.set)
         try:
             started = [await self._start(index) for index in range(len(self._sockets))]
@@ -158,7 +158,7 @@ class _Supervisor:
                 each.cancel()
             await asyncio.gather(work, told, return_exceptions=True)
 
-    def _told_to_stop(self) -> None:
+    def _on_stop_signal(self) -> None:
         if self._stop.is_set():
             for process in self._there:
                 process.signal(signal.SIGTERM)  # the second one cuts the drain short
@@ -209,7 +209,7 @@ class _Supervisor:
             new = await self._start(index)
             if not await new.ready():
                 self._current[index] = old
-                log.error("reload: a new server process did not start; the old ones go on")
+                log.error("reload: a new server process did not start; the old processes continue")
                 return
             old.signal(signal.SIGTERM)
             if self._stop.is_set():

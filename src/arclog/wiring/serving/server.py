@@ -1,7 +1,7 @@
 """arclog as a server: store, engine and its duties in this process, the application on a socket.
 
 Workers come over HTTP, or (`arclog up`) one runs in this process, too. Told to stop, it first drains: new work is
-refused, streams and long polls end, requests under way are answered; then it closes.
+refused, streams and long polls end, requests in progress are answered; then it closes.
 """
 
 from __future__ import annotations
@@ -39,12 +39,13 @@ from arclog.server.connections import connection_of
 from arclog.server.observability.logs import log_runs, operators_log
 from arclog.server.observability.metrics import Metrics, measured
 from arclog.server.observability.shared_metrics import SharedMetrics
-from arclog.server.services import Services
+from arclog.server.services import Services, at_once
 from arclog.server.traffic import Traffic
 from arclog.wiring.compiling.pool import CompilingProcesses
 from arclog.wiring.doctor import diagnosed
 from arclog.wiring.embedded import DEFAULT_POOL, Embedded, embedded
 from arclog.wiring.kinds import installed_kinds
+from arclog.wiring.loop import freeze_imports
 from arclog.wiring.secrets import choose_vault, left_in_home
 from arclog.wiring.serving.listening import BACKLOG, address_of, allow_files, listen
 from arclog.wiring.serving.processes import Member
@@ -99,6 +100,7 @@ async def serve(
             server = _Server(services, told)
             if here.worker is not None:
                 here.worker.add_done_callback(lambda _: told.set())
+            freeze_imports()
             if started is not None:
                 started.set_result(address_of(listener))
             async with nullcontext() if shared is None else shared.kept():
@@ -261,4 +263,5 @@ def _services(
         book=book,
         audit=Audit(book, clock, settings),
         traffic=Traffic(settings),
+        turns=turns.run if (turns := here.engine.deciding.turns) is not None else at_once,
     )

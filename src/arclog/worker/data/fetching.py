@@ -1,4 +1,4 @@
-"""Reads stored content by the refs that name it. What cannot be read because another store keeps it is told as that."""
+"""Reads stored content by reference. An error names the store if the content is in another one."""
 
 from __future__ import annotations
 

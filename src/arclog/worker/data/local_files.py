@@ -88,6 +88,6 @@ def file_ref(ref: Mapping[str, Any]) -> ResultRef:
 
 
 def _plain(name: str) -> str:
-    """A name that stays in its folder, whatever the log says."""
+    """A file name that cannot leave its folder, whatever the log contains."""
     plain = _NOT_IN_NAMES.sub("_", name)[-_LONGEST_NAME:]
     return "file" if plain in ("", ".", "..") else plain

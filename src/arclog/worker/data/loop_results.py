@@ -1,4 +1,4 @@
-"""The results of a loop, which stand in the log as its iterations ended, as a list in item order.
+"""The results of a loop as a list in item order; the log has them in the order in which iterations ended.
 
 The log is the manifest. Who reads such results as a list gets a copy in item order in the result store, made once;
 should that be gone, it is made again.

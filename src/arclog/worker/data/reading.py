@@ -114,7 +114,7 @@ class StoredReader:
         return bool(ref["kind"] == LIST or ref["meta"]["bytes"] <= self.max_bytes)
 
     async def at(self, ref: Mapping[str, Any], path: Path) -> Any:
-        """What stands at a path of stored data, MISSING when nothing does."""
+        """The value at a path of stored data, or MISSING."""
         known = as_ref(ref)
         sha256 = parse_ref(known.ref).sha256
         if known.kind == LIST:
@@ -148,7 +148,7 @@ class StoredReader:
             try:
                 return msgspec.json.decode(body)
             except (msgspec.DecodeError, RecursionError) as problem:
-                raise ResultUnavailable(f"{ref['ref']} is no JSON: {problem}") from None
+                raise ResultUnavailable(f"{ref['ref']} is not JSON: {problem}") from None
         if kind.startswith("text/"):
             return body.decode("utf-8", "replace")
         raise ResultUnavailable(f"{ref['ref']} is {kind}, which a template cannot read; give it to a task by reference")

@@ -29,7 +29,7 @@ class TaskResults:
 
     async def read_items(self, ref: ResultRef) -> AsyncIterator[list[Any]]:
         if ref.kind != LIST:
-            raise TypeError(f"{ref.ref} is no list")
+            raise TypeError(f"{ref.ref} is not a list")
         known, sha256 = ref.as_dict(), parse_ref(ref.ref).sha256
         at = 0
         while at < (ref.meta.rows or 0):

@@ -67,7 +67,7 @@ class Storing:
             return _refused(plan, result_error(problem)), []
         except (TypeError, ValueError) as problem:
             # A tool's own mistake; it must not cost the worker its other commands.
-            message = f"the {plan.kind} tool gave what is no JSON: {problem}"
+            message = f"the {plan.kind} tool gave what is not JSON: {problem}"
             return _refused(plan, error("internal", message)), []
 
     async def _kept(
@@ -87,7 +87,7 @@ class Storing:
             await extract(record, parts, plan, self._demand, self._extracted_max_bytes)
             if content is not None:
                 extracted = record.get("extracted")
-                events.append(_said(ref, content, wanted, frame, now, move, extracted))
+                events.append(_stored_event(ref, content, wanted, frame, now, move, extracted))
         elif not outcome.data_at and not outcome.helper and not outcome.files:
             return record, []  # measured already
         problem = self._oversized(record, plan)
@@ -107,7 +107,7 @@ class Storing:
             ref = self._ref(frame, f"{plan.name}.{name}", file.content, None)
             ref = replace(ref, meta=replace(ref.meta, file=file.name))
             refs[name] = ref.as_dict()
-            event = _said(ref, file.content, plan.spec.get("result") or {}, frame, now, move)
+            event = _stored_event(ref, file.content, plan.spec.get("result") or {}, frame, now, move)
             event.payload["file"] = name
             events.append(event)
         if refs:
@@ -130,7 +130,7 @@ class Storing:
             content = await _written(value, body, results)
             ref = self._ref(frame, move.task.plan.name, content, value)
             refs[name] = ref.as_dict()
-            events.append(_said(ref, content, {"scope": "step"}, frame, now, move))
+            events.append(_stored_event(ref, content, {"scope": "step"}, frame, now, move))
         return small, refs, events
 
     async def items(
@@ -139,7 +139,7 @@ class Storing:
         """The items of a loop: their ref, and the event that says that they were stored."""
         content = await _written(items, b"", results)
         ref = self._ref(frame, "items", content, items)
-        return ref.as_dict(), _said(ref, content, {"scope": "step"}, frame, now)
+        return ref.as_dict(), _stored_event(ref, content, {"scope": "step"}, frame, now)
 
     async def _stored(self, payload: Any, wanted: Mapping[str, Any], results: TaskResults) -> Content | None:
         """Store the payload if it is too large for the log, or is to be stored whatever its size."""
@@ -212,7 +212,7 @@ def _without_payload(record: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _said(
+def _stored_event(
     ref: ResultRef,
     content: Content,
     wanted: Mapping[str, Any],

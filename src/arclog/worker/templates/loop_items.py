@@ -1,6 +1,6 @@
-"""Evaluates a `loop.in` that reads stored data, which the server cannot, and tells what the items are.
+"""Evaluates a `loop.in` that reads stored data, which the server cannot read, and reports its items.
 
-A stored list stays where it is: its ref is told. Anything else that is large is stored as a list first.
+A stored list is reported by its reference. Any other large value is stored as a list first.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Expanding:
             found = await self._bridge.run(lambda: self._evaluated(scope))
             if isinstance(found, TaskError):
                 return [_failed(frame, now, found)]
-            return await self._told(found, frame, now)
+            return await self._events_of(found, frame, now)
         except ExpressionError as failure:
             return [_failed(frame, now, template_error(failure))]
         except ResultUnavailable as problem:
@@ -69,7 +69,7 @@ class Expanding:
             return not_a_list(self._step.name, found)
         return too_many(self._step.name, self._reader.length(found), self._limits.max_iterations) or found
 
-    async def _told(self, found: Any, frame: Frame, now: int) -> list[Event]:
+    async def _events_of(self, found: Any, frame: Frame, now: int) -> list[Event]:
         said: list[Event] = []
         if isinstance(found, Stored):
             total = await self._bridge.run(lambda: self._reader.length(found))

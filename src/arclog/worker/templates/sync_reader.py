@@ -21,7 +21,7 @@ class Bridge(Protocol):
 
 
 class ThreadBridge:
-    """Computes in a thread, so that the event loop goes on while it waits."""
+    """Computes in a thread, so that it does not block the event loop."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -34,9 +34,9 @@ class ThreadBridge:
 
     def wait(self, reading: Coroutine[Any, Any, T]) -> T:
         if self._loop is None or threading.get_ident() == self._thread:
-            # On the event loop itself it would wait for ever.
+            # On the event loop itself it would wait forever.
             reading.close()
-            raise InvariantBroken("stored data was read outside a bridge")
+            raise InvariantBroken("stored data was read outside a synchronous reader")
         return asyncio.run_coroutine_threadsafe(reading, self._loop).result()
 
 
@@ -53,4 +53,4 @@ class DirectBridge:
             value: T = over.value
             return value
         reading.close()
-        raise InvariantBroken("a direct bridge reads only what is there at once")
+        raise InvariantBroken("a direct reader cannot wait for data")

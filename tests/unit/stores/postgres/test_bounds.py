@@ -13,9 +13,9 @@ import pytest
 from arclog.model.config.settings import Settings
 from arclog.model.errors import StoreUnavailable
 from arclog.ports.storage.store import OutcomeUnknown
+from arclog.stores.postgres.appends.writer import Writer
 from arclog.stores.postgres.connection.pipeline import Lost
 from arclog.stores.postgres.connection.pool import Pool
-from arclog.stores.postgres.log.writer import Writer
 from arclog.stores.postgres.queries import queries
 from arclog.stores.rows import Codec
 from arclog.testing.virtual import LoopClock, run_virtually

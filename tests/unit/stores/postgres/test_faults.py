@@ -210,7 +210,7 @@ async def test_a_server_without_free_connections(own, opened):
     await asyncio.gather(*(store.append(creation(number)) for number in range(1, 21)))
     found = await asyncio.gather(*(store.execution(number) for number in range(1, 21)))
     assert {each.head for each in found} == {1}
-    with pytest.raises(StoreUnavailable, match=r"takes no more connections.*ARCLOG_STORE_CONNECTIONS"):
+    with pytest.raises(StoreUnavailable, match=r"accepts no more connections.*ARCLOG_STORE_CONNECTIONS"):
         await opened(few, store__patience_s=0)
     await store.close()
     own.rows("DROP OWNED BY few CASCADE")
@@ -311,7 +311,9 @@ async def test_a_server_that_is_stopped_meanwhile_leaves_in_good_order(
                 await server.stop()
         finally:
             getattr(own_server, back)()
-    said = [one.getMessage() for one in caplog.records if "leaving without the store" in one.getMessage()]
+    said = [
+        one.getMessage() for one in caplog.records if "stopping although the store is unavailable" in one.getMessage()
+    ]
     assert len(said) == 1
     assert not [one for one in caplog.records if one.exc_info or one.levelname == "ERROR"]
     assert asyncio.all_tasks() == before

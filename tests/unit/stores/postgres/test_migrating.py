@@ -9,9 +9,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from arclog.stores.migrations import is_online
 from arclog.stores.postgres.connection.migrations import SCHEMA
 from arclog.stores.postgres.queries import load_migrations
+from arclog.stores.sql.files import is_online
 from tests.servers.postgres import Database
 from tests.unit.stores.support import change, creation
 

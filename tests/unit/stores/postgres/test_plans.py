@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from arclog.model.config.settings import Settings
 from arclog.model.events import Event
 from arclog.ports.storage.store import NewCommand, Timer
-from arclog.stores.postgres.log.appends import Wave
+from arclog.stores.postgres.appends.statement import Wave
 from arclog.stores.postgres.queries import queries
 from arclog.stores.rows import Codec
 from arclog.testing.conformance.store.operations import HOOK
@@ -142,6 +142,16 @@ def statements(queries: dict[str, str]) -> Iterator[tuple[str, str]]:
         yield f"append {number}", text
 
 
+def plan_of(connection: Any, text: str) -> dict[str, Any]:
+    count = max(map(int, re.findall(r"\$(\d+)", text)), default=0)
+    nothing = f"({', '.join(['NULL'] * count)})" if count else ""
+    connection.execute(f"PREPARE s AS {text}")
+    [(plan,)] = connection.execute(f"EXPLAIN (FORMAT JSON) EXECUTE s{nothing}").fetchall()
+    connection.execute("DEALLOCATE s")
+    found: dict[str, Any] = plan[0]["Plan"]
+    return found
+
+
 async def test_no_statement_scans_what_grows(postgres, opened):
     store = await opened(postgres, store__partition_s=3600)
     for hour in range(3):  # several partitions
@@ -151,11 +161,26 @@ async def test_no_statement_scans_what_grows(postgres, opened):
     with postgres.connect() as connection:
         connection.execute(PLAINLY)
         for name, text in statements(queries("arclog")):
-            count = max(map(int, re.findall(r"\$(\d+)", text)), default=0)
-            nothing = f"({', '.join(['NULL'] * count)})" if count else ""
-            connection.execute(f"PREPARE s AS {text}")
-            [(plan,)] = connection.execute(f"EXPLAIN (FORMAT JSON) EXECUTE s{nothing}").fetchall()
-            connection.execute("DEALLOCATE s")
-            if (found := list(scans_of(plan[0]["Plan"]))) and name not in ALLOWED:
+            if (found := list(scans_of(plan_of(connection, text)))) and name not in ALLOWED:
                 scanned[name] = found
     assert scanned == {}, "\n".join(f"{name}: {found[:3]}" for name, found in scanned.items())
+
+
+def reads_of(node: dict[str, Any], table: str) -> Iterator[dict[str, Any]]:
+    """The parts of a plan that read a table."""
+    if node.get("Relation Name") == table:
+        yield node
+    for below in node.get("Plans", ()):
+        yield from reads_of(below, table)
+
+
+async def test_pages_of_a_search_look_executions_up(postgres, opened):
+    """PostgreSQL likes to read all executions into a hash table instead, once a page."""
+    store = await opened(postgres, store__partition_s=3600)
+    await store.append(creation(minted(0)))
+    postgres.rows(POSTGRES.format(n=3000, first=minted(0)))
+    with postgres.connect() as connection:
+        connection.execute("SET plan_cache_mode = force_generic_plan")
+        for name in ("scanned_page", "mark_page"):
+            [read] = reads_of(plan_of(connection, queries("arclog")[name]), "executions")
+            assert "execution_id =" in read.get("Index Cond", ""), (name, read)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arclog.drivers.http.failure import Failure
+from arclog.drivers.failure import Failure
 from arclog.drivers.http.guard import Guard, carried, why_closed
 from arclog.model.errors import SettingsError
 from tests.servers.web import Web
@@ -147,15 +147,15 @@ async def test_the_same_spellings_reach_a_server_that_may_be_reached(web: Web, t
         ("http://good.example\\@127.0.0.1/", "declare a keychain entry"),
         ("http://127.0.0.1%00.example.com/", "names no host"),
         ("http://a b/", "names no host"),
-        ("http://exa\0mple.com/", "no web address"),
-        ("http://example.com/\r\nX: y", "no web address"),
-        ("http://example.com\r\n/", "no web address"),
-        ("http://①②⑦.⓪.⓪.①/", "no web address"),
-        ("http://0177.0.0.1/", "no web address"),
-        ("http://[::1/", "no web address"),
+        ("http://exa\0mple.com/", "not a web address"),
+        ("http://example.com/\r\nX: y", "not a web address"),
+        ("http://example.com\r\n/", "not a web address"),
+        ("http://①②⑦.⓪.⓪.①/", "not a web address"),
+        ("http://0177.0.0.1/", "not a web address"),
+        ("http://[::1/", "not a web address"),
         ("http://example.com:99999/", "a port that does not exist"),
         ("http://example.com:0/", "a port that does not exist"),
-        ("http://example.com/\ud800", "no web address"),
+        ("http://example.com/\ud800", "not a web address"),
     ],
 )
 async def test_addresses_that_are_none(task: Task, url: str, says: str) -> None:

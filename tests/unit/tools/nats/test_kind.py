@@ -60,7 +60,7 @@ def test_what_check_has_nothing_to_say_of(task: str) -> None:
 
 
 async def test_without_its_driver_a_task_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("arclog.tools.nats.")]:
+    for name in [name for name in sys.modules if name.startswith(("arclog.tools.nats.", "arclog.drivers.nats."))]:
         if name not in ("arclog.tools.nats.kind", "arclog.tools.nats.config", "arclog.tools.nats.failure"):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "nats.aio.client", None)

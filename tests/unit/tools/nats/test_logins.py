@@ -135,8 +135,8 @@ async def test_a_login_that_a_server_does_not_take(opened: Open, users: NatsServ
         (credential(username="ada"), "gives no login"),
         (value("-----BEGIN NATS USER JWT-----\nCANARY\n------END NATS USER JWT------\n"), "is no .creds file"),
         (credential(seed="SUCANARY"), "is no NKEY of a user"),
-        (value("nats://CANARY:CANARY@h:port"), "is no address of a server"),
-        (value("nats://h/CANARY"), "is no address of a server"),
+        (value("nats://CANARY:CANARY@h:port"), "is no address of a NATS server"),
+        (value("nats://h/CANARY"), "is no address of a NATS server"),
     ],
 )
 async def test_a_credential_that_does_not_suit(opened: Open, users: NatsServer, auth: Credential, said: str) -> None:
@@ -163,7 +163,7 @@ async def test_a_subject_that_a_login_may_not_publish_to(opened: Open, users: Na
     for config in ({"subject": "Closed.a", "data": 1}, {"messages": [{"subject": "open.b"}, {"subject": "Closed.b"}]}):
         problem = await run.failure("publish", **config)
         assert (problem.kind, problem.code, problem.retryable) == ("auth", "PERMISSION", False)
-        assert "may not publish" in problem.message
+        assert "is not allowed to publish" in problem.message
     assert await run.data("publish", subject="open.a", data=1) == {"published": 1}
 
 

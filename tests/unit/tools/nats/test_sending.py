@@ -222,7 +222,7 @@ async def test_a_large_answer_is_stored(run: Runner, other: Client, name: str) -
 async def test_nobody_listens_is_an_error_of_its_own(run: Runner, name: str) -> None:
     problem = await run.failure("request", subject=name)
     assert (problem.kind, problem.code, problem.retryable) == ("server_error", "NO_RESPONDERS", True)
-    assert problem.message == f"the request to {name}: nobody listens there"
+    assert problem.message == f"the request to {name}: there is no subscriber"
 
 
 async def test_nobody_answers_in_time(run: Runner, other: Client, name: str) -> None:
@@ -276,8 +276,8 @@ async def test_a_cancelled_request_ends_and_leaves_the_connection_whole(run: Run
         ({"subject": "a", "data": 1, "headers": {"X": "a\r\nY: b"}}, "header X: its value holds a line end"),
         ({"subject": "a", "data": 1, "headers": {"X: Y": "a"}}, "the name of a header"),
         ({"subject": "a", "data": 1, "headers": {"X": {}}}, "must be a text or a number, not dict"),
-        ({"subject": "a", "data": "!", "encoding": "base64"}, "data is no base64 text"),
-        ({"subject": "a", "data": 1, "encoding": "base64"}, "data is no base64 text"),
+        ({"subject": "a", "data": "!", "encoding": "base64"}, "data is not base64 text"),
+        ({"subject": "a", "data": 1, "encoding": "base64"}, "data is not base64 text"),
         ({"subject": "a", "data": 1, "encoding": "text"}, "data must be a text"),
         ({"subject": "a", "data": "\ud800"}, "a lone surrogate"),
         ({"subject": "a", "messages": 7}, "messages must be a list, not int"),

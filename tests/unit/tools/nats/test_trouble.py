@@ -35,7 +35,7 @@ async def listening(server: NatsServer, subject: str) -> tuple[Client, asyncio.E
 
 
 async def _quiet(_: Exception) -> None:
-    """A server that is killed is no news here."""
+    """A server that is killed is not a news here."""
 
 
 # -- servers that go away
@@ -298,11 +298,11 @@ async def test_a_server_that_says_nothing(opened: Open) -> None:
         ("", "a nats task needs to know its server"),
         ("nats://user:CANARY@127.0.0.1:4222", "credentials belong into `auth`"),
         ("nats://CANARY@127.0.0.1:4222", "credentials belong into `auth`"),
-        ("ws://127.0.0.1:4222", "is no address of a server"),
-        ("nats://127.0.0.1:4222/CANARY", "is no address of a server"),
-        ("nats://:4222", "is no address of a server"),
-        ("nats://127.0.0.1:4222, , tls://", "is no address of a server"),
-        ("nats://127.0.0.1:99999", "is no address of a server"),
+        ("ws://127.0.0.1:4222", "is no address of a NATS server"),
+        ("nats://127.0.0.1:4222/CANARY", "is no address of a NATS server"),
+        ("nats://:4222", "is no address of a NATS server"),
+        ("nats://127.0.0.1:4222, , tls://", "is no address of a NATS server"),
+        ("nats://127.0.0.1:99999", "is no address of a NATS server"),
     ],
 )
 async def test_what_is_no_address(run: Runner, servers: str, said: str) -> None:

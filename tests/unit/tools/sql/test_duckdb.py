@@ -240,7 +240,7 @@ async def test_a_folder_that_is_not_there(sql, tmp_path):
     outcome = await sql("SELECT 1", database=str(tmp_path / "no" / "a.duckdb"))
     assert outcome.error is not None
     assert (outcome.error.kind, outcome.error.retryable) == ("connection", False)
-    assert "its folder is not there" in outcome.error.message
+    assert "its folder does not exist" in outcome.error.message
 
 
 async def test_writers_that_collide_may_try_again(sql):

@@ -158,8 +158,8 @@ async def test_a_file_that_cannot_be_opened(sql, tmp_path):
     outcome = await sql("SELECT 1", database=str(tmp_path / "no" / "a.db"))
     assert outcome.error is not None
     assert (outcome.error.kind, outcome.error.retryable) == ("connection", False)
-    assert "its folder is not there" in outcome.error.message
-    (tmp_path / "text").write_text("this is no database, and it is long enough to have been one" * 20)
+    assert "its folder does not exist" in outcome.error.message
+    (tmp_path / "text").write_text("this is not a database, and it is long enough to have been one" * 20)
     assert await sql.failure("SELECT * FROM t", database=str(tmp_path / "text")) == ("connection", "SQLITE_NOTADB")
 
 

@@ -149,7 +149,7 @@ def test_a_query_takes_no_template() -> None:
     """
     (finding,) = build(text, "p.yaml", installed_kinds()).findings
     assert (finding.code, finding.at.line) == ("bad-value", 7)
-    assert finding.message == "task.source.query: a template cannot stand here"
+    assert finding.message == "task.source.query: a template is not allowed here"
     assert "params" in finding.hint
 
 

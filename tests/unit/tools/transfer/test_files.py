@@ -93,7 +93,7 @@ async def test_csv_forms(run: Runner, tmp_path: Path) -> None:
         (b"a,b\n1,2\n3,4,5\n", "row 2 has 3 values"),
         (b"", "is empty"),
         (b"a,a\n1,2\n", "two columns called 'a'"),
-        (b"a,b\n1,\xff\n", "no UTF-8 text"),
+        (b"a,b\n1,\xff\n", "not UTF-8 text"),
         (b'a,b\n1,"x"y\n', "row 1: "),
         (b'a,b\n1,"never ends\n', "row 1: "),
     ],
@@ -121,8 +121,8 @@ async def test_ndjson(run: Runner, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"a":1}\n{"a":', "row 2 is no JSON"),
-        ('{"a":1}\n[1]\n', "row 2 is no JSON object"),
+        ('{"a":1}\n{"a":', "row 2 is not JSON"),
+        ('{"a":1}\n[1]\n', "row 2 is not a JSON object"),
         ('{"a":1}\n{"a":1}\n{"a":1}\n{"a":1,"late":2}\n', "row 4 has the key 'late'"),
     ],
 )

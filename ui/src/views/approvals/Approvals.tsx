@@ -4,6 +4,7 @@ import { CircleCheckBig } from "lucide-react";
 import type { ReactNode } from "react";
 import { approvalsQuery } from "../../api/queries.ts";
 import { useCrumbs } from "../../app/crumbs.ts";
+import { plural } from "../../lib/numbers.ts";
 import { CopyAs } from "../../parts/CopyAs.tsx";
 import { Empty } from "../../parts/Empty.tsx";
 import { Skeleton } from "../../parts/Skeleton.tsx";
@@ -25,12 +26,13 @@ export function Approvals(): ReactNode {
       {!approvals.data ? (
         <Skeleton lines={5} />
       ) : approvals.data.approvals.length === 0 ? (
-        <Empty title="Nobody waits for an approval" icon={<CircleCheckBig size={28} />}>
-          A task of kind <code>approval</code> asks here, and so does a playbook whose start must be approved.
+        <Empty title="No pending approvals" icon={<CircleCheckBig size={28} />}>
+          Tasks of kind <code>approval</code>, and playbooks whose start must be approved, appear here.
         </Empty>
       ) : (
         <>
           <div className={styles.tools}>
+            <p className={styles.lead}>{plural(approvals.data.approvals.length, "pending approval")}, oldest first</p>
             <CopyAs actions={{ list: { route: "GET /api/approvals" } }} />
           </div>
           <ul className={styles.cards}>
@@ -38,7 +40,7 @@ export function Approvals(): ReactNode {
               <li key={`${one.run.execution_id} ${one.key}`}>
                 <div>
                   <p>
-                    <b>{one.prompt || (one.step ? `Step ${one.step} asks` : "The start of the run")}</b>
+                    <b>{one.prompt || (one.step ? `Approve step ${one.step}?` : `Start ${one.run.name}?`)}</b>
                   </p>
                   <p className="quiet small">
                     <Link
@@ -49,11 +51,11 @@ export function Approvals(): ReactNode {
                       {one.run.name}
                     </Link>
                     {one.step && ` · ${one.step}`}
-                    {one.iteration && ` · item ${one.iteration}`} · asked <Time at={one.since} />
+                    {one.iteration && ` · item ${one.iteration}`} · requested <Time at={one.since} />
                     {one.until && (
                       <>
                         {" "}
-                        · decided by itself <Time at={one.until} />
+                        · expires <Time at={one.until} />
                       </>
                     )}
                   </p>

@@ -51,7 +51,7 @@ function DecideDialog({ approval, verdict, onClose }: DialogProps): ReactNode {
       void queries.invalidateQueries();
       if (answer.accepted)
         toast({ kind: "done", text: `${approval.run.name}: ${verdict === "APPROVE" ? "approved" : "rejected"}` });
-      else toast({ kind: "failed", text: "It was decided meanwhile", detail: answer.message });
+      else toast({ kind: "failed", text: "Already decided", detail: answer.message });
     },
   });
   const word = verdict === "APPROVE" ? "approve" : "reject";
@@ -69,7 +69,7 @@ function DecideDialog({ approval, verdict, onClose }: DialogProps): ReactNode {
       onClose={onClose}
       footer={
         <>
-          <Button onClick={onClose}>Not now</Button>
+          <Button onClick={onClose}>Cancel</Button>
           <Button
             kind={verdict === "APPROVE" ? "main" : "danger"}
             disabled={decide.isPending || (verdict === "REJECT" && !reason.trim())}
@@ -86,7 +86,7 @@ function DecideDialog({ approval, verdict, onClose }: DialogProps): ReactNode {
         autoFocus
         value={reason}
         onChange={(event) => setReason(event.target.value)}
-        hint="It is kept in the run's log, with your name."
+        hint="Recorded in the run's log with your name."
       />
       {decide.isError && <p role="alert">{messageOf(decide.error)}</p>}
       <Shown actions={{ decide: form }} />

@@ -50,7 +50,7 @@ function Choose({ id }: { id: string }): ReactNode {
         {!others.data ? (
           <Skeleton lines={4} />
         ) : rows.length === 0 ? (
-          <Empty title="There is no other run of this playbook" />
+          <Empty title="No other runs of this playbook" />
         ) : (
           <ul className={styles.others}>
             {rows.map((one) => (
@@ -143,12 +143,12 @@ function Divergence({ diff }: { diff: RunsDiff }): ReactNode {
     a: unknown;
     b: unknown;
   } | null;
-  if (!first) return <Banner state="done">Both took the same path.</Banner>;
+  if (!first) return <Banner state="done">Both runs took the same path.</Banner>;
   const place = first.step ? { step: first.step } : {};
   return (
-    <Banner state="waiting">
+    <Banner state="waiting" icon={<GitCompareArrows size={16} aria-hidden="true" />}>
       <p>
-        They part at <b>{first.step || "the start"}</b>
+        First difference: <b>{first.step || "the start"}</b>
         {first.run > 1 ? ` (run ${first.run})` : ""}: {first.cause}
       </p>
       {(
@@ -185,12 +185,12 @@ const NET = [
 function Net({ net }: { net: Record<string, unknown> }): ReactNode {
   const lines = NET.flatMap(([key, text]) => ((net[key] ?? []) as string[]).map((name) => `${text}: ${name}`));
   return (
-    <Panel title="Changes of the playbook">
+    <Panel title="Playbook changes">
       <ul className={styles.net}>
         {lines.map((line) => (
           <li key={line}>{line}</li>
         ))}
-        {lines.length === 0 && <li className="quiet">Steps and arcs are the same.</li>}
+        {lines.length === 0 && <li className="quiet">No changes in steps or arcs.</li>}
       </ul>
     </Panel>
   );
@@ -254,14 +254,14 @@ function Values({ diff }: { diff: RunsDiff }): ReactNode {
   const found = diff.values as unknown as { path: string; a: unknown; b: unknown }[];
   return (
     <Panel
-      title="Values that differ"
+      title="Different values"
       note={found.length ? `${countText(found.length)}${diff.more_values ? ", and more" : ""}` : ""}
     >
       {found.length === 0 ? (
-        <p className={styles.none}>Workload, ctx, data of steps and result are the same.</p>
+        <p className={styles.none}>Workload, ctx, step data and result are identical.</p>
       ) : (
         <table className={`${styles.table} ${styles.values}`}>
-          <caption className="hidden-visually">Values that differ</caption>
+          <caption className="hidden-visually">Different values</caption>
           <thead>
             <tr>
               <th scope="col">Value</th>

@@ -50,11 +50,11 @@ export function ChoosePlaybook({ label, choice, own, onChange, ...source }: Prop
   const versions = useQuery(versionsQuery(source.path));
   const text = useChosenText(source, choice);
   const options: [string, string][] = [
-    ...(source.draft === undefined ? [] : [["draft", "the text in the editor"] as [string, string]]),
+    ...(source.draft === undefined ? [] : [["draft", "Text in the editor"] as [string, string]]),
     ...(own === undefined ? [] : [["own", own] as [string, string]]),
     ...(versions.data?.versions ?? []).map((one): [string, string] => [`${one.version}`, `v${one.version}`]),
     // It begins with the text that is chosen now.
-    ...(text === undefined ? [] : [["typed", "an edited text …"] as [string, string]]),
+    ...(text === undefined ? [] : [["typed", "Edited text …"] as [string, string]]),
   ];
   const value = choice.kind === "version" ? `${choice.version}` : choice.kind;
   return (
@@ -83,7 +83,7 @@ function TypedText({ text, onChange }: { text: string; onChange: (text: string) 
   return (
     <div style={{ flexBasis: "100%" }}>
       <div className={styles.editor}>
-        <LazyEditor text={begun} label="Text of the playbook" findings={findings} onChange={onChange} />
+        <LazyEditor text={begun} label="Playbook source" findings={findings} onChange={onChange} />
       </div>
       <p className="quiet small">
         {findings[0]

@@ -26,8 +26,8 @@ function Export({ id }: { id: string }): ReactNode {
     <section className={styles.part} aria-label="Export">
       <h3>Export</h3>
       <p className="quiet small">
-        One file with log, plan, playbook and stored results, and no secret. Import it on any other server: all views
-        work there.
+        One file with the log, plan, playbook and stored results, without secrets. Import it into any other server to
+        inspect the run there.
       </p>
       <div className={styles.line}>
         <a

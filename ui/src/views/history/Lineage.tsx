@@ -31,8 +31,8 @@ function Trace({ id, value }: { id: string; value: string }): ReactNode {
   const [typed, setTyped] = useState(value || "result");
   const trace = useQuery({ ...traceQuery(id, value), enabled: value !== "" });
   return (
-    <section className={styles.part} aria-label="Where a value comes from">
-      <h3>Where does a value come from?</h3>
+    <section className={styles.part} aria-label="Trace a value">
+      <h3>Trace a value</h3>
       <form
         className={styles.line}
         onSubmit={(event) => {
@@ -45,7 +45,7 @@ function Trace({ id, value }: { id: string; value: string }): ReactNode {
             label="Value"
             value={typed}
             onChange={(event) => setTyped(event.target.value)}
-            hint="result.total, ctx.count, workload.day, or a step: fetch.data"
+            hint="A path such as result.total, ctx.count, workload.day or fetch.data (a step)"
           />
         </div>
         <Button type="submit">Trace</Button>
@@ -68,7 +68,7 @@ function Trace({ id, value }: { id: string; value: string }): ReactNode {
           <ul className={styles.tree} aria-label={`Where ${value} comes from`}>
             <Node node={trace.data.node} run={id} value={value} />
           </ul>
-          {trace.data.is_cut && <p className="quiet small">There are more sources than can be followed.</p>}
+          {trace.data.is_cut && <p className="quiet small">The trace was cut off: there are too many sources.</p>}
         </>
       ) : (
         value && <Skeleton lines={4} />
@@ -129,7 +129,7 @@ function Node({ node, run, value }: { node: TraceNode; run: string; value: strin
           </span>
         )}
         {node.template && <code className={styles.template}>{node.template}</code>}
-        {node.is_repeated && <span className="quiet small">its sources are listed above</span>}
+        {node.is_repeated && <span className="quiet small">sources listed above</span>}
       </div>
       {sources.length > 0 && (
         <ul>
@@ -151,9 +151,9 @@ function Datasets({ id, path }: { id: string; path: string }): ReactNode {
   const lineage = useQuery(lineageQuery(id));
   const found = lineage.data ? datasetsOf(lineage.data.events, path) : [];
   return (
-    <section className={styles.part} aria-label="Data that the run read and wrote">
+    <section className={styles.part} aria-label="Datasets read and written">
       <div className={styles.line}>
-        <h3>Data that the run read and wrote</h3>
+        <h3>Datasets read and written</h3>
         <CopyAs
           actions={{
             lineage: {
@@ -170,17 +170,17 @@ function Datasets({ id, path }: { id: string; path: string }): ReactNode {
       ) : !lineage.data ? (
         <Skeleton lines={2} />
       ) : found.length === 0 ? (
-        <Empty title="No data outside the run">
+        <Empty title="No datasets">
           Tables, files, objects and addresses of its SQL, transfer, object and http tasks are listed here.
         </Empty>
       ) : (
         <table className={styles.table}>
-          <caption className="hidden-visually">Data that the run read and wrote</caption>
+          <caption className="hidden-visually">Datasets read and written</caption>
           <thead>
             <tr>
-              <th scope="col">Data</th>
+              <th scope="col">Dataset</th>
               <th scope="col">Task</th>
-              <th scope="col">How much</th>
+              <th scope="col">Size</th>
             </tr>
           </thead>
           <tbody>

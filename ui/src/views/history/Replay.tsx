@@ -21,7 +21,7 @@ export function Replay({ id }: { id: string }): ReactNode {
     <section className={styles.part} aria-label="Replay">
       <h3>Replay</h3>
       <p className="quiet small">
-        Checks every decision in the log against this version of arclog. Nothing runs and nothing is written.
+        Checks every recorded decision against this version of arclog. Nothing is executed or written.
       </p>
       <div className={styles.line}>
         <Button disabled={replay.isFetching} onClick={check}>
@@ -57,7 +57,7 @@ function Verdict({ id, check }: { id: string; check: ReplayCheck }): ReactNode {
   if (check.ok || !check.difference) {
     return (
       <Banner state="done">
-        <p>The log replays without a difference.</p>
+        <p>The log replays without differences.</p>
         <p className="quiet small">
           {checked}
           {folded}.

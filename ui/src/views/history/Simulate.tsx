@@ -24,11 +24,11 @@ const ROWS = 100;
 
 const VERDICTS: Record<string, { state: StateName; text: string }> = {
   same: { state: "done", text: "same" },
-  result: { state: "waiting", text: "other result" },
-  path: { state: "retrying", text: "other path" },
-  unanswered: { state: "queued", text: "no answer" },
+  result: { state: "waiting", text: "different result" },
+  path: { state: "retrying", text: "different path" },
+  unanswered: { state: "queued", text: "no recorded answer" },
   refused: { state: "failed", text: "would not start" },
-  cut: { state: "waiting", text: "did not end" },
+  cut: { state: "waiting", text: "cut off" },
 };
 
 interface Props {
@@ -59,7 +59,7 @@ export function Simulate({ path, run, draft, heading: Heading = "h3" }: Props): 
     <section className={styles.part} aria-label="Simulate">
       <Heading>Simulate</Heading>
       <p className="quiet small">
-        Runs a playbook against recorded outcomes: in place of each task, the log answers. Nothing outside is touched.
+        Runs a playbook against recorded outcomes: each task gets its answer from the log, and nothing is executed.
       </p>
       <div className={styles.line}>
         <ChoosePlaybook
@@ -69,7 +69,7 @@ export function Simulate({ path, run, draft, heading: Heading = "h3" }: Props): 
           draft={draft}
           choice={choice}
           onChange={setChoice}
-          {...(run ? { own: "the text that it ran with" } : {})}
+          {...(run ? { own: "Version it ran with" } : {})}
         />
         <span className="small">on</span>
         {run ? (
@@ -77,7 +77,7 @@ export function Simulate({ path, run, draft, heading: Heading = "h3" }: Props): 
             label="Runs to simulate it on"
             value={on}
             options={[
-              ["this", "this run"],
+              ["this", "This run"],
               ["last", "the latest runs"],
             ]}
             onChange={setOn}
@@ -127,7 +127,7 @@ export function Simulate({ path, run, draft, heading: Heading = "h3" }: Props): 
         />
       </div>
       {isStrict && (
-        <p className="quiet small">Strict: a call whose inputs or code were different has no recorded answer.</p>
+        <p className="quiet small">Strict: a call counts as answered only if its inputs and code are unchanged.</p>
       )}
       {simulate.isError && <p role="alert">{messageOf(simulate.error)}</p>}
       {simulate.data && <Report report={simulate.data} />}
@@ -157,12 +157,12 @@ function Report({ report }: { report: SimulationReport }): ReactNode {
       </Banner>
       {changed.length > 0 && (
         <table className={styles.table}>
-          <caption className="hidden-visually">Runs that would go differently</caption>
+          <caption className="hidden-visually">Runs with a different outcome</caption>
           <thead>
             <tr>
               <th scope="col">Run</th>
               <th scope="col">Verdict</th>
-              <th scope="col">Was, would be</th>
+              <th scope="col">Recorded → simulated</th>
               <th scope="col">Where</th>
             </tr>
           </thead>
@@ -178,7 +178,7 @@ function Report({ report }: { report: SimulationReport }): ReactNode {
       )}
       <Calls title="Calls without a recorded answer" calls={report.runs.flatMap((one) => one.unanswered)} />
       <Calls
-        title="Calls whose inputs or code were different (answered as recorded)"
+        title="Calls with changed inputs or code (answered from the log)"
         calls={report.runs.flatMap((one) => one.assumed)}
       />
     </>

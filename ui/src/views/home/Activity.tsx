@@ -32,7 +32,7 @@ export function Activity({ span }: { span: Span }): ReactNode {
   const ended = sum("completed") + sum("failed");
   return (
     <Panel
-      title="How runs ended"
+      title="Finished runs"
       actions={
         <Select
           label="Time span"
@@ -60,7 +60,7 @@ export function Activity({ span }: { span: Span }): ReactNode {
               <dd>{bars ? <FailedLink count={sum("failed")} span={span} /> : "–"}</dd>
             </div>
             <div>
-              <dt>succeeded</dt>
+              <dt>success rate</dt>
               <dd>{bars ? shareText(sum("completed"), ended) : "–"}</dd>
             </div>
           </dl>
@@ -89,7 +89,7 @@ function Chart({ bars, group }: { bars: Bar[]; group: number }): ReactNode {
   const shown = at === null ? undefined : bars[at];
   const label = bars.length
     ? `Runs that ended, ${bars.length} bars. The highest has ${countText(most)}.`
-    : "Runs that ended: loading";
+    : "Finished runs: loading";
   return (
     <figure className={styles.chart}>
       <svg

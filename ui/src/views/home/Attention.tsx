@@ -25,7 +25,7 @@ export function Attention(): ReactNode {
   const asked = approvals.data?.approvals ?? [];
   const count = (failing.data?.playbooks.length ?? 0) + (stuck.data?.runs.length ?? 0) + asked.length;
   return (
-    <Panel title="Needs attention" note={isReady && count > 0 ? plural(count, "thing") : undefined}>
+    <Panel title="Needs attention" note={isReady && count > 0 ? plural(count, "item") : undefined}>
       {broken ? (
         <Trouble what="What needs attention" error={broken.error} retry={() => void broken.refetch()} />
       ) : !isReady ? (
@@ -33,7 +33,7 @@ export function Attention(): ReactNode {
       ) : count === 0 ? (
         <p className={styles.calm}>
           <StateGlyph state="done" size={16} />
-          Nothing fails, nothing is stuck, and nobody waits for an approval.
+          No failing playbooks, stuck runs or pending approvals.
         </p>
       ) : (
         <ul>
@@ -84,7 +84,7 @@ function FailingItem({ failing }: { failing: Failing }): ReactNode {
       <span className={styles.when}>
         <Time at={last.ended_at} />
       </span>
-      <p className={styles.more}>{last.error ?? "no reason was given"}</p>
+      <p className={styles.more}>{last.error ?? "no reason given"}</p>
     </li>
   );
 }
@@ -97,7 +97,7 @@ function StuckItem({ stuck }: { stuck: Stuck }): ReactNode {
         <Link to="/runs/$id" params={{ id: stuck.run.execution_id }}>
           {stuck.run.name}
         </Link>
-        <span className="quiet small">is stuck</span>
+        <span className="quiet small">stuck</span>
       </div>
       <span className={styles.when}>
         <Time at={stuck.since} />
@@ -110,7 +110,7 @@ function StuckItem({ stuck }: { stuck: Stuck }): ReactNode {
 function ApprovalItem({ approval }: { approval: Approval }): ReactNode {
   const where = approval.step
     ? `step ${approval.step}${approval.iteration ? `, item ${approval.iteration}` : ""}`
-    : "the start of the run";
+    : "to start";
   return (
     <li className={styles.item}>
       <StateGlyph state="waiting" size={16} />
@@ -118,7 +118,9 @@ function ApprovalItem({ approval }: { approval: Approval }): ReactNode {
         <Link to="/runs/$id" params={{ id: approval.run.execution_id }}>
           {approval.run.name}
         </Link>
-        <span className="quiet small">waits for an approval: {where}</span>
+        <span className="quiet small">
+          {approval.step ? `waiting for approval · ${where}` : "waiting for approval to start"}
+        </span>
       </div>
       <span className={styles.when}>
         <Time at={approval.since} />

@@ -24,12 +24,11 @@ export function Home(): ReactNode {
       <h1 className="hidden-visually">Home</h1>
       {isNew ? (
         <Empty
-          title="No run yet"
+          title="No runs yet"
           icon={<Rocket size={28} />}
           command={`arclog run examples/hello.yaml --server ${window.location.origin}`}
         >
-          Runs of this server appear here as soon as there are some. Start one from a playbook, or from the command
-          line:
+          Runs appear here once there are any. Start one from a playbook or from the command line:
         </Empty>
       ) : (
         <div className={styles.columns}>

@@ -4,7 +4,7 @@ import type { ReactNode } from "react";
 import { runsQuery } from "../../api/queries.ts";
 import type { Listed } from "../../api/types.ts";
 import { plural } from "../../lib/numbers.ts";
-import { stateOfRun } from "../../lib/states.ts";
+import { stateOfRun, waitingText } from "../../lib/states.ts";
 import { Panel } from "../../parts/Panel.tsx";
 import { Skeleton } from "../../parts/Skeleton.tsx";
 import { State } from "../../parts/State.tsx";
@@ -20,13 +20,13 @@ export function Running(): ReactNode {
   const runs = live.data?.executions;
   const more = live.data?.next ? `${COUNTED} or more runs` : runs?.length ? plural(runs.length, "run") : undefined;
   return (
-    <Panel title="Running now" note={more}>
+    <Panel title="In progress" note={more}>
       {live.isError && !runs ? (
         <Trouble what="The list of runs" error={live.error} retry={() => void live.refetch()} />
       ) : !runs ? (
         <Skeleton lines={4} />
       ) : runs.length === 0 ? (
-        <p className={styles.none}>No run is under way.</p>
+        <p className={styles.none}>No runs in progress.</p>
       ) : (
         <ul className={styles.list}>
           {runs.slice(0, SHOWN).map((run) => (
@@ -36,7 +36,7 @@ export function Running(): ReactNode {
       )}
       {runs && runs.length > SHOWN && (
         <Link className={styles.all} to="/runs" search={{ state: ["RUNNING", "PENDING"] }}>
-          All runs that have not ended
+          All runs in progress
         </Link>
       )}
     </Panel>
@@ -51,7 +51,9 @@ function Item({ run }: { run: Listed }): ReactNode {
       <Link className="cut" to="/runs/$id" params={{ id: run.execution_id }}>
         {run.name}
       </Link>
-      <span className={`${styles.step} cut quiet`}>{run.current_step ?? ""}</span>
+      <span className={`${styles.step} cut quiet`}>
+        {[run.waiting?.step || run.current_step, waitingText(run.waiting)].filter(Boolean).join(" · ")}
+      </span>
       <span className={styles.time}>
         <Duration from={run.started_at ?? run.created_at} to={null} />
       </span>

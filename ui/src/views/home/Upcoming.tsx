@@ -15,14 +15,14 @@ export function Upcoming(): ReactNode {
   const next = useQuery(upcomingQuery(SHOWN));
   const schedules = next.data?.schedules;
   return (
-    <Panel title="Scheduled next">
+    <Panel title="Next scheduled runs">
       {next.isError && !schedules ? (
         <Trouble what="The list of schedules" error={next.error} retry={() => void next.refetch()} />
       ) : !schedules ? (
         <Skeleton lines={3} />
       ) : schedules.length === 0 ? (
         <p className={styles.none}>
-          No schedule will fire. <code>arclog schedule add</code> makes one.
+          No schedules. Add one with <code>arclog schedule add</code>.
         </p>
       ) : (
         <ul className={styles.list}>

@@ -47,11 +47,11 @@ export function EditAndGraph({ text: given, step, onStep, onChange }: Props): Re
   const lineOf = useMemo(() => new Map(plan?.steps.map((one) => [one.name, one.line])), [plan]);
   return (
     <div className={styles.split}>
-      <section className={styles.half} aria-label="Text">
+      <section className={styles.half} aria-label="Source">
         <div className={styles.editor}>
           <LazyEditor
             text={text}
-            label="Text of the playbook"
+            label="Playbook source"
             findings={findings}
             schema={schema.data as Schema | undefined}
             goTo={goTo}

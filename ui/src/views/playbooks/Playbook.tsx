@@ -51,14 +51,14 @@ export function Playbook(): ReactNode {
   const changed = version !== undefined && text !== version.source;
   useKeys("Playbook", [
     { keys: "mod+s", text: "save as a new version", run: () => changed && !denied && save.mutate(text) },
-    { keys: "r", text: "run it", run: () => void navigate({ search: (before) => ({ ...before, run: true }) }) },
+    { keys: "r", text: "run", run: () => void navigate({ search: (before) => ({ ...before, run: true }) }) },
   ]);
   if (shown.isError && !version) {
     return (
       <Empty isPage title={`${path} is not in the catalog`}>
         <Trouble what="The playbook" error={shown.error} retry={() => void shown.refetch()} />
         <p>
-          Its runs may still be here:{" "}
+          Its runs may still exist:{" "}
           <Link to="/runs" search={{ path }}>
             runs of {path}
           </Link>
@@ -74,7 +74,7 @@ export function Playbook(): ReactNode {
         <span className="quiet">v{version?.version ?? "…"}</span>
         <RunBars path={path} />
         <Link to="/runs" search={{ path }}>
-          all runs
+          All runs
         </Link>
         <div className={styles.end}>
           <CopyAs
@@ -105,7 +105,7 @@ export function Playbook(): ReactNode {
           </Button>
         </div>
       </header>
-      <nav className={styles.tabs} aria-label="Parts of the playbook">
+      <nav className={styles.tabs} aria-label="Sections">
         {TABS.map(([one, name]) => (
           <Link
             key={one}

@@ -82,7 +82,7 @@ export function Playbooks(): ReactNode {
               void navigate({ search: (before) => ({ ...before, archived: event.target.checked || undefined }) })
             }
           />
-          with archived ones
+          Include archived
         </label>
         <span className="quiet small">{catalog.data && countText(rows.length)}</span>
         <div className={styles.end}>
@@ -117,10 +117,10 @@ export function Playbooks(): ReactNode {
             !catalog.data ? (
               <Skeleton lines={6} />
             ) : q ? (
-              <Empty title="No playbook has this name" />
+              <Empty title="No matching playbooks" />
             ) : (
               <Empty
-                title="No playbook is registered yet"
+                title="No playbooks yet"
                 command={`arclog catalog register examples/hello.yaml --server ${window.location.origin}`}
               >
                 A registered playbook can be run by its path, scheduled, and called by others. Register a file, or write

@@ -67,7 +67,7 @@ function Fields({ path, version, fields, onClose }: Props & { fields: InputField
     mutationFn: () => call("POST /api/executions", { body }),
     onSuccess: (started) => {
       onClose();
-      toast({ kind: "done", text: `${path} was started` });
+      toast({ kind: "done", text: `${path} started` });
       void queries.invalidateQueries({ queryKey: ["runs"] });
       void navigate({ to: "/runs/$id", params: { id: started.execution_id } });
     },
@@ -85,10 +85,11 @@ function Fields({ path, version, fields, onClose }: Props & { fields: InputField
         if (!Object.keys(wrong).length) start.mutate();
       }}
     >
-      {fields.length === 0 && <p className="quiet">This playbook takes no values.</p>}
-      {fields.map((field) => (
+      {fields.length === 0 && <p className="quiet">This playbook has no inputs.</p>}
+      {fields.map((field, index) => (
         <Value
           key={field.name}
+          isFirst={index === 0}
           field={field}
           text={texts[field.name] ?? ""}
           wrong={isTried || texts[field.name] !== initialText(field) ? (wrong[field.name] ?? "") : ""}
@@ -107,7 +108,7 @@ function Fields({ path, version, fields, onClose }: Props & { fields: InputField
         }}
       />
       <div className={styles.formFoot}>
-        <Button onClick={onClose}>Not now</Button>
+        <Button onClick={onClose}>Cancel</Button>
         <Button kind="main" type="submit" disabled={start.isPending}>
           Start
         </Button>
@@ -117,13 +118,15 @@ function Fields({ path, version, fields, onClose }: Props & { fields: InputField
 }
 
 interface ValueProps {
+  /** it has the focus when the form opens */
+  isFirst: boolean;
   field: InputField;
   text: string;
   wrong: string;
   onChange: (text: string) => void;
 }
 
-function Value({ field, text, wrong, onChange }: ValueProps): ReactNode {
+function Value({ isFirst, field, text, wrong, onChange }: ValueProps): ReactNode {
   const { name, kind, isRequired, description } = field;
   const label = isRequired ? `${name} (required)` : name;
   if (kind === "boolean") {
@@ -173,15 +176,14 @@ function Value({ field, text, wrong, onChange }: ValueProps): ReactNode {
   return (
     <Field
       label={label}
+      autoFocus={isFirst}
       value={text}
       placeholder={field.placeholder}
       type={isSecret ? "password" : "text"}
       autoComplete={isSecret ? "new-password" : "off"}
       inputMode={kind === "number" ? "decimal" : undefined}
       aria-invalid={wrong !== ""}
-      hint={
-        wrong || description || (isSecret ? "It is kept out of the log, and forgotten when the run ends." : undefined)
-      }
+      hint={wrong || description || (isSecret ? "Not stored in the log; discarded when the run ends." : undefined)}
       onChange={(event) => onChange(event.target.value)}
     />
   );

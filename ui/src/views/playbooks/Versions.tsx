@@ -31,7 +31,7 @@ export function Versions({ path }: { path: string }): ReactNode {
               <Time at={one.registered_at} />
               <span className="mono quiet cut">{one.digest.slice(0, 12)}</span>
               <Link to="." search={(before) => ({ ...before, version: one.version, tab: "edit" })}>
-                open
+                Open
               </Link>
               {one.version > 1 && (
                 <Link to="." search={(before) => ({ ...before, version: one.version, since: one.version - 1 })}>
@@ -46,7 +46,7 @@ export function Versions({ path }: { path: string }): ReactNode {
         {newer > 1 ? (
           <Changes path={path} older={older} newer={newer} />
         ) : (
-          <p className={styles.diff}>The first version.</p>
+          <p className={styles.diff}>This is the first version.</p>
         )}
       </section>
     </div>
@@ -76,7 +76,7 @@ function Changes({ path, older, newer }: { path: string; older: number; newer: n
             {line || " "}
           </span>
         ))}
-        {diff.data?.diff === "" && <span>No line differs.</span>}
+        {diff.data?.diff === "" && <span>The text is identical.</span>}
       </pre>
     </>
   );
@@ -102,7 +102,7 @@ function mergeOf(before: PlanGraph, after: PlanGraph): { plan: PlanGraph; look: 
         : old.get(name) !== now.get(name)
           ? "changed"
           : undefined;
-    return mark ? { state: null, note: mark, mark } : { state: null, note: "" };
+    return mark ? { state: null, note: mark, mark } : { state: null, note: "", isPlan: true };
   };
   return { plan, look };
 }

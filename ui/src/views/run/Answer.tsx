@@ -25,7 +25,7 @@ export function Answer({ run, why, select }: Props): ReactNode {
     return first ? (
       <Banner
         state="waiting"
-        actions={<Button onClick={() => select({ step: first.step, tab: "items" })}>Show</Button>}
+        actions={<Button onClick={() => select({ step: first.step, tab: "items" })}>Show items</Button>}
       >
         {why.problems.map((problem) => problem.text).join("; ")}
       </Banner>
@@ -65,16 +65,16 @@ function Failed({ run, cause, select }: { run: Listed; cause: Cause; select: (ch
       actions={
         elsewhere ? (
           <Link to="/runs/$id" params={{ id: cause.execution_id }} search={place}>
-            Open the run that it called
+            Open the child run
           </Link>
         ) : (
           <>
-            <Button onClick={() => select({ ...place, tab: "events" })}>Show</Button>
+            <Button onClick={() => select({ ...place, tab: "events" })}>Show event</Button>
             <Button onClick={() => select({ ...place, seq: Math.max(cause.seq - 1, 0) || undefined, tab: "data" })}>
-              Data before it
+              Data before
             </Button>
             {cause.line > 0 && (
-              <Button onClick={() => select({ ...place, tab: "source" })}>Source :{cause.line}</Button>
+              <Button onClick={() => select({ ...place, tab: "source" })}>Source line {cause.line}</Button>
             )}
           </>
         )

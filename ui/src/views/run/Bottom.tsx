@@ -18,7 +18,7 @@ const TABS: [Tab, string][] = [
   ["logs", "Logs"],
   ["data", "Data"],
   ["source", "Source"],
-  ["children", "Called runs"],
+  ["children", "Child runs"],
   ["lineage", "Lineage"],
   ["history", "History"],
 ];
@@ -39,12 +39,12 @@ export function Bottom({ loading }: { loading: boolean }): ReactNode {
       bar.current.scrollLeft = button.offsetLeft + button.offsetWidth - bar.current.clientWidth;
   }, [tab]);
   return (
-    <section className={styles.detail} aria-label="The run in detail">
+    <section className={styles.detail} aria-label="Run details">
       <div className={styles.tabBar} ref={bar}>
         <div
           className={styles.tabs}
           role="tablist"
-          aria-label="What is shown"
+          aria-label="Sections"
           onKeyDown={(event) => {
             const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
             if (by === undefined) return;
@@ -74,10 +74,10 @@ export function Bottom({ loading }: { loading: boolean }): ReactNode {
         </div>
         {selection.step && (
           <span className={`${styles.about} quiet small`}>
-            of <b className="cut">{selection.step}</b>
+            <b className="cut">{selection.step}</b>
             {selection.item && <> item {selection.item}</>}
             <button type="button" onClick={() => select({ step: undefined, run: undefined, item: undefined })}>
-              show all
+              clear
             </button>
           </span>
         )}

@@ -17,7 +17,7 @@ import styles from "./Run.module.css";
 export function Children(): ReactNode {
   const { id } = useRunView();
   return (
-    <div className={styles.scroll} tabIndex={0} role="group" aria-label="Called runs">
+    <div className={styles.scroll} tabIndex={0} role="group" aria-label="Child runs">
       <ChildList id={id} />
     </div>
   );
@@ -25,9 +25,9 @@ export function Children(): ReactNode {
 
 function ChildList({ id }: { id: string }): ReactNode {
   const children = useQuery(runsQuery({ parent: id, limit: 200 }));
-  if (children.isError && !children.data) return <Trouble what="Called runs" error={children.error} />;
+  if (children.isError && !children.data) return <Trouble what="The child runs" error={children.error} />;
   if (!children.data) return <Skeleton lines={3} />;
-  if (!children.data.executions.length) return <Empty title="It has called no run yet" />;
+  if (!children.data.executions.length) return <Empty title="No child runs yet" />;
   return (
     <ul>
       {children.data.executions.map((child) => (

@@ -28,13 +28,13 @@ export interface Way {
 function waysOf(run: Listed, selection: Selection): Way[] {
   const ways: Way[] = [];
   const { step, seq } = selection;
-  if (run.state === "FAILED") {
+  if (run.state === "FAILED" || run.state === "CANCELLED" || (run.state === "COMPLETED" && run.warning)) {
     ways.push({
       id: "failed",
-      text: "Retry failed",
+      text: run.state === "CANCELLED" ? "Retry unfinished" : "Retry failed",
       icon: <ListRestart size={14} />,
       explains:
-        "A new run keeps everything that succeeded, down to single items of loops, and runs what failed. This run stays as it is.",
+        "A new run keeps everything that succeeded, down to single loop items, and runs the rest again. This run is not changed.",
       kept: { failed: true },
     });
   }
@@ -43,7 +43,7 @@ function waysOf(run: Listed, selection: Selection): Way[] {
       id: "from",
       text: `Retry from ${step}`,
       icon: <ListRestart size={14} />,
-      explains: `A new run keeps everything before the latest run of ${step}, and runs that step and what it led to.`,
+      explains: `A new run keeps everything before the latest run of ${step} and runs that step, and everything after it, again.`,
       kept: { from: step },
     });
   }
@@ -53,7 +53,7 @@ function waysOf(run: Listed, selection: Selection): Way[] {
       text: `Fork after event ${countText(seq)}`,
       icon: <GitFork size={14} />,
       explains:
-        "A new run goes on from the state after this event. Work that was under way then starts again from its last finished task.",
+        "A new run continues from the state after this event. Work that was in progress resumes after its last finished task.",
       kept: { at: seq },
     });
   }
@@ -64,7 +64,7 @@ function waysOf(run: Listed, selection: Selection): Way[] {
 export function Continue({ run, selection }: { run: Listed; selection: Selection }): ReactNode {
   const [asked, setAsked] = useState<Way | null>(null);
   const reason = useMe()?.denied_signals.RETRY_RUN;
-  const denied = reason ? `You may not do this: ${reason}.` : "";
+  const denied = reason ? `Not allowed: ${reason}.` : "";
   const ways = waysOf(run, selection);
   useCommands(
     denied

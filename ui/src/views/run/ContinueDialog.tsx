@@ -54,7 +54,7 @@ export function ContinueDialog({ run, way, onClose }: { run: Listed; way: Way; o
     onSuccess: (made) => {
       onClose();
       void queries.invalidateQueries();
-      toast({ kind: "done", text: "A new run was started" });
+      toast({ kind: "done", text: "New run started" });
       void navigate({ to: "/runs/$id", params: { id: made } });
     },
   });
@@ -65,7 +65,7 @@ export function ContinueDialog({ run, way, onClose }: { run: Listed; way: Way; o
       wide={choice.kind === "typed"}
       footer={
         <>
-          <Button onClick={onClose}>Not now</Button>
+          <Button onClick={onClose}>Cancel</Button>
           <Button
             kind="main"
             disabled={start.isPending || (!isOwn && text === undefined)}
@@ -77,7 +77,7 @@ export function ContinueDialog({ run, way, onClose }: { run: Listed; way: Way; o
       }
     >
       <p>{way.explains}</p>
-      <p className="small">With this playbook:</p>
+      <p className="small">Playbook of the new run</p>
       <ChoosePlaybook
         label="Playbook of the new run"
         path={run.path}

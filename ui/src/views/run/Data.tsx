@@ -101,9 +101,9 @@ function Changes({ before, after }: { before: StateView; after: StateView }): Re
   return (
     <section className={styles.block}>
       <h3>
-        What changed from seq {countText(before.at)} to {countText(after.at)}
+        Changes from event {countText(before.at)} to {countText(after.at)}
       </h3>
-      {found.length === 0 && <p className="quiet">Nothing.</p>}
+      {found.length === 0 && <p className="quiet">No changes.</p>}
       {found.length > 0 && (
         <table className={styles.changes}>
           <thead>

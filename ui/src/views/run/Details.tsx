@@ -17,6 +17,8 @@ import styles from "./Run.module.css";
 
 /** Events of a step run that say what went in, what came out and what was decided; so many are shown. */
 const MOST = 24;
+/** Events that are looked at for the item of a loop to show. */
+const MOST_LOOKED = 5000;
 const TOLD = new Set([
   "task.started",
   "task.attempt.started",
@@ -44,13 +46,13 @@ const DetailsAt = memo(function DetailsAt({ seq, state }: { seq: number | undefi
   const step = plan?.steps.find((one) => one.name === selection.step);
   const chosen = seq !== undefined && seq <= log.length;
   return (
-    <aside className={styles.details} aria-label="Details of what is selected">
+    <aside className={styles.details} aria-label="Details of the selection">
       <div className={styles.scroll} tabIndex={0} role="group" aria-label="Details">
         {step && <StepDetails step={step} seq={seq} state={state} />}
         {chosen && <EventDetails seq={seq} />}
         {!step && !chosen && (
           <Empty title={steps.length ? "Select a step or an event" : "Nothing has run yet"}>
-            Its inputs, its outcome and what was decided are shown here.
+            Its inputs, outcome and decisions are shown here.
           </Empty>
         )}
       </div>
@@ -74,9 +76,9 @@ function EventDetails({ seq }: { seq: number }): ReactNode {
 }
 
 /** The lines of the log that are about one run of a step, or one of its items, up to the moment that is shown. */
-function useLines(step: string, seq: number | undefined): Line[] {
+function useLines(step: string, seq: number | undefined, item: string | undefined): Line[] {
   const { log, version, focus } = useRunView();
-  const { run, item } = focus;
+  const { run } = focus;
   // biome-ignore lint/correctness/useExhaustiveDependencies: the log grows in place; its version says when
   return useMemo(() => {
     const last = seq === undefined ? log.length : Math.max(seq, 0);
@@ -93,6 +95,30 @@ function useLines(step: string, seq: number | undefined): Line[] {
   }, [log, version, step, seq, run, item]);
 }
 
+/** The item of a loop that is shown: the selected one, else the first that failed, else the latest. */
+function useItem(step: PlanStep, seq: number | undefined): string | undefined {
+  const { log, version, focus } = useRunView();
+  const { run, item } = focus;
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the log grows in place; its version says when
+  return useMemo(() => {
+    if (item || !step.loop) return item;
+    let latest: string | undefined;
+    let failed: string | undefined;
+    for (
+      let at = Math.min(seq ?? log.length, log.length), looked = 0;
+      at >= 1 && looked < MOST_LOOKED;
+      at--, looked++
+    ) {
+      const kind = log.kindOf(at);
+      if (kind.step !== step.name || (run && log.run[at - 1] !== run)) continue;
+      // Later ones may have been ended because of the first.
+      if (kind.type === "loop.iteration.failed") failed = log.itemOf(at) || failed;
+      latest ??= log.itemOf(at) || undefined;
+    }
+    return failed ?? latest;
+  }, [log, version, step, seq, run, item]);
+}
+
 interface StepProps {
   step: PlanStep;
   seq: number | undefined;
@@ -102,7 +128,8 @@ interface StepProps {
 
 function StepDetails({ step, seq, state }: StepProps): ReactNode {
   const { id, focus: selection, steps } = useRunView();
-  const lines = useLines(step.name, seq);
+  const item = useItem(step, seq);
+  const lines = useLines(step.name, seq, item);
   const seqs = lines.map((line) => line.seq);
   const events = useQuery(eventsQuery(id, seqs));
   const loaded = (events.data ?? []).filter((event) => event.step === step.name && seqs.includes(event.seq));
@@ -130,6 +157,7 @@ function StepDetails({ step, seq, state }: StepProps): ReactNode {
             .filter(Boolean)
             .join(" · ")}
         </p>
+        {item && !selection.item && <p className="quiet small">Below: item {item}. Select others under Items.</p>}
       </section>
       {admitted && step.admit && (
         <Rules
@@ -176,7 +204,7 @@ function TaskDetails({ task, events }: { task: PlanTask; events: RunEvent[] }): 
                 </td>
                 <td>
                   <pre>
-                    {name in inputs ? text(inputs[name]) : <span className="quiet">{started ? "the same" : "–"}</span>}
+                    {name in inputs ? text(inputs[name]) : <span className="quiet">{started ? "same" : "–"}</span>}
                   </pre>
                 </td>
               </tr>
@@ -243,12 +271,12 @@ function Rules({ title, rules, matched }: { title: string; rules: Rule[]; matche
               {matched === undefined
                 ? ""
                 : matched < 0
-                  ? "did not hold"
+                  ? "did not match"
                   : index < matched
-                    ? "did not hold"
+                    ? "did not match"
                     : index === matched
                       ? "matched"
-                      : "was not looked at"}
+                      : "not evaluated"}
               {rule.line ? `, line ${rule.line}` : ""}
             </span>
           </li>
@@ -277,8 +305,8 @@ function Routing({ step, event }: { step: PlanStep; event: RunEvent }): ReactNod
               {taken.has(index)
                 ? "taken"
                 : step.mode === "exclusive" && index > first
-                  ? "was not looked at"
-                  : "did not hold"}
+                  ? "not evaluated"
+                  : "did not match"}
             </span>
           </li>
         ))}

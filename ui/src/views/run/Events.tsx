@@ -63,7 +63,7 @@ const EventTable = memo(function EventTable({ chosen }: { chosen: number | undef
           item: line.item || (line.step === selection.step ? selection.item : undefined),
         });
       }}
-      empty={<Empty title="No event" />}
+      empty={<Empty title="No events" />}
     />
   );
 });
@@ -102,7 +102,7 @@ function columnsOf(line: (seq: number) => Line): Column<number>[] {
     },
     {
       key: "of",
-      title: "Of",
+      title: "Step",
       width: "minmax(6rem, 1fr)",
       cell: (seq) => <span className="cut quiet">{aboutText(line(seq))}</span>,
     },

@@ -13,12 +13,12 @@ import styles from "./Gantt.module.css";
 import { criticalPath, type Segment, type Span, type StepSpan } from "./spans.ts";
 
 const KINDS = [
-  ["wait", "waits for a worker"],
-  ["run", "runs"],
+  ["wait", "queued"],
+  ["run", "running"],
   ["backoff", "back-off"],
   ["pause", "pause"],
-  ["child", "called run"],
-  ["person", "waits for an event"],
+  ["child", "child run"],
+  ["person", "waiting"],
 ] as const;
 const ROW = 26;
 /** Room for names, left of the track; the style sheet has it, too. */

@@ -55,7 +55,7 @@ export function Head({ run, selection }: { run: Listed; selection: Selection }):
           </dd>
         </div>
         <div>
-          <dt>Took</dt>
+          <dt>Duration</dt>
           <dd>
             <Duration from={run.started_at} to={isOver(run) ? run.ended_at : null} />
           </dd>
@@ -71,7 +71,7 @@ export function Head({ run, selection }: { run: Listed; selection: Selection }):
         <OriginFact id={id} />
         {run.parent && (
           <div>
-            <dt>Called by</dt>
+            <dt>Parent</dt>
             <dd>
               <Link to="/runs/$id" params={{ id: run.parent }}>
                 {run.parent}
@@ -80,10 +80,10 @@ export function Head({ run, selection }: { run: Listed; selection: Selection }):
           </div>
         )}
         <div>
-          <dt>Id</dt>
+          <dt>ID</dt>
           <dd className={styles.id}>
             <span className="mono">{id}</span>
-            <CopyButton text={id} label="Copy the id" />
+            <CopyButton text={id} label="Copy ID" />
           </dd>
         </div>
       </dl>

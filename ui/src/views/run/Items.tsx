@@ -48,7 +48,7 @@ export function Items(): ReactNode {
       },
       {
         key: "took",
-        title: "Took",
+        title: "Duration",
         width: "6rem",
         align: "end",
         cell: (item) => spanText((item.to ?? now) - item.from),
@@ -61,7 +61,7 @@ export function Items(): ReactNode {
     <div className={styles.withBar}>
       <div className={styles.bar}>
         <Chips
-          label="Items in these states"
+          label="Filter items by state"
           chosen={states}
           options={FILTERS}
           onChange={(next) => setStates(next as StateName[])}
@@ -90,7 +90,7 @@ export function Items(): ReactNode {
             seq: item.last || undefined,
           })
         }
-        empty={<Empty title="No item" />}
+        empty={<Empty title="No items" />}
       />
     </div>
   );

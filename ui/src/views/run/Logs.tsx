@@ -34,7 +34,7 @@ export function Logs(): ReactNode {
   return (
     <div className={styles.withBar}>
       <div className={styles.bar}>
-        <SearchField label="Search these lines" placeholder="Search" value={wanted} onChange={setWanted} />
+        <SearchField label="Search the log" placeholder="Search the log" value={wanted} onChange={setWanted} />
       </div>
       <Lines key={address} address={address} wanted={wanted} />
     </div>
@@ -92,8 +92,8 @@ function Lines({ address, wanted }: { address: string; wanted: string }): ReactN
         state === "connecting" ? (
           <Skeleton lines={6} height={1.5} />
         ) : (
-          <Empty title={wanted ? "No line has this text" : "Nothing was printed"}>
-            Python tasks print with <code>print()</code>, shell tasks to stdout and stderr.
+          <Empty title={wanted ? "No matching lines" : "No output"}>
+            Output of <code>print()</code> in Python tasks, and stdout and stderr of shell tasks, appear here.
           </Empty>
         )
       }

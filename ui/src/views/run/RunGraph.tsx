@@ -1,5 +1,5 @@
 import { type ReactNode, useCallback, useMemo } from "react";
-import { countText } from "../../lib/numbers.ts";
+import { countText, plural } from "../../lib/numbers.ts";
 import type { NodeLook } from "../../parts/Graph.tsx";
 import { LazyGraph } from "../../parts/LazyGraph.tsx";
 import { Panel } from "../../parts/Panel.tsx";
@@ -39,7 +39,7 @@ export function RunGraph(): ReactNode {
   }, [moment]);
   return (
     <div className={styles.graph}>
-      <Panel title="Graph" note={plan ? `${countText(plan.steps.length)} steps` : ""}>
+      <Panel title="Graph" note={plan ? plural(plan.steps.length, "step") : ""}>
         <div className={styles.canvas}>
           {plan ? (
             <LazyGraph

@@ -70,19 +70,19 @@ export function Scrubber({ live }: { live: ReactNode }): ReactNode {
   useKeys("Time", [
     {
       keys: "ArrowLeft",
-      text: "one event back (⇧: one step)",
+      text: "previous event (⇧: previous step)",
       run: (event) => (event.shiftKey ? boundary(-1) : move(at - 1)),
     },
     {
       keys: "ArrowRight",
-      text: "one event on (⇧: one step)",
+      text: "next event (⇧: next step)",
       run: (event) => (event.shiftKey ? boundary(1) : move(at + 1)),
     },
-    { keys: " ", text: "play, or stop", run: play },
-    { keys: "e", text: "the end: live", run: () => select({ seq: undefined }) },
+    { keys: " ", text: "play or stop", run: play },
+    { keys: "e", text: "go to the end (live)", run: () => select({ seq: undefined }) },
     {
       keys: "m",
-      text: "mark this moment, to see what changes from here",
+      text: "mark this moment to compare with",
       run: () => select({ from: at, tab: "data" }),
     },
   ]);
@@ -95,7 +95,7 @@ export function Scrubber({ live }: { live: ReactNode }): ReactNode {
     <section className={styles.scrubber} aria-label="Time travel">
       <div className={styles.buttons}>
         <IconButton
-          label="One event back"
+          label="Previous event"
           icon={<StepBack size={14} />}
           disabled={at <= 1}
           onClick={() => go(at - 1)}
@@ -107,7 +107,7 @@ export function Scrubber({ live }: { live: ReactNode }): ReactNode {
           onClick={play}
         />
         <IconButton
-          label="One event on"
+          label="Next event"
           icon={<StepForward size={14} />}
           disabled={at >= length}
           onClick={() => go(at + 1)}
@@ -127,7 +127,7 @@ export function Scrubber({ live }: { live: ReactNode }): ReactNode {
           <span
             className={styles.from}
             style={{ left: leftOf(Math.min(selection.from, length), length) }}
-            title={`mark at seq ${selection.from}`}
+            title={`mark at event ${selection.from}`}
           />
         )}
         <input
@@ -137,7 +137,7 @@ export function Scrubber({ live }: { live: ReactNode }): ReactNode {
           value={at || 1}
           style={{ "--done": leftOf(at, length) } as CSSProperties}
           aria-label="Moment of the run"
-          aria-valuetext={`seq ${at} of ${length}${kind ? `, ${kind.type} ${kind.step}` : ""}`}
+          aria-valuetext={`event ${at} of ${length}${kind ? `, ${kind.type} ${kind.step}` : ""}`}
           onChange={(event) => scrub(Number(event.target.value))}
           onKeyDown={(event) => {
             if (event.key === "ArrowLeft" || event.key === "ArrowRight") event.preventDefault();
@@ -146,7 +146,7 @@ export function Scrubber({ live }: { live: ReactNode }): ReactNode {
       </div>
       <div className={styles.where}>
         <span>
-          seq {countText(at)} of {countText(length)}
+          event {countText(at)} of {countText(length)}
         </span>
         <span className="quiet">{moment ? exactText(moment).slice(11) : ""}</span>
         <IconButton
@@ -155,7 +155,11 @@ export function Scrubber({ live }: { live: ReactNode }): ReactNode {
           onClick={() => select(selection.from === undefined ? { from: at, tab: "data" } : { from: undefined })}
         />
         {seq !== undefined && (
-          <IconButton label="To the end" icon={<SkipForward size={14} />} onClick={() => select({ seq: undefined })} />
+          <IconButton
+            label="Go to the end"
+            icon={<SkipForward size={14} />}
+            onClick={() => select({ seq: undefined })}
+          />
         )}
         {live}
       </div>
@@ -176,7 +180,7 @@ const Marks = memo(function Marks({ marks, length }: { marks: Mark[]; length: nu
       className={styles.mark}
       data-kind={mark.text}
       style={{ left: leftOf(mark.seq, length) }}
-      title={`${mark.type}, seq ${mark.seq}`}
+      title={`${mark.type}, event ${mark.seq}`}
       aria-hidden="true"
     >
       {mark.text}

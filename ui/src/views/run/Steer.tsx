@@ -30,21 +30,21 @@ const RETRY: Action = {
   text: "Run again",
   command: "retry",
   icon: <RotateCcw size={14} />,
-  explains: "A new run of the same version with the same workload is started. This one stays as it is.",
+  explains: "Starts a new run of the same version with the same workload. This run is not changed.",
 };
 const PAUSE: Action = {
   signal: "PAUSE",
   text: "Pause",
   command: "pause",
   icon: <Pause size={14} />,
-  explains: "Tasks that run now finish first; then nothing new begins until the run is resumed.",
+  explains: "Running tasks finish first. Nothing new starts until the run is resumed.",
 };
 const RESUME: Action = {
   signal: "RESUME",
   text: "Resume",
   command: "resume",
   icon: <Play size={14} />,
-  explains: "The run goes on where it was paused.",
+  explains: "The run continues where it was paused.",
 };
 const CANCEL: Action = {
   signal: "CANCEL",
@@ -52,7 +52,7 @@ const CANCEL: Action = {
   command: "cancel",
   icon: <Ban size={14} />,
   needsReason: true,
-  explains: "The run ends at once, and for good. Tasks that run now are told to stop.",
+  explains: "The run ends immediately and cannot be resumed. Running tasks are told to stop.",
 };
 
 /** What can be done with a run. */
@@ -106,11 +106,11 @@ function SteerDialog({ run, action, onClose }: { run: Listed; action: Action; on
     onSuccess: (answer) => {
       onClose();
       void queries.invalidateQueries();
-      if (!answer.accepted) toast({ kind: "failed", text: `${run.name} cannot do that now`, detail: answer.message });
+      if (!answer.accepted) toast({ kind: "failed", text: `${run.name}: not possible now`, detail: answer.message });
       else if (answer.started) {
-        toast({ kind: "done", text: "A new run was started" });
+        toast({ kind: "done", text: "New run started" });
         void navigate({ to: "/runs/$id", params: { id: answer.started } });
-      } else toast({ kind: "done", text: `${run.name}: ${action.text.toLowerCase()} was accepted` });
+      } else toast({ kind: "done", text: `${run.name}: ${action.text.toLowerCase()} accepted` });
     },
   });
   return (
@@ -119,7 +119,7 @@ function SteerDialog({ run, action, onClose }: { run: Listed; action: Action; on
       onClose={onClose}
       footer={
         <>
-          <Button onClick={onClose}>Not now</Button>
+          <Button onClick={onClose}>{action.needsReason ? "Keep running" : "Cancel"}</Button>
           <Button
             kind={action.needsReason ? "danger" : "main"}
             disabled={steer.isPending || (action.needsReason === true && !reason.trim())}
@@ -136,7 +136,7 @@ function SteerDialog({ run, action, onClose }: { run: Listed; action: Action; on
         autoFocus
         value={reason}
         onChange={(event) => setReason(event.target.value)}
-        hint="It is kept in the run's log, with your name."
+        hint="Recorded in the run's log with your name."
       />
       {steer.isError && <p role="alert">{messageOf(steer.error)}</p>}
       <Shown

@@ -39,8 +39,7 @@ const CANCEL: Action = {
   verb: "Cancel",
   done: "cancelled",
   fits: (run) => !isOver(run),
-  others: (count) =>
-    `${plural(count, "run has", "runs have")} ended already and ${count === 1 ? "stays as it is" : "stay as they are"}.`,
+  others: (count) => `${plural(count, "run has", "runs have")} already ended and will not be changed.`,
   cli: (run, reason) => ["cancel", run.execution_id, "--reason", reason || "…"],
 };
 const RETRY: Action = {
@@ -49,7 +48,7 @@ const RETRY: Action = {
   verb: "Run again",
   done: "started again",
   fits: isOver,
-  others: (count) => `${plural(count, "run has", "runs have")} not ended and cannot be run again yet.`,
+  others: (count) => `${plural(count, "run is", "runs are")} still in progress and cannot be run again yet.`,
   cli: (run, reason) => ["retry", run.execution_id, ...(reason ? ["--reason", reason] : [])],
 };
 
@@ -174,7 +173,7 @@ function BulkDialog({ action, runs, onClose, onDone }: DialogProps): ReactNode {
       onClose={onClose}
       footer={
         <>
-          <Button onClick={onClose}>{fitting.length ? "Not now" : "Close"}</Button>
+          <Button onClick={onClose}>{fitting.length === 0 ? "Close" : needsReason ? "Keep running" : "Cancel"}</Button>
           {fitting.length > 0 && (
             <Button
               kind={needsReason ? "danger" : "main"}
@@ -197,7 +196,7 @@ function BulkDialog({ action, runs, onClose, onDone }: DialogProps): ReactNode {
             autoFocus
             value={reason}
             onChange={(event) => setReason(event.target.value)}
-            hint="It is kept in the log of each run, with your name."
+            hint="Recorded in the log of each run with your name."
           />
           <Shown actions={forms} />
         </>

@@ -17,7 +17,7 @@ import styles from "./Runs.module.css";
 export function Import(): ReactNode {
   const [isOpen, setOpen] = useState(false);
   const denied = useDenied("POST /api/import");
-  useCommands(denied ? [] : [{ id: "import", text: "Import a run", group: "Runs", run: () => setOpen(true) }]);
+  useCommands(denied ? [] : [{ id: "import", text: "Import run", group: "Runs", run: () => setOpen(true) }]);
   return (
     <>
       <Button icon={<Upload size={14} />} denied={denied} onClick={() => setOpen(true)}>
@@ -40,8 +40,8 @@ function ImportDialog({ onClose }: { onClose: () => void }): ReactNode {
       void queries.invalidateQueries();
       toast({
         kind: "done",
-        text: found.created ? `A run of ${plural(found.events, "event")} was imported` : "This run is here already",
-        detail: found.missing.length ? `Results that were removed before the export: ${found.missing.join(", ")}` : "",
+        text: found.created ? `Imported a run with ${plural(found.events, "event")}` : "This run was already imported",
+        detail: found.missing.length ? `Results missing from the export: ${found.missing.join(", ")}` : "",
       });
       void navigate({ to: "/runs/$id", params: { id: found.execution_id } });
     },
@@ -49,22 +49,19 @@ function ImportDialog({ onClose }: { onClose: () => void }): ReactNode {
   const name = file?.name ?? "run.arclog";
   return (
     <Dialog
-      title="Import a run"
+      title="Import run"
       onClose={onClose}
       footer={
         <>
-          <Button onClick={onClose}>Not now</Button>
+          <Button onClick={onClose}>Cancel</Button>
           <Button kind="main" disabled={!file || load.isPending} onClick={() => file && load.mutate(file)}>
             {load.isPending ? "Importing …" : "Import"}
           </Button>
         </>
       }
     >
-      <p>
-        An imported run keeps its id and is read-only here. It can be looked at, replayed, compared, simulated and
-        forked.
-      </p>
-      <label htmlFor={field}>File that was exported</label>
+      <p>An imported run keeps its ID and is read-only. You can inspect, replay, compare, simulate and fork it.</p>
+      <label htmlFor={field}>Exported file</label>
       <input
         id={field}
         className={styles.file}

@@ -4,7 +4,7 @@ import { type ReactNode, useEffect, useMemo, useRef, useState } from "react";
 import type { Listed } from "../../api/types.ts";
 import { useCrumbs } from "../../app/crumbs.ts";
 import { useKeys } from "../../lib/keys.ts";
-import { isOver, stateOfRun } from "../../lib/states.ts";
+import { isOver, stateOfRun, waitingText } from "../../lib/states.ts";
 import { Button } from "../../parts/Button.tsx";
 import { CopyAs } from "../../parts/CopyAs.tsx";
 import { Empty } from "../../parts/Empty.tsx";
@@ -58,12 +58,12 @@ const COLUMNS: Column<Listed>[] = [
       return <State state={state} text={text} />;
     },
   },
-  { key: "name", title: "Playbook", width: "minmax(11rem, 1.1fr)", cell: (run) => <Name run={run} /> },
-  { key: "where", title: "Step or error", width: "minmax(8rem, 1.4fr)", cell: (run) => <Where run={run} /> },
+  { key: "name", title: "Playbook", width: "minmax(10rem, 1fr)", cell: (run) => <Name run={run} /> },
+  { key: "where", title: "Step or error", width: "minmax(8rem, 2fr)", cell: (run) => <Where run={run} /> },
   { key: "started", title: "Started", width: "9.5rem", cell: (run) => <Time at={run.started_at ?? run.created_at} /> },
   {
     key: "took",
-    title: "Took",
+    title: "Duration",
     width: "5.5rem",
     align: "end",
     cell: (run) => <Duration from={run.started_at} to={isOver(run) ? run.ended_at : null} />,
@@ -132,7 +132,7 @@ export function Runs(): ReactNode {
             checked={search.called ?? false}
             onChange={(event) => change({ called: event.target.checked || undefined })}
           />
-          with called runs
+          Child runs
         </label>
         <span className={styles.tools}>
           <CopyAs actions={{ list: formOf(runs.asked) }} />
@@ -148,11 +148,10 @@ export function Runs(): ReactNode {
           )}
           {search.parent && (
             <span>
-              Only runs that{" "}
+              Child runs of{" "}
               <Link to="/runs/$id" params={{ id: search.parent }}>
                 {search.parent}
-              </Link>{" "}
-              called
+              </Link>
             </span>
           )}
           <Button kind="quiet" onClick={() => change({ path: undefined, parent: undefined })}>
@@ -177,12 +176,12 @@ export function Runs(): ReactNode {
             runs.isLoading ? (
               <Skeleton lines={12} />
             ) : runs.hasNextPage ? null : filtered ? (
-              <Empty title="No run fits" icon={<SearchX size={28} />}>
+              <Empty title="No matching runs" icon={<SearchX size={28} />}>
                 <Button onClick={() => void navigate({ search: {} })}>Show all runs</Button>
               </Empty>
             ) : (
               <Empty
-                title="No run yet"
+                title="No runs yet"
                 icon={<ListTree size={28} />}
                 command={`arclog run examples/hello.yaml --server ${window.location.origin}`}
               >
@@ -204,12 +203,12 @@ function Foot({ runs }: { runs: ReturnType<typeof useRuns> }): ReactNode {
   if (runs.isSparse) {
     return (
       <p className={styles.foot}>
-        {runs.rows.length ? "Searched the newest runs." : "Nothing in the newest runs."}{" "}
+        {runs.rows.length ? "Only the newest runs were searched." : "No matches among the newest runs."}{" "}
         <Button onClick={runs.loadMore}>Search older runs</Button>
       </p>
     );
   }
-  return runs.rows.length > 20 && !runs.hasNextPage ? <p className={styles.foot}>These are all.</p> : null;
+  return runs.rows.length > 20 && !runs.hasNextPage ? <p className={styles.foot}>End of list</p> : null;
 }
 
 function Name({ run }: { run: Listed }): ReactNode {
@@ -220,7 +219,7 @@ function Name({ run }: { run: Listed }): ReactNode {
       </Link>{" "}
       <span className="quiet small">
         v{run.version}
-        {run.parent ? " · called" : ""}
+        {run.parent ? " · child" : ""}
         {run.imported ? " · imported, read-only" : ""}
       </span>
     </span>
@@ -235,7 +234,13 @@ function Where({ run }: { run: Listed }): ReactNode {
       </span>
     );
   }
-  return <span className="cut quiet">{isOver(run) ? "" : (run.current_step ?? "")}</span>;
+  if (isOver(run)) return null;
+  const text = [run.waiting?.step || run.current_step, waitingText(run.waiting)].filter(Boolean).join(" · ");
+  return (
+    <span className="cut quiet" title={text}>
+      {text}
+    </span>
+  );
 }
 
 function Card({ run }: { run: Listed }): ReactNode {

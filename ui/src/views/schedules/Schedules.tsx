@@ -46,15 +46,15 @@ export function Schedules({ path }: { path: string }): ReactNode {
       <div className={styles.tools}>
         <CopyAs actions={{ list: { cli: ["schedule", "list"], route: "GET /api/schedules" } }} />
         <Button icon={<CalendarPlus size={14} />} denied={denied} onClick={() => setAdding(true)}>
-          Add a schedule
+          Add schedule
         </Button>
       </div>
       {rows.length === 0 ? (
         <Empty
-          title="Nothing is scheduled"
+          title="No schedules"
           command={`arclog schedule add nightly --cron '0 2 * * *' --path ${path || "examples/hello"} --server ${window.location.origin}`}
         >
-          A schedule runs a registered playbook by a cron expression, in any time zone.
+          A schedule runs a registered playbook at the times of a cron expression, in any time zone.
         </Empty>
       ) : (
         <div className={styles.tableBox} tabIndex={0}>
@@ -63,10 +63,10 @@ export function Schedules({ path }: { path: string }): ReactNode {
             <thead>
               <tr>
                 <th scope="col">Name</th>
-                <th scope="col">When</th>
+                <th scope="col">Schedule</th>
                 <th scope="col">Playbook</th>
-                <th scope="col">Next</th>
-                <th scope="col">Last</th>
+                <th scope="col">Next run</th>
+                <th scope="col">Last run</th>
                 <th scope="col">
                   <span className="hidden-visually">Actions</span>
                 </th>
@@ -94,7 +94,7 @@ function useChange(done: string, change: () => Promise<unknown>, onDone?: () => 
       toast({ kind: "done", text: done });
       onDone?.();
     },
-    onError: (error) => toast({ kind: "failed", text: "That was not done", detail: messageOf(error) }),
+    onError: (error) => toast({ kind: "failed", text: "The change was not made", detail: messageOf(error) }),
   });
 }
 
@@ -103,7 +103,7 @@ function Row({ schedule }: { schedule: ScheduleView }): ReactNode {
   const [asked, setAsked] = useState<"" | "backfill" | "remove">("");
   const mayPause = useDenied("POST /api/schedules/{name}/pause");
   const mayRemove = useDenied("DELETE /api/schedules/{name}");
-  const toggle = useChange(schedule.paused ? `${name} goes on` : `${name} is paused`, () =>
+  const toggle = useChange(schedule.paused ? `${name} resumed` : `${name} paused`, () =>
     schedule.paused
       ? call("POST /api/schedules/{name}/resume", { path: { name } })
       : call("POST /api/schedules/{name}/pause", { path: { name } }),
@@ -114,7 +114,7 @@ function Row({ schedule }: { schedule: ScheduleView }): ReactNode {
         {name} {schedule.paused && <State state="waiting" text="paused" />}
         {schedule.note && <p className="quiet small">{schedule.note}</p>}
       </th>
-      <td data-label="When" className="mono">
+      <td data-label="Schedule" className="mono">
         {schedule.cron} <span className="quiet">{schedule.tz}</span>
       </td>
       <td data-label="Playbook">
@@ -122,11 +122,11 @@ function Row({ schedule }: { schedule: ScheduleView }): ReactNode {
           {schedule.path}
         </Link>
       </td>
-      <td data-label="Next">
+      <td data-label="Next run">
         <Time at={schedule.next_due} focusable />
         {schedule.queued.length > 0 && <p className="quiet small">{schedule.queued.length} to catch up</p>}
       </td>
-      <td data-label="Last">
+      <td data-label="Last run">
         {schedule.last_execution ? (
           <Link to="/runs/$id" params={{ id: schedule.last_execution }}>
             <Time at={schedule.last_due} />
@@ -166,11 +166,11 @@ function AddDialog({ path, onClose }: { path: string; onClose: () => void }): Re
   const add = useChange(`${name} is scheduled`, () => call("POST /api/schedules", { body }), onClose);
   return (
     <Dialog
-      title="Add a schedule"
+      title="Add schedule"
       onClose={onClose}
       footer={
         <>
-          <Button onClick={onClose}>Not now</Button>
+          <Button onClick={onClose}>Cancel</Button>
           <Button kind="main" disabled={!name || !cron || !of || add.isPending} onClick={() => add.mutate()}>
             Add
           </Button>
@@ -182,13 +182,13 @@ function AddDialog({ path, onClose }: { path: string; onClose: () => void }): Re
         label="Playbook"
         value={of}
         onChange={(event) => setOf(event.target.value)}
-        hint="Its path in the catalog."
+        hint="The path of the playbook in the catalog."
       />
       <Field
-        label="When"
+        label="Cron expression"
         value={cron}
         onChange={(event) => setCron(event.target.value)}
-        hint="Minute, hour, day, month, weekday: 0 2 * * * is every night at two."
+        hint="Minute, hour, day of month, month, day of week. 0 2 * * * is every night at 02:00."
       />
       <Field label="Time zone" value={tz} onChange={(event) => setTz(event.target.value)} />
       <Shown
@@ -219,14 +219,14 @@ function BackfillDialog({ name, onClose }: { name: string; onClose: () => void }
       onClose={onClose}
       footer={
         <>
-          <Button onClick={onClose}>Not now</Button>
+          <Button onClick={onClose}>Cancel</Button>
           <Button kind="main" disabled={!body.from || !body.to || fill.isPending} onClick={() => fill.mutate()}>
             Backfill
           </Button>
         </>
       }
     >
-      <p>Runs for all times of the schedule within a span. Times that have run already start nothing.</p>
+      <p>Starts a run for each scheduled time in this period. Times that have already run are skipped.</p>
       <Field label="From" type="datetime-local" value={from} onChange={(event) => setFrom(event.target.value)} />
       <Field label="To" type="datetime-local" value={to} onChange={(event) => setTo(event.target.value)} />
       <Shown
@@ -255,14 +255,14 @@ function RemoveDialog({ name, onClose }: { name: string; onClose: () => void }):
       onClose={onClose}
       footer={
         <>
-          <Button onClick={onClose}>Not now</Button>
+          <Button onClick={onClose}>Cancel</Button>
           <Button kind="danger" disabled={remove.isPending} onClick={() => remove.mutate()}>
             Remove
           </Button>
         </>
       }
     >
-      <p>It starts no more runs. Runs that it started stay.</p>
+      <p>No more runs will start. Runs that have already started are not affected.</p>
       <Shown
         actions={{
           remove: { cli: ["schedule", "rm", name], route: "DELETE /api/schedules/{name}", path: { name } },

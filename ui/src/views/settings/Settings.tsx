@@ -8,6 +8,7 @@ import { auditQuery, credentialsQuery, doctorQuery, keysQuery, settingsQuery } f
 import { useDenied } from "../../api/session.ts";
 import { useCrumbs } from "../../app/crumbs.ts";
 import { toast } from "../../app/toasts.ts";
+import { plural } from "../../lib/numbers.ts";
 import { Button } from "../../parts/Button.tsx";
 import { CopyAs } from "../../parts/CopyAs.tsx";
 import { CopyLine } from "../../parts/CopyLine.tsx";
@@ -26,7 +27,7 @@ const TABS = [
   ["credentials", "Credentials"],
   ["keys", "API keys"],
   ["audit", "Audit"],
-  ["settings", "Settings"],
+  ["settings", "All settings"],
 ] as const;
 
 /** How this server is: its health, its secrets by name, its keys, who did what, and its settings. */
@@ -36,7 +37,7 @@ export function Settings(): ReactNode {
   return (
     <div className={styles.page}>
       <h1 className="hidden-visually">Settings</h1>
-      <nav className={styles.tabs} aria-label="Parts of the settings">
+      <nav className={styles.tabs} aria-label="Sections">
         {TABS.map(([one, text]) => (
           <Link
             key={one}
@@ -60,6 +61,15 @@ export function Settings(): ReactNode {
 
 const OF_CHECK = { ok: "done", warn: "waiting", fail: "failed" } as const;
 
+type Check = { status: string };
+
+/** What failed comes first, then warnings. */
+function byUrgency(one: Check, other: Check): number {
+  const order = ["fail", "warn"];
+  const rank = ({ status }: Check): number => (order.indexOf(status.toLowerCase()) + order.length + 1) % 3;
+  return rank(one) - rank(other);
+}
+
 function Doctor(): ReactNode {
   const doctor = useQuery(doctorQuery);
   if (doctor.isError && !doctor.data) return <Trouble what="The server's health" error={doctor.error} />;
@@ -68,13 +78,13 @@ function Doctor(): ReactNode {
     <>
       <div className={styles.tools}>
         <CopyAs actions={{ doctor: { cli: ["doctor"], route: "GET /api/doctor" } }} />
-        <Button onClick={() => void doctor.refetch()}>Look again</Button>
+        <Button onClick={() => void doctor.refetch()}>Check again</Button>
       </div>
       <div className={styles.tableBox} tabIndex={0}>
         <table className={styles.table}>
           <caption className="hidden-visually">Health checks</caption>
           <tbody>
-            {doctor.data.checks.map((check) => (
+            {[...doctor.data.checks].sort(byUrgency).map((check) => (
               <tr key={check.name}>
                 <td>
                   <State
@@ -103,8 +113,8 @@ function Credentials(): ReactNode {
   if (!credentials.data) return <Skeleton lines={4} />;
   if (!credentials.data.credentials.length) {
     return (
-      <Empty title="No credential is kept here" command={`arclog secret set NAME --server ${window.location.origin}`}>
-        Their names and fields are shown here, never their values.
+      <Empty title="No credentials" command={`arclog secret set NAME --server ${window.location.origin}`}>
+        Names and fields of credentials are shown here, never their values.
       </Empty>
     );
   }
@@ -125,7 +135,7 @@ function Credentials(): ReactNode {
             <tr key={`${one.name} ${one.scope}`}>
               <th scope="row">{one.name}</th>
               <td data-label="Scope">{one.scope}</td>
-              <td data-label="Fields">{one.fields.join(", ") || "a text"}</td>
+              <td data-label="Fields">{one.fields.join(", ") || "single value"}</td>
               <td data-label="Set">
                 <Time at={one.set_at} />
               </td>
@@ -145,10 +155,10 @@ function Keys(): ReactNode {
   const revoke = useMutation({
     mutationFn: (key_id: string) => call("DELETE /api/keys/{key_id}", { path: { key_id } }),
     onSuccess: () => {
-      toast({ kind: "done", text: "The key is revoked" });
+      toast({ kind: "done", text: "API key revoked" });
       void queries.invalidateQueries({ queryKey: ["keys"] });
     },
-    onError: (error) => toast({ kind: "failed", text: "It was not revoked", detail: messageOf(error) }),
+    onError: (error) => toast({ kind: "failed", text: "The key was not revoked", detail: messageOf(error) }),
   });
   if (keys.isError && !keys.data) return <Trouble what="The keys" error={keys.error} />;
   if (!keys.data) return <Skeleton lines={4} />;
@@ -157,11 +167,11 @@ function Keys(): ReactNode {
       <div className={styles.tools}>
         <CopyAs actions={{ list: { cli: ["key", "list"], route: "GET /api/keys" } }} />
         <Button icon={<KeyRound size={14} />} denied={denied} onClick={() => setMaking(true)}>
-          Make a key
+          Create key
         </Button>
       </div>
       {keys.data.keys.length === 0 ? (
-        <Empty title="There is no API key">As soon as there is one, this server asks who somebody is.</Empty>
+        <Empty title="No API keys">Once a key exists, everyone has to sign in to this server.</Empty>
       ) : (
         <div className={styles.tableBox} tabIndex={0}>
           <table className={styles.table}>
@@ -182,10 +192,10 @@ function Keys(): ReactNode {
                     {key.name} <span className="quiet mono">{key.key_id}</span>
                   </th>
                   <td data-label="Roles">{key.roles.join(", ")}</td>
-                  <td data-label="Made">
+                  <td data-label="Created">
                     <Time at={key.created_at} />
                   </td>
-                  <td data-label="Ends">
+                  <td data-label="Expires">
                     {key.revoked_at ? (
                       <State state="cancelled" text="revoked" />
                     ) : key.expires_at ? (
@@ -235,16 +245,16 @@ function MakeKey({ onClose }: { onClose: () => void }): ReactNode {
   });
   return (
     <Dialog
-      title="Make an API key"
+      title="Create API key"
       onClose={onClose}
       footer={
         make.data ? (
           <Button kind="main" onClick={onClose}>
-            It is written down
+            Done
           </Button>
         ) : (
           <>
-            <Button onClick={onClose}>Not now</Button>
+            <Button onClick={onClose}>Cancel</Button>
             <Button kind="main" disabled={!name || !roles.length || make.isPending} onClick={() => make.mutate()}>
               Make
             </Button>
@@ -254,7 +264,7 @@ function MakeKey({ onClose }: { onClose: () => void }): ReactNode {
     >
       {make.data ? (
         <>
-          <p>This is shown once. Keep it where secrets are kept.</p>
+          <p>Copy the key now. It will not be shown again.</p>
           <CopyLine text={make.data.key} wrap />
         </>
       ) : (
@@ -272,14 +282,14 @@ function Audit(): ReactNode {
   const audit = useQuery(auditQuery);
   if (audit.isError && !audit.data) return <Trouble what="The audit log" error={audit.error} />;
   if (!audit.data) return <Skeleton lines={6} />;
-  if (!audit.data.entries.length) return <Empty title="Nothing was granted or denied yet" />;
+  if (!audit.data.entries.length) return <Empty title="No entries yet" />;
   return (
     <div className={styles.tableBox} tabIndex={0}>
       <table className={styles.table}>
         <caption className="hidden-visually">Audit log</caption>
         <thead>
           <tr>
-            {["When", "Decision", "Who", "What", "Why"].map((one) => (
+            {["Time", "Decision", "User", "Request", "Reason"].map((one) => (
               <th key={one} scope="col">
                 {one}
               </th>
@@ -289,23 +299,46 @@ function Audit(): ReactNode {
         <tbody>
           {audit.data.entries.map((entry) => (
             <tr key={entry.position}>
-              <td data-label="When">
+              <td data-label="Time">
                 <Time at={entry.at} />
               </td>
               <td data-label="Decision">
                 <State state={entry.decision === "granted" ? "done" : "failed"} text={entry.decision} />
               </td>
               <th scope="row">{entry.principal}</th>
-              <td data-label="What" className="mono">
-                {entry.method} {entry.route} {entry.target}
+              <td data-label="Request" className="mono">
+                {requestText(entry)}
               </td>
-              <td data-label="Why">{entry.reason}</td>
+              <td data-label="Reason">{entry.reason}</td>
             </tr>
           ))}
         </tbody>
       </table>
     </div>
   );
+}
+
+/** Method and address, with what the address names in its place. */
+function requestText({ method, route, target }: { method: string; route: string; target: string }): string {
+  const left: string[] = [];
+  let address = route;
+  for (const part of target.split(" ").filter(Boolean)) {
+    const at = part.indexOf("=");
+    const place = `{${part.slice(0, at)}}`;
+    if (at > 0 && address.includes(place)) address = address.replace(place, part.slice(at + 1));
+    else left.push(part);
+  }
+  return [method, address, ...left].filter(Boolean).join(" ");
+}
+
+function valueText(value: unknown): string {
+  return value === "" ? "–" : typeof value === "string" ? value : JSON.stringify(value);
+}
+
+/** Text with `code` in it. */
+function Marked({ text }: { text: string }): ReactNode {
+  const parts = text.split("`").map((part, index) => ({ id: `${index} ${part}`, part, isCode: index % 2 === 1 }));
+  return parts.map(({ id, part, isCode }) => (isCode ? <code key={id}>{part}</code> : part));
 }
 
 function Table(): ReactNode {
@@ -320,15 +353,18 @@ function Table(): ReactNode {
     .sort((a, b) => Number(b.changed) - Number(a.changed));
   return (
     <>
-      <SearchField label="Search settings" placeholder="Search settings" value={wanted} onChange={setWanted} />
+      <div className={styles.find}>
+        <SearchField label="Search settings" placeholder="Search settings" value={wanted} onChange={setWanted} />
+        <span className="quiet small">{plural(rows.length, "setting")}</span>
+      </div>
       <div className={styles.tableBox} tabIndex={0}>
         <table className={styles.table}>
-          <caption className="hidden-visually">Settings of this server, those that were changed first</caption>
+          <caption className="hidden-visually">Settings of this server, changed ones first</caption>
           <thead>
             <tr>
               <th scope="col">Setting</th>
               <th scope="col">Value</th>
-              <th scope="col">What it is for</th>
+              <th scope="col">Description</th>
             </tr>
           </thead>
           <tbody>
@@ -338,11 +374,13 @@ function Table(): ReactNode {
                   {one.name}
                   <p className="quiet small mono">{one.variable}</p>
                 </th>
-                <td data-label="Value" className={one.changed ? styles.changed : undefined}>
-                  {String(one.value === "" ? "–" : JSON.stringify(one.value))} <span className="quiet">{one.unit}</span>
-                  {one.changed && <p className="quiet small">default {JSON.stringify(one.default)}</p>}
+                <td data-label="Value" data-changed={one.changed}>
+                  <b>{valueText(one.value)}</b> <span className="quiet">{one.value === "" ? "" : one.unit}</span>
+                  {one.changed && <p className="quiet small">default: {valueText(one.default)}</p>}
                 </td>
-                <td data-label="What it is for">{one.help}</td>
+                <td data-label="Description">
+                  <Marked text={one.help} />
+                </td>
               </tr>
             ))}
           </tbody>

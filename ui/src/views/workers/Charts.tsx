@@ -24,13 +24,9 @@ export function Charts(): ReactNode {
   return (
     <section className={styles.charts} aria-label="Rates and latencies">
       <Chart title="Events" values={rates(samples, "arclog_events_total")} text={perSecond} />
-      <Chart title="Runs ended" values={rates(samples, "arclog_executions_ended_total")} text={perSecond} />
-      <Chart title="Commit, 95 % within" values={quantiles(samples, "arclog_append_seconds", 0.95)} text={seconds} />
-      <Chart
-        title="Decision, 95 % within"
-        values={quantiles(samples, "arclog_decision_seconds", 0.95)}
-        text={seconds}
-      />
+      <Chart title="Finished runs" values={rates(samples, "arclog_executions_ended_total")} text={perSecond} />
+      <Chart title="Commit p95" values={quantiles(samples, "arclog_append_seconds", 0.95)} text={seconds} />
+      <Chart title="Decision p95" values={quantiles(samples, "arclog_decision_seconds", 0.95)} text={seconds} />
     </section>
   );
 }
@@ -62,7 +58,7 @@ function Chart({
     <figure className={styles.chart}>
       <p>
         <span className="quiet">{title}</span>
-        <b>{text(values.at(-1) ?? 0)}</b>
+        <b>{values.length ? text(values.at(-1) ?? 0) : "–"}</b>
       </p>
       <svg
         viewBox="0 0 100 32"
@@ -73,8 +69,8 @@ function Chart({
         {values.length > 1 && <path d={`M${first.toFixed(2)} 32 ${points.join(" ")} L100 32 Z`} />}
       </svg>
       <p className="quiet small">
-        <span>last 10 minutes</span>
-        <span>max {text(values.length ? most : 0)}</span>
+        <span>{values.length > 1 ? "last 10 minutes" : "collecting …"}</span>
+        {values.length > 1 && <span>max {text(most)}</span>}
       </p>
     </figure>
   );

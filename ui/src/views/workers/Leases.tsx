@@ -14,7 +14,7 @@ import { Time } from "../../parts/Time.tsx";
 import { Trouble } from "../../parts/Trouble.tsx";
 import styles from "./Work.module.css";
 
-const COLUMNS = ["Work", "Items", "Pool", "Worker", "Claims", "Lease ends"];
+const COLUMNS = ["Work", "Items", "Pool", "Worker", "Claims", "Expires"];
 
 /** Work that workers have claimed and not finished. */
 export function Leases(): ReactNode {
@@ -23,7 +23,7 @@ export function Leases(): ReactNode {
   return (
     <Panel
       title="Leases"
-      note="work that a worker has claimed; it is offered again when the lease ends"
+      note="work claimed by workers; it is offered again when the lease expires"
       actions={<CopyAs actions={{ leases: { route: "GET /api/leases", python: "client.leases()" } }} />}
     >
       {leases.isError && !rows ? (
@@ -31,7 +31,7 @@ export function Leases(): ReactNode {
       ) : !rows ? (
         <Skeleton lines={2} />
       ) : rows.length === 0 ? (
-        <p className={styles.none}>No worker holds any work now.</p>
+        <p className={styles.none}>No leases.</p>
       ) : (
         <div className={styles.tableBox} tabIndex={0}>
           <table className={styles.table}>
@@ -77,7 +77,7 @@ function Row({ lease }: { lease: Lease }): ReactNode {
       <td data-label="Pool">{lease.pool}</td>
       <td data-label="Worker">{lease.worker_id}</td>
       <td data-label="Claims">{countText(lease.claims)}</td>
-      <td data-label="Lease ends">
+      <td data-label="Expires">
         <span className={styles.withNote}>
           <Time at={lease.until} />
           {millis(lease.until) < serverNow() && <State state="waiting" text="overdue" />}

@@ -45,7 +45,7 @@ function Pools(): ReactNode {
     <Panel
       title="Pools"
       actions={<CopyAs actions={{ pools: { cli: ["pool", "list"], route: "GET /api/pools" } }} />}
-      note="queues of work, and who takes it"
+      note="queues and their workers"
     >
       {pools.isError && !pools.data ? (
         <Trouble what="The pools" error={pools.error} />
@@ -75,7 +75,7 @@ function Pools(): ReactNode {
                   <td data-label="Workers">
                     <span className={styles.withNote}>
                       {countText(pool.workers)}
-                      {pool.waiting > 0 && pool.workers === 0 && <State state="waiting" text="no worker" />}
+                      {pool.waiting > 0 && pool.workers === 0 && <State state="waiting" text="no workers" />}
                     </span>
                   </td>
                   <td data-label="Limits">
@@ -99,12 +99,12 @@ function Pending(): ReactNode {
   return (
     <Panel
       title="Waiting for a worker"
-      note="oldest work of each queue, and why it waits"
+      note="the oldest work of each queue and why it is waiting"
       actions={<CopyAs actions={{ stuck: { route: "GET /api/stuck", python: "client.stuck()" } }} />}
     >
       <div className={styles.tableBox} tabIndex={0}>
         <table className={styles.table}>
-          <caption className="hidden-visually">Work that waits</caption>
+          <caption className="hidden-visually">Waiting work</caption>
           <thead>
             <tr>
               {["Work", "Pool", "Since", "Why"].map((one) => (
@@ -147,8 +147,8 @@ function Workers(): ReactNode {
       ) : !workers.data ? (
         <Skeleton lines={2} />
       ) : workers.data.workers.length === 0 ? (
-        <Empty title="No worker" command={`arclog worker --server ${window.location.origin}`}>
-          Work waits until one comes.
+        <Empty title="No workers" command={`arclog worker --server ${window.location.origin}`}>
+          Work stays queued until a worker connects.
         </Empty>
       ) : (
         <div className={styles.tableBox} tabIndex={0}>
@@ -156,7 +156,7 @@ function Workers(): ReactNode {
             <caption className="hidden-visually">Workers</caption>
             <thead>
               <tr>
-                {["Worker", "State", "Busy", "Pools", "Kinds", "Seen", ""].map((one) => (
+                {["Worker", "State", "Busy", "Pools", "Kinds", "Last seen", ""].map((one) => (
                   <th key={one} scope="col">
                     {one || <span className="hidden-visually">Actions</span>}
                   </th>
@@ -167,18 +167,18 @@ function Workers(): ReactNode {
               {workers.data.workers.map((worker) => (
                 <tr key={worker.worker_id}>
                   <th scope="row">
-                    {worker.worker_id}
+                    <span className={styles.fixed}>{worker.worker_id}</span>
                     <p className="quiet small">
                       {worker.host} {worker.version}
                     </p>
                   </th>
                   <td data-label="State">{worker.state}</td>
-                  <td data-label="Busy">
+                  <td data-label="Busy" className={styles.fixed}>
                     {countText(worker.busy)} of {countText(worker.slots)}
                   </td>
                   <td data-label="Pools">{worker.pools.join(", ") || "all"}</td>
                   <td data-label="Kinds">{worker.kinds.join(", ")}</td>
-                  <td data-label="Seen">
+                  <td data-label="Last seen">
                     <Time at={worker.seen_at} />
                   </td>
                   <td className={styles.rowActions}>
@@ -209,7 +209,7 @@ function DrainDialog({ worker, onClose }: { worker: string; onClose: () => void 
     mutationFn: () => call("POST /api/workers/drain", { body }),
     onSuccess: () => {
       void queries.invalidateQueries({ queryKey: ["workers"] });
-      toast({ kind: "done", text: `${worker} drains` });
+      toast({ kind: "done", text: `${worker} is draining` });
       onClose();
     },
   });
@@ -219,14 +219,14 @@ function DrainDialog({ worker, onClose }: { worker: string; onClose: () => void 
       onClose={onClose}
       footer={
         <>
-          <Button onClick={onClose}>Not now</Button>
+          <Button onClick={onClose}>Cancel</Button>
           <Button kind="danger" disabled={drain.isPending} onClick={() => drain.mutate()}>
             Drain
           </Button>
         </>
       }
     >
-      <p>It starts no new tasks; running tasks finish first. Then it ends.</p>
+      <p>Starts no new tasks; running tasks finish first. Then the worker exits.</p>
       {drain.isError && <p role="alert">{messageOf(drain.error)}</p>}
       <Shown actions={{ drain: { cli: ["worker", "drain", worker], route: "POST /api/workers/drain", body } }} />
     </Dialog>
@@ -238,7 +238,7 @@ function Resources(): ReactNode {
   const rows = resources.data?.resources ?? [];
   if (!rows.length) return null;
   return (
-    <Panel title="Resources" note="limits of what is used outside">
+    <Panel title="Resources" note="limits on external systems">
       <div className={styles.tableBox} tabIndex={0}>
         <table className={styles.table}>
           <caption className="hidden-visually">Resources</caption>
@@ -247,7 +247,7 @@ function Resources(): ReactNode {
               <tr key={one.name}>
                 <th scope="row">{one.name}</th>
                 <td>{one.rate || "no rate"}</td>
-                <td>{one.concurrency === null ? "any number" : `${countText(one.concurrency)} at a time`}</td>
+                <td>{one.concurrency === null ? "unlimited" : `${countText(one.concurrency)} at a time`}</td>
                 <td>{countText(one.held)} held</td>
               </tr>
             ))}

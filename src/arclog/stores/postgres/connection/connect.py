@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 import re
-import socket
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from typing import Any
 from uuid import uuid4
 
-import psycopg
 from msgspec import Struct
 from psycopg import AsyncConnection
 
-from arclog.drivers.postgres import address as addresses
+from arclog.drivers.postgres import connect as driver
+from arclog.drivers.postgres.address import PostgresAddress, configured_address
 from arclog.model.config.settings import Settings
 from arclog.model.errors import SettingsError, StoreUnavailable
 from arclog.stores.postgres.connection.pipeline import Link, Preparing
@@ -40,46 +35,40 @@ SELECT set_config('enable_seqscan', 'off', {local}), set_config('enable_bitmapsc
 # The other side of `store.timeout_s`: a server of ours whose machine vanished in the middle of a request holds the locks of
 # that request until PostgreSQL notices. Left to itself it takes two hours.
 _WATCHFULLY = """
-SELECT set_config('tcp_keepalives_idle', '{idle}', false), set_config('tcp_keepalives_interval', '{interval}', false),
-       set_config('tcp_keepalives_count', '{count}', false), set_config('tcp_user_timeout', '{timeout}', false)
+SELECT set_config('tcp_keepalives_idle', '{keepalives_idle}', false),
+       set_config('tcp_keepalives_interval', '{keepalives_interval}', false),
+       set_config('tcp_keepalives_count', '{keepalives_count}', false),
+       set_config('tcp_user_timeout', '{tcp_user_timeout}', false)
 """
 
 
 class Address(Struct, frozen=True):
-    """Where the database is, and how to name it without its password."""
+    """Where the database is, and how to use it."""
 
-    conninfo: str
-    place: str
+    database: PostgresAddress
     schema: str
     connect_timeout_s: float
     timeout_s: float
     preparing: Preparing
     unsafe: bool
 
+    @property
+    def place(self) -> str:
+        """For messages: no password."""
+        return self.database.place
+
     def __repr__(self) -> str:
         return f"Address({self.place})"
 
 
 def address_of(url: str, settings: Settings) -> Address:
-    try:
-        database = addresses.address_of(url)
-    except addresses.AddressError as error:
-        raise SettingsError(f"ARCLOG_STORE_URL cannot be read: {error}") from None
     schema = settings.text("store.schema")
     if not _IDENTIFIER.fullmatch(schema):
         raise SettingsError(
-            f"ARCLOG_STORE_SCHEMA {schema!r} is no plain name; use small letters, digits and underscores"
+            f"ARCLOG_STORE_SCHEMA {schema!r} is not a plain name; use small letters, digits and underscores"
         )
-    watch = _keepalives(settings.number("store.timeout_s"))
-    defaults = {
-        "keepalives_idle": watch["idle"],
-        "keepalives_interval": watch["interval"],
-        "keepalives_count": watch["count"],
-        "tcp_user_timeout": watch["timeout"],
-    }
     return Address(
-        database.conninfo(defaults),
-        database.place,
+        configured_address(url, "ARCLOG_STORE_URL"),
         schema,
         settings.number("store.connect_timeout_s"),
         settings.number("store.timeout_s"),
@@ -88,63 +77,32 @@ def address_of(url: str, settings: Settings) -> Address:
     )
 
 
-def _keepalives(seconds: float) -> dict[str, int]:
-    """When a connection counts as dead whose other end does not even acknowledge: in seconds, and milliseconds in all."""
-    interval = max(1, round(seconds / 6))
-    return {"idle": 3 * interval, "interval": interval, "count": 3, "timeout": max(1, round(1000 * seconds))}
-
-
 async def connect(address: Address, name: str = "arclog") -> AsyncConnection[Any]:
     """A plain connection, by which name the server knows it."""
-    return await AsyncConnection.connect(
-        address.conninfo,
-        autocommit=True,
-        connect_timeout=max(1, round(address.connect_timeout_s)),
+    return await driver.connect(
+        address.database,
+        driver.keepalives(address.timeout_s),
+        connect_timeout=driver.timeout_of(address.connect_timeout_s),
         application_name=name,
-        prepare_threshold=None,
     )
 
 
 async def open_link(address: Address) -> Link:
-    """A connection for requests; what it promises is looked at anew."""
+    """A connection for requests; what it promises is looked at again."""
     name = f"arclog {uuid4().hex}"
     connection = await connect(address, name)
     try:
-        with answering(connection, address.connect_timeout_s):
+        with driver.answering(connection, address.connect_timeout_s):
             pid = await check(connection, address)
             if pid == connection.info.backend_pid:
                 await connection.execute(_PLAINLY.format(local="false"))
-                await connection.execute(_WATCHFULLY.format(**_keepalives(address.timeout_s)))
+                await connection.execute(_WATCHFULLY.format(**driver.keepalives(address.timeout_s)))
                 return Link(connection, name, address.preparing, address.timeout_s)
         # Not the server itself but a pooler: what is set there must not outlive the transaction.
         return Link(connection, name, address.preparing, address.timeout_s, first=_PLAINLY.format(local="true"))
     except BaseException:
         await connection.close()
         raise
-
-
-@contextmanager
-def answering(connection: AsyncConnection[Any], seconds: float) -> Iterator[None]:
-    """Give a connection up that does not answer in time, as one whose network was cut once it stood. Its socket is shut:
-    a cancellation would wait for the server as well.
-    """
-    late = False
-
-    def give_up() -> None:
-        nonlocal late
-        late = True
-        with suppress(OSError), socket.socket(fileno=os.dup(connection.pgconn.socket)) as shared:
-            shared.shutdown(socket.SHUT_RDWR)
-
-    timer = asyncio.get_running_loop().call_later(seconds, give_up)
-    try:
-        yield
-    except psycopg.Error as error:
-        if late:
-            raise psycopg.OperationalError(f"no answer within {seconds:g} s") from error
-        raise
-    finally:
-        timer.cancel()
 
 
 async def check(connection: AsyncConnection[Any], address: Address) -> int:

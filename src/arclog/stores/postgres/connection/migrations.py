@@ -1,4 +1,4 @@
-"""Creates the schema and brings it up to date, while other servers go on.
+"""Creates the schema and brings it up to date, while other servers continue.
 
 Law: a migration is a transaction of its own, carried out by one process at a time. One that says `-- online` holds nothing but
 indexes: they are built beside whoever reads and writes (CREATE INDEX CONCURRENTLY), and what a process that died left of one is
@@ -14,10 +14,11 @@ from typing import Any
 import psycopg
 from psycopg import AsyncConnection
 
+from arclog.drivers.postgres.connect import answering
 from arclog.model.errors import StoreUnavailable
-from arclog.stores.migrations import is_online, oldest_for
-from arclog.stores.postgres.connection.connect import Address, answering, check, connect
+from arclog.stores.postgres.connection.connect import Address, check, connect
 from arclog.stores.postgres.queries import load_migrations
+from arclog.stores.sql.files import is_online, oldest_for
 
 #: number of the newest migration
 SCHEMA = 10

@@ -21,7 +21,7 @@ from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
 from psycopg.pq import ConnStatus, ExecStatus, Format
 
-from arclog.stores.postgres.connection.errors import READ_ONLY, is_outdated
+from arclog.drivers.postgres.refusals import READ_ONLY, is_outdated
 from arclog.stores.postgres.connection.values import packed
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,8 @@ class Preparing:
         if self.on and error.sqlstate in MIXED_UP:
             self.on = False
             log.warning(
-                "a pooler in front of PostgreSQL does not know prepared statements: going on without (%s)", error
+                "the pooler in front of PostgreSQL does not support prepared statements: continuing without them (%s)",
+                error,
             )
 
 
@@ -77,7 +78,7 @@ class Link:
     def __init__(
         self, connection: AsyncConnection[Any], name: str, preparing: Preparing, timeout_s: float, first: str = ""
     ) -> None:
-        """Without an answer within `timeout_s` the connection is given up: what waits on it would wait for ever.
+        """Without an answer within `timeout_s` the connection is abandoned: what waits on it would wait forever.
         `first` is a statement that every request begins with.
         """
         #: as the server knows it (application_name)
@@ -216,7 +217,7 @@ class Link:
             if status != ExecStatus.PIPELINE_ABORTED and request.error is None:
                 request.error = error_from_result(result)
                 if is_outdated(request.error):
-                    # Each is prepared anew, under another name.
+                    # Each is prepared again, under another name.
                     self._prepared.clear()
                 self._preparing.hear(request.error)
         if self._pg.status == ConnStatus.BAD:
@@ -257,7 +258,7 @@ class Link:
 
 
 class Lost(psycopg.OperationalError):
-    """The connection went away while a request was under way: it may have been carried out or not."""
+    """The connection went away while a request was in progress: it may have been carried out or not."""
 
     #: the connection's name
     link = ""

@@ -1,7 +1,7 @@
 """Connections for everything but appends, opened when they are needed.
 
 A request goes to the connection with the fewest before it. One that is lost is replaced with the next request; reads are
-tried again while the server is away, for as long as `store.patience_s` says.
+tried again while the server is unavailable, for as long as `store.patience_s` says.
 """
 
 from __future__ import annotations
@@ -11,32 +11,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+from arclog.drivers.backoff import Patience
+from arclog.drivers.postgres.refusals import is_away, is_conflict
 from arclog.model.errors import StoreUnavailable
-from arclog.stores.postgres.connection.errors import is_away, is_tangled, translated
+from arclog.stores.postgres.connection.errors import translated
 from arclog.stores.postgres.connection.pipeline import Call, Link, Lost, Rows
 
-#: first pause after a failure; each one doubles it, up to the second
-_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 1.0
 #: how often what others rolled back is tried at once
 _TANGLES = 5
-
-
-class Patience:
-    """Pauses that grow, and end."""
-
-    def __init__(self, seconds: float) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._until = self._loop.time() + seconds
-        self._pause = _PAUSE_S
-
-    async def more(self) -> bool:
-        """Wait a little; False when the time is up."""
-        left = self._until - self._loop.time()
-        if left <= 0:
-            return False
-        await asyncio.sleep(min(self._pause, left))
-        self._pause = min(2 * self._pause, _LONGEST_PAUSE_S)
-        return True
 
 
 class Pool:
@@ -94,7 +76,7 @@ class Pool:
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[Link]:
         """A connection that nobody else sends anything on, for a transaction of several requests. Whoever leaves by an
-        exception leaves a transaction that may be open: the connection is given up, which ends it.
+        exception leaves a transaction that may be open: the connection is abandoned, which ends it.
         """
         if not self._is_open:
             raise closed(self.place)
@@ -127,7 +109,7 @@ class Pool:
                 link = await self._link()
                 return await link.request(calls)
             except Exception as error:
-                if is_tangled(error) and tangles < _TANGLES:
+                if is_conflict(error) and tangles < _TANGLES:
                     tangles += 1
                     continue
                 if not is_away(error) or (isinstance(error, Lost) and not again):

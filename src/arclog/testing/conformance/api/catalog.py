@@ -1,4 +1,4 @@
-"""Rules of the catalog: versions by content and for ever; a run pins one; what is put away starts no run."""
+"""Rules of the catalog: versions by content and forever; a run pins one; what is put away starts no run."""
 
 from __future__ import annotations
 

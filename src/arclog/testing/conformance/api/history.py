@@ -177,7 +177,7 @@ class HistoryRules(Rules):
             assert archive.read("playbook.yaml").decode() == _BROKEN
         with pytest.raises(Conflict, match="in this store already"):
             await api.import_run(BytesIO(body))
-        with pytest.raises(RequestRejected, match="no exported run"):
+        with pytest.raises(RequestRejected, match="not an exported run"):
             await api.import_run(BytesIO(body[:-100]))
         with pytest.raises(NotFound):
             _ = [chunk async for chunk in api.export(UNKNOWN)]

@@ -80,7 +80,7 @@ class OverviewRules(Rules):
         assert await found(api, until=created[first]) == []
         assert await found(api, since="2100-01-01T00:00:00Z") == []
         assert await found(api, until="2100-01-01T00:00:00Z") == [second, first]
-        with pytest.raises(RequestRejected, match="is no time"):
+        with pytest.raises(RequestRejected, match="is not a time"):
             await api.find(RunQuery(since="yesterday"))
 
     async def test_called_runs_are_told_from_those_that_nobody_called(self, api: Api) -> None:

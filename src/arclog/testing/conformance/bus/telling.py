@@ -13,19 +13,19 @@ MANY = 5_000
 class TellingRules(Rules):
     async def test_every_other_process_hears_what_one_tells(self, join: Join) -> None:
         a, b, c = await join(), await join(), await join()
-        a.bus.tell(Notice(moved=((7, 3), (8, 1)), ended=True, timer=99))
+        a.bus.notify(Notice(moved=((7, 3), (8, 1)), ended=True, timer=99))
         for ear in (b, c):
             await ear.until(lambda ear: ear.heads == {7: 3, 8: 1})
             await ear.until(lambda ear: any(notice.ended for notice in ear.notices))
             await ear.until(lambda ear: any(notice.timer == 99 for notice in ear.notices))
-        c.bus.tell(Notice(moved=((9, 4),)))
+        c.bus.notify(Notice(moved=((9, 4),)))
         for ear in (a, b):
             await ear.until(lambda ear: ear.heads.get(9) == 4)
 
     async def test_what_is_told_often_is_heard_in_the_end_with_its_last_head(self, join: Join) -> None:
         a, b = await join(), await join()
         for head in range(1, 200):
-            a.bus.tell(Notice(moved=((7, head),)))
+            a.bus.notify(Notice(moved=((7, head),)))
             if head % 50 == 0:
                 await asyncio.sleep(0)
         await b.until(lambda ear: ear.heads.get(7) == 199)
@@ -33,13 +33,13 @@ class TellingRules(Rules):
     async def test_the_earliest_timer_is_heard(self, join: Join) -> None:
         a, b = await join(), await join()
         for due in (500, 300, 400):
-            a.bus.tell(Notice(timer=due))
+            a.bus.notify(Notice(timer=due))
         await b.until(lambda ear: any(notice.timer == 300 for notice in ear.notices))
 
     async def test_a_great_many_runs_are_all_heard(self, join: Join) -> None:
         a, b = await join(), await join()
         first = 9_000_000_000_000_000_000
-        a.bus.tell(Notice(moved=tuple((first + n, 1_000_000 + n) for n in range(MANY))))
+        a.bus.notify(Notice(moved=tuple((first + n, 1_000_000 + n) for n in range(MANY))))
         await b.until(lambda ear: len(ear.heads) == MANY)
         assert b.heads == {first + n: 1_000_000 + n for n in range(MANY)}
 
@@ -47,21 +47,21 @@ class TellingRules(Rules):
         a, b, c = await join(), await join(), await join()
         for ear in (b, c):
             ear.bus.waiting({"default"})
-        a.bus.tell(Notice(offered=(("default", 1),)))
+        a.bus.notify(Notice(offered=(("default", 1),)))
         await either(b, c, reached=lambda ear: "default" in ear.pools)
 
     async def test_each_offer_finds_somebody_again(self, join: Join) -> None:
         a, b = await join(), await join()
         for count in range(1, 6):
             b.bus.waiting({"default"})
-            a.bus.tell(Notice(offered=(("default", 1),)))
+            a.bus.notify(Notice(offered=(("default", 1),)))
             await b.until(lambda ear, count=count: len(ear.pools) >= count)  # type: ignore[misc]  # a lambda's default cannot be typed
 
     async def test_offers_to_several_pools_reach_those_who_wait_for_them(self, join: Join) -> None:
         a, gpu, other = await join(), await join(), await join()
         gpu.bus.waiting({"gpu.large-2", "x_1"})
         other.bus.waiting({"default"})
-        a.bus.tell(Notice(offered=(("default", 2), ("gpu.large-2", 1))))
+        a.bus.notify(Notice(offered=(("default", 2), ("gpu.large-2", 1))))
         await gpu.until(lambda ear: "gpu.large-2" in ear.pools)
         await other.until(lambda ear: "default" in ear.pools)
         assert "gpu.large-2" not in other.pools or "default" in gpu.pools  # hears its own only, or everything
@@ -72,7 +72,7 @@ class TellingRules(Rules):
         # Nobody knows when it is there; who misses one looks by itself. Here it is told until it is heard.
         async with asyncio.timeout(30):
             while not {"default", "gpu"} <= set(anybody.pools):
-                a.bus.tell(Notice(offered=(("default", 1), ("gpu", 1))))
+                a.bus.notify(Notice(offered=(("default", 1), ("gpu", 1))))
                 await asyncio.sleep(0.01)
 
     async def test_clusters_that_share_a_network_do_not_hear_each_other(self, join: Join) -> None:
@@ -80,15 +80,15 @@ class TellingRules(Rules):
         c, d = await join(bus__prefix="two"), await join(bus__prefix="two")
         for ear in (b, d):
             ear.bus.waiting({"default"})
-        a.bus.tell(Notice(moved=((1, 1),), offered=(("default", 1),)))
-        c.bus.tell(Notice(moved=((2, 2),), offered=(("default", 1),)))
+        a.bus.notify(Notice(moved=((1, 1),), offered=(("default", 1),)))
+        c.bus.notify(Notice(moved=((2, 2),), offered=(("default", 1),)))
         for ear in (b, d):
             await ear.until(lambda ear: ear.heads and ear.pools)
         assert (b.heads, d.heads) == ({1: 1}, {2: 2})
 
     async def test_it_tells_how_it_does(self, join: Join) -> None:
         a, b = await join(), await join()
-        a.bus.tell(Notice(moved=((1, 1),)))
+        a.bus.notify(Notice(moved=((1, 1),)))
         await b.until(lambda ear: ear.heads)
         assert a.bus.figures().connected
         await until(lambda: a.bus.figures().told >= 1)  # b may hear it before a knows that it was told
@@ -98,17 +98,17 @@ class TellingRules(Rules):
     async def test_after_the_end_nothing_is_heard_and_nothing_fails(self, join: Join) -> None:
         a, b, c = await join(), await join(), await join()
         await b.bus.close()
-        a.bus.tell(Notice(moved=((1, 1),)))
+        a.bus.notify(Notice(moved=((1, 1),)))
         await c.until(lambda ear: ear.heads)
         assert not b.notices
-        b.bus.tell(Notice(moved=((2, 2),)))
+        b.bus.notify(Notice(moved=((2, 2),)))
         b.bus.waiting({"default"})
         await b.bus.close()
 
     async def test_the_last_words_of_a_process_are_heard(self, join: Join) -> None:
         a, b = await join(), await join()
-        a.bus.tell(Notice(moved=((1, 1),)))
+        a.bus.notify(Notice(moved=((1, 1),)))
         await b.until(lambda ear: ear.heads)
-        a.bus.tell(Notice(moved=((2, 5),)))
+        a.bus.notify(Notice(moved=((2, 5),)))
         await a.bus.close()
         await b.until(lambda ear: ear.heads.get(2) == 5)

@@ -13,6 +13,7 @@ from arclog.testing.conformance.store.base import MakeStore
 from arclog.testing.conformance.store.commands import CommandRules
 from arclog.testing.conformance.store.control import ControlRules
 from arclog.testing.conformance.store.duties import DutyRules
+from arclog.testing.conformance.store.groups import GroupRules
 from arclog.testing.conformance.store.ingested import IngestedRules
 from arclog.testing.conformance.store.lists import ListRules
 from arclog.testing.conformance.store.log import LogRules
@@ -32,6 +33,7 @@ __all__ = ["MakeStore", "StoreContract"]
 
 class StoreContract(
     LogRules,
+    GroupRules,
     ReadingRules,
     SearchRules,
     RaceRules,

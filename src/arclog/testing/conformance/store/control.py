@@ -99,7 +99,7 @@ class ControlRules(Rules):
         await world.create(event("playbook.finished"), now=DONE)
         mine = await world.create(now=PENDING)
         await world.add(mine, 1, event("playbook.started"), slots=1)
-        await world.add(mine, 2, event("step.scheduled", "s", 1), slots=1)  # its own slot is no obstacle
+        await world.add(mine, 2, event("step.scheduled", "s", 1), slots=1)  # its own slot is not an obstacle
 
     async def test_never_more_than_so_many_start(self, world: World) -> None:
         waiting = [await world.create(now=PENDING) for _ in range(12)]

@@ -25,8 +25,10 @@ class LogRules(Rules):
         execution_id = await world.create(event("playbook.started"), event("workflow.started"))
         world.clock.advance(5)
         appended = await world.add(execution_id, 2, event("step.scheduled", "a", 1))
-        assert appended == Appended(3, 3, world.clock.now())
+        assert appended == Appended(3, 3, world.clock.now(), appended.decoded_bytes)
         assert [each.persisted_at for each in await world.store.events(execution_id, after=2)] == [world.clock.now()]
+        larger = await world.add(execution_id, 3, event("step.scheduled", "b", 1, payload={"args": {"a": "x" * 9000}}))
+        assert larger.decoded_bytes - appended.decoded_bytes >= 9000, "it says what its events take in memory"
 
     async def test_the_record_holds_what_was_handed_in(self, world: World) -> None:
         new = world.new(key="k")

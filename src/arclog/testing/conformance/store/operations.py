@@ -93,6 +93,20 @@ class OperationRules(Rules):
         assert now["b"].note == ""
         assert now["c"] == answers[2]
 
+    async def test_changes_that_are_handed_in_together_are_answered_in_their_order(self, world: World) -> None:
+        store = world.store
+        for name in ("c", "a", "b"):
+            await store.add_schedule(schedule(name))
+        known = {each.name: each for each in await store.schedules("acme")}
+        old = replace(known["a"], revision=7)
+        changes = [replace(known["c"], note="ü"), old, replace(known["b"], note="2"), replace(known["b"], name="none")]
+        answers = await store.change_schedules(changes, "me", 900)
+        assert [isinstance(answer, Conflict) for answer in answers] == [False, True, False, True]
+        now = {each.name: each for each in await store.schedules("acme")}
+        assert (now["c"], now["b"]) == (answers[0], answers[2])
+        assert [each.revision for each in (now["c"], now["a"])] == [known["c"].revision + 1, known["a"].revision]
+        assert await store.change_schedules([]) == []
+
     async def test_a_schedule_is_leased_when_it_is_due_and_to_one_alone(self, world: World) -> None:
         store = world.store
         for name, due in (("late", 300), ("soon", 100), ("soonest", 50)):

@@ -1,0 +1,137 @@
+"""The address of NATS servers and the login for them, read and shown without secrets.
+
+Law: no message has more of an address than scheme, host and port, and those only if each was read without doubt.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from msgspec import Struct
+
+PORT = 4222
+SCHEMES = ("nats", "tls")
+#: How an address is written, for messages.
+FORM = "nats://host:4222 or tls://host:4222"
+
+_JWT = re.compile(r"-----BEGIN NATS USER JWT-----\s*(\S+)\s*-+END NATS USER JWT-+")
+_SEED = re.compile(r"-----BEGIN USER NKEY SEED-----\s*(\S+)\s*-+END USER NKEY SEED-+")
+#: A query in front of an @: what follows may be the rest of a password.
+_QUERY = re.compile(r"\?\w+=")
+
+
+class AddressError(ValueError):
+    """An address or login that cannot be read; the message says why and shows nothing of it."""
+
+
+class Server(Struct, frozen=True):
+    """One server."""
+
+    host: str
+    port: int
+    #: nothing may be sent before the connection is encrypted
+    encrypted: bool
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'tls' if self.encrypted else 'nats'}://{host}:{self.port}"
+
+
+class Login(Struct, frozen=True):
+    """Who to be on a server; nobody, when all is empty."""
+
+    jwt: str = ""
+    #: an NKEY; it never leaves this process, it signs what the server asks to be signed
+    seed: str = ""
+    user: str = ""
+    password: str = ""
+    token: str = ""
+
+    def __repr__(self) -> str:
+        return "Login(…)"
+
+    def options(self) -> dict[str, Any]:
+        """The login in the client's words. Raises AddressError."""
+        options = {
+            name: text for name in ("user", "password", "token") if (text := getattr(self, name)) or name == "password"
+        }
+        if not self.user:
+            del options["password"]
+        if not self.seed:
+            return options
+        pair = _key_pair(self.seed)
+        if not self.jwt:
+            return {**options, "nkeys_seed_str": self.seed}
+        import base64
+
+        return {
+            **options,
+            "user_jwt_cb": lambda: bytearray(self.jwt.encode()),
+            "signature_cb": lambda nonce: base64.b64encode(pair.sign(nonce.encode())),
+        }
+
+
+def servers_of(text: str) -> tuple[tuple[Server, ...], Login]:
+    """The servers of one or several addresses, separated by commas, and the login in the first. Raises AddressError."""
+    servers: list[Server] = []
+    login = Login()
+    scheme = "nats"
+    for part in text.split(","):
+        rest = part.strip()
+        if "://" in rest.partition("@")[0]:
+            scheme, rest = rest.split("://", 1)
+        if scheme not in SCHEMES:
+            raise AddressError(f"it is no address of a NATS server; give {FORM}")
+        written, at, where = rest.rpartition("@")
+        if at and servers and login == Login():
+            # Else the first part of a password with a comma in it would be taken for a server, and shown.
+            raise AddressError("credentials stand with the first of several addresses (a comma in a password is %2C)")
+        if at:
+            login = _login(written)
+        servers.append(_server(where, encrypted=scheme == "tls"))
+    if len({server.encrypted for server in servers}) > 1:
+        raise AddressError("nats:// and tls:// are mixed; use one of them for all servers")
+    return tuple(servers), login
+
+
+def _server(text: str, *, encrypted: bool) -> Server:
+    wrong = AddressError(
+        f"it is no address of a NATS server; give {FORM}, several separated by commas, with credentials as "
+        "nats://user:password@host:4222 (special characters percent-encoded)"
+    )
+    try:
+        parts = urlsplit(f"//{text}")
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        raise wrong from None
+    if not host or parts.path.strip("/") or parts.query or parts.fragment:
+        raise wrong
+    return Server(host, port or PORT, encrypted)
+
+
+def _login(text: str) -> Login:
+    if _QUERY.search(text):
+        raise AddressError("there is a ?name= before an @; write ? in a password as %3F and @ as %40")
+    user, colon, password = text.partition(":")
+    return Login(user=unquote(user), password=unquote(password)) if colon else Login(token=unquote(user))
+
+
+def creds_login(text: str) -> Login:
+    """The login in the text of a .creds file. Raises AddressError."""
+    jwt, seed = _JWT.search(text), _SEED.search(text)
+    if jwt is None or seed is None:
+        raise AddressError("is no .creds file: it has to hold a NATS USER JWT and a USER NKEY SEED")
+    return Login(jwt=jwt[1], seed=seed[1])
+
+
+def _key_pair(seed: str) -> Any:
+    import nkeys  # type: ignore[import-untyped]  # it has no types
+
+    try:
+        pair = nkeys.from_seed(bytearray(seed.encode()))
+        pair.public_key.decode()
+    except Exception:  # noqa: BLE001 - each sort of bad seed raises something of its own, and may show it
+        raise AddressError("the seed is no NKEY of a user (SU…)") from None
+    return pair

@@ -1,0 +1,71 @@
+"""What all clients of object stores share (obstore): how they connect and try again, and what its errors hold.
+
+obstore's texts repeat requests: nothing of them goes into a message but what `report_of` takes out.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+_STATUS = re.compile(r"status code: (\d{3})|status: (\d{3})")
+_CODE = re.compile(r"<Code>([A-Za-z0-9._-]{1,80})</Code>")
+_MESSAGE = re.compile(r"<Message>([^<]{1,200})</Message>")
+_LATE = re.compile(r"TimedOut|timed out")
+#: obstore has no value for "no limit".
+_NEVER = timedelta(days=365)
+_FIRST_PAUSE = timedelta(seconds=0.1)
+_LONGEST_PAUSE = timedelta(seconds=2)
+
+
+class Report(NamedTuple):
+    """What an error of obstore tells of the server's answer."""
+
+    #: 0 without an answer
+    status: int
+    #: the server's own word for it; '' without one
+    code: str
+    #: its sentence; '' without one
+    message: str
+    late: bool
+
+
+def report_of(problem: Exception) -> Report:
+    text = str(problem)
+    status, code, message = (pattern.search(text) for pattern in (_STATUS, _CODE, _MESSAGE))
+    return Report(
+        int(status[1] or status[2]) if status else 0,
+        code[1] if code else "",
+        message[1] if message else "",
+        _LATE.search(text) is not None,
+    )
+
+
+def client_config(
+    *,
+    allow_http: bool,
+    connect_s: float,
+    retries: int,
+    retry_s: float,
+    timeout_s: float | None = None,
+    read_s: float | None = None,
+    proxy: str = "",
+) -> dict[str, Any]:
+    """Keywords for a store of obstore. `proxy`: the route of a forwarder, whose guard decides where connections go."""
+    options: dict[str, Any] = {
+        "allow_http": allow_http,
+        "timeout": _NEVER if timeout_s is None else timedelta(seconds=timeout_s),
+        "connect_timeout": timedelta(seconds=connect_s),
+        "user_agent": "arclog",
+    }
+    if read_s is not None:
+        options["read_timeout"] = timedelta(seconds=read_s)
+    if proxy:
+        options["proxy_url"] = proxy
+    retry = {
+        "max_retries": retries,
+        "retry_timeout": timedelta(seconds=retry_s),
+        "backoff": {"init_backoff": _FIRST_PAUSE, "max_backoff": _LONGEST_PAUSE, "base": 2},
+    }
+    return {"client_options": options, "retry_config": retry}

@@ -1,0 +1,202 @@
+"""Groups: inputs to many executions, and starts of many runs, that are decided together and committed together.
+
+Law: what a group commits is what its inputs would have led to one by one. Each execution has its own compare-and-set; one that is
+refused, that another input has reached first, or that needs more than a decision on the event loop, takes the usual way afterwards.
+So a group saves work for the common case, and no rule depends on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from arclog.core.boundary.inputs import Input, Request, TakeSlot
+from arclog.core.transitions.state import State
+from arclog.engine.commits.batch import Answer, Batch
+from arclog.engine.commits.live_states import Live
+from arclog.engine.duties.end_notices import news_of
+from arclog.engine.history.imported import is_imported
+from arclog.model.errors import Conflict, StoreError
+from arclog.plan.program import Program
+from arclog.ports.storage.store import Append, Appended, NewExecution
+
+if TYPE_CHECKING:
+    from arclog.engine.commits.engine import Engine
+
+
+T = TypeVar("T")
+
+#: Decisions after which others have their turn.
+_TURN = 16
+
+
+class _Decided(NamedTuple):
+    """An input of a group that was decided and is to be committed."""
+
+    index: int
+    live: Live
+    batch: Batch
+    append: Append
+
+
+class _First(NamedTuple):
+    """The first decision of a run, which is to be committed."""
+
+    index: int
+    state: State
+    batch: Batch
+    append: Append
+
+
+class Start(NamedTuple):
+    """A run that is to be started."""
+
+    program: Program
+    new: NewExecution
+    request: Request
+
+
+class Groups:
+    """Groups of one engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def put(self, inputs: Sequence[tuple[int, Input]]) -> list[Answer | Exception]:
+        """See `Engine.put_all`."""
+        engine = self._engine
+        if engine.minter.is_over:
+            await engine.minter.renew()
+        folded = await self._folded([each for each, _ in inputs if engine.live.kept(each) is None])
+        answers = await self._commit(await self._decide(inputs, folded))
+        left = [index for index in range(len(inputs)) if index not in answers]
+        if left:
+            usual = await asyncio.gather(*(_outcome(engine.put(*inputs[index])) for index in left))
+            answers.update(zip(left, usual, strict=True))
+        return [answers[index] for index in range(len(inputs))]
+
+    async def start(self, starts: Sequence[Start]) -> list[int | Exception]:
+        """See `Engine.start_all`."""
+        engine = self._engine
+        if engine.minter.is_over:
+            await engine.minter.renew()
+        decided: list[_First] = []
+        for index, start in enumerate(starts):
+            if index and index % _TURN == 0:
+                await asyncio.sleep(0)
+            if not engine.asks_for_secrets(start.program) and not engine.deciding.is_heavy(start.program):
+                decided += self._first(index, start)
+        answers: dict[int, int | Exception] = {}
+        outcomes = await engine.append_all([each.append for each in decided]) if decided else []
+        for each, outcome in zip(decided, outcomes, strict=True):
+            if isinstance(outcome, Exception):
+                answers[each.index] = outcome
+                continue
+            execution_id = answers[each.index] = each.append.execution_id
+            engine.begun(starts[each.index].program, each.state, each.batch, each.append, outcome)
+            if each.state.pending_for == "slot":
+                taken = await _outcome(engine.put(execution_id, TakeSlot()))
+                answers[each.index] = taken if isinstance(taken, Exception) else execution_id
+        left = [index for index in range(len(starts)) if index not in answers]
+        usual = await asyncio.gather(*(_outcome(engine.start(*starts[index])) for index in left))
+        answers.update(zip(left, usual, strict=True))
+        return [answers[index] for index in range(len(starts))]
+
+    def _first(self, index: int, start: Start) -> Iterator[_First]:
+        """The first decision of a run; nothing when it has to be made on the usual way."""
+        state = State(execution_id=self._engine.minter.one())
+        try:
+            batch = self._engine.deciding.at_once(start.program, state, [(start.request, None)])
+        except Exception:  # noqa: BLE001 - it comes again on the usual way, which knows what to do
+            return
+        tell = news_of(start.program.plan, state, batch.events, start.new)
+        yield _First(index, state, batch, batch.append(state, expected=0, new=start.new, tell=tell))
+
+    async def _folded(self, execution_ids: Sequence[int]) -> dict[int, Live]:
+        """The states of these executions, read from the store. What cannot be read is missing: the usual way finds out why."""
+        if not execution_ids:
+            return {}
+        states = await asyncio.gather(*map(self._engine.live.folded, execution_ids), return_exceptions=True)
+        return {state.state.execution_id: state for state in states if isinstance(state, Live)}
+
+    async def _decide(self, inputs: Sequence[tuple[int, Input]], folded: dict[int, Live]) -> list[_Decided]:
+        """Decide what can be decided at once, a few at a time so that others have their turn. Its executions are reserved."""
+        decided: list[_Decided] = []
+        try:
+            for index, (execution_id, given) in enumerate(inputs):
+                if index and index % _TURN == 0:
+                    await asyncio.sleep(0)
+                live = self._engine.live.kept(execution_id) or folded.get(execution_id)
+                if live is not None and self._is_plain(live) and self._engine.reserve(execution_id):
+                    append = self._decided(live, given)
+                    if append is not None:
+                        decided.append(_Decided(index, live, *append))
+        except BaseException:
+            self._give_up(decided)
+            raise
+        return decided
+
+    def _decided(self, live: Live, given: Input) -> tuple[Batch, Append] | None:
+        """The decision on one input, and what is to be committed; None when it has to be made on the usual way."""
+        engine, program, state = self._engine, live.program, live.state
+        execution_id, head = state.execution_id, state.head
+        try:
+            batch = engine.deciding.at_once(program, state, [(given, None)])
+        except Exception:  # noqa: BLE001 - it comes again on the usual way, which knows what to do
+            engine.live.drop(execution_id)
+            engine.release(execution_id)
+            return None
+        if not batch.events:  # refused: on the usual way the store is looked at first
+            engine.release(execution_id)
+            return None
+        tell = news_of(program.plan, state, batch.events, live.record.new)
+        return batch, batch.append(state, expected=head, tell=tell)
+
+    def _give_up(self, decided: Sequence[_Decided]) -> None:
+        for each in decided:
+            self._engine.live.drop(each.append.execution_id)
+            self._engine.release(each.append.execution_id)
+
+    def _is_plain(self, live: Live) -> bool:
+        """Whether nothing has to be asked before an input is decided on this state."""
+        engine, execution_id = self._engine, live.record.execution_id
+        return not (
+            engine.is_watched(execution_id)
+            or engine.live.is_contended(execution_id)
+            or engine.deciding.is_heavy(live.program)
+            or is_imported(live.record.new)
+        )
+
+    async def _commit(self, decided: Sequence[_Decided]) -> dict[int, Answer | Exception]:
+        """Commit decisions; the answers by index, without those that are to be made again."""
+        engine = self._engine
+        answers: dict[int, Answer | Exception] = {}
+        if not decided:
+            return answers
+        try:
+            outcomes = await engine.append_all([each.append for each in decided])
+        except BaseException:
+            self._give_up(decided)
+            raise
+        for each, outcome in zip(decided, outcomes, strict=True):
+            execution_id = each.append.execution_id
+            if isinstance(outcome, Appended):
+                if engine.live.kept(execution_id) is not each.live:
+                    engine.live.put(each.live)
+                engine.live.grew(each.live, outcome.decoded_bytes)
+                engine.committed(each.live, each.batch)
+                answers[each.index] = each.batch.answers[0]
+            else:
+                engine.live.drop(execution_id)
+                if isinstance(outcome, StoreError) and not isinstance(outcome, Conflict):
+                    answers[each.index] = outcome
+            engine.release(execution_id)
+        return answers
+
+
+async def _outcome(work: Awaitable[T]) -> T | Exception:
+    try:
+        return await work
+    except Exception as problem:  # noqa: BLE001 - it is the answer
+        return problem

@@ -1,0 +1,95 @@
+"""What runs of a list wait for: a run that has nothing to do but to wait shows what for.
+
+The record of a run does not have it, so its state is looked at: the live one where it is here, else the log is folded. Both are
+bounded, and what was seen is kept until the run has a new event.
+"""
+
+from __future__ import annotations
+
+from asyncio import gather
+from collections.abc import Sequence
+
+from arclog.core.transitions.state import State, Wait
+from arclog.engine.commits.engine import Engine
+from arclog.engine.views.list_rows import listed
+from arclog.model import status
+from arclog.model.data.kept import Kept
+from arclog.model.errors import ArclogError
+from arclog.model.ids import timestamp
+from arclog.ports.storage.store import ExecutionRecord
+from arclog.ports.views.listed import Listed, Waiting
+
+#: Runs whose answer is kept.
+_KEPT = 2000
+#: Logs that are folded for one page; the next request folds others.
+_MOST_FOLDED = 50
+_KINDS = {"playbook": "child", "wait": "timer"}
+
+
+class WaitingRuns:
+    """Pages of runs, with what each of them waits for."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        #: by execution id: the head at which it was seen, and the answer
+        self._seen: Kept[int, tuple[int, Waiting | None]] = Kept(_KEPT)
+
+    async def page(self, records: Sequence[ExecutionRecord]) -> list[Listed]:
+        unknown = [record for record in records if _may_wait(record) and not self._is_known(record)]
+        await gather(*map(self._look, unknown[:_MOST_FOLDED]))
+        return [listed(record, self._answer(record)) for record in records]
+
+    def _answer(self, record: ExecutionRecord) -> Waiting | None:
+        head, answer = self._seen.get(record.execution_id) or (0, None)
+        return answer if head == record.head and _may_wait(record) else None
+
+    def _is_known(self, record: ExecutionRecord) -> bool:
+        """Whether the answer is kept, or can be had from the live state."""
+        head, _ = self._seen.get(record.execution_id) or (0, None)
+        if head == record.head:
+            return True
+        live = self._engine.live.kept(record.execution_id)
+        if live is None or live.state.head != record.head:
+            return False
+        self._seen.replace(record.execution_id, (record.head, waiting(live.state)))
+        return True
+
+    async def _look(self, record: ExecutionRecord) -> None:
+        execution_id = record.execution_id
+        commands = await self._engine.store.commands(execution_id)
+        answer = None
+        if not commands:
+            try:
+                state = (await self._engine.live.folded(execution_id)).state
+            except ArclogError:  # its own page says what is wrong with its log
+                return
+            answer = waiting(state) if state.head == record.head else None
+        self._seen.replace(execution_id, (record.head, answer))
+
+
+def waiting(state: State) -> Waiting | None:
+    """What a run waits for; None when something of it runs or could."""
+    if state.terminal is not None or state.pause is not None:
+        return None
+    if state.pending_for:
+        return Waiting(state.pending_for)
+    if state.tokens or any(not command.held for command in state.commands.values()) or not state.waits:
+        return None
+    first = min(state.waits.values(), key=_rank)
+    return _described(first, len(state.waits))
+
+
+def _described(wait: Wait, count: int) -> Waiting:
+    signal = wait.config.get("signal") if wait.kind == "wait" else None
+    what = "signal" if signal else _KINDS.get(wait.kind, wait.kind)
+    name = str(signal) if signal else str(wait.child) if wait.kind == "playbook" else ""
+    return Waiting(what, wait.step, name, timestamp(wait.until) if wait.until else None, count)
+
+
+def _rank(wait: Wait) -> tuple[int, int]:
+    """What a person can end comes first, then what ends by itself soonest."""
+    return (wait.kind != "approval", wait.until or 1 << 62)
+
+
+def _may_wait(record: ExecutionRecord) -> bool:
+    return record.now.state in (status.PENDING, status.RUNNING) and not record.now.paused

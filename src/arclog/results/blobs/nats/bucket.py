@@ -1,0 +1,237 @@
+"""What a result store asks of its NATS bucket. Every question may be asked twice: `nats_link` does when NATS was away."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import nats.errors
+from msgspec import Struct
+from nats.js import JetStreamContext, api
+from nats.js import errors as js_errors
+
+from arclog.model.config.settings import Settings
+from arclog.model.errors import ResultUnavailable, SettingsError
+from arclog.results.blobs.nats.connection import Connect, NatsLink
+from arclog.results.blobs.nats.objects import CHUNK_BYTES, ObjectInfo, Subjects
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,200}")
+#: left of a message's room for its headers
+_HEADERS_BYTES = 4096
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class MovedOn(Exception):
+    """Another message came meanwhile."""
+
+
+class Current(Struct, frozen=True):
+    """The newest message that describes an object; it may say that the object was deleted."""
+
+    info: ObjectInfo
+    #: its place in the stream
+    place: int
+    #: when it came, microseconds since 1970
+    at: int
+
+
+class Bucket:
+    def __init__(self, connect: Connect, place: str, settings: Settings) -> None:
+        name = settings.text("results.bucket")
+        if not _NAME.fullmatch(name):
+            raise SettingsError(
+                f"ARCLOG_RESULTS_BUCKET: {name!r} is not a valid name of a bucket; letters, digits, _ and - may be"
+            )
+        self.link = NatsLink(connect, place, settings)
+        self.names = Subjects(name)
+        #: for messages
+        self.place = f"{self.link.place} bucket {name}"
+        self._replicas = settings.integer("bus.replicas")
+        self._max_bytes = settings.integer("results.bucket_max_bytes")
+        self._timeout_s = settings.number("results.timeout_s")
+        self._prepared = False
+
+    async def chunk_bytes(self) -> int:
+        """Make the bucket if it is not there; the largest chunk that it takes."""
+        if not self._prepared:
+            await self.link.run(self._prepare)
+            self._prepared = True
+        return min(CHUNK_BYTES, self.link.max_payload - _HEADERS_BYTES)
+
+    async def _prepare(self, stream: JetStreamContext) -> None:
+        try:
+            await stream.stream_info(self.names.stream)
+        except js_errors.NotFoundError:
+            await stream.create_object_store(
+                self.names.bucket,
+                config=api.ObjectStoreConfig(
+                    bucket=self.names.bucket,
+                    description="Results of arclog runs",
+                    max_bytes=self._max_bytes or -1,
+                    replicas=self._replicas,
+                    storage=api.StorageType.FILE,
+                ),
+            )
+
+    async def put(self, nuid: str, number: int, chunks: Sequence[bytes]) -> list[int]:
+        """Add chunks, the first of which has this number; their places. One that already exists is not added again."""
+        subject = self.names.chunks(nuid)
+
+        async def work(stream: JetStreamContext) -> list[int]:
+            # They go out in this order.
+            sent = [
+                self._publish(stream, subject, chunk, {api.Header.MSG_ID: f"{nuid}-{number + at}"})
+                for at, chunk in enumerate(chunks)
+            ]
+            return await asyncio.gather(*sent)
+
+        return await self.link.run(work)
+
+    async def publish_info(self, subject: str, info: ObjectInfo, instead_of: int) -> int:
+        """Say this of an object, if the message at this place (0: none) is still the last one; its place."""
+        headers: dict[str, str] = {
+            api.Header.ROLLUP: "sub",
+            api.Header.EXPECTED_LAST_SUBJECT_SEQUENCE: str(instead_of),
+        }
+        try:
+            return await self.link.run(
+                lambda stream: self._publish(stream, subject, msgspec.json.encode(info), headers)
+            )
+        except js_errors.BadRequestError:
+            raise MovedOn from None
+
+    async def _publish(self, stream: JetStreamContext, subject: str, body: bytes, headers: dict[str, str]) -> int:
+        try:
+            return (await stream.publish(subject, body, headers=headers)).seq
+        except js_errors.NoStreamResponseError:
+            # Nobody listens: is the bucket gone, or JetStream not yet there?
+            with suppress(js_errors.NotFoundError):
+                await stream.stream_info(self.names.stream)
+                raise
+            self._prepared = False
+            raise ResultUnavailable(
+                f"{self.place} is gone, and with it all results that were in it; a new one is made for the next result. "
+                "Restore it from a backup, or run again what is still needed"
+            ) from None
+
+    async def current(self, subject: str) -> Current | None:
+        """The newest message of an object, as the stream's leader knows it."""
+        try:
+            found = await self.link.run(lambda stream: stream.get_last_msg(self.names.stream, subject))
+        except js_errors.NotFoundError:
+            return None
+        return _current(found)
+
+    async def every(self) -> AsyncIterator[Current]:
+        """The newest messages of all objects."""
+        after = 0
+        while (found := await self._next(after + 1)) is not None:
+            after = found.seq or 0
+            current = _current(found)
+            if current is not None:
+                yield current
+
+    async def _next(self, place: int) -> api.RawStreamMsg | None:
+        async def work(stream: JetStreamContext) -> api.RawStreamMsg | None:
+            try:
+                return await stream.get_msg(
+                    self.names.stream, seq=place, subject=self.names.all_info, next=True, direct=True
+                )
+            except nats.errors.NoRespondersError:  # the bucket is not there, or not yet again
+                await stream.stream_info(self.names.stream)
+                raise
+
+        try:
+            return await self.link.run(work)
+        except js_errors.NotFoundError:
+            return None
+
+    async def get(self, nuid: str, places: Sequence[int]) -> bytes | None:
+        """The chunks at these places; None when one is no longer there."""
+        subject = self.names.chunks(nuid)
+
+        async def one(stream: JetStreamContext, place: int) -> api.RawStreamMsg:
+            try:
+                return await stream.get_msg(self.names.stream, seq=place, direct=True)
+            except (js_errors.NotFoundError, nats.errors.NoRespondersError):
+                # A replica that is behind may have answered: its leader knows.
+                return await stream.get_msg(self.names.stream, seq=place)
+
+        async def work(stream: JetStreamContext) -> list[api.RawStreamMsg]:
+            return await asyncio.gather(*(one(stream, place) for place in places))
+
+        try:
+            found = await self.link.run(work)
+        except js_errors.NotFoundError:
+            return None
+        if any(each.subject != subject for each in found):
+            return None
+        return b"".join(each.data or b"" for each in found)
+
+    async def purge(self, nuid: str) -> None:
+        """Remove an object's chunks."""
+        with suppress(js_errors.NotFoundError):
+            subject = self.names.chunks(nuid)
+            await self.link.run(lambda stream: stream.purge_stream(self.names.stream, subject=subject))
+
+    async def erase(self, place: int) -> None:
+        """Remove one message."""
+
+        async def work(stream: JetStreamContext) -> None:
+            with suppress(js_errors.APIError):  # it is gone already
+                await stream.delete_msg(self.names.stream, place)
+
+        await self.link.run(work)
+
+    async def last_chunk_at(self, nuid: str) -> int:
+        """When the last chunk of an object came, microseconds since 1970; 0 when there is none."""
+        try:
+            subject = self.names.chunks(nuid)
+            return _moment(await self.link.run(lambda stream: stream.get_last_msg(self.names.stream, subject)))
+        except js_errors.NotFoundError:
+            return 0
+
+    async def chunk_counts(self, nuid: str = "") -> dict[str, int]:
+        """How many chunks there are, by nuid; of one object, or of all."""
+        wanted = self.names.chunks(nuid) if nuid else self.names.all_chunks
+        found: dict[str, int] = {}
+        while True:
+            asked = {"subjects_filter": wanted, "offset": len(found)}
+            page = await self.link.run(lambda stream: self._info(stream, asked))  # noqa: B023 - run before the next turn
+            found |= {name.rpartition(".")[2]: count for name, count in page.items()}
+            if not page or nuid:
+                return found
+
+    async def _info(self, stream: JetStreamContext, asked: dict[str, Any]) -> dict[str, int]:
+        """The client's own call cannot ask for the next page."""
+        answer = await stream._nc.request(  # noqa: SLF001 - it hands out no client
+            f"$JS.API.STREAM.INFO.{self.names.stream}", msgspec.json.encode(asked), timeout=self._timeout_s
+        )
+        body = msgspec.json.decode(answer.data)
+        if "error" in body:
+            if body["error"].get("code") == 404:
+                return {}
+            raise js_errors.APIError(**body["error"])
+        counts: dict[str, int] = body["state"].get("subjects") or {}
+        return counts
+
+
+def _current(found: api.RawStreamMsg) -> Current | None:
+    """None when the message is none of an object."""
+    try:
+        info = msgspec.json.decode(found.data or b"", type=ObjectInfo)
+    except msgspec.DecodeError:
+        return None
+    return Current(info, found.seq or 0, _moment(found))
+
+
+def _moment(found: api.RawStreamMsg) -> int:
+    if found.time is None:
+        return 0
+    since = found.time - _EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds

@@ -1,0 +1,1 @@
+"""Blobs in a bucket of S3, Google Cloud or Azure."""

@@ -1,1 +1,0 @@
-"""Results as files in a folder."""

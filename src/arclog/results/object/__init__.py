@@ -1,1 +1,0 @@
-"""Results in a bucket."""

@@ -1,0 +1,210 @@
+"""Executions: their records, step runs, snapshots, stored results, and how many ended in an hour."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from arclog.model.config.retention import SCOPES
+from arclog.model.ids import MAX_ID
+from arclog.model.status import PENDING
+from arclog.ports.storage.statistics import HOUR, RunCount
+from arclog.ports.storage.store import ExecutionFilter, ExecutionRecord, Scope, StepRunRecord
+from arclog.ports.storage.stored_results import ResultRecord
+from arclog.stores.memory.tables import Tables
+from arclog.stores.rows import NewResult
+
+
+class Executions(Tables):
+    async def execution(self, execution_id: int) -> ExecutionRecord | None:
+        self._check_open()
+        found = self._executions.get(execution_id)
+        return None if found is None else found.record
+
+    async def executions(
+        self, which: ExecutionFilter = ExecutionFilter(), *, before: int = 0, limit: int = 50
+    ) -> list[ExecutionRecord]:
+        self._check_open()
+        found = [
+            self._executions[execution_id].record
+            for execution_id in sorted(self._executions, reverse=True)
+            if (not before or execution_id < before) and _matches(self._executions[execution_id].record, which)
+        ]
+        return found[:limit]
+
+    async def pending_paths(self, *, after: tuple[str, str] = ("", ""), limit: int = 100) -> list[tuple[str, str]]:
+        self._check_open()
+        pairs = {
+            (each.record.new.scope.tenant, each.record.new.path)
+            for each in self._executions.values()
+            if each.record.now.state == PENDING
+        }
+        return sorted(pair for pair in pairs if pair > after)[:limit]
+
+    async def live_in_path(
+        self, tenant: str, path: str, state: str, *, after: int = 0, limit: int = 50
+    ) -> list[ExecutionRecord]:
+        self._check_open()
+        which = ExecutionFilter(states=(state,), path=path, tenant=tenant)
+        found = [
+            execution.record
+            for execution_id, execution in sorted(self._executions.items())
+            if execution_id > after and not execution.over and _matches(execution.record, which)
+        ]
+        return found[:limit]
+
+    async def awaiting_approval(self, tenant: str, *, after: int = 0, limit: int = 50) -> list[ExecutionRecord]:
+        self._check_open()
+        found = [
+            each.record
+            for execution_id, each in sorted(self._executions.items())
+            if execution_id > after and each.record.now.approvals and each.record.new.scope.tenant == tenant
+        ]
+        return found[:limit]
+
+    async def idle(self, before: int, *, after: int = 0, limit: int = 100) -> list[ExecutionRecord]:
+        self._check_open()
+        found = [
+            each.record
+            for execution_id, each in sorted(self._executions.items())
+            if execution_id > after
+            and not (each.over or each.record.now.paused or each.commands or each.timers)
+            and each.rows[-1].ts < before
+        ]
+        return found[:limit]
+
+    async def step_runs(self, execution_id: int) -> list[StepRunRecord]:
+        self._check_open()
+        execution = self._executions.get(execution_id)
+        found = [each.record for each in execution.steps.values()] if execution is not None else []
+        return sorted(found, key=lambda record: (record.first_seq, record.step, record.run))
+
+    async def by_run_id(self, run_id: str) -> ExecutionRecord | None:
+        self._check_open()
+        return next((each.record for each in self._executions.values() if each.record.new.run_id == run_id), None)
+
+    async def by_idempotency_key(self, scope: Scope, key: str) -> ExecutionRecord | None:
+        self._check_open()
+        execution_id = self._keys.get((scope, key))
+        return None if execution_id is None else self._executions[execution_id].record
+
+    def _count(self, record: ExecutionRecord, at: int) -> None:
+        if record.new.parent_execution_id:
+            return
+        key = (record.new.scope, at - at % HOUR)
+        state = record.now.state
+        ended = RunCount(key[1], int(state == "COMPLETED"), int(state == "FAILED"), int(state == "CANCELLED"))
+        self._counts[key] = _sum(self._counts.get(key, RunCount(key[1])), ended)
+
+    async def run_counts(
+        self, tenant: str, *, project: str = "", environment: str = "", since: int = 0, limit: int = 1000
+    ) -> list[RunCount]:
+        self._check_open()
+        hours: dict[int, RunCount] = {}
+        for (scope, hour), count in self._counts.items():
+            fits = scope.tenant == tenant and project in ("", scope.project) and environment in ("", scope.environment)
+            if fits and hour > since - HOUR:
+                hours[hour] = _sum(hours.get(hour, RunCount(hour)), count)
+        return [hours[hour] for hour in sorted(hours)][:limit]
+
+    # -- snapshots --------------------------------------------------------------------------------------------------
+
+    async def put_snapshot(
+        self, execution_id: int, seq: int, code: str, body: bytes, drop: Sequence[int] | None = None
+    ) -> None:
+        self._check_open()
+        kept = self._snapshots.get(execution_id)
+        if drop is not None:
+            past = self._past_snapshots.get(execution_id, {})
+            past = {at: each for at, each in past.items() if each[0] == code and at not in drop}
+            if kept is not None and kept[0] < seq and kept[1] == code:
+                past[kept[0]] = kept[1:]
+            self._past_snapshots[execution_id] = past
+        if kept is None or seq >= kept[0] or code != kept[1]:
+            self._snapshots[execution_id] = (seq, code, body)
+
+    async def past_snapshots(self, execution_id: int, code: str) -> list[int]:
+        self._check_open()
+        return sorted(seq for seq, each in self._past_snapshots.get(execution_id, {}).items() if each[0] == code)
+
+    async def snapshot(self, execution_id: int, code: str, last: int = MAX_ID) -> tuple[int, bytes] | None:
+        self._check_open()
+        kept = self._snapshots.get(execution_id)
+        if kept is not None and kept[1] == code and kept[0] <= last:
+            return (kept[0], kept[2])
+        past = self._past_snapshots.get(execution_id, {})
+        seq = max((seq for seq, each in past.items() if each[0] == code and seq <= last), default=0)
+        return (seq, past[seq][1]) if seq else None
+
+    # -- results stored outside the log -----------------------------------------------------------------------------
+
+    def _keep_result(self, record: ExecutionRecord, new: NewResult, at: int) -> None:
+        key = (record.execution_id, new.name, new.ref.meta.sha256)
+        self._results[key] = _result(record, new, at, self._results.get(key))
+
+    async def result(self, execution_id: int, name: str, sha256: str) -> ResultRecord | None:
+        self._check_open()
+        return self._results.get((execution_id, name, sha256))
+
+    async def results(self, execution_id: int, *, after: int = 0, limit: int = 1000) -> list[ResultRecord]:
+        self._check_open()
+        found = [each for each in self._results.values() if each.execution_id == execution_id and each.seq > after]
+        return sorted(found, key=lambda each: each.seq)[:limit]
+
+    async def kept_results(self, *, after: tuple[int, str, str] = (0, "", ""), limit: int = 1000) -> list[ResultRecord]:
+        self._check_open()
+        found = sorted(key for key, each in self._results.items() if key > after and each.removed_at is None)
+        return [self._results[key] for key in found[:limit]]
+
+    async def keepers(
+        self, tenant: str, sha256: str, *, after: tuple[int, str] = (0, ""), limit: int = 100
+    ) -> list[ResultRecord]:
+        self._check_open()
+        kept = [each for each in self._results.values() if each.removed_at is None]
+        found = [each for each in kept if (each.tenant, each.sha256) == (tenant, sha256)]
+        found = [each for each in found if (each.execution_id, each.name) > after]
+        return sorted(found, key=lambda each: (each.execution_id, each.name))[:limit]
+
+    async def remove_results(self, records: Sequence[ResultRecord], at: int) -> int:
+        self._check_open()
+        count = 0
+        for record in records:
+            key = (record.execution_id, record.name, record.sha256)
+            known = self._results.get(key)
+            if known is not None and known.seq == record.seq and known.removed_at is None:
+                self._results[key] = replace(known, removed_at=at)
+                count += 1
+        return count
+
+
+def _matches(record: ExecutionRecord, which: ExecutionFilter) -> bool:
+    return (
+        (not which.states or record.now.state in which.states)
+        and (not which.path or record.new.path == which.path)
+        and Scope(which.tenant, which.project, which.environment).covers(record.new.scope)
+        and (not which.parent or record.new.parent_execution_id == which.parent)
+        and (not which.children or (record.new.parent_execution_id != 0 and record.now.terminal_event is None))
+        and (not which.level or (record.new.parent_execution_id == 0) is (which.level == "top"))
+        and which.name in record.new.name
+        and record.execution_id >= which.since
+    )
+
+
+def _sum(a: RunCount, b: RunCount) -> RunCount:
+    return RunCount(a.hour, a.completed + b.completed, a.failed + b.failed, a.cancelled + b.cancelled)
+
+
+def _result(record: ExecutionRecord, new: NewResult, at: int, known: ResultRecord | None) -> ResultRecord:
+    """The record of stored content; of content known before, the longer of its lives."""
+    meta = new.ref.meta
+    scope, rows = new.scope, meta.rows
+    expires_at = None if new.ttl is None else at + new.ttl
+    if known is not None:
+        rows = known.rows if rows is None else rows
+        if known.removed_at is None:
+            scope = max(scope, SCOPES.index(known.scope))
+            expires_at = None if expires_at is None or known.expires_at is None else max(expires_at, known.expires_at)
+    about = (record.execution_id, new.name, meta.sha256, meta.bytes, rows, meta.content_type)
+    life = (record.new.scope.tenant, SCOPES[scope], at, expires_at)
+    return ResultRecord(*about, *life, new.step, new.run, new.task, new.seq)

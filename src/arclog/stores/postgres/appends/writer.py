@@ -1,0 +1,248 @@
+"""Group commit: everything that waits becomes one transaction on the next free connection, one round trip for all.
+
+- Appends of one execution are carried out in the order of the calls: while one is in progress, the others wait.
+- A refused append writes nothing and does not fail its neighbours (see `appends`). When the server refuses a whole
+  group (a row that breaks a rule), each of it is carried out alone.
+- A connection that is lost under a group leaves nobody knowing whether it was committed. So its server process is ended,
+  then the log is read: what is there was committed and is answered, what is not is carried out again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+import psycopg
+
+from arclog.drivers.backoff import Patience
+from arclog.drivers.postgres.refusals import is_away, is_conflict
+from arclog.model.errors import ArclogError, StoreUnavailable
+from arclog.ports.clock import Clock
+from arclog.ports.storage.store import Append, Appended, OutcomeUnknown
+from arclog.stores.postgres.appends.group import Group
+from arclog.stores.postgres.appends.outcomes import Item, find_out, refusal
+from arclog.stores.postgres.appends.statement import MOST_ROWS
+from arclog.stores.postgres.connection.errors import translated
+from arclog.stores.postgres.connection.pipeline import Link, Lost, Rows
+from arclog.stores.postgres.connection.pool import Pool, closed
+from arclog.stores.rows import Derived
+
+#: appends of one transaction
+_MOST = 500
+#: bytes of log rows after which a group takes no more
+_MOST_BYTES = 8 << 20
+
+
+class Writer:
+    def __init__(
+        self,
+        place: str,
+        queries: dict[str, str],
+        open_link: Callable[[], Awaitable[Link]],
+        pool: Pool,
+        clock: Clock,
+        lanes: int,
+    ) -> None:
+        self._place = place
+        self._queries = queries
+        self._open_link = open_link
+        self._pool = pool
+        self._clock = clock
+        self._lanes: list[Link | None] = [None] * lanes
+        self._free = list(range(lanes))
+        self._pending: list[Item] = []
+        #: executions with an append in progress
+        self._under_way: set[int] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._flush_is_due = False
+        self._is_open = False
+        #: nothing is in progress
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def open(self) -> None:
+        self._is_open = True
+
+    async def close(self) -> None:
+        """After what was handed in."""
+        self._is_open = False
+        self._flush()
+        await self._idle.wait()
+        self._close_lanes()
+
+    async def abandon(self) -> None:
+        """Without what was handed in: it fails."""
+        self._is_open = False
+        pending, self._pending = self._pending, []
+        for item in pending:
+            item.settle(closed(self._place))
+        self._close_lanes()
+        await asyncio.sleep(0)  # what was in progress is lost, and goes the long way from here
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _close_lanes(self) -> None:
+        for number, link in enumerate(self._lanes):
+            if link is not None:
+                link.close()
+            self._lanes[number] = None
+
+    def append(self, what: Append, derived: Derived) -> asyncio.Future[Appended]:
+        if not self._is_open:
+            raise closed(self._place)
+        loop = asyncio.get_running_loop()
+        item = Item(what, derived, loop.create_future())
+        self._pending.append(item)
+        if not self._flush_is_due and self._free:
+            self._flush_is_due = True
+            loop.call_soon(self._flush)
+        return item.future
+
+    def _flush(self) -> None:
+        self._flush_is_due = False
+        while self._free and self._pending:
+            items = self._take()
+            if not items:
+                return
+            self._start(self._free.pop(), items)
+
+    def _start(self, number: int, items: list[Item]) -> None:
+        """The plain way, in which nobody is woken but who waits for an append. Whatever goes wrong takes the long one."""
+        link = self._lanes[number]
+        if link is None or link.lost is not None:
+            self._carry(number, items)
+            return
+        try:
+            group = Group(items, self._clock.now(), self._queries)
+            link.send(group.calls, partial(self._answered, number, group))
+        except Exception as error:  # noqa: BLE001 - it is raised where the append is awaited
+            self._carry(number, items, error)
+
+    def _answered(self, number: int, group: Group, outcome: list[Rows] | psycopg.Error) -> None:
+        if isinstance(outcome, psycopg.Error):
+            self._carry(number, group.items, outcome)
+        elif refused := group.settle(outcome):
+            self._carry(number, group.items, refused=refused)
+        else:
+            self._release(number, group.items)
+
+    def _release(self, number: int, items: list[Item]) -> None:
+        """The lane is free again, and what waits goes out."""
+        self._free.append(number)
+        self._under_way.difference_update([item.what.execution_id for item in items])
+        if self._pending:
+            self._flush()
+        if not self._under_way:
+            self._idle.set()
+
+    def _take(self) -> list[Item]:
+        """What can go now: not those whose execution has one in progress, nor what came after such a one."""
+        group: list[Item] = []
+        left: list[Item] = []
+        rows = size = 0
+        held = set(self._under_way)
+        for item in self._pending:
+            own = item.what.execution_id
+            full = len(group) >= _MOST or (group and (size + item.bytes > _MOST_BYTES or rows >= MOST_ROWS // 2))
+            if full or own in held:
+                held.add(own)
+                left.append(item)
+                continue
+            group.append(item)
+            size += item.bytes
+            rows += len(item.derived.rows)
+        self._pending = left
+        self._under_way.update([item.what.execution_id for item in group])
+        self._idle.clear()
+        return group
+
+    def _carry(
+        self, number: int, items: list[Item], error: Exception | None = None, refused: Sequence[Item] = ()
+    ) -> None:
+        task = asyncio.ensure_future(self._carried(number, items, error, refused))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _carried(self, number: int, items: list[Item], error: Exception | None, refused: Sequence[Item]) -> None:
+        """The long way, which begins with what went wrong on the plain one: until every item has its answer."""
+        try:
+            if refused:
+                await self._refuse(refused)
+            else:
+                await self._commit(number, items, error)
+        except BaseException as problem:
+            known = translated(problem, self._place)
+            if isinstance(problem, asyncio.CancelledError):
+                known = OutcomeUnknown(f"{self._place} was closed meanwhile: what was handed in may be there or not")
+            for item in items:
+                item.settle(type(known)(*known.args))  # a raised exception belongs to one raiser
+            if not isinstance(problem, Exception):
+                raise
+        finally:
+            self._release(number, items)
+
+    async def _commit(self, number: int, items: list[Item], failed: Exception | None = None) -> None:
+        """Until every one of them has its answer."""
+        patience: Patience | None = None
+        while items:
+            try:
+                if failed is not None:
+                    problem, failed = failed, None
+                    raise problem
+                link = await self._link(number)
+                group = Group(items, self._clock.now(), self._queries)
+                await self._refuse(group.settle(await link.request(group.calls)))
+                return
+            except Lost as error:
+                # What it takes to find out counts as well: an append ends, whatever keeps it from its answer.
+                patience = patience or Patience(self._pool.patience_s)
+                items = await find_out(partial(self._link, number), self._pool, self._queries, error, items)
+                if items and not await patience.more():
+                    raise
+            except Exception as error:
+                if is_conflict(error):
+                    pass
+                elif not is_away(error):
+                    await self._one_by_one(number, items, error)
+                    return
+                patience = patience or Patience(self._pool.patience_s)
+                if not await patience.more():
+                    raise
+
+    async def _one_by_one(self, number: int, items: list[Item], error: Exception) -> None:
+        if len(items) == 1:
+            raise error
+        for item in items:
+            try:
+                await self._commit(number, [item])
+            except Exception as problem:
+                if is_away(problem) or isinstance(problem, OutcomeUnknown):
+                    raise  # to each of the others it would be the same, after as long
+                item.settle(translated(problem, self._place))
+
+    async def _link(self, number: int) -> Link:
+        link = self._lanes[number]
+        if link is not None and link.lost is None:
+            return link
+        try:
+            link = self._lanes[number] = await self._open_link()
+        except Exception:
+            others = [lane for lane in self._lanes if lane is not None and lane.lost is None]
+            if (other := others[0] if others else self._pool.best()) is None:
+                raise
+            return other  # no further connection is to be had: this one serves
+        return link
+
+    async def _refuse(self, items: Sequence[Item]) -> None:
+        for item, reason in zip(items, await asyncio.gather(*map(self._refusal, items)), strict=True):
+            item.settle(reason)
+
+    async def _refusal(self, item: Item) -> ArclogError:
+        try:
+            return await refusal(self._pool, self._queries, item.what, terminal=item.derived.terminal)
+        except StoreUnavailable as error:
+            return error
+        except Exception as error:  # noqa: BLE001 - it is raised where the append is awaited
+            return translated(error, self._place)

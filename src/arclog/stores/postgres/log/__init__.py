@@ -1,1 +1,0 @@
-"""Appends to the log, and reading it."""

@@ -1,0 +1,123 @@
+"""Executions: their records, step runs, snapshots, stored results, and how many ended in an hour."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from arclog.model.ids import MAX_ID
+from arclog.ports.storage.statistics import HOUR, RunCount
+from arclog.ports.storage.store import ExecutionFilter, ExecutionRecord, Scope, StepRunRecord
+from arclog.ports.storage.stored_results import ResultRecord
+from arclog.stores.records import execution_record, result_record
+from arclog.stores.sql.part import Rows, SqlPart
+
+
+class Executions(SqlPart):
+    async def executions(
+        self, which: ExecutionFilter = ExecutionFilter(), *, before: int = 0, limit: int = 50
+    ) -> list[ExecutionRecord]:
+        first, part = before or MAX_ID, (which.project, which.environment)
+        if which.parent or which.children:
+            if which.level == "top":
+                return []
+            states = self._texts(which.states)
+            narrowed = (first, states, which.path, which.tenant, limit, which.since, which.name, *part)
+            if which.parent:
+                return execution_records(await self._list("children_of", *narrowed, which.parent))
+            return execution_records(await self._list("live_children", *narrowed))
+        if not (which.states or which.path or which.tenant or which.name or which.level or any(part)):
+            return execution_records(await self._list("executions", first, which.since, limit))
+        return await self._narrowed(which, first, limit)
+
+    @abstractmethod
+    async def _narrowed(self, which: ExecutionFilter, first: int, limit: int) -> list[ExecutionRecord]:
+        """Those below an id that a filter narrows: by walks along an index in which all that they pass is wanted."""
+
+    async def live_in_path(
+        self, tenant: str, path: str, state: str, *, after: int = 0, limit: int = 50
+    ) -> list[ExecutionRecord]:
+        return execution_records(await self._read("live_in_path", tenant, path, state, after, limit))
+
+    async def awaiting_approval(self, tenant: str, *, after: int = 0, limit: int = 50) -> list[ExecutionRecord]:
+        return execution_records(await self._read("awaiting_approval", tenant, after, limit))
+
+    async def idle(self, before: int, *, after: int = 0, limit: int = 100) -> list[ExecutionRecord]:
+        return execution_records(await self._list("idle", after, before, limit))
+
+    async def run_counts(
+        self, tenant: str, *, project: str = "", environment: str = "", since: int = 0, limit: int = 1000
+    ) -> list[RunCount]:
+        rows = await self._read("run_counts", tenant, project, environment, since - HOUR, limit)
+        return [RunCount(*row) for row in rows]
+
+    async def step_runs(self, execution_id: int) -> list[StepRunRecord]:
+        return [StepRunRecord(*row) for row in await self._read("step_runs", execution_id)]
+
+    async def by_run_id(self, run_id: str) -> ExecutionRecord | None:
+        return await self._execution("by_run_id", run_id)
+
+    async def by_idempotency_key(self, scope: Scope, key: str) -> ExecutionRecord | None:
+        return await self._execution("by_idempotency_key", scope.tenant, scope.project, scope.environment, key)
+
+    async def _execution(self, name: str, *values: Any) -> ExecutionRecord | None:
+        rows = await self._look_up(name, *values)
+        return execution_record(rows[0]) if rows else None
+
+    # -- snapshots --------------------------------------------------------------------------------------------------
+
+    async def put_snapshot(
+        self, execution_id: int, seq: int, code: str, body: bytes, drop: Sequence[int] | None = None
+    ) -> None:
+        if drop is None:
+            await self._write("put_snapshot", execution_id, seq, code, body)
+        else:
+            await self._put_next_snapshot(execution_id, seq, code, body, drop)
+
+    @abstractmethod
+    async def _put_next_snapshot(
+        self, execution_id: int, seq: int, code: str, body: bytes, drop: Sequence[int]
+    ) -> None:
+        """Keep the snapshot before, too, and drop some of those before that."""
+
+    async def past_snapshots(self, execution_id: int, code: str) -> list[int]:
+        return [seq for (seq,) in await self._read("past_snapshots", execution_id, code)]
+
+    async def snapshot(self, execution_id: int, code: str, last: int = MAX_ID) -> tuple[int, bytes] | None:
+        for statement in ("snapshot", "past_snapshot"):
+            rows = await self._look_up(statement, execution_id, code, last)
+            if rows:
+                return (rows[0][0], rows[0][1])
+        return None
+
+    # -- results stored outside the log -----------------------------------------------------------------------------
+
+    async def result(self, execution_id: int, name: str, sha256: str) -> ResultRecord | None:
+        rows = await self._look_up("result", execution_id, name, sha256)
+        return result_record(rows[0]) if rows else None
+
+    async def results(self, execution_id: int, *, after: int = 0, limit: int = 1000) -> list[ResultRecord]:
+        return _records(await self._read("results", execution_id, after, limit))
+
+    async def kept_results(self, *, after: tuple[int, str, str] = (0, "", ""), limit: int = 1000) -> list[ResultRecord]:
+        return _records(await self._list("kept_results", *after, limit))
+
+    async def keepers(
+        self, tenant: str, sha256: str, *, after: tuple[int, str] = (0, ""), limit: int = 100
+    ) -> list[ResultRecord]:
+        return _records(await self._list("keepers", tenant, sha256, *after, limit))
+
+    async def remove_results(self, records: Sequence[ResultRecord], at: int) -> int:
+        if not records:
+            return 0
+        rows = [(each.execution_id, each.name, each.sha256, each.seq) for each in records]
+        return sum(map(len, await self._run(self._each("remove_results", "itti", rows, at))))
+
+
+def execution_records(rows: Rows) -> list[ExecutionRecord]:
+    return [execution_record(row) for row in rows]
+
+
+def _records(rows: Rows) -> list[ResultRecord]:
+    return [result_record(row) for row in rows]

@@ -1,0 +1,102 @@
+"""Reads SQL files: named statements, which are the same for several databases or one's own, and numbered migrations.
+
+Law: no statement says `*` of a table. A newer release that shares the store adds columns while this one goes on.
+
+Law of migrations: a store notes the oldest schema that code must know to use it (`oldest`). A migration without a line
+`-- oldest: N` only adds, and code of the release before goes on beside it. One that takes away or changes what older code
+uses has that line, and ships a release after the one that stopped using it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from arclog.stores.records import COLUMNS
+
+_MARK = "-- name: "
+#: {commands}, {c.commands}: the columns of a table, all with the same alias before them. {in $2}: a parameter of a dialect.
+_BRACES = re.compile(r"\{(\w+\.)?(\w+)((?: [\w.$?]+)*)\}")
+_ONLINE = re.compile(r"^-- online$", re.MULTILINE)
+_OLDEST = re.compile(r"^-- oldest: (\d+)$", re.MULTILINE)
+
+#: What a version of a playbook (by its alias) must be to be valid in a project and an environment; '' is any.
+_VALID = """
+({1}::text = '' AND {2}::text = '' OR NOT EXISTS (
+    SELECT 1 FROM arclog.catalog_scopes s WHERE s.tenant = {0}.tenant AND s.path = {0}.path AND s.version = {0}.version
+) OR EXISTS (
+    SELECT 1 FROM arclog.catalog_scopes s WHERE s.tenant = {0}.tenant AND s.path = {0}.path AND s.version = {0}.version
+    AND ({1}::text = '' OR s.project IN ('', {1}::text)) AND ({2}::text = '' OR s.environment IN ('', {2}::text))
+))
+""".strip()
+
+#: The parameters of the two dialects. A statement writes {name argument …}, and {0}, {1} … are the arguments.
+SQLITE = {
+    "true": "1",
+    "false": "0",
+    "bytes": "BLOB",
+    #: column by which versions are numbered in the order in which they came
+    "serial": "rowid",
+    "indexed": "INDEXED BY {0}",
+    #: a position of the log that no transaction can come before any more
+    "settled": "",
+    #: arrays are parameters of type JSON, see `SqlPart._texts`
+    "in": "IN (SELECT value FROM json_each({0}))",
+    "empty": "{0} = '[]'",
+    "contains": "instr({0}, {1}) > 0",
+    "least": "min",
+    "valid": _VALID,
+}
+POSTGRES = {
+    "true": "true",
+    "false": "false",
+    "bytes": "bytea",
+    "serial": "n",
+    "indexed": "",
+    "settled": (
+        "AND {0} < (SELECT base FROM arclog.positions) + (pg_snapshot_xmin(pg_current_snapshot())::text::int8 << 19)"
+    ),
+    "in": "= ANY({0})",
+    "empty": "cardinality({0}::text[]) = 0",
+    "contains": "strpos({0}, {1}) > 0",
+    "least": "least",
+    "valid": _VALID,
+}
+
+
+def load_queries(folder: Path, dialect: Mapping[str, str]) -> dict[str, str]:
+    """The statements that every database runs and those of one folder, by name, without their comments."""
+
+    def written(braces: re.Match[str]) -> str:
+        alias, name, arguments = braces.groups("")
+        if name in COLUMNS and not arguments:
+            return ", ".join(alias + column for column in COLUMNS[name].split())
+        return dialect[name].format(*arguments.split())
+
+    queries: dict[str, str] = {}
+    for file in (Path(__file__).parent / "queries.sql", folder / "queries.sql"):
+        for section in file.read_text("utf-8").split(_MARK)[1:]:
+            name, _, text = section.partition("\n")
+            lines = [line for line in text.splitlines() if not line.startswith("--")]
+            if name in queries:
+                raise ValueError(f"{file}: there are two statements {name}")
+            queries[name] = _BRACES.sub(written, "\n".join(lines).strip())
+    return queries
+
+
+def load_migrations(folder: Path, after: int) -> list[tuple[int, str]]:
+    """Migrations that a store of this version still lacks: (version, script)."""
+    files = sorted((folder / "migrations").glob("[0-9]*.sql"))
+    return [(int(file.name[:4]), file.read_text("utf-8")) for file in files if int(file.name[:4]) > after]
+
+
+def is_online(script: str) -> bool:
+    """It holds nothing but indexes, and a store that can build them beside its users does so (`-- online`)."""
+    return bool(_ONLINE.search(script))
+
+
+def oldest_for(script: str) -> int:
+    """The oldest schema that code must know once the migration has run; 0: it only adds."""
+    found = _OLDEST.search(script)
+    return int(found.group(1)) if found else 0

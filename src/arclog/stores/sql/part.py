@@ -1,0 +1,69 @@
+"""What the parts of an SQL store run their statements with. Statements are named; see `queries.sql`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from arclog.ports.clock import Clock
+from arclog.stores.rows import Codec
+
+Rows = Sequence[Sequence[Any]]
+#: a statement's name and its parameters
+Call = tuple[str, Sequence[Any]]
+
+
+class SqlPart(ABC):
+    #: the database, for messages
+    place: str
+    _codec: Codec
+    _clock: Clock
+
+    @abstractmethod
+    async def _look_up(self, name: str, *values: Any) -> Rows:
+        """Read a few rows."""
+
+    @abstractmethod
+    async def _read(self, name: str, *values: Any) -> Rows:
+        """Read a page."""
+
+    @abstractmethod
+    async def _list(self, name: str, *values: Any) -> Rows:
+        """Read as much as a caller wants; look-ups and pages do not wait behind it."""
+
+    @abstractmethod
+    async def _write(self, name: str, *values: Any) -> Rows:
+        """Run a statement that changes rows, and return those that it returns."""
+
+    @abstractmethod
+    async def _run(self, calls: Sequence[Call], *, again: bool = False) -> list[Rows]:
+        """Run statements as one transaction. `again`: it may be carried out twice. Those named `lock_…` are for databases
+        with several writers.
+        """
+
+    @abstractmethod
+    def _each(self, name: str, kinds: str, rows: Sequence[Sequence[Any]], *first: Any) -> list[Call]:
+        """Calls that run a statement for each of some rows, whose values come after `first`. `kinds` has a letter a column:
+        i(nteger), t(ext), b(ytes).
+        """
+
+    @abstractmethod
+    def _ints(self, values: Iterable[int]) -> Any:
+        """Several numbers as one parameter."""
+
+    @abstractmethod
+    def _texts(self, values: Iterable[str]) -> Any:
+        """Several texts as one parameter."""
+
+    @abstractmethod
+    async def time(self) -> int:
+        """The time of the database."""
+
+    async def _is_due(self, name: str, *values: Any) -> bool:  # noqa: ARG002
+        """Whether a write that is asked for every second has anything to do, where a look costs less than a write."""
+        return True
+
+    def _shown(self, text: str) -> str:
+        """A text that people alone read, as far as the database can hold it."""
+        return text

@@ -1,0 +1,133 @@
+"""Appends to the SQLite store. Each runs inside a transaction that it shares with others: it refuses before its first write."""
+
+from __future__ import annotations
+
+from msgspec import json
+
+from arclog.model.errors import Conflict
+from arclog.ports.storage.statistics import HOUR
+from arclog.ports.storage.store import Append, Appended, EventIdTaken, NoSlot
+from arclog.stores.records import command_columns, new_columns, refusal_of, result_columns, state_columns
+from arclog.stores.rows import Derived, StepChange
+from arclog.stores.sqlite.connection.writer import Tx
+from arclog.stores.sqlite.queries import SQL
+
+_ADVANCE = SQL["advance"]
+_ENTER = SQL["enter"]
+_FINISH = SQL["finish"]
+_ADD_ROW = SQL["add_row"]
+_OPEN_STEP = SQL["open_step"]
+_CLOSE_STEP = SQL["close_step"]
+_STRETCH_STEP = SQL["stretch_step"]
+_ISSUE = SQL["issue"]
+_CLOSE_COMMAND = SQL["close_command"]
+_EXTEND = SQL["extend"]
+_ADD_INGESTED = SQL["add_ingested"]
+
+
+def append(tx: Tx, what: Append, derived: Derived) -> Appended:
+    """The compare-and-set, then all that belongs to it."""
+    execute = tx.execute
+    execution_id = what.execution_id
+    expected = what.expected
+    if what.hold or what.slots:
+        _check_reserved(tx, what)
+    if derived.ingested:
+        _check_unknown(tx, what)
+    if what.new is not None:
+        over = int(derived.terminal)
+        state = state_columns(what.now)
+        created = (execution_id, derived.last_seq, *state, over, what.now.approvals, *new_columns(what.new))
+        execute(SQL["create_execution"], created)
+    else:
+        state, *rest = state_columns(what.now)
+        if not derived.terminal:
+            execute(_ADVANCE, (derived.last_seq, *rest, execution_id, expected, state))
+        if derived.terminal or not tx.changes():
+            execute(_FINISH if derived.terminal else _ENTER, (derived.last_seq, state, *rest, execution_id, expected))
+    if not tx.changes():
+        raise refusal_of(what, tx.execute(SQL["head"], (execution_id,)).fetchone(), terminal=derived.terminal)
+    if what.asks and what.new is None:
+        execute(SQL["count_approvals"], (what.now.approvals, execution_id, what.now.approvals))
+    for each in derived.rows:
+        execute(_ADD_ROW, (execution_id, each.seq0, each.seq1, each.base, tx.at, each.types, each.body))
+    for event_type, seq in derived.marks:
+        execute(SQL["add_mark"], (event_type, tx.at, execution_id, seq))
+    for change in derived.steps:
+        _change_step(tx, execution_id, change)
+    for result in derived.results:
+        execute(SQL["add_result"], result_columns(execution_id, result, tx.at))
+    for one in derived.ingested:
+        execute(_ADD_INGESTED, (execution_id, one.event_id, bytes.fromhex(one.digest), one.seq))
+    _change_work(tx, what, derived)
+    for n, new in enumerate(what.tell, 1):
+        row = (execution_id, n, new.url, new.secret, new.event, new.body, tx.at, tx.at)
+        execute(SQL["add_delivery"], row)
+    if derived.terminal:
+        execute(SQL["count_run"], (execution_id, tx.at - tx.at % HOUR))
+    return Appended(expected + 1, derived.last_seq, tx.at, derived.decoded_bytes)
+
+
+def _check_reserved(tx: Tx, what: Append) -> None:
+    """Refuse when a command was claimed that is to be held, or when no slot is free."""
+    for command_id, fence in what.hold:
+        if tx.execute(SQL["fence_of"], (what.execution_id, command_id)).get != fence:
+            raise Conflict(f"command {command_id} no longer has fence {fence}: reload and decide again")
+    if what.slots:
+        if what.new is None:
+            found = tx.execute(SQL["slot_holders"], (what.execution_id, what.slots))
+        else:
+            place = (what.new.scope.tenant, what.new.path)
+            found = tx.execute(SQL["slot_holders_of"], (*place, what.execution_id, what.slots))
+        holders = [holder for (holder,) in found.fetchall()]
+        if len(holders) >= what.slots:
+            raise NoSlot(holders)
+
+
+def _check_unknown(tx: Tx, what: Append) -> None:
+    """Refuse ids from outside that the execution has already."""
+    ids = json.encode(list(what.digests)).decode()
+    known = tx.execute(SQL["ingested"], (what.execution_id, ids)).fetchone()
+    if known is not None:
+        raise EventIdTaken(f"execution {what.execution_id} has an event {known[0]} already")
+
+
+def _change_step(tx: Tx, execution_id: int, change: StepChange) -> None:
+    closed = change.closed
+    if change.opens:
+        until = change.last if closed else None
+        tx.execute(
+            _OPEN_STEP, (execution_id, change.step, change.run, change.first, closed or None, until, change.status)
+        )
+        return
+    if closed:
+        tx.execute(_CLOSE_STEP, (closed, change.last, change.status, execution_id, change.step, change.run))
+        if tx.changes():
+            return
+    tx.execute(_STRETCH_STEP, (change.last, execution_id, change.step, change.run))
+
+
+def _change_work(tx: Tx, what: Append, derived: Derived) -> None:
+    """Commands and timers."""
+    execute = tx.execute
+    execution_id = what.execution_id
+    for held, fence, lease_until in what.extend:
+        execute(_EXTEND, (lease_until, execution_id, held, fence))
+    if derived.terminal:  # an execution that is over has no open work, whatever the append lists
+        execute(SQL["close_all_commands"], (execution_id,))
+        execute(SQL["clear_all_timers"], (execution_id,))
+        return
+    for command_id in what.close:
+        execute(_CLOSE_COMMAND, (execution_id, command_id))
+    for command_id in what.release:
+        execute(SQL["release"], (execution_id, command_id))
+    for command_id, _ in what.hold:
+        execute(SQL["hold"], (execution_id, command_id))
+    for command_id in what.unhold:
+        execute(SQL["unhold"], (execution_id, command_id))
+    for timer_id in what.clear_timers:
+        execute(SQL["clear_timer"], (execution_id, timer_id))
+    for command in what.issue:
+        execute(_ISSUE, command_columns(execution_id, command))
+    for timer, payload in derived.timers:
+        execute(SQL["set_timer"], (execution_id, timer.timer_id, timer.due, payload))

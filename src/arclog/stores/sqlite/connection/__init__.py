@@ -1,0 +1,1 @@
+"""The connections of a SQLite store: opening the file, the writer, the readers, errors."""

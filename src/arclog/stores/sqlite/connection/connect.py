@@ -1,0 +1,204 @@
+"""Opens the file: refuses one that cannot keep the promises, creates or migrates the schema."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from time import monotonic, sleep
+
+import apsw
+
+from arclog.model.errors import StoreUnavailable
+from arclog.stores.sql.files import oldest_for
+from arclog.stores.sqlite.connection import generation
+from arclog.stores.sqlite.connection.errors import translated
+from arclog.stores.sqlite.queries import load_migrations
+
+log = logging.getLogger("arclog.store")
+
+#: number of the newest migration
+SCHEMA = 17
+#: "arcl": marks the file as ours
+APPLICATION = 0x6172636C
+_FULL = 2
+#: PRAGMA auto_vacuum of a file that can be made shorter piece by piece
+INCREMENTAL = 2
+#: a file of an older release that is not a larger is written again when it is opened; it passes through the write-ahead log
+_REWRITTEN_BYTES = 32 * 1024 * 1024
+#: what a write-ahead log keeps of its size when it begins again
+_WAL_BYTES = 32 * 1024 * 1024
+#: of each of several readers
+_READER_CACHE_KIB = 8000
+#: the migration from which on a store says what code it needs
+_COMPATIBILITY = 11
+
+
+def open_writer(path: str, busy_timeout_s: float) -> apsw.Connection:
+    """A connection that may write, on a store whose schema is current."""
+    _check_place(path)
+    _make_private(path)
+    connection = _open(path, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE, busy_timeout_s)
+    try:
+        if connection.readonly("main"):
+            raise apsw.ReadOnlyError(path)
+        version = _version(connection, path)
+        if lack := generation.loss(connection.execute, path):
+            raise StoreUnavailable(f"{lack}; {generation.remedy(path)}")
+        if not version:
+            connection.pragma("auto_vacuum", INCREMENTAL)  # it counts for a file that is created now
+        _use_wal(connection, path, busy_timeout_s)
+        if version < SCHEMA:
+            _migrate(connection, path)
+        _make_shrinkable(connection)
+    except BaseException as error:
+        connection.close(True)
+        if isinstance(error, Exception):
+            raise translated(error, path, busy_timeout_s) from error
+        raise
+    return connection
+
+
+def open_reader(path: str, busy_timeout_s: float) -> apsw.Connection:
+    """A connection that reads what is committed."""
+    connection = _open(path, apsw.SQLITE_OPEN_READWRITE, busy_timeout_s)
+    try:
+        connection.execute(f"PRAGMA query_only = 1; PRAGMA cache_size = -{_READER_CACHE_KIB}").fetchall()
+    except apsw.Error as error:  # the first look at the file
+        connection.close(True)
+        raise translated(error, path, busy_timeout_s) from error
+    return connection
+
+
+def _open(path: str, flags: int, busy_timeout_s: float) -> apsw.Connection:
+    try:
+        connection = apsw.Connection(path, flags=flags)
+    except apsw.Error as error:
+        raise translated(error, path) from error
+    connection.set_busy_timeout(int(busy_timeout_s * 1000))
+    return connection
+
+
+def _check_place(path: str) -> None:
+    """The mistakes that SQLite reports as just `unable to open database file`."""
+    file = Path(path)
+    try:
+        is_folder, has_folder = file.is_dir(), file.parent.is_dir()
+    except OSError as error:
+        raise StoreUnavailable(f"{path} cannot be reached ({error.strerror}); choose another ARCLOG_HOME") from error
+    if is_folder:
+        raise StoreUnavailable(f"{path} is a folder, not a store; choose another ARCLOG_HOME or move the folder")
+    if not has_folder:
+        raise StoreUnavailable(
+            f"the folder of {path} does not exist; create {file.parent} or choose another ARCLOG_HOME"
+        )
+
+
+def _make_private(path: str) -> None:
+    """Make a file that only its owner reads, where there is none; what SQLite puts beside it gets the same rights. A file that
+    is there is not opened: to close it again would end the locks that this process has on it.
+    """
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except OSError:
+        return  # it is there, or SQLite says better why it cannot be made
+    Path(generation.mark_of(path)).unlink(missing_ok=True)
+
+
+def _version(connection: apsw.Connection, path: str) -> int:
+    # One read transaction: another process may be creating the store between two of these looks.
+    with connection:
+        application: int = connection.pragma("application_id")
+        version: int = connection.pragma("user_version")
+        has_tables = bool(connection.execute("SELECT 1 FROM sqlite_schema").get)
+    if application == APPLICATION:
+        if version > SCHEMA and (oldest := _oldest(connection)) > SCHEMA:
+            raise StoreUnavailable(
+                f"{path} was written by a newer arclog (schema {version}, which needs one that knows {oldest}; this one "
+                f"knows {SCHEMA}); update arclog"
+            )
+        return version
+    if application or version or has_tables:
+        raise StoreUnavailable(
+            f"{path} is another program's SQLite database, not an arclog store; choose another ARCLOG_HOME or move the file"
+        )
+    return 0
+
+
+def _oldest(connection: apsw.Connection) -> int:
+    """The oldest schema that code must know for this store."""
+    oldest: int = connection.execute("SELECT oldest FROM compatibility").get
+    return oldest
+
+
+def _use_wal(connection: apsw.Connection, path: str, busy_timeout_s: float) -> None:
+    """Write-ahead log and a full sync of every commit, both read back: a promise is checked, not assumed."""
+    deadline = monotonic() + busy_timeout_s
+    while True:
+        try:
+            mode = connection.pragma("journal_mode", "wal")
+            break
+        except apsw.BusyError:  # SQLite asks no busy handler when somebody else switches the same new file
+            if monotonic() > deadline:
+                raise
+            sleep(0.005)
+    if mode != "wal":
+        raise StoreUnavailable(
+            f"{path} cannot be used with a write-ahead log (journal mode {mode!r}); network file systems lack what "
+            "it needs: choose an ARCLOG_HOME on a local disk"
+        )
+    connection.execute(
+        f"PRAGMA synchronous = FULL; PRAGMA cache_size = -16000; PRAGMA journal_size_limit = {_WAL_BYTES}"
+    ).fetchall()
+    if connection.pragma("synchronous") != _FULL:
+        raise StoreUnavailable(f"{path}: SQLite does not take synchronous = FULL; commits would not be durable")
+
+
+def _make_shrinkable(connection: apsw.Connection) -> None:
+    """A file of an older release cannot be made shorter until it is written again. A small one is, at once; `arclog gc --compact`
+    does it to the others.
+    """
+    if connection.pragma("auto_vacuum") == INCREMENTAL:
+        return
+    if connection.pragma("page_count") * connection.pragma("page_size") > _REWRITTEN_BYTES:
+        return
+    connection.set_busy_timeout(0)
+    try:
+        connection.execute(f"PRAGMA auto_vacuum = {INCREMENTAL}; VACUUM").fetchall()
+    except (apsw.BusyError, apsw.FullError) as problem:
+        log.debug("the file could not be rewritten this time: %s", problem)
+
+
+def rewrite(path: str, busy_timeout_s: float) -> None:
+    """Write the file again, as short as it can be, and so that it can be made shorter later. Nobody else may have it open. It
+    takes about as much room again while it lasts; killed in between, it leaves the file as it was.
+    """
+    connection = open_writer(path, busy_timeout_s)
+    connection.set_busy_timeout(0)
+    try:
+        try:
+            connection.pragma("journal_mode", "delete")  # a write-ahead log would take up all of it
+        except apsw.BusyError:
+            raise StoreUnavailable(f"{path} is in use; stop servers and runs on it, then try again") from None
+        connection.execute(f"PRAGMA auto_vacuum = {INCREMENTAL}; VACUUM").fetchall()
+        _use_wal(connection, path, busy_timeout_s)
+    except Exception as error:
+        raise translated(error, path, busy_timeout_s) from error
+    finally:
+        connection.close()
+
+
+def _migrate(connection: apsw.Connection, path: str) -> None:
+    """Bring the schema up to date in one transaction; another process may have been faster."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for version, script in load_migrations(_version(connection, path)):
+            connection.execute(script).fetchall()
+            if version >= _COMPATIBILITY:
+                connection.execute("UPDATE compatibility SET oldest = max(oldest, ?)", (oldest_for(script),))
+            connection.execute(f"PRAGMA user_version = {version}; PRAGMA application_id = {APPLICATION}")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise

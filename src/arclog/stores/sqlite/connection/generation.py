@@ -1,0 +1,69 @@
+"""Notices that a store came back without its write-ahead log.
+
+Law: a process raises the store's generation with its first commit and with the first one after each checkpoint, and writes it to
+a file beside the store (`-mark`) once that is committed. All commits that only the write-ahead log has come after such a raise:
+without that log the store has an older generation than its mark. The process that closes the store last removes the mark.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+#: The generation stands among SQLite's own counters: every schema of ours has that table, so none is added.
+_NAME = "arclog_generation"
+_RAISE = f"UPDATE sqlite_sequence SET seq = seq + 1 WHERE name = '{_NAME}' RETURNING seq"  # noqa: S608 - a name of our own
+_ADD = f"INSERT INTO sqlite_sequence (name, seq) VALUES ('{_NAME}', 1)"  # noqa: S608
+_READ = f"SELECT seq FROM sqlite_sequence WHERE name = '{_NAME}'"  # noqa: S608
+
+
+def mark_of(path: str) -> str:
+    return f"{path}-mark"
+
+
+def raised(execute: Callable[..., Any]) -> int:
+    """Raise the generation, in the transaction that is open; what it is then."""
+    generation = execute(_RAISE).get
+    if generation is None:
+        execute(_ADD)
+        return 1
+    return int(generation)
+
+
+def note(path: str, generation: int) -> None:
+    """Write the mark of a generation that is committed. Without it nothing is lost but the warning."""
+    with suppress(OSError):
+        descriptor = os.open(mark_of(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(descriptor, b"%d\n" % generation)
+        finally:
+            os.close(descriptor)
+
+
+def forget(path: str) -> None:
+    """Remove the mark once no write-ahead log is left."""
+    if not Path(f"{path}-wal").exists():
+        Path(mark_of(path)).unlink(missing_ok=True)
+
+
+def loss(execute: Callable[..., Any], path: str) -> str:
+    """What a store lacks, in words; '' when nothing is known to be missing."""
+    try:
+        mark = int(Path(mark_of(path)).read_text("ascii"))
+    except (OSError, ValueError):
+        return ""
+    has_counters = execute("SELECT 1 FROM sqlite_schema WHERE name = 'sqlite_sequence'").get
+    generation = (execute(_READ).get or 0) if has_counters else 0
+    if generation >= mark:
+        return ""
+    return (
+        f"{path} lacks commits that were answered: its write-ahead log {path}-wal was removed, or an older copy was put in its "
+        f"place (generation {generation}, {mark} was reached)"
+    )
+
+
+def remedy(path: str) -> str:
+    return f"put the write-ahead log back, or restore a backup; to continue without the lost commits, remove {mark_of(path)}"

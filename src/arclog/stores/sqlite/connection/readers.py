@@ -1,0 +1,159 @@
+"""Threads that SQLite is used on, and the reads that run there.
+
+Law: a read never waits for the writer's disk, and a quick read never waits for a list. Each kind has threads and connections
+of its own; a thread starts when the reads of its kind would otherwise wait for each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from queue import SimpleQueue
+from threading import Thread, local
+from typing import Any, TypeVar
+
+import apsw
+
+from arclog.model.errors import StoreUnavailable
+from arclog.stores.sqlite.connection.connect import open_reader
+from arclog.stores.sqlite.connection.errors import translated
+
+R = TypeVar("R")
+Execute = Callable[..., Any]
+#: a piece of work's future, result and error
+Answer = tuple["asyncio.Future[Any]", Any, BaseException | None]
+Then = Callable[[Any, BaseException | None], None]
+
+
+class Hands:
+    """Threads that run calls in the order in which they were handed in and bring the results back to the event loop."""
+
+    def __init__(self, name: str, most: int = 1, at_end: Callable[[], None] | None = None) -> None:
+        """`at_end` runs on each thread when it ends."""
+        self._calls: SimpleQueue[tuple[Callable[[], Any], Then] | None] = SimpleQueue()
+        self._loop = asyncio.get_running_loop()
+        self._name = name
+        self._most = most
+        self._at_end = at_end
+        self._threads: list[Thread] = []
+        #: calls without an answer
+        self._open = 0
+        #: threads that have not ended, and whether any is left
+        self._left = 0
+        self._ended = asyncio.Event()
+
+    def run(self, call: Callable[[], R]) -> asyncio.Future[R]:
+        future: asyncio.Future[R] = self._loop.create_future()
+        self.send(call, lambda result, error: resolve([(future, result, error)]))
+        return future
+
+    def send(self, call: Callable[[], Any], then: Then) -> None:
+        """Run `call` on a thread, then `then(result, error)` on the loop."""
+        self._open += 1
+        if self._open > len(self._threads) and len(self._threads) < self._most:
+            self._threads.append(Thread(target=self._main, name=self._name, daemon=True))
+            self._left += 1
+            self._threads[-1].start()
+        self._calls.put((call, then))
+
+    async def stop(self) -> None:
+        """After what was handed in."""
+        if not self._threads:
+            return
+        for _ in self._threads:
+            self._calls.put(None)
+        await self._ended.wait()
+        for thread in self._threads:
+            thread.join()
+
+    def _main(self) -> None:
+        while (item := self._calls.get()) is not None:
+            call, then = item
+            result, failure = None, None
+            try:
+                result = call()
+            except BaseException as error:  # noqa: BLE001 - it is raised where the result is awaited
+                failure = error
+            self._bring(partial(self._answer, then, result, failure))
+            del item, call, then, result, failure  # nothing of it is kept while the thread waits
+        if self._at_end is not None:
+            self._at_end()
+        self._bring(self._note_end)
+
+    def _note_end(self) -> None:
+        self._left -= 1
+        if not self._left:
+            self._ended.set()
+
+    def _answer(self, then: Then, result: Any, failure: BaseException | None) -> None:
+        self._open -= 1
+        then(result, failure)
+
+    def _bring(self, call: Callable[[], None]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(call)
+        except RuntimeError:
+            pass  # the loop is closed: nobody is there to hear it
+
+
+def resolve(answers: list[Answer]) -> None:
+    for future, result, error in answers:
+        if future.done():
+            continue  # its caller was cancelled
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)
+
+
+def closed(path: str) -> StoreUnavailable:
+    return StoreUnavailable(f"{path} is not open: call open() first, and nothing after close()")
+
+
+class Readers:
+    """Reads of one kind. Each thread has a connection of its own, which comes with its first read."""
+
+    def __init__(self, path: str, busy_timeout_s: float, name: str, most: int) -> None:
+        self._path = path
+        self._busy_timeout_s = busy_timeout_s
+        self._name = name
+        self._most = most
+        self._is_open = False
+        self._hands: Hands | None = None
+        self._own = local()
+
+    def open(self) -> None:
+        self._is_open = True
+
+    def do(self, work: Callable[[Execute], R]) -> asyncio.Future[R]:
+        """Queue a read."""
+        return self.lend(lambda connection: work(connection.execute))
+
+    def lend(self, work: Callable[[apsw.Connection], R]) -> asyncio.Future[R]:
+        """The same for work that needs the connection itself."""
+        if not self._is_open:
+            raise closed(self._path)
+        if self._hands is None:
+            self._hands = Hands(self._name, self._most, self._let_go)
+        return self._hands.run(lambda: self._read(work))
+
+    async def close(self) -> None:
+        self._is_open = False
+        if self._hands is not None:
+            await self._hands.stop()
+            self._hands = None
+
+    def _read(self, work: Callable[[apsw.Connection], R]) -> R:
+        own = self._own
+        try:
+            if getattr(own, "connection", None) is None:
+                own.connection = open_reader(self._path, self._busy_timeout_s)
+            return work(own.connection)
+        except Exception as error:
+            raise translated(error, self._path, self._busy_timeout_s) from error
+
+    def _let_go(self) -> None:
+        if getattr(self._own, "connection", None) is not None:
+            self._own.connection.close()
+            self._own.connection = None

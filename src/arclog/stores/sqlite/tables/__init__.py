@@ -1,1 +1,0 @@
-"""Everything that changes together with the log, a module for each table."""
