@@ -226,7 +226,7 @@ def test_a_process_that_dies_while_it_fires_schedules_starts_none_twice(at: int)
         async with World(WAITING) as world:
             life = world.begin_life()
             await life.api.register(RegisterRequest(SHORT))
-            schedules = EngineSchedules(life.engine, life.api._scope)
+            schedules = EngineSchedules(life.engine, Boundary.owner(life.engine.settings, "default"))
             for number in range(COUNT):
                 await schedules.add(NewSchedule(f"s{number}", "0 * * * *", "flows/short"))
             append, left = life.engine.store.append, at

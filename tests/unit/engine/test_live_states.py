@@ -51,7 +51,7 @@ def test_the_bytes_of_states_are_bounded_and_large_ones_go_first() -> None:
             small = [await started(life, dict(SMALL)) for _ in range(5)]
             large = [await started(life, dict(LARGE)) for _ in range(20)]
             live = life.engine.live
-            assert live.kept_bytes <= most
+            assert live.total_bytes <= most
             assert kept(life, small) == small, "a tenant with large states does not drive out those of others"
             assert 1 <= len(kept(life, large)) < 10
             assert kept(life, large) == large[-len(kept(life, large)) :], "the one that was used last stays"
@@ -59,7 +59,7 @@ def test_the_bytes_of_states_are_bounded_and_large_ones_go_first() -> None:
             # What was given up is folded from the log when it is needed.
             cancelled = await life.api.signal(str(large[0]), SignalRequest("CANCEL", reason="enough"))
             assert cancelled.accepted
-            assert live.kept_bytes <= most
+            assert live.total_bytes <= most
 
     run_virtually(story())
 
@@ -73,10 +73,10 @@ def test_a_state_is_weighed_as_what_it_takes(workload: dict[str, Any]) -> None:
             live = life.engine.live.kept(run)
             assert live is not None
             exact = decoded_size(snapshot.encode(live.state))
-            assert exact / 2 <= live.kept_bytes <= 2 * exact + 65_536
+            assert exact / 2 <= live.bytes <= 2 * exact + 65_536
             life.engine.live.drop(run)
-            assert life.engine.live.kept_bytes == 0
+            assert life.engine.live.total_bytes == 0
             folded = await life.engine.live.get(run)
-            assert folded.bytes == life.engine.live.kept_bytes == exact
+            assert folded.bytes == life.engine.live.total_bytes == exact
 
     run_virtually(story())

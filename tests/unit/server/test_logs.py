@@ -55,6 +55,23 @@ def test_plain_lines_when_asked_for() -> None:
     assert not stream.getvalue().startswith("{")
 
 
+@pytest.mark.parametrize("form", ["plain", "json"])
+def test_a_traceback_has_no_values_of_variables(form: str) -> None:
+    stream = io.StringIO()
+
+    def fail() -> None:
+        password = "yranac"[::-1]
+        raise ValueError(len(password))
+
+    with operators_log(Settings({"server.log_format": form}), stream):
+        try:
+            fail()
+        except ValueError:
+            logging.getLogger("arclog.engine").exception("a bug")
+    assert "ValueError: 6" in stream.getvalue()
+    assert "canary" not in stream.getvalue()
+
+
 async def test_a_server_says_when_runs_begin_and_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good = "metadata: {name: fine, path: flows/fine}\nworkflow: [{step: start, tool: {kind: noop}}]\n"
     bad = "metadata: {name: bad}\nworkflow: [{step: start, tool: {kind: shell, command: exit 3}}]\n"

@@ -476,7 +476,7 @@ async def test_an_issuer_that_is_away_is_said(tmp_path: Path) -> None:
 
 def test_half_of_the_settings_is_a_mistake() -> None:
     clock = FakeClock()
-    with pytest.raises(SettingsError, match=r"needs auth\.jwt_issuer"):
+    with pytest.raises(SettingsError, match=r"requires auth\.jwt_issuer"):
         Gate(Settings({"auth.oidc_client_id": "console"}), MemoryStore(clock=clock), clock)
     tokens = {
         "auth.jwt_issuer": "https://login.example",

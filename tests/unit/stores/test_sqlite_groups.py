@@ -43,7 +43,8 @@ async def test_a_group_is_one_piece_of_work_aside(world: World, monkeypatch: pyt
 
     def counted(work: Callable[[Tx], Any], *, aside: bool = False) -> asyncio.Future[Any]:
         pieces.append(aside)
-        return do(work, aside=aside)
+        future: asyncio.Future[Any] = do(work, aside=aside)
+        return future
 
     found = await runs(world, 20)
     monkeypatch.setattr(writer, "do", counted)

@@ -34,7 +34,8 @@ _TURN = 16
 class _Decided(NamedTuple):
     """An input of a group that was decided and is to be committed."""
 
-    index: int
+    #: where its input stands in the group
+    place: int
     live: Live
     batch: Batch
     append: Append
@@ -43,7 +44,8 @@ class _Decided(NamedTuple):
 class _First(NamedTuple):
     """The first decision of a run, which is to be committed."""
 
-    index: int
+    #: where its input stands in the group
+    place: int
     state: State
     batch: Batch
     append: Append
@@ -91,13 +93,13 @@ class Groups:
         outcomes = await engine.append_all([each.append for each in decided]) if decided else []
         for each, outcome in zip(decided, outcomes, strict=True):
             if isinstance(outcome, Exception):
-                answers[each.index] = outcome
+                answers[each.place] = outcome
                 continue
-            execution_id = answers[each.index] = each.append.execution_id
-            engine.begun(starts[each.index].program, each.state, each.batch, each.append, outcome)
+            execution_id = answers[each.place] = each.append.execution_id
+            engine.begun(starts[each.place].program, each.state, each.batch, each.append, outcome)
             if each.state.pending_for == "slot":
                 taken = await _outcome(engine.put(execution_id, TakeSlot()))
-                answers[each.index] = taken if isinstance(taken, Exception) else execution_id
+                answers[each.place] = taken if isinstance(taken, Exception) else execution_id
         left = [index for index in range(len(starts)) if index not in answers]
         usual = await asyncio.gather(*(_outcome(engine.start(*starts[index])) for index in left))
         answers.update(zip(left, usual, strict=True))
@@ -105,7 +107,7 @@ class Groups:
 
     def _first(self, index: int, start: Start) -> Iterator[_First]:
         """The first decision of a run; nothing when it has to be made on the usual way."""
-        state = State(execution_id=self._engine.minter.one())
+        state = State(execution_id=self._engine.minter.next_id())
         try:
             batch = self._engine.deciding.at_once(start.program, state, [(start.request, None)])
         except Exception:  # noqa: BLE001 - it comes again on the usual way, which knows what to do
@@ -186,11 +188,11 @@ class Groups:
                     engine.live.put(each.live)
                 engine.live.grew(each.live, outcome.decoded_bytes)
                 engine.committed(each.live, each.batch)
-                answers[each.index] = each.batch.answers[0]
+                answers[each.place] = each.batch.answers[0]
             else:
                 engine.live.drop(execution_id)
                 if isinstance(outcome, StoreError) and not isinstance(outcome, Conflict):
-                    answers[each.index] = outcome
+                    answers[each.place] = outcome
             engine.release(execution_id)
         return answers
 

@@ -110,8 +110,8 @@ class LiveStates:
         return max(self._capacity - len(self._live), 0) if self._bytes < self._max_bytes else 0
 
     @property
-    def kept_bytes(self) -> int:
-        """The estimated memory of all states that are kept."""
+    def total_bytes(self) -> int:
+        """What all states that are kept take in memory, about."""
         return self._bytes
 
     def head(self, execution_id: int) -> int:

@@ -47,7 +47,8 @@ def operators_log(settings: Settings, stream: TextIO | None = None) -> Iterator[
     ]
     ends: list[Any] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
     if plain:
-        ends.append(structlog.dev.ConsoleRenderer(colors=False))
+        # Where `rich` is installed, tracebacks would have the values of variables, passwords among them.
+        ends.append(structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback))
     else:
         ends += [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     handler = logging.StreamHandler(target)

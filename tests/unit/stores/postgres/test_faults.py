@@ -112,7 +112,10 @@ async def test_an_answer_that_got_lost_is_found_in_the_log(own, opened, monkeypa
     store = await opened(own)
     await store.append(creation(1))
     lose_after_commit(monkeypatch)
-    assert await store.append(change(1, 1)) == Appended(2, 2, (await store.events(1))[-1].persisted_at)
+    appended = await store.append(change(1, 1))
+    at = (await store.events(1))[-1].persisted_at
+    assert appended == Appended(2, 2, at, appended.decoded_bytes)
+    assert appended.decoded_bytes > 0
     assert (await store.execution(1)).head == 2
     assert len(await store.events(1)) == 2
 
