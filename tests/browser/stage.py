@@ -21,7 +21,7 @@ from typing import Any
 import httpx2
 
 from arclog.plan import net
-from tests.unit.server.callers import make_keys
+from tests.integration.server.callers import make_keys
 
 _PATIENCE_S = 30
 #: A name that would run as code wherever a page takes text for markup.

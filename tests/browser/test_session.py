@@ -12,7 +12,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 from tests.browser import stage
 from tests.browser.conftest import Watched
 from tests.browser.test_axe import problems_of
-from tests.unit.server.callers import bearer
+from tests.integration.server.callers import bearer
 
 pytestmark = pytest.mark.xdist_group("browser-2")
 
@@ -127,8 +127,8 @@ def test_what_a_role_may_not_do_is_said(page: Page, closed: Closed) -> None:
 def test_people_sign_in_at_the_issuer(
     new_page: Callable[..., Page], built: None, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
+    from tests.integration.server.test_sessions import Provider
     from tests.servers.web import Asked, Web, Wire
-    from tests.unit.server.test_sessions import Provider
 
     with Web() as web:
         provider = Provider(web)

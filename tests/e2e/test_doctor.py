@@ -22,11 +22,11 @@ from arclog.ports.views.checks import FAIL, OK, Check
 from arclog.stores.sqlite import SqliteStore
 from arclog.wiring.clocks.machine import SystemClock
 from arclog.wiring.homes.home import prepare_home
+from tests.integration.server.callers import bearer, make_keys
 from tests.servers.arclog import RunningServer, running
 from tests.servers.nats import NatsServer, running_nats
 from tests.servers.postgres import Database, running_postgres
 from tests.servers.web import Web
-from tests.unit.server.callers import bearer, make_keys
 
 HOUR = 3600 * MICROS
 GPU = "metadata: {name: gpu}\nworkflow: [{step: start, spec: {pool: gpu}, tool: {kind: noop}}]\n"

@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e.test_cli import EXAMPLES, ROOT, arclog, events_of, summary_of
 from tests.e2e.test_up import up
-from tests.unit.server.test_executions import ended, started
+from tests.integration.server.test_executions import ended, started
 
 READERS = """
 metadata: {name: readers}

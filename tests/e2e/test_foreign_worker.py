@@ -22,8 +22,8 @@ from typing import Any, Self
 import httpx2
 import pytest
 
+from tests.integration.server.callers import Caller, bearer, keys_of
 from tests.servers.arclog import RunningServer, running
-from tests.unit.server.callers import Caller, bearer, keys_of
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "foreign_worker.py"
 CALLERS = [

@@ -13,8 +13,8 @@ from typing import Any
 
 import httpx2
 
-from tests.unit.server.test_executions import HELD, HELLO, ended, started, waits_for_approval
-from tests.unit.server.test_streams import frames
+from tests.integration.server.test_executions import HELD, HELLO, ended, started, waits_for_approval
+from tests.integration.server.test_streams import frames
 
 ARCLOG = (sys.executable, "-m", "arclog.cli.main")
 GATED = """

@@ -18,8 +18,8 @@ from arclog.sandbox.probe import PROMISES
 from arclog.wiring.isolation import isolate
 from arclog.wiring.kinds import tool_kinds
 from arclog.worker.toolbox import Toolbox
+from tests.integration.server.callers import bearer, make_keys
 from tests.servers.arclog import running
-from tests.unit.server.callers import bearer, make_keys
 
 OFF: dict[str, Any] = {"tasks.confinement": "off"}
 SHELL = "metadata: {name: a, path: flows/a}\nworkflow: [{step: start, tool: {kind: shell, command: 'true'}}]\n"

@@ -1,0 +1,429 @@
+"""Clouds as places: what is sent with which credential, what each failure means, and that no upload is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arclog.model.config.settings import Settings
+from arclog.model.errors import MissingExtra
+from arclog.ports.results import Content
+from arclog.ports.secrets import Credential
+from arclog.testing.tools import task_context
+from arclog.tools.object.kind import ObjectConfig, ObjectTool
+from tests.integration.tools.object.recording import Answer, Asked, RecordingServer, recording_server
+from tests.servers.s3 import S3Server, s3_server
+from tests.unit.tools.object.support import KEYS, NOWHERE, Runner
+
+MIB = 1024 * 1024
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[S3Server]:
+    with s3_server() as server:
+        yield server
+
+
+@pytest.fixture
+def server() -> Iterator[RecordingServer]:
+    with recording_server() as server:
+        yield server
+
+
+#: closed after each test
+OPENED: list[ObjectTool] = []
+
+
+def runner(endpoint: str, auth: Credential | None = KEYS, **settings: Any) -> Runner:
+    changed = {name.replace("__", "."): value for name, value in settings.items()}
+    run = Runner(
+        ObjectTool(Settings({"object.request_retries": 0, "http.allow_networks": "loopback", **changed}), NOWHERE),
+        endpoint=endpoint,
+        allow_http=True,
+    )
+    run.auth = auth
+    OPENED.append(run.tool)
+    return run
+
+
+@pytest.fixture(autouse=True)
+async def closed() -> AsyncIterator[None]:
+    yield
+    while OPENED:
+        await OPENED.pop().close()
+
+
+def credential(**fields: str) -> Credential:
+    return Credential("cloud", "secret", fields, tuple(fields.values()))
+
+
+# -- what is sent
+
+
+SENT: list[tuple[str, Credential | None, str, str]] = [
+    ("s3://bucket/a/b.txt", KEYS, "/bucket/a/b.txt", "AWS4-HMAC-SHA256 Credential=AK/"),
+    ("s3://bucket/a/b.txt", None, "/bucket/a/b.txt", ""),
+    (
+        "s3://bucket/b",
+        credential(value='{"access_key_id": "IN", "secret_access_key": "JSON", "region": "eu-west-9"}'),
+        "/bucket/b",
+        "/eu-west-9/s3/",
+    ),
+    ("s3://bucket/b", credential(username="MINIO", password="pw"), "/bucket/b", "Credential=MINIO/"),
+    ("gs://bucket/a/b.txt", credential(token="TOK"), "/bucket/a%2Fb%2Etxt", "Bearer TOK"),
+    ("gs://bucket/a/b.txt", credential(value="TOK"), "/bucket/a%2Fb%2Etxt", "Bearer TOK"),
+    ("gs://bucket/a/b.txt", None, "/bucket/a%2Fb%2Etxt", ""),
+    ("az://box/a/b.txt", credential(account_name="acc", account_key="a2V5"), "/box/a/b.txt", "SharedKey acc:"),
+    ("az://box/a/b.txt", credential(account_name="acc", token="TOK"), "/box/a/b.txt", "Bearer TOK"),
+    ("az://box/a/b.txt", credential(account_name="acc", sas_key="sv=1&sig=abc"), "/box/a/b.txt?sv=1&sig=abc", ""),
+]
+
+
+@pytest.mark.parametrize(("url", "auth", "path", "authorization"), SENT)
+async def test_requests_go_to_the_endpoint_with_the_credential(
+    server: RecordingServer, url: str, auth: Credential | None, path: str, authorization: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    # The worker's own credentials are never mixed in.
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "WORKER")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "WORKER")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "WORKER")
+    server.answer = lambda _: Answer(200, b"hello", (("Content-Type", "text/plain"),))
+    run = runner(server.endpoint, auth)
+    assert await run.data("get", url) == "hello"
+    (asked,) = server.asked
+    assert (asked.method, asked.path) == ("GET", path)
+    sent = asked.headers.get("authorization", "")
+    assert authorization in sent
+    assert bool(sent) == bool(authorization)
+    assert "WORKER" not in str(asked.headers)
+
+    server.answer = lambda _: Answer(201 if url.startswith("az") else 200)
+    if url.startswith("gs") and auth is None:
+        problem = await run.failure("put", url, content={"a": 1})
+        assert (problem.kind, problem.code) == ("auth", "UNSIGNED")
+        return
+    await run.data("put", url, content={"a": 1})
+    assert (server.asked[-1].method, server.asked[-1].body) == ("PUT", b'{"a":1}')
+    header = "x-ms-blob-content-type" if url.startswith("az") else "content-type"
+    assert server.asked[-1].headers[header] == "application/json"
+    assert authorization in server.asked[-1].headers.get("authorization", "")
+
+
+async def test_the_workers_own_credentials_by_a_setting(
+    server: RecordingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "WORKER")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "WORKER")
+    server.answer = lambda _: Answer(200, b"hello", (("Content-Type", "text/plain"),))
+    run = runner(server.endpoint, None, object__ambient_credentials=True)
+    assert await run.data("get", "s3://bucket/x") == "hello"
+    assert "Credential=WORKER/" in server.asked[0].headers["authorization"]
+
+
+@pytest.mark.parametrize(
+    ("url", "auth"),
+    [
+        ("s3://b/x", credential(value="just a text")),
+        ("s3://b/x", credential(access_key_id="AK")),
+        ("gs://b/x", credential(username="u")),
+        ("az://b/x", credential(account_key="k")),
+    ],
+)
+async def test_a_credential_that_does_not_suit(server: RecordingServer, url: str, auth: Credential) -> None:
+    problem = await runner(server.endpoint, auth).failure("get", url)
+    assert problem.kind == "config"
+    assert "auth 'cloud' (secret) does not suit" in problem.message
+    assert "has to give" in problem.message
+    assert not any(secret in problem.message for secret in auth.secrets if len(secret) > 3)
+    assert server.asked == []
+
+
+async def test_a_broken_service_account_is_not_repeated(server: RecordingServer) -> None:
+    auth = credential(value='{"type": "service_account", "private_key": "CANARY"}')
+    problem = await runner(server.endpoint, auth).failure("get", "gs://b/x")
+    assert problem.kind == "config"
+    assert "CANARY" not in problem.message
+
+
+# -- what each failure means
+
+
+def xml(code: str) -> bytes:
+    return f"<Error><Code>{code}</Code><Message>It is {code}.</Message></Error>".encode()
+
+
+FAILURES = [
+    (401, "InvalidAccessKeyId", "auth", False),
+    (403, "AccessDenied", "auth", False),
+    (404, "NoSuchBucket", "not_found", False),
+    (400, "EntityTooLarge", "client_error", False),
+    (429, "SlowDown", "rate_limit", True),
+    (500, "InternalError", "server_error", True),
+    (503, "SlowDown", "server_error", True),
+]
+
+
+@pytest.mark.parametrize(("status", "code", "kind", "retryable"), FAILURES)
+@pytest.mark.parametrize("action", ["get", "put", "list", "delete"])
+async def test_error_kinds(
+    server: RecordingServer, status: int, code: str, kind: str, retryable: bool, action: str
+) -> None:
+    server.answer = lambda _: Answer(status, xml(code))
+    run = runner(server.endpoint)
+    more: dict[str, Any] = {"content": "x"} if action == "put" else {}
+    problem = await run.failure(action, "s3://bucket/x", **more)
+    assert (problem.kind, problem.code, problem.retryable) == (kind, code, retryable)
+    assert problem.message.startswith("s3://bucket/x: ")
+    assert "\n" not in problem.message
+    # The same failure reads the same every time: it may stand in a log that is compared.
+    assert await run.failure(action, "s3://bucket/x", **more) == problem
+
+
+async def test_an_unsigned_request_that_is_denied_says_so(server: RecordingServer) -> None:
+    server.answer = lambda _: Answer(403, xml("AccessDenied"))
+    problem = await runner(server.endpoint, None).failure("get", "s3://bucket/x")
+    assert "not signed: give the task an `auth`" in problem.message
+
+
+async def test_nobody_listens() -> None:
+    problem = await runner("http://127.0.0.1:1").failure("get", "s3://bucket/x")
+    assert (problem.kind, problem.retryable) == ("connection", True)
+
+
+async def test_a_server_that_says_nothing(server: RecordingServer) -> None:
+    server.answer = lambda _: None
+    problem = await runner(server.endpoint, object__read_timeout_s=0.05).failure("get", "s3://bucket/x")
+    assert (problem.kind, problem.retryable) == ("timeout", True)
+    assert "object.read_timeout_s" in problem.message
+
+
+async def test_a_body_that_is_cut(server: RecordingServer) -> None:
+    server.answer = lambda _: Answer(200, b"x" * 100, (("Content-Type", "image/png"),), length=5000)
+    run = runner(server.endpoint)
+    problem = await run.failure("get", "s3://bucket/x")
+    assert problem.kind == "connection"
+    assert run.results.kept == {}
+
+
+async def test_an_answer_that_makes_no_sense(server: RecordingServer) -> None:
+    server.answer = lambda _: Answer(200, b"<html>hello</html>")
+    run = runner(server.endpoint)
+    problem = await run.failure("put", "s3://bucket/x", content=await run.ref(b"x" * 9 * MIB))
+    assert (problem.kind, problem.code) == ("server_error", "BAD_ANSWER")
+
+
+async def test_a_request_is_tried_again_but_not_a_create(server: RecordingServer) -> None:
+    server.answer = lambda _: Answer(503)
+    run = runner(server.endpoint, object__request_retries=1)
+    await run.failure("get", "s3://bucket/x")
+    assert len(server.asked) == 2
+    await run.failure("put", "s3://bucket/x", content="x", if_absent=True)
+    assert len(server.asked) == 3
+
+
+@pytest.mark.parametrize("setting", ["object__allow_networks", "http__allow_networks"])
+async def test_an_endpoint_on_loopback_is_reached_only_where_a_setting_says_so(
+    server: RecordingServer, setting: str
+) -> None:
+    closed: dict[str, Any] = {setting: "none"}
+    problem = await runner(server.endpoint, **closed).failure("get", "s3://bucket/x")
+    assert (problem.kind, problem.code) == ("config", "ADDRESS_REFUSED")
+    assert server.asked == []
+
+
+@pytest.mark.parametrize("action", ["get", "put", "list", "delete"])
+async def test_a_redirect_over_http_is_not_followed(server: RecordingServer, action: str) -> None:
+    with recording_server("127.0.0.2") as other:
+        server.answer = lambda asked: Answer(307, headers=(("Location", other.endpoint + asked.path),))
+        run = runner(server.endpoint, http__allow_networks="127.0.0.1")
+        more = {"content": "secret"} if action == "put" else {}
+        problem = await run.failure(action, "s3://bucket/x", **more)
+        assert other.asked == []
+        assert problem.code in ("REDIRECT_REFUSED", "HTTP_307")  # an upload is not sent again by the library itself
+
+
+async def test_a_name_that_moves_to_another_address_is_checked_again(
+    server: RecordingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The address that was checked is the one that is connected to."""
+    answers = iter(["127.0.0.1", "10.1.2.3", "10.1.2.3", "10.1.2.3"])
+
+    async def resolved(host: str, port: int) -> list[str]:
+        return [next(answers)]
+
+    monkeypatch.setattr("arclog.drivers.http.guard._resolved", resolved)
+    endpoint = server.endpoint.replace("127.0.0.1", "moving.example")
+    problem = await runner(endpoint).failure("get", "s3://bucket/x")
+    assert problem.code == "ADDRESS_REFUSED"
+    assert server.asked == []
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "message"),
+    [
+        ("http://169.254.169.254", "object.allow_networks"),
+        ("http://[::ffff:169.254.169.254]", "object.allow_networks"),
+        ("http://0xa9fea9fe", "object.allow_networks"),
+        ("http://2852039166:80/", "object.allow_networks"),
+        ("http://[fe80::1]", "object.allow_networks"),
+        ("http://[fd00:ec2::254]", "object.allow_networks"),
+        ("ftp://host", "not an address of a server"),
+        ("host:9000", "not an address of a server"),
+        ("http://u:CANARY@127.0.0.1", "must not contain credentials"),
+        ("http://127.0.0.1:port", "endpoint"),
+        ("http://no-such-host.invalid", "cannot be resolved"),
+    ],
+)
+async def test_endpoints_that_are_refused(endpoint: str, message: str) -> None:
+    problem = await runner(endpoint).failure("get", "s3://bucket/x")
+    assert message in problem.message
+    assert "CANARY" not in problem.message
+
+
+async def test_http_must_be_meant() -> None:
+    run = runner("http://127.0.0.1:1")
+    problem = await run.failure("get", "s3://bucket/x", allow_http=False)
+    assert problem.kind == "config"
+    assert "allow_http: true" in problem.message
+
+
+async def test_without_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    with pytest.raises(MissingExtra, match=r"s3:// needs the package obstore.*pip install 'arclog\[object\]'"):
+        await runner("http://127.0.0.1:1").failure("get", "s3://bucket/x")
+    files = Runner(ObjectTool(Settings({"object.file_root": str(tmp_path)}), NOWHERE))
+    assert await files.data("put", "a.txt", content="files need no extra")
+
+
+# -- against a server that keeps what it is given
+
+
+async def test_no_bucket(s3: S3Server) -> None:
+    run = runner(s3.endpoint)
+    for action, more in (("get", {}), ("put", {"content": "x"}), ("list", {}), ("delete", {"keys": ["a", "b"]})):
+        problem = await run.failure(action, "s3://no-such-bucket/x", **more)
+        assert problem.kind == "not_found"
+
+
+async def test_too_large_to_create(s3: S3Server) -> None:
+    bucket = s3.bucket("create")
+    run = runner(s3.endpoint, object__if_absent_max_bytes=10)
+    await run.data("put", f"s3://{bucket}/ten", content="0123456789", if_absent=True)
+    problem = await run.failure("put", f"s3://{bucket}/x", content=await run.ref(b"x" * 11), if_absent=True)
+    assert (problem.kind, problem.code) == ("limit", "object.if_absent_max_bytes")
+
+
+async def test_a_cancelled_upload_is_aborted(s3: S3Server) -> None:
+    bucket = s3.bucket("aborted")
+    run = runner(s3.endpoint)
+    ref = await run.ref(b"")
+    begun = asyncio.Event()
+
+    async def stalling(*_: object) -> Any:
+        for _part in range(3):
+            yield b"x" * (8 * MIB)
+        begun.set()
+        await asyncio.Event().wait()
+
+    run.results.chunks = stalling  # type: ignore[method-assign,assignment]  # a fault
+    task = asyncio.create_task(run("put", f"s3://{bucket}/big", content=ref))
+    await begun.wait()
+    assert s3.uploads(bucket) == 1
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert s3.uploads(bucket) == 0
+    assert await run.data("list", f"s3://{bucket}/") == []
+
+
+async def test_an_upload_whose_source_breaks_is_aborted(s3: S3Server) -> None:
+    from arclog.model.errors import ResultUnavailable
+
+    bucket = s3.bucket("broken")
+    run = runner(s3.endpoint)
+    ref = await run.ref(b"")
+
+    async def breaking(*_: object) -> Any:
+        for _part in range(3):
+            yield b"x" * (8 * MIB)
+        raise ResultUnavailable("stored result was changed")
+
+    run.results.chunks = breaking  # type: ignore[method-assign,assignment]  # a fault
+    problem = await run.failure("put", f"s3://{bucket}/big", content=ref)
+    assert (problem.kind, problem.message) == ("result", "stored result was changed")
+    assert s3.uploads(bucket) == 0
+
+
+async def test_a_cancelled_download_stores_nothing(server: RecordingServer) -> None:
+    server.answer = lambda _: None
+    run = runner(server.endpoint)
+    task = asyncio.create_task(run("get", "s3://bucket/x"))
+    await asyncio.to_thread(server.stalled.wait, 30)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert run.results.kept == {}
+
+
+class _Sink:
+    """Counts what it is given: 300 MB must not have to fit anywhere."""
+
+    inline_max_bytes = 1000
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.got = 0
+
+    def writer(self, **_: Any) -> _Sink:
+        return self
+
+    async def write(self, chunk: bytes) -> None:
+        self.got += len(chunk)
+
+    async def commit(self) -> Content:
+        return Content("", self.got, self.got, "", "none", None, "")
+
+    async def abandon(self) -> None: ...
+
+    async def read(self, _: object) -> Any:
+        piece = b"x" * MIB
+        for _n in range(self.size // MIB):
+            yield piece
+
+
+@pytest.mark.slow
+async def test_memory_is_flat(server: RecordingServer, s3: S3Server) -> None:
+    size = 300 * MIB
+    run = runner(server.endpoint)
+    ref = await run.ref(b"")
+    sink = _Sink(size)
+    parts = 0
+
+    def upload(asked: Asked) -> Answer:
+        nonlocal parts
+        parts += asked.method == "PUT"
+        if asked.method == "POST" and asked.path.endswith("?uploads="):
+            return Answer(200, b"<InitiateMultipartUploadResult><UploadId>u</UploadId></InitiateMultipartUploadResult>")
+        if asked.method == "POST":
+            return Answer(200, b'<CompleteMultipartUploadResult><ETag>"e"</ETag></CompleteMultipartUploadResult>')
+        server.asked.clear()
+        return Answer()
+
+    context = task_context(results=None, auth=KEYS)
+    context.results = sink  # type: ignore[assignment]  # a fault
+    typed = ObjectConfig("put", "s3://b/big", content=ref, endpoint=server.endpoint, allow_http=True)
+    server.answer = upload
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    outcome = await run.tool.run(typed, context)
+    assert outcome.error is None, outcome.error
+    assert outcome.result["data"]["size"] == size
+    assert parts == 38  # of 8 MiB
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+    assert grown < 150 * MIB, f"{grown / MIB:.0f} MiB"
