@@ -21,7 +21,7 @@ async def test_health_and_an_unknown_run(server: RunningServer) -> None:
         assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
         assert (await client.get("/api/executions/x/status")).status_code == 422
         nothing = (await client.get("/api/nothing")).json()
-        assert (nothing["title"], nothing["detail"][:36]) == ("NotFound", "there is no route GET /api/nothing; /a")
+        assert (nothing["title"], nothing["detail"][:38]) == ("NotFound", "there is no route GET /api/nothing; /a")
         wrong = await client.delete("/api/executions")
         assert (wrong.status_code, wrong.json()["title"], "allow" in wrong.headers) == (
             405,

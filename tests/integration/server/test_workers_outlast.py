@@ -32,7 +32,7 @@ workflow:
   - step: second
     tool: {kind: noop, data: 2}
 """
-PROBLEMS = (InvariantBroken("odd rows"), KeyError("a bug"), StoreError("no such table"), RequestRejected("odd words"))
+PROBLEMS = (InvariantBroken("odd rows"), KeyError("internal error"), StoreError("no such table"), RequestRejected("odd words"))
 
 
 class Site:
@@ -108,7 +108,7 @@ async def test_asking_for_work_goes_on(site: Site, caplog: pytest.LogCaptureFixt
     site.fails("claim", *PROBLEMS)
     site.work()
     assert await site.ends(await site.start()) == "COMPLETED"
-    assert [told(caplog, words) for words in ("odd rows", "a bug: KeyError", "no such table", "odd words")] == [1] * 4
+    assert [told(caplog, words) for words in ("odd rows", "internal error: KeyError", "no such table", "odd words")] == [1] * 4
 
 
 async def test_asking_for_news_goes_on(site: Site, caplog: pytest.LogCaptureFixture) -> None:
@@ -152,7 +152,7 @@ async def test_a_command_that_the_server_fails_at_is_given_up(site: Site, call: 
 
 
 async def test_a_report_that_fails_for_a_moment_is_handed_in_again(site: Site) -> None:
-    site.fails("report", InvariantBroken("odd rows"), KeyError("a bug"))
+    site.fails("report", InvariantBroken("odd rows"), KeyError("internal error"))
     site.work()
     run = await site.start()
     assert await site.ends(run) == "COMPLETED"

@@ -162,6 +162,11 @@ class EngineIngest:
                 continue
             answers = dict(zip(fresh, written, strict=True))
             refusal = next((one for one in written if isinstance(one, ArclogError)), None)
+            if refusal is not None and own and not known:
+                # A run that takes no more events still answers for those that it has.
+                known = await self._known(execution_id, own)
+                if known:
+                    continue
             for index, item in fresh.items():
                 answer = answers[index]
                 if isinstance(answer, Taken):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from arclog.model.errors import NotFound, RequestRejected
+from arclog.model.errors import NotFound
+from arclog.model.principal import checked_name
 from arclog.operations import access as ops
 from arclog.operations.operation import ByName
 from arclog.ports.secrets import SecretInfo
@@ -58,6 +59,7 @@ def _scope(tenant: str, project: str, environment: str) -> str:
     """TENANT/PROJECT/ENVIRONMENT, of which any part may be empty."""
     if "/" in tenant:
         raise NotFound(f"there is no tenant {tenant[:128]!r} for this caller")
-    if "/" in project + environment:
-        raise RequestRejected("a project and an environment have no `/` in their names")
+    for name, what in ((project, "project"), (environment, "environment")):
+        if name:
+            checked_name(name, what)
     return f"{tenant}/{project}/{environment}"
