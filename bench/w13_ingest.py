@@ -25,7 +25,7 @@ from bench.harness import (
 )
 
 BATCHED = Goal(">=", 5000)
-SINGLY = Goal(">=", 0.5)
+SINGLY = Goal(">=", 0.6)
 CONNECTIONS = 32
 IN_A_BATCH = 500
 

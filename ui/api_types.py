@@ -146,9 +146,9 @@ def _comment(text: str) -> str:
 
 
 def main(argv: list[str]) -> int:
-    from arclog.server.app import described
+    from arclog.server.pages.openapi import document_of_all
 
-    made = typescript(described())
+    made = typescript(document_of_all())
     if "--check" not in argv:
         TYPES.parent.mkdir(parents=True, exist_ok=True)
         TYPES.write_text(made, encoding="utf-8")

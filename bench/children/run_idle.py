@@ -49,10 +49,10 @@ async def _idle(url: str, settings: Settings, number: int) -> None:
     """What a worker does without work."""
     from arclog.client.connection import Connection
     from arclog.client.control import RemoteControl
-    from arclog.client.link import Link
+    from arclog.client.transport import Transport
 
     connection = Connection(url, settings)
-    control = RemoteControl(Link(connection))
+    control = RemoteControl(Transport(connection))
     info = WorkerInfo(f"remote_idle-{number}", ("noop",), ("default",), slots=4, leaves=True)
     await control.register(info)
 

@@ -10,11 +10,11 @@ import pytest
 
 from arclog.client.connection import Connection
 from arclog.client.control import RemoteControl
-from arclog.client.link import Link
-from arclog.engine.dispatch.identity import Identity
+from arclog.client.transport import Transport
 from arclog.engine.dispatch.scoped_control import ScopedControl
 from arclog.model.config.settings import Settings
-from arclog.ports.storage.store import Scope
+from arclog.model.principal import Principal
+from arclog.ports.boundary import Boundary
 from arclog.testing.conformance.control import ControlContract, Ground
 from arclog.wiring.embedded import Embedded, embedded
 from tests.servers.workplace import served
@@ -46,7 +46,9 @@ class TestScopedControl(ControlContract):
     async def ground(self, tmp_path: Path) -> AsyncIterator[Ground]:
         async with opened(tmp_path) as here:
             engine = here.engine
-            control = ScopedControl(here.control, engine.store, engine.clock, Identity(Scope("default", "", ""), "key"))
+            worker = Principal("w", "default", frozenset({"worker"}), subject="key")
+            boundary = Boundary.of(worker, engine.settings)
+            control = ScopedControl(here.control, engine.store, engine.clock, boundary)
             yield Ground(control, here.api, lapsing(here))
 
 
@@ -55,5 +57,5 @@ class TestRemoteControl(ControlContract):
     async def ground(self, tmp_path: Path) -> AsyncIterator[Ground]:
         async with opened(tmp_path) as here, served(here) as url:
             connection = Connection(url, Settings({"client.patience_s": 0}))
-            yield Ground(RemoteControl(Link(connection)), here.api, lapsing(here))
+            yield Ground(RemoteControl(Transport(connection)), here.api, lapsing(here))
             await connection.close()

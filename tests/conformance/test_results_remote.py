@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from arclog.client.connection import Connection
-from arclog.client.link import Link
 from arclog.client.results import RemoteResults
+from arclog.client.transport import Transport
 from arclog.model.config.settings import Settings
 from arclog.testing.conformance.results import MakeResults, ResultsContract
 from arclog.wiring.embedded import embedded
@@ -51,7 +51,7 @@ class TestRemoteResults(ResultsContract):
             settings = settings.replaced(home=str(tmp_path / "home"), client__patience_s=0.0)
             servers.append(ServerThread(settings))
             connection = Connection(servers[-1].url, settings)
-            return _Closing(connection, Link(connection), "files", settings.integer("results.max_bytes"))
+            return _Closing(Transport(connection), "files", settings.integer("results.max_bytes"))
 
         yield make
         for server in servers:
@@ -66,4 +66,4 @@ class _Closing(RemoteResults):
     """The suite closes stores, which closes their connection here."""
 
     async def close(self) -> None:
-        await self.connection.close()
+        await self.transport.connection.close()

@@ -10,6 +10,7 @@ from arclog.model.events import CLOSING_REASONS, REGISTRY
 from arclog.model.status import TRANSITIONS
 from tests.docs.conformance import conformance_page
 from tests.docs.dialects import dialects_page
+from tests.docs.operations import operations_page
 from tests.docs.seeds import seeds_page
 
 _HEAD = "<!-- Drawn from {source} by tests/docs; change that, then run `./x pytest tests/docs --redraw`. -->\n\n"
@@ -154,4 +155,5 @@ PAGES = {
     "dialects.md": dialects_page,
     "seeds.md": seeds_page,
     "conformance.md": conformance_page,
+    "api.md": operations_page,
 }

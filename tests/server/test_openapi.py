@@ -111,9 +111,7 @@ def test_nothing_that_fits_the_document_breaks_the_server(url: str, ended: str) 
     print(answers)
 
 
-@pytest.mark.parametrize(
-    "raw", [b"\xff", b'"\\ud800"', b"[" * 100_000, b'{"playbook": "\\u0000"}', b"1e999", b"{}" * 2]
-)
+@pytest.mark.parametrize("raw", [b"\xff", b'"\\ud800"', b"[" * 60_000, b'{"playbook": "\\u0000"}', b"1e999", b"{}" * 2])
 @pytest.mark.parametrize(
     "route", ["/api/executions", "/api/catalog", "/api/executions/ID/signal", "/api/catalog/archive"]
 )

@@ -12,17 +12,19 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 import uvicorn
+from msgspec.structs import replace
 
+from arclog.engine.dispatch.scoped_control import ScopedControl
 from arclog.engine.runs.ingest import EngineIngest
 from arclog.engine.views.run_contract import EngineRuns, new_cursors
 from arclog.model.config.settings import Settings
 from arclog.model.principal import EVERYBODY, ROLES, Principal
+from arclog.ports.boundary import Boundary
 from arclog.server.app import create_app
 from arclog.server.auth.audit import Audit
 from arclog.server.services import Services
 from arclog.wiring.embedded import Embedded
 from arclog.wiring.secrets import choose_vault
-from arclog.wiring.serving.workplace import workplace_of
 
 _EVERYBODY = Principal(EVERYBODY, "", frozenset(ROLES))
 
@@ -47,12 +49,19 @@ async def _ready() -> str:
 async def served(here: Embedded, settings: Settings | None = None) -> AsyncIterator[str]:
     settings = settings or Settings()
     clock, store = here.engine.clock, here.engine.store
+
+    def boundary(principal: Principal, settings: Settings) -> Boundary:
+        if principal.tenant:
+            return Boundary.of(principal, settings)
+        return replace(Boundary.owner(settings), principal=principal)
+
     services = Services(
         settings=settings,
+        boundary=boundary,
         api=lambda _: here.api,
-        control=here.control,
+        control=lambda within: ScopedControl(here.control, store, clock, within),
         ingest=EngineIngest(here.engine),
-        runs=lambda caller: EngineRuns(here.engine, here.api, caller, new_cursors()),
+        runs=lambda within: EngineRuns(here.engine, here.api, within, new_cursors()),
         results=here.results,
         authenticate=_authenticate,
         ready=_ready,
@@ -60,7 +69,7 @@ async def served(here: Embedded, settings: Settings | None = None) -> AsyncItera
         book=store,
         audit=Audit(store, clock, settings),
         metrics=_metrics,
-        workplace=workplace_of(here, choose_vault(settings)),
+        vault=choose_vault(settings),
     )
     listener = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(create_app(services), log_config=None, access_log=False, lifespan="off"))

@@ -12,6 +12,7 @@ from arclog.engine.duties import timers
 from arclog.engine.duties.timers import Timers
 from arclog.engine.runs.schedules import EngineSchedules, Scheduler
 from arclog.model.config.settings import Settings
+from arclog.ports.boundary import Boundary
 from arclog.ports.storage.schedules import NewSchedule
 from arclog.ports.storage.store import Append, ExecutionFilter
 from arclog.ports.views.api import ExecuteRequest, RegisterRequest
@@ -206,8 +207,7 @@ def test_schedules_of_one_moment_start_one_run_each() -> None:
         async with World(WAITING) as world:
             life = world.begin_life()
             await life.api.register(RegisterRequest(SHORT))
-            scope = life.api._scope
-            schedules = EngineSchedules(life.engine, scope)
+            schedules = EngineSchedules(life.engine, Boundary.owner(life.engine.settings, "default"))
             for number in range(COUNT):
                 await schedules.add(NewSchedule(f"s{number}", "0 * * * *", "flows/short"))
             for name in ("a", "b"):
@@ -226,7 +226,7 @@ def test_a_process_that_dies_while_it_fires_schedules_starts_none_twice(at: int)
         async with World(WAITING) as world:
             life = world.begin_life()
             await life.api.register(RegisterRequest(SHORT))
-            schedules = EngineSchedules(life.engine, life.api._scope)
+            schedules = EngineSchedules(life.engine, Boundary.owner(life.engine.settings, "default"))
             for number in range(COUNT):
                 await schedules.add(NewSchedule(f"s{number}", "0 * * * *", "flows/short"))
             append, left = life.engine.store.append, at

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from arclog.engine.dispatch.identity import Identity
 from arclog.engine.dispatch.scoped_control import ScopedControl
 from arclog.engine.duties import recovery
 from arclog.model.commands import Command, Report, Revocation
@@ -19,8 +18,10 @@ from arclog.model.config.settings import Settings
 from arclog.model.errors import StaleFence
 from arclog.model.events import Event
 from arclog.model.ids import MICROS
+from arclog.model.principal import Principal
+from arclog.ports.boundary import Boundary
 from arclog.ports.control import WorkerInfo
-from arclog.ports.storage.store import Append, Scope
+from arclog.ports.storage.store import Append
 from arclog.ports.views.api import ExecuteRequest, RegisterRequest, SignalRequest
 from arclog.testing.virtual import run_virtually
 from tests.simulation.cluster import Cluster, Server
@@ -49,6 +50,11 @@ workflow:
 """
 W = WorkerInfo("w", ("act", "noop", "peek"))
 V = WorkerInfo("v", ("act", "noop", "peek"))
+
+
+def boundary(subject: str = "") -> Boundary:
+    """Of a worker's credential in the tenant of the runs."""
+    return Boundary.of(Principal("w", "default", frozenset({"worker"}), subject=subject), Settings())
 
 
 def on_two(test: Callable[[Cluster, Server, Server], Awaitable[None]], *, workers: int = 0, **settings: Any) -> None:
@@ -129,7 +135,7 @@ def test_what_one_server_gave_to_another_worker_is_known_to_both() -> None:
         await b.control.end_lease(record)
         new = await claimed(b, V)
         assert (new.command_id, new.fence) == (old.command_id, old.fence + 1)
-        scoped = ScopedControl(a.control, a.engine.store, a.clock, Identity(Scope("default", "", "")))
+        scoped = ScopedControl(a.control, a.engine.store, a.clock, boundary())
         await scoped.report(report(new, 1, *WHOLE[:2], worker="v"))
         with pytest.raises(StaleFence):
             await scoped.report(report(old, 1, *WHOLE))
@@ -165,12 +171,12 @@ def test_nobody_gets_hold_of_anothers_command_by_asking_for_news_of_it() -> None
     async def test(_: Cluster, a: Server, b: Server) -> None:
         execution_id = await run_of(a)
         command = await claimed(a)
-        stranger = ScopedControl(b.control, b.engine.store, b.clock, Identity(Scope("default", "", ""), "stranger"))
+        stranger = ScopedControl(b.control, b.engine.store, b.clock, boundary("stranger"))
         held = [(execution_id, command.command_id, command.fence)]
         assert await stranger.revoked("w", 0.0, held) == [Revocation(command.command_id)]
         with pytest.raises(StaleFence):
             await stranger.report(report(command, 1, *WHOLE))
-        owner = ScopedControl(b.control, b.engine.store, b.clock, Identity(Scope("default", "", "")))
+        owner = ScopedControl(b.control, b.engine.store, b.clock, boundary())
         await owner.report(report(command, 1, *WHOLE))
         assert await ended(a, execution_id) == "COMPLETED"
 

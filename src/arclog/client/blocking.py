@@ -7,291 +7,42 @@ loop too (which it then blocks).
 from __future__ import annotations
 
 import asyncio
-import builtins
+import functools
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
-from typing import Any, BinaryIO, Self, TypeVar
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
+from arclog.client.access import RemoteAudit, RemoteCredentials, RemoteKeys
 from arclog.client.asynchronous import AsyncClient
-from arclog.client.blocking_groups import Audits, Credentials, Keys, Schedules
+from arclog.client.pools import RemotePools
+from arclog.client.schedules import RemoteSchedules
 from arclog.model.config.settings import Settings
-from arclog.ports.storage.task_logs import ANY_LINE, LogFilter
-from arclog.ports.views.api import (
-    CatalogDiff,
-    CatalogEntry,
-    CatalogVersion,
-    Collected,
-    EventsFound,
-    ExecuteRequest,
-    Forked,
-    ForkRequest,
-    Listed,
-    PlaybookStats,
-    RegisterRequest,
-    ReplayCheck,
-    RunsDiff,
-    SignalAnswer,
-    SignalRequest,
-    Started,
-    Status,
-    StoredResult,
-    Summary,
-)
-from arclog.ports.views.history import Imported, SimulateRequest, SimulationReport, Trace
-from arclog.ports.views.insight import StateView, Why
-from arclog.ports.views.overview import Activity, ApprovalPage, Failing, Lease, RunPage, RunQuery, Stuck
 
+P = ParamSpec("P")
+S_co = TypeVar("S_co", covariant=True)
 T = TypeVar("T")
 
 
-class Client:
-    """A server, as one caller sees it. What its methods mean stands at `AsyncClient` and `ports.api.Api`."""
+class Loop:
+    """An event loop in a thread."""
 
-    def __init__(self, server: str = "", *, token: str = "", settings: Settings | None = None) -> None:
-        self._client = AsyncClient(server, token=token, settings=settings)
+    def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="arclog-client", daemon=True)
         self._thread.start()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    @property
+    def is_closed(self) -> bool:
+        return self._loop.is_closed()
 
     def close(self) -> None:
-        """Let go of the connections; a second time does nothing."""
-        if self._loop.is_closed():
-            return
-        self._done(self._client.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
-    @property
-    def server(self) -> str:
-        return self._client.server
-
-    @property
-    def schedules(self) -> Schedules:
-        return Schedules(self._client, self._done)
-
-    @property
-    def keys(self) -> Keys:
-        return Keys(self._client, self._done)
-
-    @property
-    def audits(self) -> Audits:
-        return Audits(self._client, self._done)
-
-    @property
-    def credentials(self) -> Credentials:
-        return Credentials(self._client, self._done)
-
-    def start(
-        self,
-        playbook: str = "",
-        workload: Mapping[str, Any] | None = None,
-        *,
-        path: str = "",
-        version: int = 0,
-        files: Mapping[str, str] | None = None,
-        idempotency_key: str = "",
-        priority: int | None = None,
-    ) -> Started:
-        asked = self._client.start(
-            playbook,
-            workload,
-            path=path,
-            version=version,
-            files=files,
-            idempotency_key=idempotency_key,
-            priority=priority,
-        )
-        return self._done(asked)
-
-    def run(
-        self,
-        playbook: str = "",
-        workload: Mapping[str, Any] | None = None,
-        *,
-        path: str = "",
-        version: int = 0,
-        timeout_s: float | None = None,
-        check: bool = True,
-    ) -> Summary:
-        asked = self._client.run(playbook, workload, path=path, version=version, timeout_s=timeout_s, check=check)
-        return self._done(asked)
-
-    def follow(self, execution_id: str, *, after: int = 0, types: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
-        return self._each(self._client.follow(execution_id, after=after, types=types))
-
-    def follow_logs(
-        self, execution_id: str, *, after: int = 0, where: LogFilter = ANY_LINE
-    ) -> Iterator[dict[str, Any]]:
-        return self._each(self._client.follow_logs(execution_id, after=after, where=where))
-
-    def execute(self, request: ExecuteRequest) -> Started:
-        return self._done(self._client.execute(request))
-
-    def wait(self, execution_id: str, *, after: int = 0, timeout_s: float | None = None) -> int:
-        return self._done(self._client.wait(execution_id, after=after, timeout_s=timeout_s))
-
-    def ended(self, execution_id: str, *, timeout_s: float | None = None) -> bool:
-        return self._done(self._client.ended(execution_id, timeout_s=timeout_s))
-
-    def status(self, execution_id: str) -> Status:
-        return self._done(self._client.status(execution_id))
-
-    def summary(self, execution_id: str) -> Summary:
-        return self._done(self._client.summary(execution_id))
-
-    def list(
-        self,
-        *,
-        states: Sequence[str] = (),
-        path: str = "",
-        before: str = "",
-        limit: int = 50,
-        name: str = "",
-        since: str = "",
-        parent: str = "",
-    ) -> builtins.list[Listed]:
-        asked = self._client.list(
-            states=states, path=path, before=before, limit=limit, name=name, since=since, parent=parent
-        )
-        return self._done(asked)
-
-    def find(self, query: RunQuery) -> RunPage:
-        return self._done(self._client.find(query))
-
-    def activity(self, *, hours: int = 24) -> Activity:
-        return self._done(self._client.activity(hours=hours))
-
-    def failing(self, *, limit: int = 20) -> builtins.list[Failing]:
-        return self._done(self._client.failing(limit=limit))
-
-    def stuck(self, *, limit: int = 20) -> builtins.list[Stuck]:
-        return self._done(self._client.stuck(limit=limit))
-
-    def leases(self, *, limit: int = 100) -> builtins.list[Lease]:
-        return self._done(self._client.leases(limit=limit))
-
-    def approvals(self, *, after: str = "", limit: int = 50) -> ApprovalPage:
-        return self._done(self._client.approvals(after=after, limit=limit))
-
-    def events(
-        self, execution_id: str, *, after: int = 0, limit: int = 1000, types: Sequence[str] = ()
-    ) -> builtins.list[dict[str, Any]]:
-        return self._done(self._client.events(execution_id, after=after, limit=limit, types=types))
-
-    def entity_events(
-        self, execution_id: str, entity_type: str, entity_id: str = "", *, after: int = 0, limit: int = 1000
-    ) -> builtins.list[dict[str, Any]]:
-        return self._done(self._client.entity_events(execution_id, entity_type, entity_id, after=after, limit=limit))
-
-    def search(
-        self,
-        *,
-        types: Sequence[str] = (),
-        since: str = "",
-        until: str = "",
-        entity: str = "",
-        where: str = "",
-        informative: bool = False,
-        cursor: str = "",
-        limit: int = 100,
-    ) -> EventsFound:
-        wanted: dict[str, Any] = {"types": types, "since": since, "until": until, "informative": informative}
-        return self._done(self._client.search(entity=entity, where=where, cursor=cursor, limit=limit, **wanted))
-
-    def logs(
-        self, execution_id: str, *, after: int = 0, limit: int = 1000, where: LogFilter = ANY_LINE
-    ) -> builtins.list[dict[str, Any]]:
-        return self._done(self._client.logs(execution_id, after=after, limit=limit, where=where))
-
-    def results(self, execution_id: str, *, after: int = 0, limit: int = 1000) -> builtins.list[StoredResult]:
-        return self._done(self._client.results(execution_id, after=after, limit=limit))
-
-    def result(self, ref: str) -> StoredResult:
-        return self._done(self._client.result(ref))
-
-    def content(self, ref: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
-        return self._each(self._client.content(ref, start, end))
-
-    def collect(self, *, dry_run: bool = False) -> Collected:
-        return self._done(self._client.collect(dry_run=dry_run))
-
-    def fork(self, execution_id: str, request: ForkRequest) -> Forked:
-        return self._done(self._client.fork(execution_id, request))
-
-    def replay(self, execution_id: str) -> ReplayCheck:
-        return self._done(self._client.replay(execution_id))
-
-    def diff(self, execution_id: str, other: str) -> RunsDiff:
-        return self._done(self._client.diff(execution_id, other))
-
-    def simulate(self, request: SimulateRequest) -> SimulationReport:
-        return self._done(self._client.simulate(request))
-
-    def export(self, execution_id: str) -> Iterator[bytes]:
-        return self._each(self._client.export(execution_id))
-
-    def import_run(self, file: BinaryIO) -> Imported:
-        return self._done(self._client.import_run(file))
-
-    def lineage(self, execution_id: str) -> builtins.list[dict[str, Any]]:
-        return self._done(self._client.lineage(execution_id))
-
-    def trace(self, execution_id: str, path: str) -> Trace:
-        return self._done(self._client.trace(execution_id, path))
-
-    def stats(self, path: str, *, since: str = "", limit: int = 200) -> PlaybookStats:
-        return self._done(self._client.stats(path, since=since, limit=limit))
-
-    def why(self, execution_id: str) -> Why:
-        return self._done(self._client.why(execution_id))
-
-    def state(self, execution_id: str, at: int | None = None) -> StateView:
-        return self._done(self._client.state(execution_id, at))
-
-    def signal(self, execution_id: str, request: SignalRequest) -> SignalAnswer:
-        return self._done(self._client.signal(execution_id, request))
-
-    def pausing(self, execution_id: str) -> bool:
-        return self._done(self._client.pausing(execution_id))
-
-    def cancel(self, execution_id: str, reason: str) -> Status:
-        return self._done(self._client.cancel(execution_id, reason))
-
-    def source(self, execution_id: str) -> str:
-        return self._done(self._client.source(execution_id))
-
-    def graph(self, execution_id: str, form: str = "json") -> Any:
-        return self._done(self._client.graph(execution_id, form))
-
-    def register(self, request: RegisterRequest) -> CatalogVersion:
-        return self._done(self._client.register(request))
-
-    def catalog(
-        self, *, prefix: str = "", after: str = "", limit: int = 100, archived: bool = False
-    ) -> builtins.list[CatalogEntry]:
-        return self._done(self._client.catalog(prefix=prefix, after=after, limit=limit, archived=archived))
-
-    def versions(self, path: str, *, before: int = 0, limit: int = 100) -> builtins.list[CatalogVersion]:
-        return self._done(self._client.versions(path, before=before, limit=limit))
-
-    def registered(self, path: str, version: int = 0) -> CatalogVersion:
-        return self._done(self._client.registered(path, version))
-
-    def difference(self, path: str, older: int, newer: int = 0) -> CatalogDiff:
-        return self._done(self._client.difference(path, older, newer))
-
-    def archive(self, path: str, *, archived: bool = True) -> CatalogEntry:
-        return self._done(self._client.archive(path, archived=archived))
-
-    def _done(self, work: Coroutine[Any, Any, T]) -> T:
-        if self._loop.is_closed():
+    def done(self, work: Coroutine[Any, Any, T]) -> T:
+        """What a coroutine returns."""
+        if self.is_closed:
             work.close()
             raise RuntimeError("this client is closed")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -301,7 +52,7 @@ class Client:
             future.cancel()  # Ctrl-C in the caller's thread stops the work as well
             raise
 
-    def _each(self, items: AsyncIterator[T]) -> Iterator[T]:
+    def each(self, items: AsyncIterator[T]) -> Iterator[T]:
         """What an asynchronous iterator gives; whoever stops early releases its connection."""
         end = object()
 
@@ -309,11 +60,193 @@ class Client:
             return await anext(items, end)
 
         async def stop() -> None:
-            await items.aclose()  # type: ignore[attr-defined]  # both are generators
+            await items.aclose()  # type: ignore[attr-defined]  # all are generators
 
         try:
-            while (item := self._done(step())) is not end:
+            while (item := self.done(step())) is not end:
                 yield item
         finally:
-            if not self._loop.is_closed():
-                self._done(stop())
+            if not self.is_closed:
+                self.done(stop())
+
+
+class Blocking(Generic[S_co]):
+    """Something asynchronous, whose methods are called to their end."""
+
+    def __init__(self, twin: S_co, loop: Loop) -> None:
+        self._twin = twin
+        self._loop = loop
+
+
+def _done(
+    method: Callable[Concatenate[S_co, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Blocking[S_co], P], T]:
+    """A method that does what the asynchronous one does, and returns what that returns."""
+
+    @functools.wraps(method)
+    def call(self: Blocking[S_co], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._loop.done(method(self._twin, *args, **kwargs))
+
+    return call
+
+
+def _each(
+    method: Callable[Concatenate[S_co, P], AsyncIterator[T]],
+) -> Callable[Concatenate[Blocking[S_co], P], Iterator[T]]:
+    """A method that yields what the asynchronous one yields."""
+
+    @functools.wraps(method)
+    def call(self: Blocking[S_co], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        return self._loop.each(method(self._twin, *args, **kwargs))
+
+    return call
+
+
+class Schedules(Blocking[RemoteSchedules]):
+    """See `ports.schedules.ScheduleApi`."""
+
+    add = _done(RemoteSchedules.add)
+    list = _done(RemoteSchedules.list)
+    upcoming = _done(RemoteSchedules.upcoming)
+    show = _done(RemoteSchedules.show)
+    pause = _done(RemoteSchedules.pause)
+    resume = _done(RemoteSchedules.resume)
+    remove = _done(RemoteSchedules.remove)
+    backfill = _done(RemoteSchedules.backfill)
+
+
+class Pools(Blocking[RemotePools]):
+    """See `ports.pools.PoolApi`."""
+
+    pools = _done(RemotePools.pools)
+    set_limit = _done(RemotePools.set_limit)
+    remove_limit = _done(RemotePools.remove_limit)
+    scale = _done(RemotePools.scale)
+    resources = _done(RemotePools.resources)
+    set_resource = _done(RemotePools.set_resource)
+    remove_resource = _done(RemotePools.remove_resource)
+    workers = _done(RemotePools.workers)
+    drain = _done(RemotePools.drain)
+
+
+class Keys(Blocking[RemoteKeys]):
+    """See `ports.access.KeyApi`."""
+
+    create = _done(RemoteKeys.create)
+    list = _done(RemoteKeys.list)
+    revoke = _done(RemoteKeys.revoke)
+
+
+class Audits(Blocking[RemoteAudit]):
+    """See `ports.access.AuditApi`."""
+
+    page = _done(RemoteAudit.page)
+
+
+class Credentials(Blocking[RemoteCredentials]):
+    """See `ports.secrets.CredentialApi`."""
+
+    put = _done(RemoteCredentials.put)
+    list = _done(RemoteCredentials.list)
+    remove = _done(RemoteCredentials.remove)
+
+
+class Client(Blocking[AsyncClient]):
+    """A server, as one caller sees it. Every method does what the method of `AsyncClient` with its name does."""
+
+    def __init__(self, server: str = "", *, token: str = "", settings: Settings | None = None) -> None:
+        super().__init__(AsyncClient(server, token=token, settings=settings), Loop())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the connections; a second time does nothing."""
+        if not self._loop.is_closed:
+            self._loop.done(self._twin.close())
+            self._loop.close()
+
+    @property
+    def server(self) -> str:
+        """Its address."""
+        return self._twin.server
+
+    @property
+    def schedules(self) -> Schedules:
+        """Which playbook runs when."""
+        return Schedules(self._twin.schedules, self._loop)
+
+    @property
+    def pools(self) -> Pools:
+        """Pools, resources and workers."""
+        return Pools(self._twin.pools, self._loop)
+
+    @property
+    def keys(self) -> Keys:
+        """API keys of the caller's tenant."""
+        return Keys(self._twin.keys, self._loop)
+
+    @property
+    def audits(self) -> Audits:
+        """What callers were granted and denied."""
+        return Audits(self._twin.audits, self._loop)
+
+    @property
+    def credentials(self) -> Credentials:
+        """Secrets for keychain entries."""
+        return Credentials(self._twin.credentials, self._loop)
+
+    start = _done(AsyncClient.start)
+    run = _done(AsyncClient.run)
+    follow = _each(AsyncClient.follow)
+    follow_logs = _each(AsyncClient.follow_logs)
+
+    execute = _done(AsyncClient.execute)
+    wait = _done(AsyncClient.wait)
+    ended = _done(AsyncClient.ended)
+    signal = _done(AsyncClient.signal)
+    cancel = _done(AsyncClient.cancel)
+    pausing = _done(AsyncClient.pausing)
+
+    status = _done(AsyncClient.status)
+    summary = _done(AsyncClient.summary)
+    list = _done(AsyncClient.list)
+    find = _done(AsyncClient.find)
+    activity = _done(AsyncClient.activity)
+    failing = _done(AsyncClient.failing)
+    stuck = _done(AsyncClient.stuck)
+    leases = _done(AsyncClient.leases)
+    approvals = _done(AsyncClient.approvals)
+    events = _done(AsyncClient.events)
+    entity_events = _done(AsyncClient.entity_events)
+    search = _done(AsyncClient.search)
+    logs = _done(AsyncClient.logs)
+    why = _done(AsyncClient.why)
+    state = _done(AsyncClient.state)
+    source = _done(AsyncClient.source)
+    graph = _done(AsyncClient.graph)
+
+    results = _done(AsyncClient.results)
+    result = _done(AsyncClient.result)
+    content = _each(AsyncClient.content)
+    collect = _done(AsyncClient.collect)
+
+    fork = _done(AsyncClient.fork)
+    replay = _done(AsyncClient.replay)
+    diff = _done(AsyncClient.diff)
+    simulate = _done(AsyncClient.simulate)
+    export = _each(AsyncClient.export)
+    import_run = _done(AsyncClient.import_run)
+    lineage = _done(AsyncClient.lineage)
+    trace = _done(AsyncClient.trace)
+    stats = _done(AsyncClient.stats)
+
+    register = _done(AsyncClient.register)
+    catalog = _done(AsyncClient.catalog)
+    versions = _done(AsyncClient.versions)
+    registered = _done(AsyncClient.registered)
+    difference = _done(AsyncClient.difference)
+    archive = _done(AsyncClient.archive)

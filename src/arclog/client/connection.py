@@ -7,56 +7,57 @@ anything else is sent again only if it cannot have arrived. Redirects are never 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import ipaddress
 import math
 import random
-import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx2
 
 from arclog import __version__
 from arclog.client.problems import error_of
+from arclog.client.retry import Patience, repeated
 from arclog.drivers.addresses import shown
 from arclog.model.config.settings import Settings
 from arclog.model.errors import ArclogError, ServerUnavailable, SettingsError
 
 #: Answers of a server, or of something before it, that is there but cannot work now.
-_BUSY = frozenset({429, 502, 503, 504})
+_TOO_MANY = 429
+_BUSY = frozenset({_TOO_MANY, 502, 503, 504})
 #: Those of them for which another server may do better; one that is asked too often has told how long to wait.
 _AWAY = frozenset({502, 503, 504})
 #: Failures before anything of the request was sent.
 _UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
-_FIRST_PAUSE_S = 0.05
-_LONGEST_PAUSE_S = 2.0
 
 Params = Mapping[str, Any]
 
 
-class Patience:
-    """How long to go on trying; any success begins it again."""
+class _Request(NamedTuple):
+    method: str
+    path: str
+    params: Params | None
+    body: bytes | None
+    timeout: httpx2.Timeout
 
-    def __init__(self, seconds: Callable[[], float]) -> None:
-        self._seconds = seconds
-        self.renew()
 
-    def renew(self) -> None:
-        self._since = time.monotonic()
-        self._pause = _FIRST_PAUSE_S
+class _Failure(NamedTuple):
+    """Why a request was not answered with a success."""
 
-    async def over(self, at_least: float = 0.0) -> bool:
-        """Whether it is over; else it was waited for a while, longer each time."""
-        # Many clients of a server that comes back must not all ask at once.
-        pause = max(at_least, self._pause * random.uniform(0.5, 1.0))
-        if time.monotonic() + pause > self._since + self._seconds():
-            return True
-        self._pause = min(self._pause * 2, _LONGEST_PAUSE_S)
-        await asyncio.sleep(pause)
-        return False
+    url: str
+    error: ArclogError
+    #: another server may do better
+    is_away: bool
+    #: it passes by itself
+    is_passing: bool
+    #: nothing of the request can have arrived
+    is_unsent: bool = False
+    #: the server did not look at it
+    is_unread: bool = False
+    #: the server asks for so long a pause
+    pause_s: float = 0.0
 
 
 class Connection:
@@ -110,43 +111,59 @@ class Connection:
         """The body of a success. `safe`: may be sent twice (default: GET may); `extra_s`: the server may wait so long;
         `limit_s`: where there are several servers, one that takes longer is left for the next.
         """
-        timeout_s = min(self._timeout_s, limit_s) if len(self._urls) > 1 else self._timeout_s
         may_repeat = method == "GET" if safe is None else safe
-        headers = {} if body is None else {"Content-Type": "application/json"}
-        patience = self.patience()
-        away: set[str] = set()
-        while True:
-            pause = 0.0
-            url = self.url
-            try:
-                answer = await self._http.request(
-                    method,
-                    f"{url}{path}",
-                    params=params,
-                    content=body,
-                    headers=headers,
-                    timeout=httpx2.Timeout(timeout_s, read=timeout_s + extra_s),
-                )
-            except httpx2.HTTPError as problem:
-                error: ArclogError = self._unreachable(url, problem, timeout_s)
-                away.add(url)
-                again = may_repeat or isinstance(problem, _UNSENT)
-            else:
-                self._reached = True
-                if answer.is_success:
-                    return answer.content
-                error = self._refusal(url, answer)
-                again = answer.status_code in _BUSY and (may_repeat or answer.status_code == 429)
-                pause = _retry_after(answer)
-                if answer.status_code in _AWAY:
-                    away.add(url)
-            if url in away:
-                self._leave(url)
-                if again and self.url not in away:
-                    continue
-            away.clear()
-            if not again or await patience.over(pause):
-                raise error
+        timeout_s = min(self._timeout_s, limit_s) if len(self._urls) > 1 else self._timeout_s
+        request = _Request(method, path, params, body, httpx2.Timeout(timeout_s, read=timeout_s + extra_s))
+        #: how long to wait after the last failure; None: it is final
+        pause_s: float | None = None
+
+        async def attempt() -> bytes:
+            """One try at each server that is not away."""
+            nonlocal pause_s
+            away: set[str] = set()
+            while True:
+                answer, failure = await self._sent_once(request, timeout_s)
+                if failure is None:
+                    return answer
+                again = failure.is_unsent or (failure.is_passing and (may_repeat or failure.is_unread))
+                pause_s = failure.pause_s if again else None
+                if failure.is_away:
+                    away.add(failure.url)
+                    self._leave(failure.url)
+                    if again and self.url not in away:
+                        continue
+                raise failure.error
+
+        return await repeated(attempt, self.patience(), lambda _: pause_s)
+
+    async def _sent_once(self, request: _Request, limit_s: float) -> tuple[bytes, _Failure | None]:
+        """The body of a success, or what went wrong."""
+        url = self.url
+        try:
+            answer = await self._http.request(
+                request.method,
+                f"{url}{request.path}",
+                params=request.params,
+                content=request.body,
+                headers={} if request.body is None else {"Content-Type": "application/json"},
+                timeout=request.timeout,
+            )
+        except httpx2.HTTPError as problem:
+            error = self._unreachable(url, problem, limit_s)
+            is_unsent = isinstance(problem, _UNSENT)
+            return b"", _Failure(url, error, is_away=True, is_passing=True, is_unsent=is_unsent)
+        self._reached = True
+        if answer.is_success:
+            return answer.content, None
+        status = answer.status_code
+        return b"", _Failure(
+            url,
+            self._refusal(url, answer),
+            is_away=status in _AWAY,
+            is_passing=status in _BUSY,
+            is_unread=status == _TOO_MANY,
+            pause_s=_retry_after(answer),
+        )
 
     @asynccontextmanager
     async def streamed(

@@ -11,7 +11,7 @@ import asyncio
 import math
 from collections.abc import Sequence
 
-from arclog.client.link import Link
+from arclog.client.transport import Transport
 from arclog.model.commands import Command, Report, ReportAnswer, Revocation
 from arclog.model.errors import (
     InvariantBroken,
@@ -21,6 +21,7 @@ from arclog.model.errors import (
     ServerUnavailable,
     Unauthenticated,
 )
+from arclog.operations import workers as ops
 from arclog.plan import net
 from arclog.plan.program import Program
 from arclog.ports import work
@@ -42,17 +43,17 @@ _TRIES = 3
 class RemoteControl:
     """Implements `ports.control.Control`."""
 
-    def __init__(self, link: Link) -> None:
-        self._link = link
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
         self._claims = 0
         self._looks = 0
         self._lease_s = math.inf
 
     async def register(self, worker: WorkerInfo) -> work.Welcome:
         """Introduce the worker. Raises ServerUnavailable when the server cannot be reached."""
-        welcome = await self._link.ask_once("register", work.Hello(worker), work.Welcome)
+        welcome = await self._transport.once(ops.REGISTER, work.Hello(worker))
         self._lease_s = welcome.lease_s
-        self._link.limit_s = welcome.lease_s / _TRIES_IN_A_LEASE
+        self._transport.limit_s = welcome.lease_s / _TRIES_IN_A_LEASE
         return welcome
 
     async def claim(
@@ -62,16 +63,17 @@ class RemoteControl:
         wait_s: float = 0.0,
         until: Until | None = None,  # noqa: ARG002 - who claims by HTTP ends the wait by hanging up
     ) -> list[Command]:
-        async def once() -> list[Command]:
-            # Only an answer that came counts: until then it is the same claim, and the server gives the same commands.
-            self._claims += 1
-            asked = work.ClaimAsked(worker, limit, wait_s, self._claims)
-            return (await self._link.ask("claim", asked, work.Claimed, wait_s=wait_s)).commands
+        first = self._claims + 1
 
-        return await self._link.insisted(once, _SHUT_OUT)
+        def asked(failures: int) -> work.ClaimAsked:
+            # Only an answer that came counts: until then it is the same claim, and the server gives the same commands.
+            self._claims = first + failures
+            return work.ClaimAsked(worker, limit, wait_s, self._claims)
+
+        return (await self._transport.call(ops.CLAIM, body=asked, wait_s=wait_s, answers=_SHUT_OUT)).commands
 
     async def report(self, report: Report) -> ReportAnswer:
-        return await self._link.insisted(lambda: self._link.ask("report", report, ReportAnswer), _ANSWERS, _TRIES)
+        return await self._transport.call(ops.REPORT, body=report, answers=_ANSWERS, tries=_TRIES)
 
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]]) -> list[int]:
         asked = work.HeartbeatAsked(worker_id, list(held))
@@ -79,35 +81,33 @@ class RemoteControl:
             # A server that hangs must not keep the worker from seeing that its lease runs out.
             async with asyncio.timeout(self._lease_s / 4):
                 # One that is not answered leaves time for another server, if there is one.
-                limit_s = self._lease_s / 8
-                return (await self._link.ask_once("heartbeat", asked, work.Lost, limit_s=limit_s)).commands
+                return (await self._transport.once(ops.HEARTBEAT, asked, limit_s=self._lease_s / 8)).commands
         except TimeoutError:
             raise ServerUnavailable(f"no answer within {self._lease_s / 4:g} s, a quarter of the lease") from None
 
     async def give_back(self, worker_id: str, execution_id: int, command_id: int, fence: int) -> None:
-        await self._link.ask("give-back", work.GiveBackAsked(worker_id, execution_id, command_id, fence), work.Done)
+        await self._transport.call(ops.GIVE_BACK, body=work.GiveBackAsked(worker_id, execution_id, command_id, fence))
 
     async def revoked(self, worker_id: str, wait_s: float, held: Sequence[Held] = ()) -> list[Revocation]:
         if not wait_s:  # who does not wait for news does not wait for the server either
-            asked = work.RevokedAsked(worker_id, held=list(held))
-            return (await self._link.ask_once("revoked", asked, work.Revoked)).revoked
+            return (await self._transport.once(ops.REVOKED, work.RevokedAsked(worker_id, held=list(held)))).revoked
+        first = self._looks + 1
 
-        async def once() -> list[Revocation]:
-            self._looks += 1
-            asked = work.RevokedAsked(worker_id, wait_s, self._looks, list(held))
-            return (await self._link.ask("revoked", asked, work.Revoked, wait_s=wait_s)).revoked
+        def asked(failures: int) -> work.RevokedAsked:
+            self._looks = first + failures
+            return work.RevokedAsked(worker_id, wait_s, self._looks, list(held))
 
-        return await self._link.insisted(once, _SHUT_OUT)
+        return (await self._transport.call(ops.REVOKED, body=asked, wait_s=wait_s, answers=_SHUT_OUT)).revoked
 
     async def program(self, digest: str) -> Program:
-        body = await self._link.insisted(lambda: self._link.get(f"/plans/{digest}"), _ANSWERS, _TRIES)
+        body = await self._transport.raw(ops.PLAN, ops.ByDigest(digest), answers=_ANSWERS, tries=_TRIES)
         if net.digest(body) != digest:
             raise InvariantBroken(f"what the server gave as plan {digest[:12]} is another one")
         return Program(net.decode(body), digest, len(body))
 
     async def loop_results(self, execution_id: int, step: str, run: int, after: int, limit: int) -> LoopPage:
         asked = work.LoopResultsAsked(execution_id, step, run, after, limit)
-        return await self._link.ask("loop-results", asked, LoopPage)
+        return await self._transport.call(ops.LOOP_RESULTS, body=asked)
 
     async def write_logs(self, lines: Sequence[LogLine]) -> None:
-        await self._link.ask("logs", work.Lines(list(lines)), work.Done, patience_s=_LOGS_PATIENCE_S)
+        await self._transport.call(ops.WRITE_LOGS, body=work.Lines(list(lines)), patience_s=_LOGS_PATIENCE_S)

@@ -6,15 +6,18 @@ it has, and what it has already is not given twice. The end is the run's end, ne
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import httpx2
 import msgspec
+from msgspec.structs import replace
 
-from arclog.client.api import log_params
+from arclog.client.api import log_lines
+from arclog.client.calls import address_of
 from arclog.model.errors import ServerUnavailable
+from arclog.operations import events as ops
+from arclog.operations.operation import Operation
 from arclog.ports.storage.task_logs import ANY_LINE, LogFilter
 
 if TYPE_CHECKING:
@@ -37,8 +40,8 @@ async def follow(
     async def rest(last: int) -> bool:
         return bool(await api.events(execution_id, after=last, limit=1, types=types))
 
-    params = {"type": list(types)} if types else {}
-    async for event in _followed(connection, api, execution_id, "events/stream", "seq", after, params, rest):
+    wanted = ops.FollowEvents(execution_id, after, types=list(types))
+    async for event in _followed(connection, api, ops.STREAM, wanted, "seq", rest):
         yield event
 
 
@@ -50,28 +53,26 @@ async def follow_logs(
     async def rest(last: int) -> bool:
         return bool(await api.logs(execution_id, after=last, limit=1, where=where))
 
-    params = log_params(where)
-    async for line in _followed(connection, api, execution_id, "logs/stream", "position", after, params, rest):
+    wanted = replace(log_lines(execution_id, where), after=after)
+    async for line in _followed(connection, api, ops.LOG_STREAM, wanted, "position", rest):
         yield line
 
 
 async def _followed(
     connection: Connection,
     api: RemoteApi,
-    execution_id: str,
-    what: str,
+    operation: Operation[None],
+    wanted: ops.FollowEvents | ops.LogLines,
     key: str,
-    after: int,
-    params: Mapping[str, Any],
     rest: Callable[[int], Awaitable[bool]],
 ) -> AsyncGenerator[dict[str, Any], None]:
-    path = f"/api/executions/{quote(execution_id, safe='')}/{what}"
     patience = connection.patience()
-    last = after
+    last = wanted.after
     while True:
-        over = (await api.status(execution_id)).ended_at is not None
+        over = (await api.status(wanted.execution_id)).ended_at is not None
         try:
-            async with connection.streamed(path, params={**params, "after": last}) as answer:
+            path, query = address_of(operation, replace(wanted, after=last))
+            async with connection.streamed(path, params=query) as answer:
                 patience.renew()
                 async for record in _records(answer, key):
                     if record[key] <= last:

@@ -14,16 +14,13 @@ import tempfile
 from collections.abc import AsyncIterator, Sequence
 from typing import IO, Any
 
-import msgspec
-
-from arclog.client.connection import Connection
-from arclog.client.link import PASSING, Link, decoded
+from arclog.client.calls import address_of
+from arclog.client.transport import Transport, decoded, is_passing
 from arclog.model.data.lines import encoded
-from arclog.model.errors import InvariantBroken, ResultTooLarge, ResultUnavailable, ServerFailed
-from arclog.ports import work
+from arclog.model.errors import ArclogError, InvariantBroken, ResultTooLarge, ResultUnavailable
+from arclog.operations import workers as ops
 from arclog.ports.results import Content, ResultWriter, StoredBlob
 
-_PATH = f"{work.ROOT}/results"
 #: Content up to this size is kept in memory until it is sent.
 _IN_MEMORY = 1 << 20
 _PIECE = 256 << 10
@@ -33,12 +30,11 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 class RemoteResults:
     """Implements `ports.results.Results`."""
 
-    def __init__(self, connection: Connection, link: Link, name: str, max_bytes: int) -> None:
+    def __init__(self, transport: Transport, name: str, max_bytes: int) -> None:
         """`name` and `max_bytes` are the server's."""
         self.name = name
         self.max_bytes = max_bytes
-        self.connection = connection
-        self.link = link
+        self.transport = transport
 
     def writer(self, tenant: str, *, listed: bool = False, content_type: str = "application/json") -> ResultWriter:
         return RemoteWriter(self, tenant, listed, content_type)
@@ -48,21 +44,21 @@ class RemoteResults:
         at = max(start, 0)
         whole = hashlib.sha256() if at == 0 and end is None else None
         while True:
-            params = _params(tenant, sha256, start=at, end=end)
+            path, query = address_of(ops.DOWNLOAD, ops.DownloadContent(tenant, sha256, at, end))
             try:
-                async with self.connection.streamed(_PATH, params=params) as answer:
+                async with self.transport.connection.streamed(path, params=query) as answer:
                     async for chunk in answer.aiter_raw():
                         at += len(chunk)
                         if whole is not None:
                             whole.update(chunk)
                         yield chunk
                 break
-            except ServerFailed:
-                raise
-            except PASSING as problem:
-                # What came is good as far as it goes; the rest is asked for again.
-                self.link.failed(problem)
-                await self.link.until_answered(lambda: self.find(tenant, sha256))
+            except ArclogError as problem:
+                if not is_passing(problem):
+                    raise
+                # What came is good as far as it goes; the rest is asked for again once the server answers.
+                self.transport.failed(problem)
+                await self.find(tenant, sha256)
         if whole is not None and whole.hexdigest() != sha256:
             raise ResultUnavailable(f"the stored result {sha256[:80]} was changed on its way; run it again")
 
@@ -71,8 +67,7 @@ class RemoteResults:
         found: list[Any] = []
         first = max(first, 0)
         while True:
-            params = _params(tenant, sha256, first=first + len(found), last=last)
-            page = decoded(await self.link.get("/results/items", params), work.Items)
+            page = await self.transport.call(ops.ITEMS, ops.ItemsOf(tenant, sha256, first + len(found), last))
             found += page.items
             if not page.more:
                 return found
@@ -80,23 +75,22 @@ class RemoteResults:
     async def find(self, tenant: str, sha256: str) -> StoredBlob | None:
         if not _SHA256.fullmatch(sha256):
             return None
-        answer = await self.link.get("/results/about", _params(tenant, sha256))
-        return msgspec.json.decode(answer, type=StoredBlob | None)
+        found: StoredBlob | None = await self.transport.call(ops.ABOUT, ops.OfContent(tenant, sha256))
+        return found
 
     async def remove(self, tenant: str, sha256: str, stored_at: int | None = None) -> bool:
         if not _SHA256.fullmatch(sha256):
             return False
-        params = _params(tenant, sha256, stored_at=stored_at)
-        return bool(decoded(await self.connection.ask("DELETE", _PATH, params=params), work.Removed).removed)
+        asked = ops.RemoveContent(tenant, sha256, stored_at)
+        return bool((await self.transport.sent(ops.REMOVE, asked)).removed)
 
     async def all(self) -> AsyncIterator[StoredBlob]:
-        async with self.connection.streamed(f"{_PATH}/all") as answer:
+        async with self.transport.connection.streamed(ops.EVERYTHING.path) as answer:
             async for line in answer.aiter_lines():
-                yield decoded(line.encode(), StoredBlob)
+                yield decoded(line.encode(), ops.EVERYTHING)
 
     async def leftovers(self, older_than: int) -> int:
-        answer = await self.connection.ask("DELETE", f"{_PATH}/leftovers", params={"older_than": older_than})
-        return decoded(answer, work.Removed).removed
+        return (await self.transport.sent(ops.LEFTOVERS, ops.OlderThan(older_than))).removed
 
     async def close(self) -> None:
         """The connection is its owner's."""
@@ -142,10 +136,12 @@ class RemoteWriter:
     async def commit(self) -> Content:
         self._check()
         try:
-            params = _params(self._tenant, self._hash.hexdigest(), listed=self._listed, content_type=self._content_type)
-            send = self._results.connection.sent
-            answer = await self._results.link.until_answered(lambda: send(_PATH, self._pieces(), params=params))
-            content = decoded(answer, Content)
+            asked = ops.UploadContent(self._tenant, self._hash.hexdigest(), self._listed, self._content_type)
+            path, query = address_of(ops.UPLOAD, asked)
+            transport = self._results.transport
+            send = transport.connection.sent
+            answer = await transport.until_answered(lambda: send(path, self._pieces(), params=query))
+            content = decoded(answer, ops.UPLOAD)
         except BaseException as problem:
             self._fail(problem)
             raise
@@ -196,7 +192,3 @@ def _check_name(sha256: str) -> None:
     """A server takes nothing else for a name: whatever it is, it is not there."""
     if not _SHA256.fullmatch(sha256):
         raise ResultUnavailable(f"there is no stored result {sha256[:80]!r}: a name is 64 hexadecimal digits")
-
-
-def _params(tenant: str, sha256: str, **more: Any) -> dict[str, Any]:
-    return {"tenant": tenant, "sha256": sha256, **{key: value for key, value in more.items() if value is not None}}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from arclog.client.link import Link
+from arclog.client.transport import Transport
 from arclog.model.errors import NotFound
+from arclog.operations import workers as ops
 from arclog.ports import work
 from arclog.ports.secrets import SealedSecret
 
@@ -13,11 +14,11 @@ class ServerSecrets:
 
     place = "the server"
 
-    def __init__(self, link: Link) -> None:
-        self._link = link
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
 
     async def find(self, name: str, scope: str) -> SealedSecret | None:
         try:
-            return (await self._link.ask("secret", work.SecretAsked(name, scope), work.SecretFound)).secret
+            return (await self._transport.call(ops.SECRET, body=work.SecretAsked(name, scope))).secret
         except NotFound:  # it keeps none, or none of this tenant for us
             return None

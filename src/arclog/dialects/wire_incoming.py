@@ -83,10 +83,12 @@ def parse_event(
         raise RequestRejected(f"an event is a JSON object, not {_kind(body)}")
     if nested_deeper(body, DEEPEST_INPUT):
         raise RequestRejected(f"the event is nested deeper than {DEEPEST_INPUT} levels")
-    given = {**(inherited or {}), **{key: value for key, value in body.items() if value is not None}}
+    given = {key: value for key, value in body.items() if value is not None}
+    if inherited:
+        given = {**inherited, **given}
     warnings = _unknown(given)
     meta = _object(given, "meta")
-    for key in EITHER_PLACE:
+    for key in EITHER_PLACE if meta else ():
         if key not in given and meta.get(key) is not None:
             given[key] = meta[key]
     execution_id = ids.parse_id(_required(given, "execution_id"), "execution_id")

@@ -6,6 +6,7 @@ Law: a key that the registry describes has the type that it says, and an outcome
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from arclog.model.errors import RequestRejected
@@ -34,17 +35,28 @@ _IS: dict[str, Callable[[Any], bool]] = {
 }
 
 
+@cache
+def _known(event_type: str) -> dict[str, tuple[str, ...]]:
+    """The keys of a payload that have a type, and their types."""
+    of_type = {field.name: field.types for field in REGISTRY[event_type].payload}
+    return {"error": ("object",), "outcome": ("object",), "result_ref": ("object",), **of_type}
+
+
 def checked(event_type: str, payload: dict[str, Any]) -> dict[str, Any]:
     """The payload, if it can be stored. Null is the same as absent; an error in plain text becomes an error's message."""
     if isinstance(payload.get("error"), str):
         payload = {**payload, "error": {"kind": "exception", "message": payload["error"]}}
-    known = {field.name: field.types for field in REGISTRY[event_type].payload}
-    known = {"error": ("object",), "outcome": ("object",), "result_ref": ("object",), **known}
-    nulls = {name for name, types in known.items() if payload.get(name, 0) is None and "null" not in types}
-    payload = {name: value for name, value in payload.items() if name not in nulls}
-    for name, types in known.items():
-        if name in payload and not any(_IS[word](payload[name]) for word in types):
-            raise RequestRejected(f"`payload.{name}` of {event_type} must be {' or '.join(types)}")
+    known = _known(event_type)
+    kept: dict[str, Any] = {}
+    for name, value in payload.items():
+        types = known.get(name)
+        if types is not None:
+            if value is None and "null" not in types:
+                continue
+            if not any(_IS[word](value) for word in types):
+                raise RequestRejected(f"`payload.{name}` of {event_type} must be {' or '.join(types)}")
+        kept[name] = value
+    payload = kept
     if "outcome" in payload:
         _check_outcome(payload["outcome"])
     return payload

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from arclog.model.errors import NotAllowed, RequestRejected
 
-#: What a caller may be. Each may do what is listed for it in `server.auth.access`, nothing else; only `admin` implies others.
+#: What a caller may be. Each may do what is listed for it in `operations`, nothing else; only `admin` implies others.
 ROLES = ("viewer", "operator", "engineer", "admin", "worker", "producer")
 
 #: The name of whoever asks where no authentication is configured.

@@ -101,3 +101,10 @@ class Control(Protocol):
 
     async def write_logs(self, lines: Sequence[LogLine]) -> None:
         """Keep task log lines; best effort, outside the report stream."""
+
+
+class BoundControl(Control, Protocol):
+    """Control within a boundary: commands of other tenants, and of other credentials' workers, are not there."""
+
+    async def check_holder(self, worker_id: str, execution_id: int, command_id: int) -> None:
+        """Refuse a report before it is even read: raise NotFound or NotHolder unless the worker holds the command."""

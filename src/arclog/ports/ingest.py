@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from arclog.model.commands import Command, NextTask, WireCommand
 from arclog.model.errors import ArclogError
-from arclog.model.principal import Principal
+from arclog.ports.boundary import Boundary
 
 
 class Taken(Struct, frozen=True):
@@ -46,11 +46,11 @@ class Taken(Struct, frozen=True):
 
 
 class Ingest(Protocol):
-    async def event(self, body: Any, speaker: Principal) -> Taken:
+    async def event(self, body: Any, caller: Boundary) -> Taken:
         """Take one event. Raises RequestRejected, NotAllowed, NotFound, EventDiffers, StaleFence, NotHolder or StoreError."""
 
     async def commands(self, claimed: Sequence[Command]) -> list[WireCommand]:
         """Claimed commands for workers that report here; those that are over are left out."""
 
-    async def batch(self, body: Any, speaker: Principal) -> list[Taken | ArclogError]:
+    async def batch(self, body: Any, caller: Boundary) -> list[Taken | ArclogError]:
         """Take each item, or say why not. Raises RequestRejected when the body is not a batch."""

@@ -30,6 +30,10 @@ _AFTER_ANSWER = 64 * 1024 * 1024
 _AROUND = 4
 
 
+#: In a request's scope, once all of its body has arrived: reading it waits for nobody.
+BODY_IS_HERE = "arclog.body_is_here"
+
+
 class Connections:
     """How many are open, and from where."""
 
@@ -163,6 +167,7 @@ class _Bounded(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._in_body = False
+        self.scope[BODY_IS_HERE] = True  # type: ignore[literal-required]  # ASGI leaves room for such keys
         super().on_message_complete()
 
     def _is_under_way(self) -> bool:

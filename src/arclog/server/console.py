@@ -3,7 +3,7 @@
 Plain ASGI. Only files that were there when the server started are served, by their exact names. Files under /assets/ carry a hash
 in their names and never change; the page itself is asked for again each time. Any other path that a browser goes to is a place
 inside the console: it gets the page, which finds its way by the address. Other requests stay the API's, unknown ones a 404. Without the console's files, all of them do: / is then a page of
-`server.routes.pages`.
+`server.handlers.server`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from arclog.model.errors import NotAllowed
+from arclog.server.headers import respond
 from arclog.server.problems import problem
 
 #: Where the build puts them; package data.
@@ -82,7 +83,10 @@ class Console:
                     answer.headers["Server-Timing"] = _OPEN
             except NotAllowed as refusal:
                 answer = problem(403, NotAllowed.__name__, str(refusal))
-        await (self._app if answer is None else answer)(scope, receive, send)
+        if answer is None:
+            await self._app(scope, receive, send)
+        else:
+            await respond(answer, scope, receive, send)
 
     def _answer(self, scope: Scope) -> Response | None:
         """None: it is the API's."""

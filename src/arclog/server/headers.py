@@ -6,14 +6,20 @@ No other origin is let in (no CORS): a page elsewhere can read nothing. The cons
 
 from __future__ import annotations
 
-from starlette.datastructures import MutableHeaders
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
-_NOTHING = "default-src 'none'; frame-ancestors 'none'"
+from arclog.operations.operation import OCTETS
 
-#: The type of content of which nothing is known.
-OCTETS = "application/octet-stream"
 _LONGEST_TYPE = 200
+
+#: What an answer carries unless it says otherwise itself.
+SECURITY = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"no-store"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+)
 
 
 def media_type(said: str) -> str:
@@ -21,24 +27,8 @@ def media_type(said: str) -> str:
     return said if said.isascii() and said.isprintable() and 0 < len(said) <= _LONGEST_TYPE else OCTETS
 
 
-class SecurityHeaders:
-    """Plain ASGI: adds what an answer does not say itself."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-
-        async def guarded(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                headers.setdefault("X-Content-Type-Options", "nosniff")
-                headers.setdefault("Cache-Control", "no-store")
-                headers.setdefault("Referrer-Policy", "no-referrer")
-                headers.setdefault("Content-Security-Policy", _NOTHING)
-            await send(message)
-
-        await self._app(scope, receive, guarded)
+async def respond(response: Response, scope: Scope, receive: Receive, send: Send) -> None:
+    """Send an answer, with the security headers that it does not set itself."""
+    present = {name for name, _ in response.raw_headers}
+    response.raw_headers.extend(header for header in SECURITY if header[0] not in present)
+    await response(scope, receive, send)

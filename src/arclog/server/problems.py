@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import logging
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
-from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from arclog.model import errors
+from arclog.model.config.settings import Settings
 
 log = logging.getLogger("arclog.server")
 
@@ -77,36 +74,12 @@ def answer_of(error: errors.ArclogError) -> Response:
     return answer
 
 
-def install(app: FastAPI) -> None:
-    """Answer every exception as a problem; what nobody expected is a 500 that gives nothing away."""
-
-    @app.exception_handler(errors.ArclogError)
-    async def known(request: Request, error: errors.ArclogError) -> Response:
-        settings = request.app.state.services.settings
-        key = settings.text("secrets.key_file") if isinstance(error, errors.SecretUnavailable) else ""
-        for place in (key, str(Path(settings.text("home")))):
-            if place in str(error) and place not in ("", ".", "/"):
-                # Which folder it is matters to whoever looks after the server, and to nobody who calls it.
-                log.warning("%s %s: %s", request.method, request.url.path, error)
-                error.args = (str(error).replace(place, "…"),)
-        return answer_of(error)
-
-    @app.exception_handler(RequestValidationError)
-    async def invalid(_: Request, error: RequestValidationError) -> Response:
-        places = [{"at": ".".join(map(str, one["loc"])), "message": one["msg"]} for one in error.errors()]
-        said = "; ".join(f"{place['at']}: {place['message']}" for place in places)
-        return problem(422, "RequestRejected", f"the request is invalid: {said}", findings=places)
-
-    @app.exception_handler(HTTPException)
-    async def plain(request: Request, error: HTTPException) -> Response:
-        phrase = HTTPStatus(error.status_code).phrase
-        detail = str(error.detail)
-        if detail == phrase:  # the router's own: no such path, or no such method there
-            detail = f"there is no route {request.method} {request.url.path}; /api/docs lists all routes"
-        answer = problem(error.status_code, phrase.replace(" ", ""), detail)
-        answer.headers.update(error.headers or {})
-        return answer
-
-    @app.exception_handler(Exception)
-    async def unexpected(_: Request, error: Exception) -> Response:
-        return problem(500, "InternalError", f"internal error: {type(error).__name__}; the server's log has details")
+def hide_places(error: errors.ArclogError, settings: Settings, request: str) -> None:
+    """Take the server's own paths out of an error's message: they matter to whoever looks after the server, and to nobody
+    who calls it. The log keeps them.
+    """
+    key = settings.text("secrets.key_file") if isinstance(error, errors.SecretUnavailable) else ""
+    for place in (key, str(Path(settings.text("home")))):
+        if place in str(error) and place not in ("", ".", "/"):
+            log.warning("%s: %s", request, error)
+            error.args = (str(error).replace(place, "…"),)

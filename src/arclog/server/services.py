@@ -5,21 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
-from starlette.requests import Request
 
 from arclog.model.config.settings import Settings
-from arclog.model.errors import Finding, NotFound
+from arclog.model.errors import Finding
 from arclog.model.principal import Principal
 from arclog.plan import draw
 from arclog.plan.build import build
+from arclog.ports.boundary import Boundary
 from arclog.ports.clock import Clock
-from arclog.ports.control import Control
+from arclog.ports.control import BoundControl
 from arclog.ports.ingest import Ingest
 from arclog.ports.results import Results
-from arclog.ports.secrets import SecretSource, Vault
+from arclog.ports.secrets import Vault
 from arclog.ports.storage.access import AccessBook
 from arclog.ports.storage.pools import PoolApi
 from arclog.ports.storage.schedules import ScheduleApi
@@ -35,20 +35,10 @@ from arclog.server.work_answers import Answers
 T = TypeVar("T")
 #: Computes something in a tenant's turns.
 InTurns = Callable[[str, Callable[[], Any]], Awaitable[Any]]
+
 #: Tells who sends a request with these headers (names in lower case) from this address. Raises Unauthenticated,
 #: NotAllowed or TooManyRequests.
 Authenticate = Callable[[Mapping[str, str], str], Awaitable[Principal]]
-
-
-class Workplace(NamedTuple):
-    """Control, results and sealed secrets as one principal's workers may use them."""
-
-    control: Control
-    results: Results
-    #: None: they are not kept here
-    secrets: SecretSource | None = None
-    #: refuses (by raising) a report of a command that the worker does not hold: worker, execution, command
-    check_holder: Callable[[str, int, int], Awaitable[None]] | None = None
 
 
 async def _no_metrics() -> bytes:
@@ -67,19 +57,16 @@ async def _checked(text: str, file: str, _: str) -> tuple[list[Finding], bytes]:
     return built.findings, b"" if built.plan is None else msgspec.json.encode(draw.as_json(built.plan))
 
 
-def _no_workers(_: Principal) -> Workplace:
-    raise NotFound("this server does not accept workers")
-
-
 @dataclass(slots=True)
 class Services:
     settings: Settings
-    #: the API as one principal sees it: what belongs to another tenant is not there
-    api: Callable[[Principal], Api]
-    control: Control
+    #: the API within a boundary
+    api: Callable[[Boundary], Api]
+    #: commands for the workers of a boundary
+    control: Callable[[Boundary], BoundControl]
     ingest: Ingest
-    #: the Run Events Contract as one principal sees it
-    runs: Callable[[Principal], Runs]
+    #: the Run Events Contract within a boundary
+    runs: Callable[[Boundary], Runs]
     results: Results
     authenticate: Authenticate
     #: says '' when all is well, else what is wrong; `/ready` asks it
@@ -95,23 +82,23 @@ class Services:
     key_made: Callable[[], None] = field(default=_nothing)
     #: what `/metrics` tells, in Prometheus' text format
     metrics: Callable[[], Awaitable[bytes]] = field(default=_no_metrics)
-    #: what `/api/doctor` tells one principal; None: nothing
-    doctor: Callable[[Principal], Awaitable[Diagnosis]] | None = None
+    #: what is wrong with the server, as far as it concerns a boundary; None: nothing is looked at
+    doctor: Callable[[Boundary], Awaitable[Diagnosis]] | None = None
     #: checks the text of a playbook, which came from a file of that name, for a tenant, with the kinds that are installed
     #: here: the findings, and its graph as JSON, empty when there are errors
     check: Callable[[str, str, str], Awaitable[tuple[list[Finding], bytes]]] = field(default=_checked)
     #: the JSON Schema of playbooks with these kinds
     schema: Callable[[], dict[str, Any]] = field(default=dict)
-    #: the schedules that one principal sees; None: there are none here
-    schedules: Callable[[Principal], ScheduleApi] | None = None
-    #: the pools that one principal sees; None: there are none here
-    pools: Callable[[Principal], PoolApi] | None = None
+    #: the schedules within a boundary; None: there are none here
+    schedules: Callable[[Boundary], ScheduleApi] | None = None
+    #: the pools within a boundary; None: there are none here
+    pools: Callable[[Boundary], PoolApi] | None = None
     #: where credentials are kept; None: not here
     vault: Vault | None = None
+    #: the boundary of a principal
+    boundary: Callable[[Principal, Settings], Boundary] = field(default=Boundary.of)
     #: set once the server drains: long polls and streams wait for it beside what they wait for, and end
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
-    #: what a worker on another machine works with
-    workplace: Callable[[Principal], Workplace] = field(default=_no_workers)
     #: what workers were answered last
     answers: Answers = field(default_factory=Answers)
     #: where readers of dialects were
@@ -123,9 +110,3 @@ class Services:
 
     def draining(self) -> bool:
         return self.stopping.is_set()
-
-    async def in_turns(self, request: Request, compute: Callable[[], T]) -> T:
-        """Compute something that takes long for whoever sends a request; it must not need the event loop."""
-        principal: Principal | None = getattr(request.state, "principal", None)
-        result: T = await self.turns("" if principal is None else principal.tenant, compute)
-        return result

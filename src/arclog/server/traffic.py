@@ -2,16 +2,15 @@
 
 Plain ASGI, outside everything else: a request that cannot be taken costs nothing more than its answer. Shares are taken once it is
 known who asks (`Slot.take`). Law: of the last part of `server.max_concurrent` (from `server.fair_from` on) a caller, and a tenant, may
-have as much as is left for others, so that neither can shut out another one. Heartbeats, cancels and the like have places of
-their own (`server.reserved`).
+have as much as is left for others, so that neither can shut out another one. Operations that are urgent (heartbeats, cancels)
+have places of their own (`server.reserved`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -20,6 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from arclog.model.config.settings import Settings
 from arclog.model.errors import RequestTooLarge, TooManyRequests
 from arclog.model.principal import Principal
+from arclog.server.headers import respond
 from arclog.server.problems import problem
 
 K = TypeVar("K")
@@ -28,10 +28,6 @@ K = TypeVar("K")
 _ALWAYS = frozenset({"/health", "/ready", "/metrics"})
 #: While the server drains, what only looks is still answered.
 _LOOKING = frozenset({"GET", "HEAD", "OPTIONS"})
-#: What keeps runs under control under load: each is short.
-_URGENT = re.compile(
-    r"/api/worker/(heartbeat|give-back)|/api/(executions|runs)/[^/]+/(cancel|signal|pause|resume|approve|reject)"
-)
 #: Where a request's place is in its scope.
 SLOT = "arclog.slot"
 
@@ -188,8 +184,12 @@ def _less(counter: Counter[K], key: K, by: int = 1) -> None:
 class Admission:
     """The outermost layer: lets a request in, or says when to come again."""
 
-    def __init__(self, app: ASGIApp, traffic: Traffic, stopping: asyncio.Event) -> None:
+    def __init__(
+        self, app: ASGIApp, traffic: Traffic, stopping: asyncio.Event, is_urgent: Callable[[Scope], bool]
+    ) -> None:
+        """`is_urgent`: whether a request has places of its own (`server.reserved`)."""
         self._app = app
+        self._is_urgent = is_urgent
         self._traffic = traffic
         self._stopping = stopping
 
@@ -199,13 +199,12 @@ class Admission:
             return
         if self._stopping.is_set() and scope["method"] not in _LOOKING:
             refusal = problem(503, "Draining", "the server is stopping and accepts no new work; try again in a moment")
-            await refusal(scope, receive, send)
+            await respond(refusal, scope, receive, send)
             return
-        urgent = scope["method"] == "POST" and _URGENT.fullmatch(scope["path"]) is not None
-        slot = self._traffic.enter(urgent=urgent)
+        slot = self._traffic.enter(urgent=self._is_urgent(scope))
         if slot is None:
             text = f"{self._traffic.now} requests are in progress, the maximum of this server (server.max_concurrent)"
-            await problem(429, "TooManyRequests", text)(scope, receive, send)
+            await respond(problem(429, "TooManyRequests", text), scope, receive, send)
             return
         scope[SLOT] = slot
         try:

@@ -32,6 +32,7 @@ async def access_of(settings: Settings, *, tenant: str = "", may_create: bool = 
         async with AsyncClient(settings=settings) as client:
             yield Access(client.keys, client.audits)
         return
+    from arclog.ports.boundary import Boundary
     from arclog.server.auth.audit_page import AuditBook
     from arclog.server.auth.key_book import KeyBook
     from arclog.wiring.backends import DATABASE, keeps_files
@@ -42,8 +43,8 @@ async def access_of(settings: Settings, *, tenant: str = "", may_create: bool = 
     if keeps_files(settings) and not may_create and not (Path(home) / DATABASE).exists():
         raise NotFound(f"there is nothing in {home} yet; `arclog key create` makes a key, and a home")
     async with opened_store(settings) as store:
-        own = tenant or settings.text("scope.tenant")
-        yield Access(KeyBook(store, SystemClock(), own, sees_all=not tenant), AuditBook(store, tenant))
+        boundary = Boundary.owner(settings, tenant)
+        yield Access(KeyBook(store, SystemClock(), boundary), AuditBook(store, boundary))
 
 
 class LocalCredentials:

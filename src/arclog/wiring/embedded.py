@@ -25,8 +25,8 @@ from arclog.engine.views.api import EngineApi
 from arclog.model.config.settings import Settings
 from arclog.model.errors import ArclogError, MissingExtra, StoreUnavailable
 from arclog.model.ids import MAX_ID, parse_id, timestamp
-from arclog.model.principal import Principal
 from arclog.plan.net import Plan
+from arclog.ports.boundary import Boundary
 from arclog.ports.clock import Clock
 from arclog.ports.control import Control, WorkerInfo
 from arclog.ports.results import Results
@@ -34,7 +34,7 @@ from arclog.ports.secrets import Secrets
 from arclog.ports.storage.marks import CrashBook
 from arclog.ports.storage.pools import PoolApi
 from arclog.ports.storage.schedules import ScheduleApi
-from arclog.ports.storage.store import ExecutionFilter, Scope, Store
+from arclog.ports.storage.store import ExecutionFilter, Store
 from arclog.ports.tool import ToolServices
 from arclog.sandbox.confinement import protect_process
 from arclog.sandbox.folders import workdir_of
@@ -169,11 +169,11 @@ class Embedded:
         if self._scratch is not None and self._scratch.has_others():
             self._tasks.append(asyncio.ensure_future(asyncio.to_thread(_tidy)))
 
-    def pools(self, caller: Principal | None = None) -> PoolApi:
-        """Pools and workers, as a caller sees them; without one, as whoever owns the store does."""
+    def pools(self, boundary: Boundary | None = None) -> PoolApi:
+        """Pools and workers within a boundary; without one, as whoever owns the store sees them."""
         from arclog.engine.dispatch.pools import EnginePools
 
-        return EnginePools(self.engine, caller)
+        return EnginePools(self.engine, boundary)
 
     def start_duties(self, only: int = 0) -> None:
         """Begin to fire timers, to end leases that were lost and to start runs that wait, also for workers elsewhere. With
@@ -214,15 +214,12 @@ class Embedded:
             self.relay = Relay(self.engine, self.control, bus)
             await self.relay.open()
 
-    def schedules(self, scope: Scope | None = None, reach: Scope | None = None) -> ScheduleApi:
-        """The schedules of a tenant, or of the one in the settings; new ones go to `scope`, and those outside of `reach`
-        are not there.
-        """
+    def schedules(self, boundary: Boundary | None = None) -> ScheduleApi:
+        """The schedules within a boundary; without one, those of the tenant in the settings."""
         from arclog.engine.runs.schedules import EngineSchedules
 
-        settings = self._settings
-        own = Scope(settings.text("scope.tenant"), settings.text("scope.project"), settings.text("scope.environment"))
-        return EngineSchedules(self.engine, scope or own, reach)
+        own = Boundary.owner(self._settings, self._settings.text("scope.tenant"))
+        return EngineSchedules(self.engine, boundary or own)
 
     def start_scheduler(self) -> None:
         """Begin to fire schedules."""

@@ -16,9 +16,9 @@ from contextlib import asynccontextmanager
 from arclog import __version__
 from arclog.client.connection import Connection
 from arclog.client.control import RemoteControl
-from arclog.client.link import Link
 from arclog.client.results import RemoteResults
 from arclog.client.secrets import ServerSecrets
+from arclog.client.transport import Transport
 from arclog.model.config.settings import Settings
 from arclog.ports.control import WorkerInfo
 from arclog.ports.tool import ToolServices
@@ -39,13 +39,13 @@ async def remote_worker(settings: Settings, url: str, token: str, pools: Sequenc
     settings = for_server(settings)
     workdir_of(settings)  # a folder that is not there is known before anything runs
     clock = SystemClock()
-    # The link has patience of its own.
+    # The transport repeats requests itself.
     connection = Connection(url, settings.replaced(client__patience_s=0.0), token=token)
     scratch = Scratch()
-    link = Link(connection)
-    secrets = SecretsOnDemand(settings, clock, lambda: (choose_vault(settings), ServerSecrets(link)))
+    transport = Transport(connection)
+    secrets = SecretsOnDemand(settings, clock, lambda: (choose_vault(settings), ServerSecrets(transport)))
     try:
-        control = RemoteControl(link)
+        control = RemoteControl(transport)
         protect_process(settings)
         toolbox = Toolbox(tool_kinds(), ToolServices(settings, scratch.folder))
         info = WorkerInfo(
@@ -57,9 +57,9 @@ async def remote_worker(settings: Settings, url: str, token: str, pools: Sequenc
             version=__version__,
             leaves=True,
         )
-        welcome = await link.until_answered(lambda: control.register(info))
+        welcome = await transport.until_answered(lambda: control.register(info))
         await isolate(settings, toolbox, several=welcome.shared)
-        results = RemoteResults(connection, link, welcome.results, welcome.results_max_bytes)
+        results = RemoteResults(transport, welcome.results, welcome.results_max_bytes)
         settings = settings.replaced(leases__seconds=welcome.lease_s)
         yield Worker(info, control, toolbox, results, clock, settings, secrets, on_its_own=True)
     finally:

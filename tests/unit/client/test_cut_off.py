@@ -10,7 +10,7 @@ import pytest
 
 from arclog.client.connection import Connection
 from arclog.client.control import RemoteControl
-from arclog.client.link import Link
+from arclog.client.transport import Transport
 from arclog.model.config.settings import Settings
 from arclog.ports.views.api import ExecuteRequest
 from arclog.testing.conformance.control.base import ONE, STEPS, WHOLE, reported
@@ -47,7 +47,7 @@ async def control(url: str, proxy: Proxy) -> AsyncIterator[RemoteControl]:
     """Of a worker that knows two ways to the server, and takes the first."""
     connection = Connection(f"http://127.0.0.1:{proxy.port},{url}", Settings({"client.patience_s": 0}))
     connection._at = 0
-    control = RemoteControl(Link(connection))
+    control = RemoteControl(Transport(connection))
     await control.register(ONE)
     assert connection.url.endswith(str(proxy.port))
     yield control

@@ -93,12 +93,13 @@ class Log:
     async def page(self, asked: Asked, wire: Wire) -> None:
         after = int(dict(asked.query).get("after", "0"))
         rest = [event for event in self.events if event["seq"] > after][: int(dict(asked.query)["limit"])]
-        await wire.answer(200, json.dumps({"events": rest}).encode(), {"Content-Type": "application/json"})
+        page = {"events": rest, "next": rest[-1]["seq"] if rest else after, "more": False}
+        await wire.answer(200, json.dumps(page).encode(), {"Content-Type": "application/json"})
 
     async def stream(self, asked: Asked, wire: Wire) -> None:
         """The first breaks off amid an event, the second tells again what was told, the third and fourth stop early."""
         self.streams += 1
-        after = int(dict(asked.query)["after"])
+        after = int(dict(asked.query).get("after", "0"))
         begin, end = {1: (after, 3), 2: (0, 6), 3: (after, 6), 4: (after, 8)}.get(
             self.streams, (after, len(self.events))
         )

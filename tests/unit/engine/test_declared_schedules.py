@@ -12,7 +12,7 @@ from arclog.engine.runs.schedules import EngineSchedules
 from arclog.engine.views.api import EngineApi
 from arclog.model.config.settings import Settings
 from arclog.model.errors import Conflict, PlaybookError, RequestRejected
-from arclog.ports.storage.store import Scope
+from arclog.ports.boundary import Boundary
 from arclog.ports.views.api import ExecuteRequest, RegisterRequest
 from arclog.results.memory import MemoryResults
 from arclog.stores.memory import MemoryStore
@@ -33,7 +33,7 @@ class Place:
     def __init__(self, store: MemoryStore, clock: FakeClock) -> None:
         self.engine = Engine(store, clock, Settings(), Minter(clock, 1))
         self.api = EngineApi(self.engine, {"noop": noop.KIND.spec}, MemoryResults())
-        self.schedules = EngineSchedules(self.engine, Scope("default", "default", "local"))
+        self.schedules = EngineSchedules(self.engine, Boundary.owner(self.engine.settings, "default"))
 
     async def register(self, text: str) -> None:
         await self.api.register(RegisterRequest(text))

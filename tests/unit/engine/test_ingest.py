@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from arclog.engine.runs.ingest import EngineIngest
 from arclog.model.config.settings import Settings
 from arclog.model.errors import EventDiffers, NotAllowed, NotFound, RequestRejected, StaleFence, StoreUnavailable
 from arclog.model.principal import Principal
+from arclog.ports.boundary import Boundary
 from arclog.ports.ingest import Taken
 from arclog.ports.storage.store import Append, Appended
 from arclog.ports.views.api import ExecuteRequest
@@ -47,7 +49,11 @@ class Here:
         self.ingest = EngineIngest(arclog.engine)
 
     async def say(self, name: str, who: Principal = PRODUCER, **more: Any) -> Taken:
-        return await self.ingest.event({"execution_id": self.id, "event_type": name, "step": "start", **more}, who)
+        body = {"execution_id": self.id, "event_type": name, "step": "start", **more}
+        return await self.ingest.event(body, self.within(who))
+
+    def within(self, who: Principal) -> Boundary:
+        return Boundary.of(who, self.arclog.engine.settings)
 
     async def log(self) -> list[dict[str, Any]]:
         return await self.arclog.api.events(self.id)
@@ -91,8 +97,28 @@ async def test_a_worker_has_nothing_to_say_without_a_command(here: Here) -> None
     assert await here.log() == before
 
 
+async def test_an_id_that_is_known_concerns_its_sender_alone(here: Here) -> None:
+    first = await here.say("step.exit", event_id="7")
+    others = [here.say("step.exit", event_id=str(number)) for number in range(100, 120)]
+    again, other_content, *taken = await asyncio.gather(
+        here.say("step.exit", event_id="7"),
+        here.say("step.exit", event_id="7", payload={"other": True}),
+        *others,
+        return_exceptions=True,
+    )
+    assert isinstance(again, Taken)
+    assert (again.seq, again.duplicate) == (first.seq, True)
+    assert isinstance(other_content, EventDiffers)
+    assert all(isinstance(answer, Taken) and not answer.duplicate for answer in taken)
+    assert len({answer.seq for answer in taken if isinstance(answer, Taken)}) == 20
+
+
 async def test_a_run_of_another_tenant_is_not_there(here: Here) -> None:
-    for who in (speaker("producer", tenant="other"), speaker("admin", tenant="other"), speaker("worker", tenant="")):
+    for who in (
+        speaker("producer", tenant="other"),
+        speaker("admin", tenant="other"),
+        speaker("worker", tenant="other"),
+    ):
         with pytest.raises(NotFound):
             await here.say("step.exit", who, command_id=5, fence=1, worker_id="w")
     assert isinstance(await here.say("step.exit"), Taken)
@@ -133,7 +159,7 @@ async def test_a_run_may_have_more_events_from_outside_than_of_its_own(arclog: E
     limited = WAITS.replace("workflow:", "executor: {spec: {policy: {limits: {max_events: 20}}}}\nworkflow:")
     here = await started(arclog, limited)
     answers = await here.ingest.batch(
-        {"execution_id": here.id, "events": [{"event_type": "batch.completed"}] * 50}, PRODUCER
+        {"execution_id": here.id, "events": [{"event_type": "batch.completed"}] * 50}, here.within(PRODUCER)
     )
     assert all(isinstance(one, Taken) for one in answers)
     await arclog.start_worker()

@@ -23,6 +23,7 @@ from arclog.model.config.settings import Settings
 from arclog.model.errors import BusUnavailable
 from arclog.model.ids import MICROS
 from arclog.model.principal import Principal
+from arclog.ports.boundary import Boundary
 from arclog.ports.bus import Message
 from arclog.ports.views.api import ExecuteRequest
 from arclog.wiring.embedded import Embedded, embedded
@@ -139,7 +140,7 @@ async def test_what_a_producer_says_is_on_subjects_of_its_own(tmp_path: Path) ->
         await here.start_worker()
         (number,) = await ran(here, 1)
         ingest = EngineIngest(here.engine)
-        etl = Principal("etl", "default", frozenset({"producer"}))
+        etl = Boundary.of(Principal("etl", "default", frozenset({"producer"})), here.engine.settings)
         meta = {"note": CANARY, "producer": "somebody else"}
         for name in ("playbook_completed", "execution_cancelled", "playbook.paused"):
             await ingest.event({"execution_id": number, "event_type": name, "meta": meta}, etl)

@@ -16,8 +16,8 @@ from arclog.engine.views.api import EngineApi
 from arclog.model.config.settings import Settings
 from arclog.model.errors import Conflict, NotFound, RequestRejected, StoreUnavailable
 from arclog.model.ids import micros
+from arclog.ports.boundary import Boundary
 from arclog.ports.storage.schedules import NewSchedule
-from arclog.ports.storage.store import Scope
 from arclog.ports.views.api import ExecuteRequest
 from arclog.results.memory import MemoryResults
 from arclog.stores.memory import MemoryStore
@@ -41,7 +41,7 @@ class Server:
         self.store = store
         self.engine = Engine(store, clock, self.settings, Minter(clock, number))
         self.api = EngineApi(self.engine, {"noop": noop.KIND.spec}, MemoryResults())
-        self.schedules = EngineSchedules(self.engine, Scope("default", "default", "local"))
+        self.schedules = EngineSchedules(self.engine, Boundary.owner(self.engine.settings, "default"))
         self.scheduler = Scheduler(self.engine, f"server-{number}")
 
     async def fired(self) -> list[str]:
@@ -327,7 +327,7 @@ async def test_an_archived_playbook_starts_no_run(server: Server, clock: FakeClo
 
 async def test_a_schedule_is_not_another_tenants(server: Server) -> None:
     await server.schedules.add(NEW)
-    other = EngineSchedules(server.engine, Scope("acme", "p", "e"))
+    other = EngineSchedules(server.engine, Boundary.owner(server.engine.settings, "acme"))
     assert await other.list() == []
     for call in (other.show, other.pause, other.resume, other.remove):
         with pytest.raises(NotFound):

@@ -14,6 +14,7 @@ from arclog.model.errors import NotFound, RequestRejected, ResultUnavailable
 from arclog.model.events import Event
 from arclog.model.principal import Principal
 from arclog.model.refs import RefMeta, ResultRef, ref_text
+from arclog.ports.boundary import Boundary
 from arclog.ports.results import Results
 from arclog.ports.storage.store import Append, ExecutionState, NewExecution, Scope
 from arclog.ports.views.api import Collected
@@ -325,7 +326,8 @@ async def test_a_tenant_collects_its_own_and_whoever_looks_after_the_installatio
     home.clock.advance(3 * KEEP)
     home.results.unfinished = 1
     acme, globex, own = (
-        home.api.seen_by(Principal("root", tenant, frozenset({"admin"}))) for tenant in ("acme", "globex", "default")
+        home.api.within(Boundary.of(Principal("root", tenant, frozenset({"admin"})), home.engine.settings))
+        for tenant in ("acme", "globex", "default")
     )
     assert await globex.collect() == gone(0, 0)
     for dry_run in (True, False):

@@ -9,6 +9,7 @@ import pytest
 from arclog.model.config.settings import Settings
 from arclog.model.errors import Conflict, NotFound, RequestRejected
 from arclog.model.principal import Principal
+from arclog.ports.boundary import Boundary
 from arclog.ports.views.api import ExecuteRequest, ForkRequest, SignalRequest
 from arclog.testing.conformance.api.base import HELLO, WAITING, done, over, started, until_event
 from arclog.wiring.embedded import embedded
@@ -81,7 +82,7 @@ async def test_another_tenants_run_is_not_there(tmp_path: Path) -> None:
     async with embedded(Settings({"home": str(tmp_path / "home")})) as here:
         await here.start_worker()
         mine = await done(here.api)
-        other = here.api.seen_by(Principal("eve", "elsewhere", frozenset({"admin"})))
+        other = here.api.within(Boundary.of(Principal("eve", "elsewhere", frozenset({"admin"})), here.engine.settings))
         for asked in (other.fork(mine, ForkRequest(step="end")), other.replay(mine), other.diff(mine, mine)):
             with pytest.raises(NotFound):
                 await asked

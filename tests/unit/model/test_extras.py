@@ -20,7 +20,6 @@ DECLARED: dict[str, list[str]] = PROJECT["optional-dependencies"]
 #: module → the requirement that brings it as a dependency of its own
 WITHIN = {
     "markupsafe": "jinja2",
-    "starlette": "fastapi",
     "nkeys": "nats-py",
     "h2": "httpx2",
     "opentelemetry": "opentelemetry-sdk",

@@ -18,7 +18,7 @@ from arclog.model.errors import RequestTooLarge, TooManyRequests
 from arclog.model.principal import Principal
 from arclog.ports.storage.access import AuditEntry
 from arclog.server.auth.denials import Denials
-from arclog.server.bodies import decoded
+from arclog.server.call import decoded
 from arclog.server.traffic import Slot, Traffic
 from arclog.testing.clock import FakeClock
 from tests.servers.arclog import RunningServer, running
@@ -163,7 +163,7 @@ async def test_a_large_report_of_no_run_is_refused_before_it_is_decoded(
         seen.append(kind.__name__)
         return decoded(raw, kind)
 
-    monkeypatch.setattr("arclog.server.routes.workers.control.decoded", noted)
+    monkeypatch.setattr("arclog.server.handlers.workers.decoded", noted)
     bomb = {"worker_id": "w", "execution_id": 12345, "command_id": 6789, "fence": 1, "n": 1, "events": [[]]}
     body = json.dumps(bomb).replace("[[]]", "[[" + "[]," * 500_000 + "[]]]")
     async with site.client("a", "worker") as worker:
@@ -180,7 +180,7 @@ async def test_a_large_report_is_decoded_event_by_event_beside_the_event_loop(
         seen.append((kind.__name__, threading.current_thread() is threading.main_thread()))
         return decoded(raw, kind)
 
-    monkeypatch.setattr("arclog.server.routes.workers.control.decoded", noted)
+    monkeypatch.setattr("arclog.server.handlers.workers.decoded", noted)
     await site.started(WORK, "a")
     async with site.client("a", "worker") as worker:
         who = {"worker_id": "w", "kinds": ["noop"], "pools": ["default"]}

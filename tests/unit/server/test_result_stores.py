@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from arclog.client.connection import Connection
-from arclog.client.link import Link
 from arclog.client.results import RemoteResults
+from arclog.client.transport import Transport
 from arclog.model.config.settings import Settings
 from arclog.model.errors import ResultStoreAway, ResultUnavailable
 from arclog.testing.conformance.results.base import listed, read, stored
@@ -24,7 +24,7 @@ async def test_a_worker_stores_and_reads_through_its_server(tmp_path: Path, nats
     elsewhere = {"results.url": "nats", "bus.url": nats_server.url, "results.bucket": f"s-{os.urandom(4).hex()}"}
     async with running(tmp_path / "home", worker=False, **elsewhere) as server:
         connection = Connection(server.url, Settings())
-        results = RemoteResults(connection, Link(connection), "nats", 1 << 30)
+        results = RemoteResults(Transport(connection), "nats", 1 << 30)
         body = os.urandom(2_000_000)
         assert await read(results, (await stored(results, body, TENANT)).sha256, tenant=TENANT) == body
         sha256 = (await listed(results, ITEMS, TENANT)).sha256
@@ -40,7 +40,7 @@ async def test_a_store_that_is_away_is_told_as_that(tmp_path: Path) -> None:
     elsewhere = {"results.url": "nats", "bus.url": "nats://someone:s3cr3t@127.0.0.1:1", "results.patience_s": 0.1}
     async with running(tmp_path / "home", worker=False, **elsewhere) as server:
         connection = Connection(server.url, Settings({"client.patience_s": 0.0}))
-        results = RemoteResults(connection, Link(connection), "nats", 1 << 30)
+        results = RemoteResults(Transport(connection), "nats", 1 << 30)
         with pytest.raises(ResultStoreAway, match=r"NATS nats://127\.0\.0\.1:1 cannot be reached") as found:
             await stored(results, b"x", TENANT)
         assert "s3cr3t" not in str(found.value)

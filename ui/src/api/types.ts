@@ -6,7 +6,7 @@ export interface Activity {
   hours: Hour[];
 }
 
-/** Something that a run waits for somebody to approve. */
+/** A pending approval. */
 export interface Approval {
   run: Listed;
   key: string;
@@ -33,7 +33,7 @@ export interface AuditPage {
   next: number | null;
 }
 
-/** One decision, as it is told. */
+/** One entry of the audit log. */
 export interface Audited {
   position: number;
   at: string;
@@ -86,7 +86,7 @@ export interface CatalogPage {
   next: string | null;
 }
 
-/** One version of a playbook, for ever. */
+/** One immutable version of a playbook. */
 export interface CatalogVersion {
   path: string;
   version: number;
@@ -495,7 +495,7 @@ export interface Pools {
   pools: PoolView[];
 }
 
-/** Something in a run that did not go well, whatever became of the run. */
+/** A problem in a run, whatever its final state. */
 export interface Problem {
   what: string;
   step: string;
@@ -561,7 +561,7 @@ export interface ResultPage {
   next: number;
 }
 
-/** A step to retry in a run that goes on; or, of a run that has ended, what to run again in a new one. */
+/** A step to retry in a run that continues; or, of a run that has ended, what to run again in a new one. */
 export interface RetryBody {
   reason?: string;
   step?: string;
@@ -577,7 +577,7 @@ export interface RetryBody {
   idempotency_key?: string;
 }
 
-/** signal: something that the run is told to do. */
+/** A signal to a run. */
 export interface RunSignal {
   type: string;
   signalId: string;
@@ -707,7 +707,7 @@ export interface SignalDecision {
   waiting: boolean;
 }
 
-/** Something that a run is told to do. */
+/** A signal to a run. */
 export interface SignalRequest {
   signal: string;
   signal_id?: string;
@@ -912,7 +912,7 @@ export interface Taken {
   error: Record<string, unknown> | null;
 }
 
-/** Where a pipeline stands. */
+/** The position of a pipeline. */
 export interface TaskView {
   task: string;
   task_run: number;
@@ -1023,7 +1023,7 @@ export interface Routes {
   };
   "GET /api/audit": {
     path: Record<string, never>;
-    query: { decision?: "" | "granted" | "denied"; before?: number; limit?: number };
+    query: { decision?: "" | "denied" | "granted"; before?: number; limit?: number };
     body: never;
     answer: AuditPage;
   };
@@ -1203,13 +1203,13 @@ export interface Routes {
   };
   "GET /api/executions/{execution_id}/logs": {
     path: { execution_id: string };
-    query: { after?: number; limit?: number; step?: string; task?: string; iteration?: string; stream?: string[]; text?: string; since?: string };
+    query: { step?: string; task?: string; iteration?: string; stream?: string[]; text?: string; since?: string; after?: number; limit?: number };
     body: never;
     answer: LogPage;
   };
   "GET /api/executions/{execution_id}/logs/stream": {
     path: { execution_id: string };
-    query: { after?: number; step?: string; task?: string; iteration?: string; stream?: string[]; text?: string; since?: string };
+    query: { step?: string; task?: string; iteration?: string; stream?: string[]; text?: string; since?: string; after?: number };
     body: never;
     answer: string;
   };

@@ -321,12 +321,21 @@ class Engine:
 
     async def _serve(self, execution_id: int, queue: _Queue) -> None:
         """Commit what waits in the queue, until nothing does."""
+        alone = 0
         while queue.waiting:
-            count = _together(queue.waiting)
+            count = 1 if alone else _together(queue.waiting)
+            alone = max(0, alone - 1)
             batched, queue.waiting = queue.waiting[:count], queue.waiting[count:]
             try:
                 taken = await self._commit(execution_id, batched)
                 queue.waiting[:0] = batched[taken:]
+            except EventIdTaken as problem:
+                # An event with this id is in the log: that concerns the input that brought it, and no other.
+                if count == 1:
+                    batched[0].fail(problem)
+                else:
+                    alone = count
+                    queue.waiting[:0] = batched
             except Exception as problem:  # noqa: BLE001 - it belongs to those who wait
                 for asked in batched:
                     asked.fail(problem)

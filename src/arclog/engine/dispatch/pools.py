@@ -14,7 +14,8 @@ from arclog.engine.dispatch.scaling import ASSUMED_S, wanted_slots, wanted_worke
 from arclog.engine.dispatch.worker_registry import silent_before
 from arclog.model.errors import NotAllowed, NotFound, RequestRejected
 from arclog.model.ids import MICROS, minted_at_ms, timestamp
-from arclog.model.principal import Principal, checked_name
+from arclog.model.principal import checked_name
+from arclog.ports.boundary import Boundary
 from arclog.ports.storage.pools import (
     EACH,
     Limit,
@@ -39,15 +40,14 @@ _MOST = 1_000_000
 
 
 class EnginePools:
-    """Implements `ports.pools.PoolApi`; without a caller it acts for the owner of the store."""
+    """Implements `ports.pools.PoolApi`; without a boundary for whoever owns the store."""
 
-    def __init__(self, engine: Engine, caller: Principal | None = None) -> None:
+    def __init__(self, engine: Engine, boundary: Boundary | None = None) -> None:
         self._engine = engine
         self._store = engine.store
-        self._caller = caller
-        own = engine.settings.text("scope.tenant")
+        self._boundary = boundary or Boundary.owner(engine.settings)
         #: '' sees everything
-        self._tenant = "" if caller is None or caller.tenant in ("", own) else caller.tenant
+        self._tenant = "" if self._boundary.keeps_installation else self._boundary.reach.tenant
 
     # -- pools --------------------------------------------------------------------------------------------------------
 
@@ -183,7 +183,7 @@ class EnginePools:
 
     def _check_owner(self) -> None:
         if self._tenant:
-            name = "" if self._caller is None else self._caller.name
+            name = self._boundary.name
             own = self._engine.settings.text("scope.tenant")
             raise NotAllowed(f"{name} cannot change limits that all tenants share; only an admin of tenant {own} can")
 

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from arclog.engine.dispatch.control import EngineControl
-from arclog.engine.dispatch.identity import Identity
 from arclog.model.commands import Command, Report, ReportAnswer, Revocation
 from arclog.model.errors import NotFound, NotHolder
 from arclog.plan.program import Program
+from arclog.ports.boundary import Boundary
 from arclog.ports.clock import Clock
 from arclog.ports.control import Held, LoopPage, Until, WorkerInfo
 from arclog.ports.storage.store import Store
@@ -23,38 +23,38 @@ from arclog.ports.storage.task_logs import LogLine
 class ScopedControl:
     """Implements `ports.control.Control` for the workers of one credential."""
 
-    def __init__(self, control: EngineControl, store: Store, clock: Clock, identity: Identity) -> None:
+    def __init__(self, control: EngineControl, store: Store, clock: Clock, boundary: Boundary) -> None:
         self._control = control
         self._store = store
         self._clock = clock
-        self._identity = identity
+        self._boundary = boundary
 
     async def claim(
         self, worker: WorkerInfo, limit: int, wait_s: float = 0.0, until: Until | None = None
     ) -> list[Command]:
-        name, scope = self._identity.name(worker.worker_id), self._identity.scope
+        name, scope = self._boundary.worker_name(worker.worker_id), self._boundary.served
         known = replace(
             worker, worker_id=name, tenant=scope.tenant, project=scope.project, environment=scope.environment
         )
         return self._noted(await self._control.claim(known, limit, wait_s, until))
 
     async def report(self, report: Report) -> ReportAnswer:
-        worker_id = self._identity.name(report.worker_id)
+        worker_id = self._boundary.worker_name(report.worker_id)
         await self._check_holder(worker_id, report.execution_id, report.command_id)
         answer = await self._control.report(replace(report, worker_id=worker_id))
         self._noted(answer.commands)
         return answer
 
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]]) -> list[int]:
-        return await self._control.heartbeat(self._identity.name(worker_id), held)
+        return await self._control.heartbeat(self._boundary.worker_name(worker_id), held)
 
     async def give_back(self, worker_id: str, execution_id: int, command_id: int, fence: int) -> None:
-        worker_id = self._identity.name(worker_id)
+        worker_id = self._boundary.worker_name(worker_id)
         await self._check_holder(worker_id, execution_id, command_id)
         await self._control.give_back(worker_id, execution_id, command_id, fence)
 
     async def revoked(self, worker_id: str, wait_s: float, held: Sequence[Held] = ()) -> list[Revocation]:
-        worker_id = self._identity.name(worker_id)
+        worker_id = self._boundary.worker_name(worker_id)
         held = [one for one in self._control.unknown(worker_id, held) if await self._is_served(one[0])]
         until = self._clock.monotonic() + wait_s
         while True:
@@ -65,7 +65,7 @@ class ScopedControl:
                 return found
 
     async def program(self, digest: str) -> Program:
-        if not await self._control.serves_plan(self._identity.scope, digest):
+        if not await self._control.serves_plan(self._boundary.served, digest):
             raise NotFound(f"there is no plan {digest[:64]}")
         return await self._control.program(digest)
 
@@ -81,12 +81,12 @@ class ScopedControl:
     def _noted(self, commands: list[Command]) -> list[Command]:
         """A worker may read the plans of the commands that it was given."""
         for command in commands:
-            self._control.note_plan(self._identity.scope, command.plan)
+            self._control.note_plan(self._boundary.served, command.plan)
         return commands
 
     async def check_holder(self, worker_id: str, execution_id: int, command_id: int) -> None:
         """Refuse a report before it is looked at. Raises NotFound or NotHolder."""
-        await self._check_holder(self._identity.name(worker_id), execution_id, command_id)
+        await self._check_holder(self._boundary.worker_name(worker_id), execution_id, command_id)
 
     async def _check_holder(self, worker_id: str, execution_id: int, command_id: int) -> None:
         """Refuse callers that do not hold an open command. For an ended command, the report itself is refused later."""
@@ -104,4 +104,4 @@ class ScopedControl:
 
     async def _is_served(self, execution_id: int) -> bool:
         record = await self._store.execution(execution_id)
-        return record is not None and self._identity.scope.covers(record.new.scope)
+        return record is not None and self._boundary.serves(record.new.scope)

@@ -1,14 +1,13 @@
 """The engine's side of `ports.ingest`: from a body on the wire to the log, once.
 
-Law: an id that is in progress in this process is waited for, one that the store knows is compared, and only then is an event
-new. So of any number of senders with the same id one writes, and all get its seq.
+Law: an id that is under way in this process is waited for. Then the event is appended, and the store refuses an id that it
+knows: what it has is compared then. So of any number of senders with the same id one writes, and all get its seq.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -24,7 +23,6 @@ from arclog.dialects.wire_incoming import Incoming, names_a_command, parse_batch
 from arclog.engine.commits import batch
 from arclog.engine.commits.engine import MAX_CONFLICTS, Engine
 from arclog.engine.commits.refusals import Refusals
-from arclog.engine.dispatch.identity import Identity, identity_of
 from arclog.engine.dispatch.past_commands import ended_command
 from arclog.model.commands import Command, WireCommand
 from arclog.model.data.kept import Kept
@@ -40,8 +38,8 @@ from arclog.model.errors import (
 )
 from arclog.model.events import Event
 from arclog.model.ids import MICROS, moved
-from arclog.model.principal import Principal
 from arclog.model.refs import parse_ref
+from arclog.ports.boundary import Boundary
 from arclog.ports.ingest import Taken
 from arclog.ports.storage.store import EventIdTaken, Ingested, Scope
 from arclog.ports.work import WORKER_ID
@@ -50,6 +48,8 @@ Answer = Taken | ArclogError
 
 #: Events of one execution that share a commit.
 _TOGETHER = 1000
+#: Whose roles let a caller speak as a worker, and as a producer.
+_ROLES = (frozenset({WORKER}), frozenset({PRODUCER}))
 #: What result.stored and the end of its task both say.
 _REFERENCE = ("result_ref", "extracted")
 
@@ -71,19 +71,18 @@ class EngineIngest:
         #: (execution_id, event_id) that this process is about to write
         self._under_way: dict[tuple[int, int], asyncio.Event] = {}
 
-    async def event(self, body: Any, speaker: Principal) -> Taken:
-        principal = _role(speaker, body)
-        incoming = parse_event(body, principal, self._engine.clock.now(), sender=speaker.name)
-        (answer,) = await self._take_all(speaker, [incoming])
+    async def event(self, body: Any, caller: Boundary) -> Taken:
+        incoming = parse_event(body, _role(caller, body), self._engine.clock.now(), sender=caller.name)
+        (answer,) = await self._take(caller, incoming.execution_id, [incoming])
         if isinstance(answer, ArclogError):
             raise answer
         return answer
 
-    async def batch(self, body: Any, speaker: Principal) -> list[Answer]:
+    async def batch(self, body: Any, caller: Boundary) -> list[Answer]:
         now = self._engine.clock.now()
-        parsed = parse_batch(body, lambda item: _role(speaker, item), now, self._most_in_batch, speaker.name)
+        parsed = parse_batch(body, lambda item: _role(caller, item), now, self._most_in_batch, caller.name)
         understood = [one for one in parsed if isinstance(one, Incoming)]
-        taken = iter(await self._take_all(speaker, understood))
+        taken = iter(await self._take_all(caller, understood))
         return [
             next(taken)
             if isinstance(one, Incoming)
@@ -102,7 +101,7 @@ class EngineIngest:
 
     # -- one after the other ------------------------------------------------------------------------------------------
 
-    async def _take_all(self, speaker: Principal, items: Sequence[Incoming]) -> list[Answer]:
+    async def _take_all(self, caller: Boundary, items: Sequence[Incoming]) -> list[Answer]:
         """Each item's answer. Executions do not wait for each other; the items of one keep their order."""
         by_execution: dict[int, list[int]] = {}
         for index, item in enumerate(items):
@@ -110,7 +109,7 @@ class EngineIngest:
         answers: dict[int, Answer] = {}
 
         async def take(execution_id: int, mine: list[int]) -> None:
-            found = await self._take(speaker, execution_id, [items[index] for index in mine])
+            found = await self._take(caller, execution_id, [items[index] for index in mine])
             answers.update(zip(mine, found, strict=True))
 
         if len(by_execution) == 1:
@@ -119,29 +118,23 @@ class EngineIngest:
             await asyncio.gather(*(take(execution_id, mine) for execution_id, mine in by_execution.items()))
         return [answers[index] for index in range(len(items))]
 
-    async def _take(self, speaker: Principal, execution_id: int, items: Sequence[Incoming]) -> list[Answer]:
-        scope = await self._scope(execution_id)
-        identity = identity_of(speaker, self._engine.settings)
+    async def _take(self, caller: Boundary, execution_id: int, items: Sequence[Incoming]) -> list[Answer]:
+        scope = self._scopes.get(execution_id) or await self._scope(execution_id)
         answers: list[Answer] = []
-        for leased, run in groupby(items, lambda item: item.grant.needs_lease):
-            group = list(run)
-            if scope is None or not _reaches(speaker, identity, scope, leased=leased):
+        for group in _groups(items):
+            leased = group[0].grant.needs_lease
+            if scope is None or not (caller.serves(scope) if leased else caller.sees(scope)):
                 answers += [NotFound(f"there is no execution {execution_id}")] * len(group)
             elif leased:
-                answers += [await self._reported(item, identity) for item in group]
+                answers += [await self._reported(item, caller) for item in group]
             else:
-                for start in range(0, len(group), _TOGETHER):
-                    answers += await self._observed(execution_id, group[start : start + _TOGETHER])
+                answers += await self._observed(execution_id, group)
         return answers
 
     async def _scope(self, execution_id: int) -> Scope | None:
-        """Whose an execution is; None when there is none."""
-        known = self._scopes.get(execution_id)
-        if known is None:
-            record = await self._engine.store.execution(execution_id)
-            if record is not None:
-                known = self._scopes.put(execution_id, record.new.scope)
-        return known
+        """Whose an execution is, from the store; None when there is none."""
+        record = await self._engine.store.execution(execution_id)
+        return None if record is None else self._scopes.put(execution_id, record.new.scope)
 
     # -- facts ---------------------------------------------------------------------------------------------------------
 
@@ -150,18 +143,23 @@ class EngineIngest:
         refusals = [self._too_large(item) for item in items]
         fitting = [item for item, refusal in zip(items, refusals, strict=True) if refusal is None]
         own = {item.event.own_id for item in fitting} - {0}
-        async with self._alone(execution_id, own):
+        keys = [(execution_id, event_id) for event_id in own]
+        done = await self._begin(keys)
+        try:
             answers = iter(await self._once(execution_id, fitting, own))
+        finally:
+            self._end(keys, done)
         return [refusal or next(answers) for refusal in refusals]
 
     async def _once(self, execution_id: int, items: Sequence[Incoming], own: set[int]) -> list[Answer]:
+        known: dict[int, Ingested] = {}
         for _ in range(MAX_CONFLICTS):
-            known = await self._known(execution_id, own)
             fresh = _fresh(items, known)
             try:
                 written = await self._write(execution_id, list(fresh.values()))
             except EventIdTaken:
-                continue  # another process was faster: look at what it wrote
+                known = await self._known(execution_id, own)
+                continue
             answers = dict(zip(fresh, written, strict=True))
             refusal = next((one for one in written if isinstance(one, ArclogError)), None)
             for index, item in fresh.items():
@@ -193,7 +191,7 @@ class EngineIngest:
 
     # -- reports ------------------------------------------------------------------------------------------------------
 
-    async def _reported(self, item: Incoming, identity: Identity) -> Answer:
+    async def _reported(self, item: Incoming, caller: Boundary) -> Answer:
         """An event of a worker about a command that it holds; it continues the command's report."""
         event = item.event
         own = {event.own_id} - {0}
@@ -201,27 +199,32 @@ class EngineIngest:
             return refusal
         try:
             _check_names(event)
-            async with self._alone(item.execution_id, own):
+            keys = [(item.execution_id, event_id) for event_id in own]
+            done = await self._begin(keys)
+            try:
                 for _ in range(MAX_CONFLICTS):
+                    # First: of a command that is over, a report that comes again is answered as before.
                     known = await self._known(item.execution_id, own)
                     if known:
                         return _again(item, known[event.own_id])
                     try:
-                        return await self._report(item, identity)
+                        return await self._report(item, caller)
                     except EventIdTaken:
                         continue
+            finally:
+                self._end(keys, done)
             raise Conflict(f"execution {item.execution_id}: other callers keep writing events with the same id")
         except ArclogError as problem:
             return problem
 
-    async def _report(self, item: Incoming, identity: Identity) -> Answer:
+    async def _report(self, item: Incoming, caller: Boundary) -> Answer:
         engine, event = self._engine, item.event
         commands = await engine.store.commands(item.execution_id)
         record = next((one for one in commands if one.command_id == event.command_id), None)
         if record is None:
-            return await self._late(item, identity)
+            return await self._late(item, caller)
         holder = record.worker_id if record.state == "claimed" else ""
-        if not identity.is_holder(holder, event.worker_id):
+        if not caller.is_holder(holder, event.worker_id):
             raise NotHolder(f"command {event.command_id} is not held by this worker; stop the work")
         if record.fence != event.fence:
             raise StaleFence(f"command {event.command_id} is held with fence {record.fence}, not {event.fence}")
@@ -230,16 +233,16 @@ class EngineIngest:
             given: WorkReported | GaveUp = GaveUp(
                 event.command_id, event.fence, holder, self._max_losses, event, digests
             )
-            return await self._applied(item, holder, given)
+            return await self._applied(item, caller, holder, given)
         if event.type not in WORKER_TYPES:
             # A fact of a layer that the engine derives itself (command.started, loop.done …): nothing waits for it.
             event.run, event.worker_id = event.run or record.run, holder
             return (await self._write(item.execution_id, [item]))[0]
         await self._resolve_uri(item)
         given = WorkReported(event.command_id, event.fence, 0, holder, [event], digests, from_wire=True)
-        return await self._applied(item, holder, given)
+        return await self._applied(item, caller, holder, given)
 
-    async def _applied(self, item: Incoming, holder: str, given: WorkReported | GaveUp) -> Answer:
+    async def _applied(self, item: Incoming, caller: Boundary, holder: str, given: WorkReported | GaveUp) -> Answer:
         """Put a report to its execution."""
         engine, event = self._engine, item.event
         extend = (event.command_id, event.fence, engine.clock.now() + self._lease_us)
@@ -251,7 +254,7 @@ class EngineIngest:
             return await self._progress(item, answer.spoken, event_id, seq)
         match answer.refused.reason:
             case "closed" | "ended":
-                return await self._late(item, Identity(), holder)
+                return await self._late(item, caller, holder)
             case "stale":
                 raise StaleFence(answer.refused.message)
             case _:
@@ -298,7 +301,7 @@ class EngineIngest:
         stored = said[0].event.payload
         event.payload = {"outcome": {**outcome, **{key: stored[key] for key in _REFERENCE if key in stored}}}
 
-    async def _late(self, item: Incoming, identity: Identity, holder: str = "") -> Answer:
+    async def _late(self, item: Incoming, caller: Boundary, holder: str = "") -> Answer:
         """The command is over: its last holder's word is recorded, anybody else's is refused."""
         event = item.event
         ended = await ended_command(self._engine.store, item.execution_id, event.command_id)
@@ -306,9 +309,9 @@ class EngineIngest:
             raise StaleFence(
                 f"command {event.command_id} has ended, or was never held by this worker (fence {event.fence})"
             )
-        if not holder and ended.holder and not identity.is_holder(ended.holder, event.worker_id):
+        if not holder and ended.holder and not caller.is_holder(ended.holder, event.worker_id):
             raise NotHolder(f"command {event.command_id} has ended, and another worker held it last")
-        event.worker_id = holder or ended.holder or identity.name(event.worker_id)
+        event.worker_id = holder or ended.holder or caller.worker_name(event.worker_id)
         event.run = event.run or ended.run
         answer = (await self._write(item.execution_id, [item]))[0]
         return replace(answer, closed=True) if isinstance(answer, Taken) else answer
@@ -320,35 +323,39 @@ class EngineIngest:
             return {}
         return {one.event_id: one for one in await self._engine.store.ingested(execution_id, sorted(own))}
 
-    @asynccontextmanager
-    async def _alone(self, execution_id: int, own: set[int]) -> AsyncIterator[None]:
-        """Nobody else in this process writes events with these ids meanwhile."""
-        keys = [(execution_id, event_id) for event_id in own]
+    async def _begin(self, keys: Sequence[tuple[int, int]]) -> asyncio.Event:
+        """Keep everybody else in this process from writing events with these ids, until `_end` is called."""
         while busy := next((self._under_way[key] for key in keys if key in self._under_way), None):
             await busy.wait()  # holding nothing: nobody can wait for us in turn
         done = asyncio.Event()
         self._under_way.update(dict.fromkeys(keys, done))
-        try:
-            yield
-        finally:
-            for key in keys:
-                del self._under_way[key]
-            done.set()
+        return done
+
+    def _end(self, keys: Sequence[tuple[int, int]], done: asyncio.Event) -> None:
+        for key in keys:
+            del self._under_way[key]
+        done.set()
 
 
-def _role(speaker: Principal, item: Any) -> str:
+def _groups(items: Sequence[Incoming]) -> Iterator[Sequence[Incoming]]:
+    """Items that follow each other and are taken in the same way; of facts, as many as share a commit."""
+    if len(items) == 1:
+        yield items
+        return
+    for leased, run in groupby(items, lambda item: item.grant.needs_lease):
+        group = list(run)
+        size = len(group) if leased else _TOGETHER
+        for start in range(0, len(group), size):
+            yield group[start : start + size]
+
+
+def _role(caller: Boundary, item: Any) -> str:
     """Whether the sender acts as a worker or a producer. With both roles, an event with command and fence is a worker's."""
-    works = speaker.may(frozenset({WORKER}))
-    if works and (not speaker.may(frozenset({PRODUCER})) or names_a_command(item)):
+    principal = caller.principal
+    works, produces = (principal is None or principal.may(roles) for roles in _ROLES)
+    if works and (not produces or names_a_command(item)):
         return WORKER
     return PRODUCER
-
-
-def _reaches(speaker: Principal, identity: Identity, scope: Scope, *, leased: bool) -> bool:
-    """Whether a caller has anything to say of a run: a producer of what it reaches, a worker of what it serves."""
-    if leased:
-        return bool(speaker.tenant) and identity.scope.covers(scope)
-    return speaker.reaches(scope.tenant, scope.project, scope.environment)
 
 
 def _check_names(event: Event) -> None:

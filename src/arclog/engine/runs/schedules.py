@@ -32,6 +32,7 @@ from arclog.model.errors import ArclogError, Conflict, NotFound, RequestRejected
 from arclog.model.events import Event
 from arclog.model.ids import MAX_ID, MICROS, micros, timestamp
 from arclog.plan.program import Program
+from arclog.ports.boundary import Boundary
 from arclog.ports.storage.catalog import PlanRecord
 from arclog.ports.storage.schedules import NewSchedule, ScheduleView
 from arclog.ports.storage.store import NewExecution, Scope
@@ -311,11 +312,10 @@ def _merged(newest: Schedule, started: Schedule) -> Schedule:
 class EngineSchedules:
     """Implements `ports.schedules.ScheduleApi` for one tenant."""
 
-    def __init__(self, engine: Engine, scope: Scope, reach: Scope | None = None) -> None:
-        """New schedules go to `scope`; those outside of `reach` (by default the whole tenant) are not there."""
+    def __init__(self, engine: Engine, boundary: Boundary) -> None:
         self._engine = engine
-        self._scope = scope
-        self._reach = reach or Scope(scope.tenant, "", "")
+        self._boundary = boundary
+        self._scope = boundary.home
 
     async def add(self, new: NewSchedule) -> ScheduleView:
         engine, scope = self._engine, self._scope
@@ -357,9 +357,17 @@ class EngineSchedules:
         return found[:limit]
 
     async def upcoming(self, *, limit: int = 20) -> builtins.list[ScheduleView]:
-        found = await self._engine.store.next_schedules(self._scope.tenant, limit)
-        coming = [each for each in found if not each.paused and each.next_due is not None]
-        return [view_of(each) for each in sorted(coming, key=lambda each: (each.next_due, each.name))]
+        most = limit
+        while True:
+            found = await self._engine.store.next_schedules(self._scope.tenant, most)
+            coming = [
+                each for each in found if self._is_reached(each) and not each.paused and each.next_due is not None
+            ]
+            if len(coming) >= limit or len(found) < most:
+                break
+            most *= 4  # some of them are not there for the caller
+        ordered = sorted(coming, key=lambda each: (each.next_due, each.name))
+        return [view_of(each) for each in ordered[:limit]]
 
     async def show(self, name: str) -> ScheduleView:
         return view_of(await self._named(name))
@@ -403,7 +411,7 @@ class EngineSchedules:
         return found
 
     def _is_reached(self, schedule: Schedule) -> bool:
-        return self._reach.covers(Scope(schedule.tenant, schedule.project, schedule.environment))
+        return self._boundary.sees(Scope(schedule.tenant, schedule.project, schedule.environment))
 
 
 async def _to_run(engine: Engine, scope: Scope, path: str, version: int) -> tuple[PlanRecord, Program]:

@@ -18,12 +18,12 @@ from arclog.engine.runs.bundle import Files, register
 from arclog.engine.runs.compile_cache import Compiler
 from arclog.engine.runs.inputs import fitted
 from arclog.model.data.depth import DEEPEST_INPUT, nested_deeper
-from arclog.model.errors import Conflict, NotAllowed, RequestRejected
+from arclog.model.errors import Conflict, RequestRejected
 from arclog.model.inputs import secret_names
-from arclog.model.principal import Principal, binding, checked_name
 from arclog.plan.net import Plan
 from arclog.plan.program import Program
 from arclog.plan.workload_reads import unknown_keys
+from arclog.ports.boundary import Boundary
 from arclog.ports.storage.catalog import PlanRecord
 from arclog.ports.storage.store import ExecutionRecord, NewExecution, Scope
 from arclog.ports.views.api import ExecuteRequest, ForkRequest, Started
@@ -56,12 +56,9 @@ class Starts:
         engine: Engine,
         compiler: Compiler,
         catalog: Callable[[], Catalog],
-        scope: Scope,
-        caller: Principal | None = None,
+        boundary: Boundary,
     ) -> None:
-        """`scope` is where runs go whose request says no more; a `caller` starts none outside of what it reaches."""
-        self._own = scope
-        self._caller = caller
+        self._boundary = boundary
         self._engine = engine
         self._compiler = compiler
         self._catalog = catalog
@@ -146,13 +143,11 @@ class Starts:
             return record, program, {}
         if request.version:
             raise RequestRejected("`version` requires `path`: a text has no version until it is registered")
-        tenant, brought = self._own.tenant, request.files
+        tenant, brought = self._boundary.home.tenant, request.files
         compiled = await self._compiler.compile(request.playbook, request.file, tenant, brought)
         plan = compiled.plan
         _check_workload(plan, request.workload)
-        caller = self._caller
-        bound = ("", "") if caller is None else (caller.project, caller.environment)
-        whose = Scope(self._own.tenant, *bound)
+        whose = Scope(tenant, self._boundary.reach.project, self._boundary.reach.environment)
         record, files = await register(
             self._engine, self._compiler, request.playbook, compiled, request.file, request.files, whose
         )
@@ -162,16 +157,7 @@ class Starts:
         unknown = next((name for name in asked if name not in ("project", "environment")), None)
         if unknown is not None:
             raise RequestRejected(f"a request's scope has project and environment, not {unknown[:128]!r}")
-        scope = Scope(
-            checked_name(self._own.tenant, "tenant (scope.tenant)"),
-            checked_name(asked.get("project") or self._own.project, "project (scope.project)"),
-            checked_name(asked.get("environment") or self._own.environment, "environment (scope.environment)"),
-        )
-        caller = self._caller
-        if caller is not None and not caller.reaches(scope.tenant, scope.project, scope.environment):
-            bound = binding(caller.project, caller.environment)
-            raise NotAllowed(f"{caller.name} is bound to {bound} and cannot start runs in {scope.label}")
-        return scope
+        return self._boundary.place(asked.get("project", ""), asked.get("environment", ""))
 
     async def _again(
         self, known: ExecutionRecord, record: PlanRecord, request: ExecuteRequest, workload: dict[str, Any]

@@ -43,6 +43,7 @@ from arclog.model.inputs import FORGOTTEN_SECRETS, secret_names
 from arclog.model.principal import Principal, may_act_for_the_tenant, may_bring_playbooks, may_signal
 from arclog.model.refs import parse_ref, published_form
 from arclog.plan.net import Plan
+from arclog.ports.boundary import Boundary
 from arclog.ports.results import Results
 from arclog.ports.storage.event_search import EventQuery
 from arclog.ports.storage.store import ExecutionFilter, ExecutionRecord, NewExecution, Scope
@@ -87,7 +88,7 @@ _LIFECYCLE_TERMINAL = {
 
 
 class EngineApi:
-    """Implements `ports.api.Api`: all that the store holds, or (`seen_by`) what one caller may see of it."""
+    """Implements `ports.api.Api`: all that the store holds, or (`within`) what lies within a boundary."""
 
     def __init__(
         self,
@@ -107,47 +108,42 @@ class EngineApi:
         self._is_alive = is_alive
         #: whether a process is there that runs one of some executions, where that can be told
         self._is_served = is_served
-        #: None: whoever owns the store
-        self._caller: Principal | None = None
         self._waiting = WaitingRuns(engine)
+        self._boundary = Boundary.owner(engine.settings)
 
-    def seen_by(self, caller: Principal) -> EngineApi:
-        """The same for one caller: what it does not reach is not there, and what it starts is its own scope's."""
+    def within(self, boundary: Boundary) -> EngineApi:
+        """The same within a boundary: what lies outside of it is not there, and what is started goes to its home."""
         seen = copy.copy(self)
         for bound in ("_starts", "_catalog", "_stored", "_overview"):
             vars(seen).pop(bound, None)
-        vars(seen)["_caller"] = caller
+        vars(seen)["_boundary"] = boundary
         return seen
 
     @cached_property
     def _starts(self) -> Starts:
-        return Starts(self._engine, self.compiler, lambda: self._catalog, self._scope, self._caller)
+        return Starts(self._engine, self.compiler, lambda: self._catalog, self._boundary)
 
     @cached_property
     def _catalog(self) -> Catalog:
         from arclog.engine.runs.catalog import Catalog  # a run of a file does not need it
 
-        reach, own = self._reach, self._scope
-        scope = Scope(reach.tenant or own.tenant, reach.project or own.project, reach.environment or own.environment)
+        reach, home = self._boundary.reach, self._boundary.home
         # Whoever owns the store has the tenant of the settings.
-        return Catalog(self._engine, self.compiler, reach if reach.tenant else Scope(own.tenant, "", ""), scope)
+        return Catalog(self._engine, self.compiler, reach if reach.tenant else Scope(home.tenant, "", ""), home)
 
     @cached_property
     def _stored(self) -> Stored:
         from arclog.engine.views.stored_results import Stored  # no run needs it, only who asks for results
 
-        caller, own = self._caller, self._engine.settings.text("scope.tenant")
-        # Who is of the server's own tenant looks after the installation, as with pools.
-        return Stored(self._engine, self._results, None if caller is None or caller.tenant == own else caller.tenant)
+        boundary = self._boundary
+        tenant = None if boundary.keeps_installation else boundary.reach.tenant
+        return Stored(self._engine, self._results, tenant)
 
     @cached_property
     def _overview(self) -> Overview:
         from arclog.engine.views.overview import Overview  # no run needs it, only who looks at many
 
-        caller = self._caller
-        if caller is None:
-            return Overview(self._engine, self._waiting, self._engine.settings.text("scope.tenant"), owner=True)
-        return Overview(self._engine, self._waiting, caller.tenant, caller.project, caller.environment)
+        return Overview(self._engine, self._waiting, self._boundary)
 
     async def execute(self, request: ExecuteRequest) -> Started:
         if request.playbook and self._caller is not None:
@@ -160,7 +156,7 @@ class EngineApi:
         """Raise NotAllowed when what a caller brings has tasks of kinds that it may not bring."""
         if not self._kind_rules.rules:
             return
-        tenant = self._scope.tenant
+        tenant = self._boundary.home.tenant
         for name, text in ((file, playbook), *files.items()):
             try:
                 plan = (await self.compiler.compile(text, name, tenant, files)).plan
@@ -172,7 +168,7 @@ class EngineApi:
 
     def _check_plan(self, plan: Plan) -> None:
         """Raise NotAllowed when a plan that a caller brings has tasks of kinds that it may not bring."""
-        tenant, roles = self._scope.tenant, None if self._caller is None else self._caller.roles
+        tenant, roles = self._boundary.home.tenant, None if self._caller is None else self._caller.roles
         for kind in dict.fromkeys(task.kind for step in plan.steps for task in step.tasks):
             if refusal := self._kind_rules.refusal(kind, tenant, roles):
                 raise NotAllowed(refusal)
@@ -267,7 +263,7 @@ class EngineApi:
         since: str = "",
         parent: str = "",
     ) -> builtins.list[Listed]:
-        reached = self._reach
+        reached = self._boundary.reach
         which = ExecutionFilter(
             states=tuple(states),
             path=path,
@@ -332,7 +328,7 @@ class EngineApi:
             types = types_about(entity.partition(":")[0], types)
             if types == NO_TYPE:
                 return EventsFound([], "", more=False)
-        reached = self._reach
+        reached = self._boundary.reach
         query = EventQuery(
             types=tuple(types),
             since=_moment(since, "since", 0),
@@ -438,7 +434,9 @@ class EngineApi:
         if self._caller is not None:
             may_bring_playbooks(self._caller)
         await self._check_kinds(request.playbook, request.file, request.files)
-        plan = (await self.compiler.compile(request.playbook, request.file, self._scope.tenant, request.files)).plan
+        plan = (
+            await self.compiler.compile(request.playbook, request.file, self._boundary.home.tenant, request.files)
+        ).plan
         simulating.check(request, {step.name for step in plan.steps})
         if request.runs:
             records = [await self._record(ids.parse_id(each, "execution id")) for each in request.runs]
@@ -461,7 +459,7 @@ class EngineApi:
 
         if self._caller is not None:
             may_bring_playbooks(self._caller)
-        return await portable.read_run(self._engine, self._results, file, self._scope, self._check_plan)
+        return await portable.read_run(self._engine, self._results, file, self._boundary.home, self._check_plan)
 
     async def lineage(self, execution_id: str) -> builtins.list[dict[str, Any]]:
         from arclog.engine.history import lineage
@@ -478,7 +476,7 @@ class EngineApi:
     async def _reached(self, execution_id: int) -> ExecutionRecord | None:
         """The record of a run, if it is there for the caller."""
         record = await self._engine.store.execution(execution_id)
-        return record if record is not None and self._reaches(record.new.scope) else None
+        return record if record is not None and self._boundary.sees(record.new.scope) else None
 
     async def stats(self, path: str, *, since: str = "", limit: int = 200) -> PlaybookStats:
         from arclog.engine.history import recorded_runs as history
@@ -486,7 +484,7 @@ class EngineApi:
         return await history.stats_of(self._engine, path, self._of_path(path, since), limit)
 
     def _of_path(self, path: str, since: str = "") -> ExecutionFilter:
-        reached = self._reach
+        reached = self._boundary.reach
         return ExecutionFilter(
             path=path,
             tenant=reached.tenant,
@@ -657,29 +655,15 @@ class EngineApi:
         return await self._catalog.archive(path, archived=archived)
 
     @property
-    def _scope(self) -> Scope:
-        """Where runs belong when a request says no more. What the caller is bound to holds, whatever a request says."""
-        settings, caller = self._engine.settings, self._caller
-        project, environment = settings.text("scope.project"), settings.text("scope.environment")
-        if caller is None:
-            return Scope(settings.text("scope.tenant"), project, environment)
-        return Scope(caller.tenant, caller.project or project, caller.environment or environment)
-
-    @property
-    def _reach(self) -> Scope:
-        """Whose runs the caller sees; '' parts are any."""
-        caller = self._caller
-        return Scope("", "", "") if caller is None else Scope(caller.tenant, caller.project, caller.environment)
+    def _caller(self) -> Principal | None:
+        """Who asks, for what takes a role; None: whoever owns the store."""
+        return self._boundary.principal
 
     async def _record(self, execution_id: int) -> ExecutionRecord:
         record = await self._engine.store.execution(execution_id)
-        if record is None or not self._reaches(record.new.scope):
+        if record is None or not self._boundary.sees(record.new.scope):
             raise NotFound(f"there is no execution {execution_id}; `arclog list` shows all runs")
         return record
-
-    def _reaches(self, scope: Scope) -> bool:
-        caller = self._caller
-        return caller is None or caller.reaches(scope.tenant, scope.project, scope.environment)
 
 
 def _moment(text: str, what: str, default: int) -> int:

@@ -11,6 +11,7 @@ from arclog.engine.views.list_rows import listed
 from arclog.engine.views.waiting_runs import WaitingRuns
 from arclog.model.errors import RequestRejected
 from arclog.model.ids import MAX_ID, MICROS, first_since, micros, minted_at_ms, parse_id, timestamp
+from arclog.ports.boundary import Boundary
 from arclog.ports.storage.pools import QueueHead
 from arclog.ports.storage.statistics import HOUR
 from arclog.ports.storage.store import CommandRecord, ExecutionFilter, ExecutionRecord, Scope
@@ -46,25 +47,17 @@ _RUN_ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 class Overview:
-    """Of one tenant, or of the project and environment that the caller is bound to. The owner of the store finds runs of all tenants."""
+    """What a caller sees of its tenant. The owner of the store finds runs of all tenants, and of what needs attention sees the
+    tenant in the settings.
+    """
 
-    def __init__(
-        self,
-        engine: Engine,
-        waiting: WaitingRuns,
-        tenant: str,
-        project: str = "",
-        environment: str = "",
-        *,
-        owner: bool = False,
-    ) -> None:
+    def __init__(self, engine: Engine, waiting: WaitingRuns, boundary: Boundary) -> None:
         self._engine = engine
         self._waiting = waiting
-        self._owner = owner
         self._store = engine.store
-        self._tenant = tenant
-        self._project = project
-        self._environment = environment
+        self._boundary = boundary
+        self._tenant = boundary.home.tenant
+        self._project, self._environment = boundary.reach.project, boundary.reach.environment
 
     # -- searching ----------------------------------------------------------------------------------------------------
 
@@ -74,7 +67,7 @@ class Overview:
         which = ExecutionFilter(
             states=query.states,
             path=query.path,
-            tenant="" if self._owner else self._tenant,
+            tenant=self._boundary.reach.tenant,
             project=self._project,
             environment=self._environment,
             parent=parse_id(query.parent, "execution id") if query.parent else 0,

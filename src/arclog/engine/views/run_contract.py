@@ -13,8 +13,8 @@ from arclog.engine.commits.engine import Engine
 from arclog.model import ids
 from arclog.model.data.kept import Kept
 from arclog.model.errors import Conflict, NotFound, RequestRejected
-from arclog.model.principal import Principal
-from arclog.ports.storage.store import ExecutionRecord, Scope
+from arclog.ports.boundary import Boundary
+from arclog.ports.storage.store import ExecutionRecord
 from arclog.ports.views.api import Api, ExecuteRequest, SignalRequest
 from arclog.ports.views.runs import ACCEPTED, REJECTED, RunPage, RunSignal, RunStatus, SignalDecision, StartRun
 
@@ -37,10 +37,10 @@ def new_cursors() -> Cursors:
 class EngineRuns:
     """Implements `ports.runs.Runs` for one caller."""
 
-    def __init__(self, engine: Engine, api: Api, caller: Principal, cursors: Cursors) -> None:
+    def __init__(self, engine: Engine, api: Api, boundary: Boundary, cursors: Cursors) -> None:
         self._engine = engine
         self._api = api
-        self._caller = caller
+        self._boundary = boundary
         self._cursors = cursors
 
     async def start(self, request: StartRun) -> tuple[RunStatus, bool]:
@@ -49,8 +49,7 @@ class EngineRuns:
         version = request.plan_version
         if version and not _VERSION.fullmatch(version):
             raise RequestRejected("`planVersion` is a whole number from 1, as text")
-        if request.tenant_id not in ("", self._caller.tenant):
-            raise NotFound(f"there is no tenant {request.tenant_id[:128]!r} for this caller")
+        self._boundary.check_tenant(request.tenant_id)
         named = {"project": request.project_id, "environment": request.environment_id}
         started = await self._api.execute(
             ExecuteRequest(
@@ -173,12 +172,9 @@ class EngineRuns:
         if not _UUID.fullmatch(run_id):
             raise RequestRejected(f"{run_id[:64]!r} is not a runId: a runId is a UUID in lower case")
         record = await self._engine.store.by_run_id(run_id)
-        if record is None or not self._reaches(record.new.scope):
+        if record is None or not self._boundary.sees(record.new.scope):
             raise NotFound(f"there is no run {run_id}")
         return record
-
-    def _reaches(self, scope: Scope) -> bool:
-        return self._caller.reaches(scope.tenant, scope.project, scope.environment)
 
 
 def _subject(record: ExecutionRecord) -> RunSubject:

@@ -20,7 +20,6 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "server": (
         "argon2",
         "cronsim",
-        "fastapi",
         "httptools",
         "opentelemetry",
         "requests",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
+from functools import lru_cache
 
 
+@lru_cache(maxsize=1000)
 def is_loopback(host: str) -> bool:
     """Whether a host, named as in a URL or a setting, is this machine and nobody else's."""
     if host.lower() == "localhost":

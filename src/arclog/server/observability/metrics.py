@@ -6,7 +6,7 @@ Times and counts are noted as they happen; what stands in the store is asked whe
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -38,6 +38,9 @@ _OF_POOLS = {
     "service_seconds": "Average duration of the pool's commands.",
     "wanted_workers": "Recommended number of workers of the pool.",
 }
+
+
+C = TypeVar("C", bound=Control)
 
 
 class Metrics:
@@ -186,9 +189,9 @@ class _BusFigures(Collector):
             yield CounterMetricFamily("arclog_events_publish_failures", "Events refused by the bus.", value=failed)
 
 
-def measured(control: Control, metrics: Metrics) -> Control:
+def measured(control: C, metrics: Metrics) -> C:
     """The control, with its claims and reports counted."""
-    return cast("Control", _MeasuredControl(control, metrics))
+    return cast("C", _MeasuredControl(control, metrics))
 
 
 class _MeasuredControl:

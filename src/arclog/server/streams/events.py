@@ -12,13 +12,13 @@ from difflib import get_close_matches
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
 from arclog.dialects.names import DIALECTS, MEANINGS, asked_for, canonical_types, reader_of
 from arclog.dialects.rendering import Reader, Rendered
 from arclog.dialects.run_record import RunSubject
 from arclog.engine.views.event_search import types_about
 from arclog.model.errors import RequestRejected
+from arclog.operations.events import EventPage
 from arclog.ports.views.api import Api
 from arclog.server.services import Services
 from arclog.server.streams.readers import Readings, place_of
@@ -34,14 +34,6 @@ KEEP_ALIVE = b": keep-alive\n\n"
 
 #: The type and the id of an entity; '' = any.
 Entity = tuple[str, str]
-
-
-class EventPage(Struct, frozen=True):
-    events: list[dict[str, Any]]
-    #: ask for what comes behind it with `after=`
-    next: int
-    #: whether there is something behind it now
-    more: bool
 
 
 class Telling:

@@ -11,20 +11,17 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
 
 import msgspec
-from fastapi import Request
 
 from arclog.model.errors import ArclogError, NotAllowed, Unauthenticated
-from arclog.server.auth.access import principal_of, services_of
+from arclog.server.call import Call
 
 #: Shorter than this is asked for no more often.
 _SHORTEST_S = 0.05
 
 
-async def while_allowed(
-    request: Request, roles: frozenset[str], frames: AsyncGenerator[bytes, None]
-) -> AsyncIterator[bytes]:
+async def while_allowed(call: Call, roles: frozenset[str], frames: AsyncGenerator[bytes, None]) -> AsyncIterator[bytes]:
     """The frames, as long as the caller may have them."""
-    lost = asyncio.ensure_future(_lost(request, roles))
+    lost = asyncio.ensure_future(_lost(call, roles))
     try:
         while True:
             coming = asyncio.ensure_future(anext(frames, None))
@@ -48,15 +45,14 @@ async def while_allowed(
         await frames.aclose()
 
 
-async def _lost(request: Request, roles: frozenset[str]) -> ArclogError:
+async def _lost(call: Call, roles: frozenset[str]) -> ArclogError:
     """Return once the caller may not continue, with the reason."""
-    services, before = services_of(request), principal_of(request)
+    services, before = call.services, call.principal
     pause = max(_SHORTEST_S, services.settings.number("auth.cache_s"))
-    address = "" if request.client is None else request.client.host
     while True:
         await services.clock.sleep(pause)
         try:
-            now = await services.authenticate(request.headers, address)
+            now = await services.authenticate(call.headers, call.address)
         except (Unauthenticated, NotAllowed) as problem:
             return problem
         except ArclogError:

@@ -6,10 +6,9 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from fastapi import Request
-
 from arclog.engine.commits.hints import either
 from arclog.model.errors import RequestRejected
+from arclog.server.call import Call
 from arclog.server.services import Services
 
 T = TypeVar("T")
@@ -20,14 +19,14 @@ async def unless_stopping(services: Services, work: Coroutine[Any, Any, T]) -> T
     return await _unless(services.stopping.wait(), work)
 
 
-async def unless_gone(request: Request, services: Services, work: Coroutine[Any, Any, T]) -> T | None:
+async def unless_gone(call: Call, work: Coroutine[Any, Any, T]) -> T | None:
     """What the work comes to; None once nobody waits for it, and the work is cancelled then."""
-    return await _unless(caller_gone(request, services), work)
+    return await _unless(caller_gone(call), work)
 
 
-async def caller_gone(request: Request, services: Services) -> None:
+async def caller_gone(call: Call) -> None:
     """Return when the caller has hung up, or the server drains. The request's body must have been read."""
-    await either(_hung_up(request), services.stopping.wait())
+    await either(_hung_up(call), call.services.stopping.wait())
 
 
 def longest_wait(services: Services, wait_s: float) -> float:
@@ -37,8 +36,8 @@ def longest_wait(services: Services, wait_s: float) -> float:
     return min(wait_s, services.settings.number("server.long_poll_s"))
 
 
-async def _hung_up(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
+async def _hung_up(call: Call) -> None:
+    while (await call.receive())["type"] != "http.disconnect":
         pass
 
 

@@ -16,18 +16,18 @@ import msgspec
 import uvicorn
 
 from arclog.engine.commits.engine import Engine
+from arclog.engine.dispatch.scoped_control import ScopedControl
 from arclog.engine.runs.compile_cache import is_small
 from arclog.engine.runs.ingest import EngineIngest
 from arclog.engine.views.run_contract import EngineRuns, new_cursors
 from arclog.model.config.settings import Settings
 from arclog.model.errors import ArclogError, Finding, PlaybookError
-from arclog.model.principal import Principal
 from arclog.plan import draw
 from arclog.plan.build import build
 from arclog.playbook.json_schema import json_schema
+from arclog.ports.boundary import Boundary
+from arclog.ports.control import BoundControl
 from arclog.ports.secrets import Vault
-from arclog.ports.storage.schedules import ScheduleApi
-from arclog.ports.storage.store import Scope
 from arclog.ports.views.checks import Diagnosis
 from arclog.ports.views.runs import Runs
 from arclog.sandbox.confinement import ALL, NONE, for_server
@@ -39,7 +39,7 @@ from arclog.server.connections import connection_of
 from arclog.server.observability.logs import log_runs, operators_log
 from arclog.server.observability.metrics import Metrics, measured
 from arclog.server.observability.shared_metrics import SharedMetrics
-from arclog.server.services import Services, Workplace, at_once
+from arclog.server.services import Services, at_once
 from arclog.server.traffic import Traffic
 from arclog.wiring.compiling.pool import CompilingProcesses
 from arclog.wiring.doctor import diagnosed
@@ -49,7 +49,6 @@ from arclog.wiring.loop import freeze_imports
 from arclog.wiring.secrets import choose_vault, left_in_home
 from arclog.wiring.serving.listening import BACKLOG, address_of, allow_files, listen
 from arclog.wiring.serving.processes import Member
-from arclog.wiring.serving.workplace import workplace_of
 
 log = logging.getLogger("arclog.server")
 
@@ -93,7 +92,7 @@ async def serve(
                 settings, here, compiling, gate, vault, metrics, metrics.text if shared is None else shared.text
             )
             metrics.watch_requests(services.traffic)
-            here.worker_control = services.control
+            here.worker_control = measured(here.control, metrics)
             if with_worker:
                 here.engine.pools = (DEFAULT_POOL,)
                 await here.isolate_tenants()
@@ -221,19 +220,13 @@ def _services(
     cursors = new_cursors()
     if here.relay is not None:
         metrics.watch(here.relay.bus, here.publisher)
-    workplace = workplace_of(here, vault)
+    engine = here.engine
 
-    def counted(principal: Principal) -> Workplace:
-        place = workplace(principal)
-        return place._replace(control=measured(place.control, metrics))
+    def control(boundary: Boundary) -> BoundControl:
+        return measured(ScopedControl(here.control, engine.store, clock, boundary), metrics)
 
-    def schedules(principal: Principal) -> ScheduleApi:
-        own = settings.text("scope.project"), settings.text("scope.environment")
-        scope = Scope(principal.tenant, principal.project or own[0], principal.environment or own[1])
-        return here.schedules(scope, Scope(principal.tenant, principal.project, principal.environment))
-
-    def runs(caller: Principal) -> Runs:
-        return EngineRuns(here.engine, here.api.seen_by(caller), caller, cursors)
+    def runs(boundary: Boundary) -> Runs:
+        return EngineRuns(engine, here.api.within(boundary), boundary, cursors)
 
     async def check(text: str, file: str, tenant: str) -> tuple[list[Finding], bytes]:
         if is_small(text):
@@ -245,18 +238,18 @@ def _services(
             return problem.findings, b""
         return findings, graph
 
-    async def doctor(caller: Principal) -> Diagnosis:
-        return await diagnosed(settings, here, caller.tenant)
+    async def doctor(boundary: Boundary) -> Diagnosis:
+        return await diagnosed(settings, here, boundary.reach.tenant)
 
     return Services(
         settings=settings,
         doctor=doctor,
         schema=lambda: json_schema(installed_kinds()),
         check=check,
-        api=here.api.seen_by,
-        control=measured(here.control, metrics),
+        api=here.api.within,
+        control=control,
         metrics=figures,
-        schedules=schedules,
+        schedules=here.schedules,
         pools=here.pools,
         vault=vault,
         ingest=EngineIngest(here.engine),
@@ -266,7 +259,6 @@ def _services(
         gate=gate,
         key_made=gate.key_made,
         ready=ready,
-        workplace=counted,
         clock=clock,
         book=book,
         audit=Audit(book, clock, settings),

@@ -1,0 +1,168 @@
+"""A worker's way to its server: it outlasts any outage, and what a server fails at.
+
+Everything a worker asks may be asked twice, so a request goes out again until it is answered or its sender gives up. That
+the server is gone is logged once, and so is that it is back; each way in which it fails is logged once.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from arclog.client.calls import address_of
+from arclog.client.connection import Connection
+from arclog.client.retry import Patience, repeated
+from arclog.model.errors import (
+    ArclogError,
+    Conflict,
+    InvariantBroken,
+    ServerFailed,
+    ServerUnavailable,
+    StoreUnavailable,
+)
+from arclog.operations.operation import Operation
+
+log = logging.getLogger("arclog.worker")
+
+#: What passes by itself, but for ServerFailed.
+PASSING = (ServerUnavailable, StoreUnavailable, Conflict)
+
+A = TypeVar("A")
+T = TypeVar("T")
+
+#: The body of a request, or what makes it from how often the server has failed at it.
+Body = Struct | Callable[[int], Struct] | None
+
+
+class Transport:
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self._lost = False
+        #: failures that were logged since the last answer
+        self._logged: set[str] = set()
+        #: a server that takes longer to answer is left for the next one, where there are several
+        self.limit_s = math.inf
+
+    async def call(
+        self,
+        operation: Operation[A],
+        params: Struct | None = None,
+        body: Body = None,
+        *,
+        wait_s: float = 0.0,
+        patience_s: float = math.inf,
+        answers: tuple[type[ArclogError], ...] = (ArclogError,),
+        tries: float = math.inf,
+    ) -> A:
+        """The answer of a server, once it gives one; it may take `wait_s` for it. Errors that are `answers` are raised at once.
+        With others the server fails: what it has a bug or no words for, another server, or the same one a moment later,
+        may do. They are raised after so many `tries`.
+        """
+        raw = await self.raw(
+            operation, params, body, wait_s=wait_s, patience_s=patience_s, answers=answers, tries=tries
+        )
+        return decoded(raw, operation)
+
+    async def raw(
+        self,
+        operation: Operation[Any],
+        params: Struct | None = None,
+        body: Body = None,
+        *,
+        wait_s: float = 0.0,
+        patience_s: float = math.inf,
+        answers: tuple[type[ArclogError], ...] = (ArclogError,),
+        tries: float = math.inf,
+    ) -> bytes:
+        """The body of the answer; see `call`."""
+        failures = 0
+
+        async def attempt() -> bytes:
+            return await self._once(operation, params, body(failures) if callable(body) else body, wait_s)
+
+        def passes(problem: ArclogError) -> float | None:
+            nonlocal failures
+            if is_passing(problem):
+                self.failed(problem)
+                return 0.0
+            failures += 1
+            if isinstance(problem, answers) or failures >= tries:
+                return None
+            if str(problem) not in self._logged:
+                self._logged.add(str(problem))
+                log.error("the server %s fails: %s; it is asked again", self.connection.url, problem)
+            return 0.0
+
+        answer = await repeated(attempt, Patience(lambda: patience_s), passes)
+        self._worked()
+        return answer
+
+    async def sent(self, operation: Operation[A], params: Struct) -> A:
+        """One try at each server, with parameters only."""
+        return decoded(await self._once(operation, params, None, 0.0), operation)
+
+    async def once(self, operation: Operation[A], body: Struct, *, limit_s: float = math.inf) -> A:
+        """One try at each server, which may fail."""
+        return decoded(await self._once(operation, None, body, 0.0, limit_s), operation)
+
+    async def until_answered(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """What an attempt gives, once it does not fail for a passing reason."""
+
+        def passes(problem: ArclogError) -> float | None:
+            if not is_passing(problem):
+                return None
+            self.failed(problem)
+            return 0.0
+
+        answer = await repeated(attempt, Patience(lambda: math.inf), passes)
+        self._worked()
+        return answer
+
+    def failed(self, problem: Exception) -> None:
+        """Log that the server is gone, once."""
+        if not self._lost:
+            self._lost = True
+            log.warning("%s; what was done is kept and handed in when the server is back", problem)
+
+    def _worked(self) -> None:
+        self._logged.clear()
+        if self._lost:
+            self._lost = False
+            log.warning("the server %s is back", self.connection.url)
+
+    async def _once(
+        self,
+        operation: Operation[Any],
+        params: Struct | None,
+        body: Struct | None,
+        wait_s: float,
+        limit_s: float = math.inf,
+    ) -> bytes:
+        path, query = address_of(operation, params)
+        return await self.connection.ask(
+            operation.method,
+            path,
+            params=query,
+            body=None if body is None else msgspec.json.encode(body),
+            safe=operation.repeatable,
+            extra_s=wait_s,
+            limit_s=min(limit_s, self.limit_s),
+        )
+
+
+def is_passing(problem: ArclogError) -> bool:
+    """Whether a failure passes by itself: the server is away, or busy."""
+    return isinstance(problem, PASSING) and not isinstance(problem, ServerFailed)
+
+
+def decoded(answer: bytes, operation: Operation[A]) -> A:
+    try:
+        found: A = msgspec.json.decode(answer, type=operation.answer)
+    except msgspec.DecodeError as problem:
+        raise InvariantBroken(f"the server's answer cannot be read: {problem}; do both run the same version?") from None
+    return found

@@ -1,0 +1,4 @@
+"""The HTTP API as data: one row for each operation.
+
+Routes, the OpenAPI document, the reference page and the clients are made from these rows; see `operation.Operation`.
+"""

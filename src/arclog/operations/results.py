@@ -1,0 +1,87 @@
+"""Stored results: what runs keep outside the log, listed, described, read and removed."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from arclog.operations import examples
+from arclog.operations.operation import ADMIN, OCTETS, VIEW, Count, ExecutionId, Limit, Operation
+from arclog.ports.views.api import Collected, StoredResult
+
+_TAG = "results"
+
+
+class ResultPage(Struct, frozen=True):
+    results: list[StoredResult]
+    #: ask for what comes behind it with `after=`
+    next: int
+
+
+class CollectBody(Struct, frozen=True, forbid_unknown_fields=True):
+    #: only tell what would be removed
+    dry_run: bool = False
+
+
+class ListResults(Struct, frozen=True, omit_defaults=True):
+    execution_id: ExecutionId
+    after: Count = 0
+    limit: Limit = 1000
+
+
+class ByRef(Struct, frozen=True):
+    ref: Annotated[str, Meta(description="noetl://execution/…", examples=[examples.REF], max_length=2000)]
+
+
+LIST = Operation(
+    name="results.results",
+    method="GET",
+    path="/api/executions/{execution_id}/results",
+    access=VIEW,
+    tag=_TAG,
+    text="List the stored results of a run, in the order of their events.",
+    params=ListResults,
+    answer=ResultPage,
+    example=ResultPage([examples.STORED], 9),
+)
+DESCRIBE = Operation(
+    name="results.described",
+    method="GET",
+    path="/api/result",
+    access=VIEW,
+    tag=_TAG,
+    text="Describe a stored result.",
+    params=ByRef,
+    answer=StoredResult,
+    example=examples.STORED,
+)
+RESOLVE: Operation[None] = Operation(
+    name="results.resolve",
+    method="GET",
+    path="/api/result/resolve",
+    access=VIEW,
+    tag=_TAG,
+    text="Get the content of a stored result. `Range: bytes=A-B` returns a part of it.",
+    params=ByRef,
+    example='{"id": 1}\n{"id": 2}\n',
+    media=OCTETS,
+    outcome="The content, with its stored media type.",
+    also={206: "The requested range."},
+    errors=(404, 413, 416),
+)
+COLLECT = Operation(
+    name="results.collect",
+    method="POST",
+    path="/api/gc",
+    access=ADMIN,
+    tag=_TAG,
+    text="Remove stored results that are no longer needed: those of the caller's tenant, or of all tenants for an admin\nof the server's own tenant.",
+    takes=CollectBody,
+    takes_example={"dry_run": True},
+    answer=Collected,
+    example=Collected(True, 3, 2, 120_000, 0),
+    errors=(),
+    tenant_wide=True,
+    repeatable=True,
+)

@@ -1,0 +1,142 @@
+"""The boundary between tenants: what one principal sees, where what it creates belongs, and whose runs its workers serve.
+
+Law: this is decided here and nowhere else. Whatever holds things of several tenants is asked with a boundary; what lies
+outside of it is not there (NotFound), as if it had never been. What a caller may do with what it sees is a matter of its
+roles, which the table of operations has.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from arclog.model.config.settings import Settings
+from arclog.model.errors import InvariantBroken, NotAllowed, NotFound, RequestRejected
+from arclog.model.principal import Principal, binding, checked_name
+from arclog.ports.storage.store import Scope
+
+ANYWHERE = Scope("", "", "")
+
+
+class Boundary(Struct, frozen=True):
+    """The boundary of one principal."""
+
+    #: where things go that it creates
+    home: Scope
+    #: what it sees; '' parts are any
+    reach: Scope
+    #: whose runs its workers serve; '' parts are any
+    served: Scope = ANYWHERE
+    #: who it is; None: whoever owns the store
+    principal: Principal | None = None
+    #: it looks after what all tenants share: pools, limits, garbage
+    keeps_installation: bool = True
+
+    @classmethod
+    def of(cls, principal: Principal, settings: Settings) -> Boundary:
+        """The boundary of a caller."""
+        if not principal.tenant:
+            raise InvariantBroken(f"{principal.name} has no tenant: nobody can tell what it may see")
+        reach = Scope(principal.tenant, principal.project, principal.environment)
+        is_own = principal.tenant == settings.text("scope.tenant")
+        return cls(
+            home=Scope(
+                principal.tenant,
+                principal.project or settings.text("scope.project"),
+                principal.environment or settings.text("scope.environment"),
+            ),
+            reach=reach,
+            # Workers of the server's own tenant serve every tenant where `workers.shared` says so.
+            served=Scope("", reach.project, reach.environment) if is_own and settings["workers.shared"] else reach,
+            principal=principal,
+            keeps_installation=is_own,
+        )
+
+    @classmethod
+    def owner(cls, settings: Settings, tenant: str = "") -> Boundary:
+        """The boundary of whoever owns the store; with a tenant, of that one only."""
+        project, environment = settings.text("scope.project"), settings.text("scope.environment")
+        return cls(Scope(tenant or settings.text("scope.tenant"), project, environment), Scope(tenant, "", ""))
+
+    # -- what it sees --------------------------------------------------------------------------------------------------
+
+    def sees(self, scope: Scope) -> bool:
+        """Whether what belongs to this scope is there for it."""
+        return self.reach.covers(scope)
+
+    def check(self, scope: Scope | None, what: str) -> None:
+        """Raise NotFound unless something is there and lies within the boundary; `what` names it."""
+        if scope is None or not self.sees(scope):
+            raise NotFound(f"there is no {what}")
+
+    def check_tenant(self, tenant: str) -> None:
+        """Raise NotFound for the name of a tenant that is not the caller's own; '' is."""
+        if tenant and not self.reach.tenant == tenant:
+            raise NotFound(f"there is no tenant {tenant[:128]!r} for this caller")
+
+    def uses(self, scope: Scope) -> bool:
+        """Whether runs that it sees may use what is valid in a scope, of which '' parts are all."""
+        return (
+            scope.tenant == self.reach.tenant
+            and (not scope.project or self.reach.project in ("", scope.project))
+            and (not scope.environment or self.reach.environment in ("", scope.environment))
+        )
+
+    # -- what it creates -----------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        return "the owner of the store" if self.principal is None else self.principal.name
+
+    @property
+    def binding(self) -> str:
+        """The project and environment that it is bound to, in a sentence."""
+        return binding(self.reach.project, self.reach.environment)
+
+    def place(self, project: str = "", environment: str = "") -> Scope:
+        """Where a new run belongs. Raises RequestRejected for what is no name, NotAllowed for a place that is not its own."""
+        scope = Scope(
+            checked_name(self.home.tenant, "tenant (scope.tenant)"),
+            checked_name(project or self.home.project, "project (scope.project)"),
+            checked_name(environment or self.home.environment, "environment (scope.environment)"),
+        )
+        if not self.sees(scope):
+            raise NotAllowed(f"{self.name} is bound to {self.binding} and cannot start runs in {scope.label}")
+        return scope
+
+    def part(self, project: str = "", environment: str = "") -> Scope:
+        """The part of the tenant that a new credential is valid in: '' is all of it, or all that the caller is bound to.
+        Raises as `place` does.
+        """
+        scope = Scope(self.home.tenant, project or self.reach.project, environment or self.reach.environment)
+        for name, what in ((scope.project, "project"), (scope.environment, "environment")):
+            if name:
+                checked_name(name, what)
+        if scope.environment and not scope.project:
+            raise RequestRejected("`environment` requires `project`")
+        if not self.sees(scope):
+            raise NotAllowed(f"{self.name} is bound to {self.binding} and cannot manage other secrets")
+        return scope
+
+    # -- its workers ---------------------------------------------------------------------------------------------------
+
+    def serves(self, scope: Scope) -> bool:
+        """Whether its workers may have commands of runs in this scope."""
+        return self.served.covers(scope)
+
+    def worker_name(self, worker_id: str) -> str:
+        """What a worker of this credential is called in leases and events. A `worker_id` in a body is a label: it tells the
+        workers of one credential apart and never leads to another credential's commands.
+        """
+        return worker_id + self._suffix
+
+    def is_holder(self, holder: str, worker_id: str = "") -> bool:
+        """Whether the holder of a command is this credential's worker of that id; without an id, any of its workers."""
+        if worker_id:
+            return holder == self.worker_name(worker_id)
+        label, at, credential = holder.partition("@")  # no worker's id has an @
+        return bool(label) and at + credential == self._suffix
+
+    @property
+    def _suffix(self) -> str:
+        subject = "" if self.principal is None else self.principal.subject
+        return f"@{self.served.tenant}/{subject}" if subject else ""

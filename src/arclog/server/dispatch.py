@@ -1,0 +1,276 @@
+"""From a request to the handler of its operation, and from what that returns to an answer.
+
+Plain ASGI. A path is looked up in a dictionary, segment by segment only if it has parameters. Then the caller is
+authenticated, parameters and body are decoded by the operation's types, and the handler is called. Every exception is
+answered as a problem (RFC 9457) in one place.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from arclog.model.errors import ArclogError, InvariantBroken, NotAllowed, NotHolder, RequestRejected, Unauthenticated
+from arclog.model.principal import may_act_for_the_tenant
+from arclog.operations.operation import DECODED, JSON, PRODUCE, WORK, NoParams, Operation
+from arclog.server.call import LOOKING, Call, body_fits
+from arclog.server.headers import SECURITY, respond
+from arclog.server.parameters import ParameterMistake, Parameters
+from arclog.server.problems import answer_of, hide_places, problem
+from arclog.server.services import Services
+
+log = logging.getLogger("arclog.server")
+
+H = TypeVar("H", bound=Callable[..., Awaitable[Any]])
+
+#: Errors that are denials: they are recorded, wherever they were decided.
+DENIALS = (NotAllowed, NotHolder, Unauthenticated)
+#: What these are granted is not in the audit: each report and event is in the log, with who sent it.
+_IN_THE_LOG = (WORK, PRODUCE)
+_YAML = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"})
+_JSON_HEADER = (b"content-type", JSON.encode())
+
+
+class Reply(NamedTuple):
+    """An answer with a status or headers of its own."""
+
+    value: Any
+    status: int
+    headers: Mapping[str, str] = {}
+
+
+class _Encoded(NamedTuple):
+    """An answer as it is sent."""
+
+    status: int
+    headers: Sequence[tuple[bytes, bytes]]
+    body: bytes
+
+
+# -- handlers ----------------------------------------------------------------------------------------------------------
+
+_HANDLERS: dict[Operation[Any], Callable[..., Awaitable[Any]]] = {}
+
+
+def handles(*operations: Operation[Any]) -> Callable[[H], H]:
+    """Make a function the handler of operations. It is called with the Call, then with the parameters if the operation has
+    any, then with the decoded body if it takes one; it returns the answer, a Reply, or a Response.
+    """
+
+    def register(handler: H) -> H:
+        for operation in operations:
+            if operation in _HANDLERS:
+                raise InvariantBroken(f"the operation {operation.name} has two handlers")
+            _HANDLERS[operation] = handler
+        return handler
+
+    return register
+
+
+class Route:
+    """An operation with all that answering it takes."""
+
+    __slots__ = ("decoder", "handler", "is_audited", "operation", "parameters", "path_names")
+
+    def __init__(self, operation: Operation[Any]) -> None:
+        handler = _HANDLERS.get(operation)
+        if handler is None:
+            raise InvariantBroken(f"the operation {operation.name} has no handler")
+        self.operation = operation
+        self.handler = handler
+        self.path_names = operation.path_names
+        self.parameters = None if operation.params is NoParams else Parameters(operation)
+        self.decoder: msgspec.json.Decoder[Any] | None = None
+        if operation.takes is not None and operation.reading == DECODED:
+            self.decoder = msgspec.json.Decoder(operation.takes, strict=not operation.lax)
+        self.is_audited = operation.method not in LOOKING and operation.access not in _IN_THE_LOG
+
+    async def answer(self, call: Call) -> Any:
+        """What the handler returns, for a caller that is allowed to ask."""
+        operation = self.operation
+        if operation.access is not None:
+            principal = await call.admit(operation.access)
+            if operation.tenant_wide:
+                may_act_for_the_tenant(principal)
+            if self.is_audited:
+                await call.services.audit.note(call, principal, "granted")
+        given: list[Any] = []
+        if self.parameters is not None:
+            given.append(self.parameters.read(call.path_values, call.scope["query_string"]))
+        if self.decoder is not None:
+            given.append(await self._body(call, self.decoder))
+        return await self.handler(call, *given)
+
+    async def _body(self, call: Call, decoder: msgspec.json.Decoder[Any]) -> Any:
+        """The body by the operation's type; an empty one is `{}`. A playbook may be sent as the YAML that it is."""
+        if self.operation.yaml_field:
+            media = call.headers.get("content-type", "").partition(";")[0].strip().lower()
+            if media in _YAML:
+                return self.operation.takes(**{self.operation.yaml_field: _text(await call.raw_body())})
+        raw = await call.raw_body(count_values=True) or b"{}"
+
+        def decode() -> Any:
+            with body_fits():
+                return decoder.decode(raw)
+
+        return await call.decoded_json(raw, decode)
+
+
+def _text(raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as problem:
+        raise RequestRejected(f"the body is not UTF-8: {problem.reason} at byte {problem.start}") from None
+
+
+# -- finding a route ---------------------------------------------------------------------------------------------------
+
+
+class _Node:
+    """A place in the tree of paths with parameters."""
+
+    __slots__ = ("any", "methods", "parts")
+
+    def __init__(self) -> None:
+        self.parts: dict[str, _Node] = {}
+        self.any: _Node | None = None
+        self.methods: dict[str, Route] = {}
+
+
+class Routes:
+    """The routes of operations, by path and method."""
+
+    def __init__(self, operations: Iterable[Operation[Any]]) -> None:
+        self._plain: dict[str, dict[str, Route]] = {}
+        self._tree = _Node()
+        for operation in operations:
+            methods = self._methods(operation.path)
+            if operation.method in methods:
+                raise InvariantBroken(f"two operations are {operation.method} {operation.path}")
+            methods[operation.method] = Route(operation)
+
+    def _methods(self, path: str) -> dict[str, Route]:
+        if "{" not in path:
+            return self._plain.setdefault(path, {})
+        node = self._tree
+        for part in path.split("/"):
+            if part.startswith("{"):
+                node.any = node.any or _Node()
+                node = node.any
+            else:
+                node = node.parts.setdefault(part, _Node())
+        return node.methods
+
+    def find(self, path: str) -> tuple[Mapping[str, Route], Sequence[str]]:
+        """The routes of a path by method, and the values of its parameters; none: there is nothing there."""
+        methods = self._plain.get(path)
+        if methods is not None:
+            return methods, ()
+        node = self._tree
+        values: list[str] = []
+        for part in path.split("/"):
+            following = node.parts.get(part)
+            if following is None and part:
+                following = node.any
+                values.append(part)
+            if following is None:
+                return {}, ()
+            node = following
+        return node.methods, values
+
+
+# -- answering ---------------------------------------------------------------------------------------------------------
+
+
+class Dispatcher:
+    """The ASGI application of a table of operations."""
+
+    def __init__(self, services: Services, operations: Iterable[Operation[Any]]) -> None:
+        self._services = services
+        self._routes = Routes(operations)
+
+    def is_urgent(self, scope: Scope) -> bool:
+        """Whether a request is for an operation that must get through when the server is busy."""
+        route = self._routes.find(scope["path"])[0].get(scope["method"])
+        return route is not None and route.operation.urgent
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        methods, values = self._routes.find(scope["path"])
+        route = methods.get(scope["method"])
+        if route is None:
+            await respond(_not_there(scope, methods), scope, receive, send)
+            return
+        operation = route.operation
+        call = Call(
+            self._services,
+            operation,
+            dict(zip(route.path_names, values, strict=True)) if values else {},
+            scope,
+            receive,
+        )
+        answer: Response | _Encoded
+        try:
+            answer = _answered(operation, await route.answer(call))
+        except ArclogError as error:
+            answer = await self._refusal(call, error)
+        except HTTPException as error:
+            answer = _plain_problem(error.status_code, str(error.detail))
+        except Exception as error:
+            log.exception("%s %s", scope["method"], scope["path"])
+            answer = problem(
+                500, "InternalError", f"internal error: {type(error).__name__}; the server's log has details"
+            )
+        if isinstance(answer, Response):
+            await respond(answer, scope, receive, send)
+        else:
+            await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
+            await send({"type": "http.response.body", "body": answer.body})
+
+    async def _refusal(self, call: Call, error: ArclogError) -> Response:
+        """The problem for an error; a denial is recorded, wherever it was decided."""
+        if isinstance(error, ParameterMistake):
+            found = [{"at": error.at, "message": error.message}]
+            return problem(422, "RequestRejected", str(error), findings=found)
+        if isinstance(error, DENIALS):
+            try:
+                await self._services.audit.note(call, call.known_principal, "denied", str(error))
+            except ArclogError as failure:
+                return answer_of(failure)
+        hide_places(error, self._services.settings, f"{call.method} {call.path}")
+        return answer_of(error)
+
+
+def _answered(operation: Operation[Any], value: Any) -> Response | _Encoded:
+    """What a handler returned, ready to be sent."""
+    if isinstance(value, Response):
+        return value
+    status = operation.status
+    more: tuple[tuple[bytes, bytes], ...] = ()
+    if type(value) is Reply:
+        status = value.status
+        more = tuple((name.lower().encode(), text.encode()) for name, text in value.headers.items())
+        value = value.value
+    if status == HTTPStatus.NO_CONTENT:
+        return _Encoded(status, (*more, *SECURITY), b"")
+    body = msgspec.json.encode(value)
+    length = (b"content-length", b"%d" % len(body))
+    return _Encoded(status, (length, _JSON_HEADER, *more, *SECURITY), body)
+
+
+def _not_there(scope: Scope, methods: Mapping[str, Route]) -> Response:
+    detail = f"there is no route {scope['method']} {scope['path']}; /api/docs lists all routes"
+    answer = _plain_problem(405 if methods else 404, detail)
+    if methods:
+        answer.headers["Allow"] = ", ".join(sorted(methods))
+    return answer
+
+
+def _plain_problem(status: int, detail: str) -> Response:
+    return problem(status, HTTPStatus(status).phrase.replace(" ", ""), detail)

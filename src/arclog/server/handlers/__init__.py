@@ -1,0 +1,1 @@
+"""Handlers of the operations, one module for each module of `arclog.operations`."""

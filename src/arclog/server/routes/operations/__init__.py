@@ -1,1 +1,0 @@
-"""Routes for operators."""

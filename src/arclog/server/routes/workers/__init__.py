@@ -1,1 +1,0 @@
-"""Routes for workers and their pools."""
