@@ -332,7 +332,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("store.clock_s", 10.0, "seconds", "How often a server compares its clock with that of a shared store.", 0.1),
     Setting("engine.look_again_s", 1.0, "seconds", "How often a request that waits for an event or a run's end polls the store, in case a notification was lost.", 0.01),
     Setting("engine.idle_look_s", 15.0, "seconds", "How often the store is polled for a worker that waits for commands, in case a notification was lost; three times as often while the bus is unavailable.", 0.01),
-    Setting("engine.fired_at_once", 128, "timers", "Number of timers, or of schedules, that are decided together and share a commit when many are due; other work has its turn after each group.", 1),
+    Setting("engine.fired_at_once", 64, "timers", "Number of timers, or of schedules, that are decided together and share a commit when many are due; other work has its turn after each group.", 1),
     Setting("engine.load_ahead_s", 5.0, "seconds", "How long before timers are due a server loads the states of their runs into the free part of `engine.cache_executions`; 0: never.", 0.0),
     Setting("engine.max_clock_step_s", 7200.0, "seconds", "When the clock of a machine is adjusted by up to this, leases and timers of a home approach the new time gradually, at 1 %; a larger change applies immediately.", 0.0),
     Setting("engine.sweep_s", 1.0, "seconds", "How often the sweeper checks for expired leases and due timers.", 0.01),
