@@ -166,7 +166,7 @@ def test_a_newer_format_and_another_state_of_the_run_are_refused() -> None:
         )
         with pytest.raises(RequestRejected, match="newer release"):
             await imported(sealed, there)
-        with pytest.raises(Conflict, match="already in this store"):
+        with pytest.raises(Conflict, match="in this store already"):
             await portable.read_run(here.here.engine, here.results, BytesIO(body), ELSEWHERE)
 
     with_world(work)
