@@ -240,7 +240,7 @@ def test_every_kind_has_a_canary():
 SHOWING = ("show", "status", "events", "logs", "why", "state", "replay", "lineage")
 OTHERS = {"run", "check", "plan", "list", "secret", "result", "gc", "diff", "stats", "trace", "simulate", "export"}
 SILENT = {"pause", "resume", "cancel", "retry", "skip", "approve", "reject", "signal", "version", "schema"}
-#: What a server is made of; the credentials that it is given have tests of their own (tests/unit/server).
+#: What a server is made of; the credentials that it is given have tests of their own (tests/integration/server).
 SILENT |= {"up", "server", "worker", "key", "audit", "schedule", "catalog"}
 SILENT |= {"workers", "pool", "resource", "doctor", "backup", "restore"}
 #: For authors, without a run; and fork, which starts one as retry does.

@@ -32,7 +32,12 @@ workflow:
   - step: second
     tool: {kind: noop, data: 2}
 """
-PROBLEMS = (InvariantBroken("odd rows"), KeyError("internal error"), StoreError("no such table"), RequestRejected("odd words"))
+PROBLEMS = (
+    InvariantBroken("odd rows"),
+    KeyError("internal error"),
+    StoreError("no such table"),
+    RequestRejected("odd words"),
+)
 
 
 class Site:
@@ -108,7 +113,9 @@ async def test_asking_for_work_goes_on(site: Site, caplog: pytest.LogCaptureFixt
     site.fails("claim", *PROBLEMS)
     site.work()
     assert await site.ends(await site.start()) == "COMPLETED"
-    assert [told(caplog, words) for words in ("odd rows", "internal error: KeyError", "no such table", "odd words")] == [1] * 4
+    assert [
+        told(caplog, words) for words in ("odd rows", "internal error: KeyError", "no such table", "odd words")
+    ] == [1] * 4
 
 
 async def test_asking_for_news_goes_on(site: Site, caplog: pytest.LogCaptureFixture) -> None:
