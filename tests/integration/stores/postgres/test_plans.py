@@ -14,8 +14,8 @@ from arclog.stores.postgres.queries import queries
 from arclog.stores.rows import Codec
 from arclog.testing.conformance.store.operations import HOOK
 from arclog.testing.conformance.store.stored import saying
+from tests.integration.stores.postgres.test_spans import minted
 from tests.unit.stores.filling import POSTGRES
-from tests.unit.stores.postgres.test_spans import minted
 from tests.unit.stores.support import change, creation
 
 SCANS = """

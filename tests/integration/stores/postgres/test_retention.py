@@ -12,9 +12,9 @@ import pytest
 from arclog.model.errors import StoreUnavailable
 from arclog.model.ids import EPOCH_MS
 from arclog.stores.postgres import retention
+from tests.integration.stores.postgres.test_spans import HOUR_MS, HOURLY, minted, spans
 from tests.servers.postgres import Database
 from tests.unit.stores.filling import whole_run
-from tests.unit.stores.postgres.test_spans import HOUR_MS, HOURLY, minted, spans
 from tests.unit.stores.support import change, child, creation
 
 CUT = (EPOCH_MS + 5 * HOUR_MS) * 1000

@@ -13,8 +13,8 @@ import pytest
 import zstandard
 
 from arclog.model.outcome import Outcome
+from tests.integration.tools.http.conftest import Task
 from tests.servers.web import Asked, Web, Wire
-from tests.unit.tools.http.conftest import Task
 
 
 async def test_the_result_is_status_headers_url_and_data(web: Web, task: Task) -> None:

@@ -14,8 +14,8 @@ import zstandard
 
 from arclog.model.outcome import Outcome, TaskError
 from arclog.ports.secrets import Credential
+from tests.integration.tools.http.conftest import Task
 from tests.servers.web import Asked, Web, Wire
-from tests.unit.tools.http.conftest import Task
 
 OK_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"
 

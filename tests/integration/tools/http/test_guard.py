@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from arclog.drivers.failure import Failure
 from arclog.drivers.http.guard import Guard, carried, why_closed
 from arclog.model.errors import SettingsError
+from tests.integration.tools.http.conftest import Task
 from tests.servers.web import Web
-from tests.unit.tools.http.conftest import Task
 
 CLOSED = [
     "0.0.0.0", "0.1.2.3", "10.0.0.1", "10.255.255.255", "100.64.0.1", "100.100.100.200", "127.0.0.1", "127.255.255.254",

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from arclog.ports.results import Content
+from tests.integration.tools.http.conftest import Task
 from tests.servers.web import Asked, Web, Wire
-from tests.unit.tools.http.conftest import Task
 
 MIB = 1024 * 1024
 PAGE = os.sysconf("SC_PAGE_SIZE")

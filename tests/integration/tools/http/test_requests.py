@@ -12,8 +12,8 @@ import pytest
 from arclog.model.refs import DATA, LIST, RefMeta, ResultRef, ref_text
 from arclog.ports.secrets import Credential
 from arclog.tools.http.payload import as_array
+from tests.integration.tools.http.conftest import Task
 from tests.servers.web import Web
-from tests.unit.tools.http.conftest import Task
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PURGE", "post"])

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.tools.http.conftest import Task
 from tests.servers.certs import Certificate, certificate
 from tests.servers.web import Asked, H2Wire, Web
-from tests.unit.tools.http.conftest import Task
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig
 
 from arclog.tools.listing import Rows
-from tests.unit.tools.nats.conftest import Open, Runner
+from tests.integration.tools.nats.conftest import Open, Runner
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from nats.js import JetStreamContext
 from nats.js.api import KeyValueConfig
 
-from tests.unit.tools.nats.conftest import Open, Runner
+from tests.integration.tools.nats.conftest import Open, Runner
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ import nkeys  # type: ignore[import-untyped]  # it has no types
 import pytest
 
 from arclog.ports.secrets import Credential
+from tests.integration.tools.nats.conftest import Open, Runner
 from tests.servers.certs import certificate
 from tests.servers.nats import NatsServer, running_nats
-from tests.unit.tools.nats.conftest import Open, Runner
 
 PASSWORD = "CANARYpass"
 

@@ -11,7 +11,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 
-from tests.unit.tools.nats.conftest import Open, Runner
+from tests.integration.tools.nats.conftest import Open, Runner
 
 
 async def heard(other: Client, subject: str, count: int = 1) -> asyncio.Future[list[Msg]]:

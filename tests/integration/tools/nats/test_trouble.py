@@ -15,8 +15,8 @@ import pytest
 from nats.aio.client import Client
 
 from arclog.model.errors import SettingsError
+from tests.integration.tools.nats.conftest import Open, Runner
 from tests.servers.nats import NatsServer, running_nats
-from tests.unit.tools.nats.conftest import Open, Runner
 
 PUBLISH: dict[str, Any] = {"subject": "x", "data": 1}
 
