@@ -68,7 +68,7 @@ def test_what_goes_before_what() -> None:
         ("postgresql://u:p/w@h/d", "percent-encoded"),
         ("postgresql://u:p@w@h/d", "@ as %40"),
         ("postgresql://u:50%@h/d", "write % as %25"),
-        ("postgresql://h:port/d", "the port is no number"),
+        ("postgresql://h:port/d", "the port is not a number"),
         ("postgresql://h/d?nonsense=1", "a keyword that PostgreSQL does not know"),
         ("postgresql://h/d?nonsense", "key=value"),
         ("not an address", "neither postgresql://"),

@@ -81,5 +81,5 @@ class PgLink:
                 "lets more connections in"
             )
         return ResultUnavailable(
-            f"the result store {self.place} refuses ({text_of(problem)}); look at {self._setting} and at what its user may do"
+            f"the result store {self.place} refuses ({text_of(problem)}); check {self._setting} and the permissions of its user"
         )
