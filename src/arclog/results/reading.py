@@ -146,7 +146,7 @@ class Reader:
     async def _lines(self, opened: Opened, first: int, last: int) -> list[bytes]:
         index = opened.index
         if index.rows is None:
-            raise ResultUnavailable(f"the stored result {opened.path} is no list; read it as a whole")
+            raise ResultUnavailable(f"the stored result {opened.path} is not a list; read it as a whole")
         first, last = max(first, 0), min(last, index.rows)
         lines: list[bytes] = []
         number = index.part_of(first) if first < last else len(index.parts)

@@ -96,7 +96,7 @@ class ListRules(Rules):
         await plain.abandon()
         await items.abandon()
         sha256 = (await stored(results, b"[1, 2]")).sha256
-        with pytest.raises(ResultUnavailable, match="no list"):
+        with pytest.raises(ResultUnavailable, match="is not a list"):
             await results.items(TENANT, sha256, 0, 1)
 
     @pytest.mark.parametrize("list_first", [True, False])
