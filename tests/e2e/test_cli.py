@@ -419,7 +419,7 @@ def test_ctrl_c_lets_go_of_a_run_that_can_be_resumed(where):
     out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     assert "cancelled" not in out
-    execution_id = err.split("arclog resume ")[1].split(",")[0]
+    execution_id = err.split("arclog resume ")[1].split(".")[0]
     assert f"arclog cancel {execution_id}" in err
     assert json.loads(arclog("status", execution_id, "--json").stdout)["state"] == "RUNNING"
     why = arclog("why", execution_id).stdout
@@ -450,7 +450,7 @@ def test_sigterm_leaves_a_run_that_can_be_resumed(where):
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 143
-    execution_id = err.split("arclog resume ")[1].split(",")[0]
+    execution_id = err.split("arclog resume ")[1].split(".")[0]
     assert json.loads(arclog("status", execution_id, "--json").stdout)["state"] == "RUNNING"
     (where / "go").touch()
     done = arclog("resume", execution_id)

@@ -90,7 +90,7 @@ def test_every_save_begins_a_round(folder: Path, dev: Dev) -> None:
     first = dev.round()
     assert "✓ 1 passed" in first
     assert "\n41\n" in first
-    assert first.endswith("watching flow.yaml and 2 files beside it; Ctrl-C leaves\n")
+    assert first.endswith("watching flow.yaml and 2 files beside it; press Ctrl-C to stop\n")
 
     save(folder / "flow.yaml", FLOW.replace("kind: python", "kind: pyton"))
     broken = dev.round()

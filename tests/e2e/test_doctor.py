@@ -116,7 +116,7 @@ async def test_keys_that_are_wrong_missing_or_too_small(tmp_path: Path):
             (tmp_path / role).write_text(text)
         for (_, role), text in keys.items():
             (tmp_path / role).write_text(text)
-        for role, said in [("none", "who asks"), ("wrong", "key"), ("viewer", "role admin")]:
+        for role, said in [("none", "authentication required"), ("wrong", "key"), ("viewer", "role admin")]:
             code, checks = await found("--server", server.url, "--token-file", str(tmp_path / role))
             assert code == 1
             assert not_well(checks) == {"access"}
@@ -178,7 +178,7 @@ async def test_a_duty_that_nobody_has(tmp_path: Path):
         await store.close()
         code, checks = await found("--server", server.url)
         assert (code, not_well(checks)) == (0, {"duty of-old"})
-        assert "there has it until" in checks["duty of-now"]["detail"]
+        assert "there holds it until" in checks["duty of-now"]["detail"]
     # Where no server runs, nobody has to.
     code, checks = await found("--home", str(home))
     assert (code, not_well(checks)) == (0, set())

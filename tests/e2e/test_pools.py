@@ -119,4 +119,4 @@ def test_check_names_resources_and_refuses_what_is_no_priority(arclog: Home) -> 
     for bad in ("priority: 101", "priority: high", "resources: api", "resources: [a b]"):
         assert arclog("check", arclog.file(RATED.replace("priority: 3", bad).replace("resources: [api], ", "")))[0] == 2
     code, _, err = arclog("run", arclog.file(RATED), "--priority", "101")
-    assert (code, "101 is not from -100 to 100" in err) == (2, True), err
+    assert (code, "101 is not between -100 and 100" in err) == (2, True), err

@@ -72,7 +72,7 @@ def test_run_read_and_collect(tmp_path: Path, place: dict[str, str]) -> None:
     lost = arclog("result", "get", stored["ref"], ARCLOG_RESULTS_URL="")
     assert lost.returncode != 0
     assert b"was stored in the result store" in lost.stderr
-    assert b"results are kept in 'files' now" in lost.stderr
+    assert b"stored in 'files'; restore ARCLOG_RESULTS_URL" in lost.stderr
 
     gone = arclog("gc", "--json", ARCLOG_RESULTS_ORPHAN_GRACE_S="0", ARCLOG_RESULTS_KEEP_S="0")
     assert gone.returncode == 0, gone.stderr

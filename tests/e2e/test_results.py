@@ -146,7 +146,7 @@ def test_damage_and_loss_are_told(where):
     done = arclog("result", "get", ref, "--json")
     assert done.returncode == 1
     assert "is missing" in json.loads(done.stderr)["error"]["message"]
-    assert b"not there" in arclog("result", "show", ref).stdout
+    assert b"missing" in arclog("result", "show", ref).stdout
 
 
 def test_another_tenants_ref_does_not_exist(where):

@@ -564,7 +564,7 @@ def test_keys_and_what_their_holders_were_granted(places: tuple[Place, Place], m
     assert there("audit")[1].startswith("no requests recorded for the server at http://")
     assert there("key", "list")[1].startswith("no keys at http://")
     made = {place: place("key", "create", "--name", "boss", "--role", "admin") for place in places}
-    assert "from now on the server on this home asks" in made[here][2]
+    assert "from now on the server on this home requires a key" in made[here][2]
     assert "from now on the server at http://" in made[there][2]
     monkeypatch.setenv("ARCLOG_TOKEN", made[there][1].strip())
     told = each(

@@ -122,7 +122,7 @@ class LocalSecrets:
                     return _plain(text)
                 fields = json_fields(text)
                 if fields is None:
-                    raise SecretUnavailable(f"the file {entry['path']} holds no JSON object (format: json)")
+                    raise SecretUnavailable(f"the file {entry['path']} is not a JSON object (format: json)")
                 return dict(fields), [text, *_texts(fields)]
             case "secret":
                 return _any(await self._kept(str(entry.get("secret", name)), scope))

@@ -329,7 +329,7 @@ async def test_a_permission_that_is_missing_is_named(caplog: pytest.LogCaptureFi
 
 async def test_a_user_needs_no_more_rights_than_the_page_names() -> None:
     page = (Path(__file__).parents[3] / "docs/bus.md").read_text(encoding="utf-8")
-    line = re.search(r"Publish: (.*?)\. Subscribe: (.*?)\. What", page, re.DOTALL)
+    line = re.search(r"Publish: (.*?)\. Subscribe: (.*?)\. The", page, re.DOTALL)
     assert line is not None
     settings = settings_for("nats://a:a@host")
     rights = {}

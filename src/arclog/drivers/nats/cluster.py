@@ -120,7 +120,7 @@ def _trust(settings: Settings) -> Trust:
         try:
             context.load_verify_locations(path)
         except (ssl.SSLError, OSError):
-            raise SettingsError(f"ARCLOG_BUS_CA_FILE: {path} is no PEM file of certificates") from None
+            raise SettingsError(f"ARCLOG_BUS_CA_FILE: {path} is not a PEM file of certificates") from None
     if chain:
         path = _readable(settings, "bus.cert_file")
         key = _readable(settings, "bus.key_file") if settings.text("bus.key_file") else None
@@ -155,7 +155,7 @@ def _report(denials: set[str], problem: Exception) -> None:
 def _translated(server: Server, problem: NotConnected) -> Exception:
     match problem.cause:
         case Cause.UNENCRYPTED:
-            return SettingsError(f"ARCLOG_BUS_URL: {server} does not speak TLS; say nats:// to go without")
+            return SettingsError(f"ARCLOG_BUS_URL: {server} does not use TLS; use nats:// to connect without it")
         case Cause.CERTIFICATE:
             return SettingsError(
                 f"ARCLOG_BUS_URL: the certificate of {server} is not trusted: {problem}; name its authority in "
