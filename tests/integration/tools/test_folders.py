@@ -109,7 +109,7 @@ async def test_a_folder_that_is_gone(tools: Tools, tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_not_there_is_a_settings_error(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"worker\.workdir: there is no folder .*nowhere; make it, or"):
+    with pytest.raises(SettingsError, match=r"worker\.workdir: there is no folder .*nowhere; create it, or"):
         Folders(Settings({"worker.workdir": str(tmp_path / "nowhere")}), tmp_path)
 
 

@@ -129,5 +129,5 @@ def _named(text: str) -> tuple[Server, ...]:
     except AddressError as problem:
         raise refused(f"servers: {problem}") from None
     if login != Login() or "@" in text:
-        raise refused("servers: an address must stand alone; credentials belong into `auth`")
+        raise refused("servers: an address must not contain credentials; use `auth`")
     return servers

@@ -100,11 +100,11 @@ async def check_endpoint(endpoint: str, guard: Guard, *, allow_http: bool, proxi
         parts = urlsplit(endpoint)
         host, port = parts.hostname, parts.port
     except ValueError:
-        raise refuse("config", "endpoint: it is no address of a server; write https://host:port") from None
+        raise refuse("config", "endpoint: not an address of a server; write https://host:port") from None
     if parts.scheme not in ("http", "https") or not host:
-        raise refuse("config", "endpoint: it is no address of a server; write https://host:port")
+        raise refuse("config", "endpoint: not an address of a server; write https://host:port")
     if "@" in endpoint or parts.query or parts.fragment:
-        raise refuse("config", "endpoint: the server's address must stand alone; credentials belong into `auth`")
+        raise refuse("config", "endpoint: an address must not contain credentials; use `auth`")
     if parts.scheme == "http" and not allow_http:
         raise refuse("config", f"endpoint {endpoint} is not encrypted; say allow_http: true if that is meant")
     from arclog.drivers.failure import Failure

@@ -296,8 +296,8 @@ async def test_a_server_that_says_nothing(opened: Open) -> None:
     ("servers", "said"),
     [
         ("", "a nats task needs to know its server"),
-        ("nats://user:CANARY@127.0.0.1:4222", "credentials belong into `auth`"),
-        ("nats://CANARY@127.0.0.1:4222", "credentials belong into `auth`"),
+        ("nats://user:CANARY@127.0.0.1:4222", "must not contain credentials; use `auth`"),
+        ("nats://CANARY@127.0.0.1:4222", "must not contain credentials; use `auth`"),
         ("ws://127.0.0.1:4222", "is no address of a NATS server"),
         ("nats://127.0.0.1:4222/CANARY", "is no address of a NATS server"),
         ("nats://:4222", "is no address of a NATS server"),

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from arclog.expr.sql.compile import SqlRefused
 from arclog.model.config.settings import Settings
 from arclog.ports.secrets import Credential
 from arclog.results.memory import MemoryResults
@@ -241,7 +242,9 @@ async def test_errors_have_their_kind_and_code(sql, postgres, command, scope, ki
 
 
 async def test_a_value_where_a_name_belongs_tells_the_remedy(sql):
-    assert "| identifier" in await sql.message("SELECT * FROM {{ t }}", {"t": "t"})
+    with pytest.raises(SqlRefused, match=r"\| identifier"):
+        await sql.message("SELECT * FROM {{ t }}", {"t": "t"})
+    assert "| identifier" in await sql.message("SELECT 1 AS a ORDER BY {{ t }} COLLATE {{ t }}", {"t": "t"})
 
 
 async def test_a_serialization_conflict_may_be_tried_again(sql, postgres):
