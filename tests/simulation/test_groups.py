@@ -14,6 +14,7 @@ from arclog.engine.commits import decisions
 from arclog.engine.commits.batch import Answer
 from arclog.engine.commits.groups import Start
 from arclog.engine.duties.timers import Timers
+from arclog.expr import OutOfTurn
 from arclog.model.errors import Conflict, InvariantBroken, StoreUnavailable
 from arclog.ports.storage.store import Append, Appended
 from arclog.ports.views.api import ExecuteRequest
@@ -194,6 +195,25 @@ def test_a_decision_that_breaks_ends_its_own_run_alone(monkeypatch: pytest.Monke
         assert record is not None
         assert record.now.state == "FAILED"
         check_log(await world.store.events(runs[6]), "waiting")
+
+    with_due_runs(story)
+
+
+def test_a_decision_that_is_too_heavy_for_its_turn_is_made_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(world: World, life: Life, runs: list[int], timer: str) -> None:
+        decide: Any = vars(decisions)["decide"]
+        heavy = [runs[7]]
+
+        def out_of_turn(program: Any, state: Any, given: Any, *more: Any) -> Any:
+            if state.execution_id in heavy and isinstance(given, TimerFired):
+                heavy.remove(state.execution_id)
+                raise OutOfTurn
+            return decide(program, state, given, *more)
+
+        monkeypatch.setattr(decisions, "decide", out_of_turn)
+        assert all(map(is_taken, await fired(life, runs, timer)))
+        assert not heavy
+        check_log(await world.store.events(runs[7]), "waiting")
 
     with_due_runs(story)
 

@@ -92,7 +92,7 @@ def test_a_workbook_entry_may_have_a_file() -> None:
         ({"kind": "python", "file": "/etc/passwd"}, "bad-file", "relative"),
         ({"kind": "python", "file": "~/x.py"}, "bad-file", "relative"),
         ({"kind": "python", "file": "jobs\\clean.py"}, "bad-file", "with /"),
-        ({"kind": "python", "file": ""}, "bad-file", "no path"),
+        ({"kind": "python", "file": ""}, "bad-file", "not a path"),
         ({"kind": "python", "file": "{{ x }}.py"}, "bad-file", "without a template"),
         ({"kind": "python", "file": PY, "code": "result = 1"}, "bad-file", "exclude each other"),
         ({"kind": "python", "file": PY, "module": "pack"}, "bad-file", "exclude each other"),

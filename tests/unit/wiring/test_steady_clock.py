@@ -48,7 +48,7 @@ def test_five_seconds_stay_five_seconds_when_the_clock_is_set(step: float, caplo
     machine.jump(step)
     with caplog.at_level(logging.WARNING, "arclog"):
         assert abs(passed(clock, machine, 5.0) - 5.0) < 0.1
-    assert caplog.text.count(f"set by {step:.1f} s") == 1
+    assert caplog.text.count(f"adjusted by {step:.1f} s") == 1
 
 
 @pytest.mark.parametrize("step", [90.0, -90.0])

@@ -17,6 +17,7 @@ from arclog.engine.commits.batch import Answer, Batch
 from arclog.engine.commits.live_states import Live
 from arclog.engine.duties.end_notices import news_of
 from arclog.engine.history.imported import is_imported
+from arclog.expr import OutOfTurn
 from arclog.model.errors import Conflict, StoreError
 from arclog.plan.program import Program
 from arclog.ports.storage.store import Append, Appended, NewExecution
@@ -110,7 +111,7 @@ class Groups:
         state = State(execution_id=self._engine.minter.next_id())
         try:
             batch = self._engine.deciding.at_once(start.program, state, [(start.request, None)])
-        except Exception:  # noqa: BLE001 - it comes again on the usual way, which knows what to do
+        except (Exception, OutOfTurn):  # noqa: BLE001 - it comes again on the usual way, which knows what to do
             return
         tell = news_of(start.program.plan, state, batch.events, start.new)
         yield _First(index, state, batch, batch.append(state, expected=0, new=start.new, tell=tell))
@@ -145,7 +146,7 @@ class Groups:
         execution_id, head = state.execution_id, state.head
         try:
             batch = engine.deciding.at_once(program, state, [(given, None)])
-        except Exception:  # noqa: BLE001 - it comes again on the usual way, which knows what to do
+        except (Exception, OutOfTurn):  # noqa: BLE001 - it comes again on the usual way, which knows what to do
             engine.live.drop(execution_id)
             engine.release(execution_id)
             return None

@@ -8,7 +8,7 @@ import threading
 import apsw
 import pytest
 
-from arclog.expr.sql.compile import compile_sql
+from arclog.expr.sql.compile import SqlRefused, compile_sql
 from arclog.model.config.settings import Settings
 from arclog.model.errors import ExpressionError
 from arclog.results.memory import MemoryResults
@@ -151,7 +151,8 @@ async def test_errors_have_their_kind_and_code(sql, command, scope, kind, code):
 
 
 async def test_a_value_where_a_name_belongs_tells_the_remedy(sql):
-    assert "| identifier" in await sql.message("SELECT * FROM {{ t }}", {"t": "t"})
+    with pytest.raises(SqlRefused, match=r"\| identifier"):
+        await sql.message("SELECT * FROM {{ t }}", {"t": "t"})
 
 
 async def test_a_file_that_cannot_be_opened(sql, tmp_path):
