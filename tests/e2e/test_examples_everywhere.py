@@ -40,7 +40,19 @@ PASSING = {
         "plan",
         "fence",
     ),
-    *("seq", "report", "timestamp", "persisted_at", "duration_ms", "waited_ms", "due", "until", "lease_until", "by"),
+    *(
+        "seq",
+        "report",
+        "timestamp",
+        "persisted_at",
+        "duration_ms",
+        "waited_ms",
+        "waited_s",
+        "due",
+        "until",
+        "lease_until",
+        "by",
+    ),
     *("store", "compression"),  # how a result store keeps what it is given
     *("port", "etag", "last_modified", "date"),
 }
