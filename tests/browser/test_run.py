@@ -146,6 +146,7 @@ def test_a_run_is_paused_resumed_and_cancelled(page: Page, furnished: Furnished)
     page.get_by_role("dialog").get_by_role("button", name="Pause").click()
     page.get_by_role("button", name="Resume").click()
     page.get_by_role("dialog").get_by_role("button", name="Resume").click()
+    expect(page.get_by_role("dialog")).to_have_count(0)  # its own button is called Cancel, too
     page.get_by_role("button", name="Cancel", exact=True).click()
     dialog = page.get_by_role("dialog")
     expect(dialog.get_by_role("button", name="Cancel", exact=True)).to_be_disabled()

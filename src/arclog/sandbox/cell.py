@@ -124,25 +124,25 @@ class Cell:
         self._awaited: asyncio.Future[None] | None = None
         self._reading = True
         self._unsent = memoryview(b"")
+        spec = {
+            **msgspec.structs.asdict(limits),
+            "folder": str(folders.folder),
+            "scratch": str(folders.scratch),
+            "workdir": str(folders.workdir),
+            "fresh": folders.fresh,
+            "env": {
+                **clean_environment(str(folders.scratch), environment.folder if environment else None),
+                "ARCLOG_SCRATCH": str(folders.scratch),
+            },
+            "site": environment is not None,
+            **confined(confinement, folders, read=_more_to_read(environment, files)),
+            "limits": {
+                "memory": f"{limits.max_memory_bytes} bytes (setting python.max_memory_bytes)",
+                "file": f"{limits.max_file_bytes} bytes (setting python.max_file_bytes)",
+            },
+        }
         ours, theirs = socket.socketpair()
         with theirs:
-            spec = {
-                **msgspec.structs.asdict(limits),
-                "folder": str(folders.folder),
-                "scratch": str(folders.scratch),
-                "workdir": str(folders.workdir),
-                "fresh": folders.fresh,
-                "env": {
-                    **clean_environment(str(folders.scratch), environment.folder if environment else None),
-                    "ARCLOG_SCRATCH": str(folders.scratch),
-                },
-                "site": environment is not None,
-                **confined(confinement, folders, read=_more_to_read(environment, files)),
-                "limits": {
-                    "memory": f"{limits.max_memory_bytes} bytes (setting python.max_memory_bytes)",
-                    "file": f"{limits.max_file_bytes} bytes (setting python.max_file_bytes)",
-                },
-            }
             try:
                 self.tree = Tree(launcher, spec, theirs.fileno())
             except BaseException:

@@ -46,7 +46,7 @@ async def test_a_list_that_is_removed_meanwhile_is_stored_as_plain_bytes(results
     before_renewing(lambda: results.remove(TENANT, sha256))
     assert (await stored(results, lines)).sha256 == sha256
     assert await read(results, sha256) == lines
-    with pytest.raises(ResultUnavailable, match="no list"):
+    with pytest.raises(ResultUnavailable, match="not a list"):
         await results.items(TENANT, sha256, 0, 1)
 
 

@@ -75,7 +75,7 @@ REFUSALS = {
     "53100": Refusal(Meaning.TROUBLE, "limit", "its disk is full, nothing was written", f"free space there; {_AGAIN}"),
     "53200": Refusal(Meaning.SHORT, "limit", "it is out of memory, nothing was written", "lower its work_mem or give it more"),
     "53300": Refusal(
-        Meaning.AWAY, "connection", "it takes no more connections",
+        Meaning.AWAY, "connection", "it accepts no more connections",
         "raise max_connections there, put a pooler in front, or lower ARCLOG_STORE_CONNECTIONS on the servers",
     ),
     "54": Refusal(Meaning.STATEMENT, "limit"),
