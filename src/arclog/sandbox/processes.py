@@ -56,6 +56,11 @@ class Tree:
         loop.add_reader(channel.fileno(), self._on_channel)
         self._write()
 
+    def __del__(self) -> None:
+        # The event loop may end before the guard has left; the guard sees the end of the channel.
+        if hasattr(self, "_channel"):
+            self._channel.close()
+
     def terminate(self) -> None:
         """Ask the runner and its process group to stop."""
         self._letter(b"t")
