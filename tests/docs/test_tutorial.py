@@ -28,15 +28,19 @@ def test_the_tutorial_from_the_first_command_to_the_last(tmp_path: Path) -> None
                     printed = run_commands(text, folder, home, fails=option == "fails")
                 case Block(_, _, text):
                     assert output_pattern(text).fullmatch(printed), f"the page shows\n{text}\nprinted was\n{printed}"
-        # The schedule's runs of two days in the past, which the page promises in the list.
-        events = run_commands(
-            'for id in $(arclog list --json | python3 -c "import json, sys; '
-            "print(*[run['execution_id'] for run in json.load(sys.stdin)[:1]])\"); do "
-            "arclog events $id --follow --json; done",
-            folder, home,
-        )  # fmt: skip
-        first = json.loads(events.splitlines()[0])
-        assert "schedule" in first["payload"]["workload"], first
+        # The schedule's runs of two days in the past, which the page promises in the list. The server starts them by itself.
+        for _ in range(60):
+            events = run_commands(
+                'for id in $(arclog list --json | python3 -c "import json, sys; '
+                "print(*[run['execution_id'] for run in json.load(sys.stdin)[:1]])\"); do "
+                "arclog events $id --follow --json; done",
+                folder, home,
+            )  # fmt: skip
+            first = json.loads(events.splitlines()[0])
+            if "schedule" in first["payload"]["workload"]:
+                break
+        else:
+            raise AssertionError(first)
     finally:
         for server in servers:
             server.terminate()
