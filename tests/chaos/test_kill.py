@@ -121,8 +121,7 @@ def test_kill_and_resume(tmp_path: Path) -> None:
         while True:
             process = cli.start(*todo)
             try:
-                # A run that quarantine paused goes on with the next `resume` only.
-                moment = random.uniform(0.02, LONGEST) if kills < KILLS else 15.0
+                moment = random.uniform(0.02, LONGEST) if kills < KILLS else 60.0
                 code = process.wait(moment)
                 if code == 1 and cli.is_in_quarantine():
                     continue  # killed twice at the same work, which only a person's next `resume` lets go on
