@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -11,6 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from arclog.core.boundary.inputs import Continue
+from arclog.engine.commits.quarantine import MAX_CRASHES, READING, work_of
+from arclog.model.config.settings import Settings
+from arclog.ports.views.api import ExecuteRequest
+from arclog.wiring.embedded import embedded
+from arclog.wiring.homes.marks import FileMarks
 from tests.security.cage import Cage
 from tests.servers.postgres import Database
 
@@ -108,6 +115,29 @@ def test_so_is_one_that_kills_it_while_it_recovers(tmp_path: Path, work: str, pl
         assert later.returncode == 0, later.stderr
         assert json.loads(later.stdout)["healthy"] == "COMPLETED"
         assert "poison: arclog died 2 times in a row while it" in json.loads(later.stdout)["why"]
+
+
+@pytest.mark.parametrize("work", [READING, work_of(Continue())], ids=["reading", "recovery"])
+def test_resume_continues_a_run_in_quarantine(tmp_path: Path, work: int) -> None:
+    """The refusal recommends this command, so it works even where reading the log is what killed the process."""
+    playbook = "{metadata: {name: quick}, workflow: [{step: start, tool: {kind: noop}}]}"
+
+    async def interrupted() -> str:
+        async with embedded(Settings({"home": str(tmp_path)})) as here:
+            return (await here.api.execute(ExecuteRequest(playbook))).execution_id
+
+    run = asyncio.run(interrupted())
+    for number in range(MAX_CRASHES):
+        dead = FileMarks(tmp_path, f"dead-{number}")
+        dead.begin(0, int(run), work)
+        dead._marks.close()
+        os.close(dead._file)
+
+    command = [sys.executable, "-m", "arclog.cli.main", "resume", run]
+    environment = {**os.environ, "ARCLOG_HOME": str(tmp_path)}
+    resumed = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert resumed.returncode == 0, resumed.stdout + resumed.stderr
+    assert f"execution {run}: poison: arclog died 2 times in a row" in resumed.stderr
 
 
 def test_servers_of_one_database_count_together(tmp_path: Path, postgres: Database) -> None:

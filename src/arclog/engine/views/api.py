@@ -497,6 +497,8 @@ class EngineApi:
         record = await self._record(ids.parse_id(execution_id, "execution id"))
         if record.now.paused or record.now.terminal_event is not None:
             return record.now.paused
+        if self._engine.is_held(record.execution_id):
+            return True  # in quarantine: RESUME releases it, and to read its log may be what kills
         # A run that drains is told by its log alone; one that nobody ever paused needs no fold.
         if not await self._engine.store.events(record.execution_id, limit=1, types=("signal.received",)):
             return False
