@@ -157,6 +157,19 @@ def test_a_run_is_exported_and_imported_elsewhere_and_replayed(
         expect(other.get_by_label("Event decided now")).to_contain_text("exclusive")
         other.goto(f"{elsewhere.url}/runs")
         expect(other.get_by_role("row").filter(has_text="import-orders")).to_contain_text("imported, read-only")
+        # After an upgrade all runs of a list are checked at once.
+        elsewhere.run(stage.HELLO)
+        other.get_by_role("button", name="Replay").click()
+        expect(dialog.get_by_text("arclog replay --all --server")).to_be_visible()
+        dialog.get_by_role("button", name="Replay", exact=True).click()
+        expect(dialog.get_by_text("1 run would be decided differently.")).to_be_visible()
+        expect(dialog.get_by_text(re.compile(r"^2 runs and \d+ events checked$"))).to_be_visible()
+        dialog.get_by_role("list", name="Runs that differ").get_by_role("link").click()
+        expect(other).to_have_url(re.compile(rf"/runs/{execution_id}\?.*tab=history"))
+        other.goto(f"{elsewhere.url}/runs?q=hello")
+        other.get_by_role("button", name="Replay").click()
+        dialog.get_by_role("button", name="Replay", exact=True).click()
+        expect(dialog.get_by_text("All logs replay without differences.")).to_be_visible()
 
 
 def test_what_failed_is_retried_with_a_changed_playbook(page: Page, furnished: Furnished) -> None:
@@ -177,7 +190,13 @@ def test_what_failed_is_retried_with_a_changed_playbook(page: Page, furnished: F
     expect(page.locator("header").get_by_text("completed")).to_be_visible()
     expect(page.get_by_text("Retry of")).to_be_visible()
     expect(page.get_by_label(re.compile(r"^Step each, done, 20 ✓"))).to_be_visible()
-    # Three items ran, seventeen were kept; the comparison says where the runs part.
+    # Three items ran, seventeen were kept, and the page says so; the comparison says where the runs part.
+    facts = page.locator("header dl")
+    expect(facts.locator("div").filter(has_text="Kept from it")).to_contain_text("17 items")
+    expect(facts.locator("div").filter(has_text="Ran here")).to_contain_text("3 items")
+    page.get_by_role("tab", name="Items").click()
+    expect(page.get_by_text("20 items: 17 kept, 3 ran here")).to_be_visible()
+    expect(page.get_by_role("table", name="Items").get_by_role("row").nth(3)).to_contain_text("ran here")
     kept = re.search(r"/runs/(\d+)", page.url)
     assert kept is not None
     with furnished.server.client() as client:
@@ -188,3 +207,37 @@ def test_what_failed_is_retried_with_a_changed_playbook(page: Page, furnished: F
     page.goto(f"{furnished.url}/runs/compare?a={execution_id}&b={kept.group(1)}")
     expect(page.get_by_text(re.compile("First difference: each"))).to_be_visible()
     expect(page.get_by_role("region", name="Playbook changes")).to_contain_text("step changed: each")
+
+
+def test_a_fork_takes_changed_values_and_renamed_steps(page: Page, furnished: Furnished) -> None:
+    execution_id = furnished.server.run(stage.HELLO)
+    with furnished.server.client() as client:
+        params = {"type": "step.scheduled"}
+        scheduled = client.get(f"/api/executions/{execution_id}/events", params=params).json()["events"]
+    page.goto(f"{furnished.url}/runs/{execution_id}?seq={scheduled[-1]['seq']}")
+    page.get_by_role("button", name="Fork after event").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Playbook of the new run").select_option("Edited text …")
+    expect(dialog.get_by_role("textbox", name="Playbook source")).to_contain_text("step: end")
+    dialog.get_by_role("textbox", name="Playbook source").click()
+    page.keyboard.press("ControlOrMeta+a")
+    page.keyboard.press("Delete")
+    page.keyboard.insert_text(stage.HELLO.replace("step: end", "step: finish").replace("examples/", "mine/"))
+    expect(dialog.get_by_text("No problems found.")).to_be_visible()
+    fork = dialog.get_by_role("button", name="Fork after event")
+    fork.click()
+    expect(dialog.get_by_role("alert")).to_contain_text("end")  # the recorded state has no place for it
+    dialog.get_by_text("Change workload values or step names").click()
+    values = dialog.get_by_label("Workload values, one PATH=VALUE per line")
+    values.fill("name")
+    expect(dialog.get_by_text('"name" is not PATH=VALUE, as in limit=100')).to_be_visible()
+    expect(fork).to_be_disabled()
+    values.fill("name=Ada")
+    dialog.get_by_label("Renamed steps, one OLD=NEW per line").fill("end=finish")
+    expect(dialog.get_by_text("--set name=Ada --map end=finish")).to_be_visible()
+    fork.click()
+    expect(page.locator("header").get_by_text("completed")).to_be_visible()
+    expect(page.get_by_text("Fork of")).to_be_visible()
+    expect(page.get_by_label(re.compile("^Step finish, done"))).to_be_visible()
+    page.get_by_role("tab", name="Data").click()
+    expect(page.get_by_role("tabpanel").get_by_text("Ada")).to_be_visible()

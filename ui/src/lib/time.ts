@@ -55,9 +55,9 @@ export function clockText(at: number): string {
   return `${pad(date.getHours())}:${pad(date.getMinutes())}`;
 }
 
-/** "Mon 16 Nov" */
-export function dayText(at: number): string {
-  return new Date(at).toLocaleDateString("en-GB", { weekday: "short", day: "numeric", month: "short" });
+/** "Mon 16 Nov", in the zone of this browser unless another is given */
+export function dayText(at: number, timeZone?: "UTC"): string {
+  return new Date(at).toLocaleDateString("en-GB", { weekday: "short", day: "numeric", month: "short", timeZone });
 }
 
 export function zoneText(at: number): string {

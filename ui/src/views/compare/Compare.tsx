@@ -22,6 +22,8 @@ import styles from "./Compare.module.css";
 const route = getRouteApi("/runs/compare");
 /** Values that are shown; the command has all of them. */
 const MOST_VALUES = 200;
+/** Steps that a sentence names, at most. */
+const MOST_NAMED = 5;
 
 /** Two runs beside each other: where they part first, how long each step took, and which values differ. */
 export function Compare(): ReactNode {
@@ -104,7 +106,10 @@ function Both({ a, b }: { a: string; b: string }): ReactNode {
       {diff.isError ? (
         <Trouble what="The comparison" error={diff.error} retry={() => void diff.refetch()} />
       ) : diff.data ? (
-        <Divergence diff={diff.data} />
+        <Divergence
+          diff={diff.data}
+          others={namesOf(left, right).filter((name) => textOf(left.steps[name]) !== textOf(right.steps[name]))}
+        />
       ) : (
         <Skeleton lines={2} />
       )}
@@ -133,7 +138,8 @@ function namesOf(left: Summary, right: Summary): string[] {
   return [...new Set([...Object.keys(left.steps), ...Object.keys(right.steps)])];
 }
 
-function Divergence({ diff }: { diff: RunsDiff }): ReactNode {
+/** `others`: steps that ended otherwise, with other items for example. */
+function Divergence({ diff, others }: { diff: RunsDiff; others: string[] }): ReactNode {
   const first = diff.divergence as {
     step: string;
     run: number;
@@ -143,7 +149,16 @@ function Divergence({ diff }: { diff: RunsDiff }): ReactNode {
     a: unknown;
     b: unknown;
   } | null;
-  if (!first) return <Banner state="done">Both runs took the same path.</Banner>;
+  if (!first) {
+    return others.length ? (
+      <Banner state="waiting" icon={<GitCompareArrows size={16} aria-hidden="true" />}>
+        Both runs took the same path, but ended differently in {others.slice(0, MOST_NAMED).join(", ")}
+        {others.length > MOST_NAMED ? ` and ${countText(others.length - MOST_NAMED)} more` : ""}.
+      </Banner>
+    ) : (
+      <Banner state="done">Both runs took the same path.</Banner>
+    );
+  }
   const place = first.step ? { step: first.step } : {};
   return (
     <Banner state="waiting" icon={<GitCompareArrows size={16} aria-hidden="true" />}>
@@ -198,7 +213,7 @@ function Net({ net }: { net: Record<string, unknown> }): ReactNode {
 
 function textOf(step: StepSummary | undefined): string {
   if (!step) return "not reached";
-  const items = step.items ? ` (${step.items.ok} ok, ${step.items.failed} failed)` : "";
+  const items = step.items ? ` (${countText(step.items.ok)} ok, ${countText(step.items.failed)} failed)` : "";
   const times = step.runs > 1 ? ` ${step.runs} times` : "";
   return `${step.status}${times}${items}`;
 }

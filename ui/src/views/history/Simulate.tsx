@@ -2,13 +2,13 @@ import { useMutation } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { type ReactNode, useState } from "react";
 import { call } from "../../api/client.ts";
-import { messageOf } from "../../api/problem.ts";
 import { useDenied } from "../../api/session.ts";
 import type { SimulatedCall, SimulatedRun, SimulationReport } from "../../api/types.ts";
 import { shortText } from "../../lib/diff.ts";
 import { pythonText } from "../../lib/forms.ts";
 import { countText, plural } from "../../lib/numbers.ts";
 import type { State as StateName } from "../../lib/states.ts";
+import { Alert } from "../../parts/Alert.tsx";
 import { Banner } from "../../parts/Banner.tsx";
 import { Button } from "../../parts/Button.tsx";
 import { CopyAs } from "../../parts/CopyAs.tsx";
@@ -129,7 +129,7 @@ export function Simulate({ path, run, draft, heading: Heading = "h3" }: Props): 
       {isStrict && (
         <p className="quiet small">Strict: a call counts as answered only if its inputs and code are unchanged.</p>
       )}
-      {simulate.isError && <p role="alert">{messageOf(simulate.error)}</p>}
+      {simulate.isError && <Alert error={simulate.error} />}
       {simulate.data && <Report report={simulate.data} />}
     </section>
   );

@@ -2,36 +2,62 @@ import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
 import { type ReactNode, useState } from "react";
 import { call } from "../../api/client.ts";
-import { messageOf } from "../../api/problem.ts";
 import type { Listed } from "../../api/types.ts";
 import { toast } from "../../app/toasts.ts";
+import { flagsOf, renamedOf, workloadOf } from "../../lib/assignments.ts";
 import { type ActionForm, pythonText } from "../../lib/forms.ts";
+import { Alert } from "../../parts/Alert.tsx";
 import { Button } from "../../parts/Button.tsx";
 import { Shown } from "../../parts/CopyAs.tsx";
 import { Dialog } from "../../parts/Dialog.tsx";
 import { type Choice, ChoosePlaybook, useChosenText } from "../history/ChoosePlaybook.tsx";
 import type { Kept, Way } from "./Continue.tsx";
+import styles from "./ContinueDialog.module.css";
+
+/** What is changed beside the playbook, as it was typed: lines of `PATH=VALUE`, and of `OLD=NEW`. */
+interface Typed {
+  workload: string;
+  map: string;
+}
 
 /** The same for a script. `playbook` is the name of a file, where the playbook is changed. */
-function formOf(id: string, kept: Kept, playbook: string): ActionForm {
+function formOf(id: string, kept: Kept, playbook: string, typed: Typed, changes: Changes): ActionForm {
   const isFork = "at" in kept;
   const [flags, field] = isFork
     ? [["--at", String(kept.at)], `at=${kept.at}`]
     : "from" in kept
       ? [["--from", kept.from], `step=${pythonText(kept.from)}`]
       : [["--failed"], "failed=True"];
-  const text = playbook ? `, playbook=open(${pythonText(playbook)}).read()` : "";
+  const fields = [
+    field,
+    ...(playbook ? [`playbook=open(${pythonText(playbook)}).read()`] : []),
+    ...(changes.workload ? [`workload=${pythonText(changes.workload)}`] : []),
+    ...(changes.map ? [`map=${pythonText(changes.map)}`] : []),
+  ];
   return {
-    cli: [isFork ? "fork" : "retry", id, ...flags, ...(playbook ? ["--playbook", playbook] : [])],
+    cli: [
+      isFork ? "fork" : "retry",
+      id,
+      ...flags,
+      ...(playbook ? ["--playbook", playbook] : []),
+      ...flagsOf("--set", typed.workload),
+      ...flagsOf("--map", typed.map),
+    ],
     route: isFork ? "POST /api/executions/{execution_id}/fork" : "POST /api/executions/{execution_id}/retry",
     path: { execution_id: id },
-    body: playbook ? { ...kept, playbook: "…" } : kept,
-    python: `client.fork(${pythonText(id)}, ForkRequest(${field}${text}))`,
+    body: { ...kept, ...changes, ...(playbook ? { playbook: "…" } : {}) },
+    python: `client.fork(${pythonText(id)}, ForkRequest(${fields.join(", ")}))`,
   };
 }
 
+interface Changes {
+  playbook?: string;
+  workload?: Record<string, unknown>;
+  map?: Record<string, string>;
+}
+
 /** Start the new run; its id. */
-async function started(id: string, kept: Kept, changes: { playbook?: string }): Promise<string> {
+async function started(id: string, kept: Kept, changes: Changes): Promise<string> {
   const path = { execution_id: id };
   if ("at" in kept) {
     return (await call("POST /api/executions/{execution_id}/fork", { path, body: { ...kept, ...changes } }))
@@ -41,7 +67,7 @@ async function started(id: string, kept: Kept, changes: { playbook?: string }): 
   return answer.started ?? answer.execution_id;
 }
 
-/** Asks with which playbook a new run goes on. */
+/** Asks what a new run goes on with: which playbook, and which values in the place of recorded ones. */
 export function ContinueDialog({ run, way, onClose }: { run: Listed; way: Way; onClose: () => void }): ReactNode {
   const [choice, setChoice] = useState<Choice>({ kind: "own" });
   const queries = useQueryClient();
@@ -49,8 +75,16 @@ export function ContinueDialog({ run, way, onClose }: { run: Listed; way: Way; o
   const id = run.execution_id;
   const isOwn = choice.kind === "own";
   const text = useChosenText({ path: run.path, run: id }, choice);
+  const [typed, setTyped] = useState<Typed>({ workload: "", map: "" });
+  const workload = workloadOf(typed.workload);
+  const map = renamedOf(typed.map);
+  const changes: Changes = {
+    ...(Object.keys(workload.values).length ? { workload: workload.values } : {}),
+    ...(Object.keys(map.values).length ? { map: map.values } : {}),
+  };
+  const isWrong = Boolean(workload.wrong || map.wrong);
   const start = useMutation({
-    mutationFn: () => started(id, way.kept, isOwn || text === undefined ? {} : { playbook: text }),
+    mutationFn: () => started(id, way.kept, isOwn || text === undefined ? changes : { ...changes, playbook: text }),
     onSuccess: (made) => {
       onClose();
       void queries.invalidateQueries();
@@ -68,7 +102,7 @@ export function ContinueDialog({ run, way, onClose }: { run: Listed; way: Way; o
           <Button onClick={onClose}>Cancel</Button>
           <Button
             kind="main"
-            disabled={start.isPending || (!isOwn && text === undefined)}
+            disabled={start.isPending || isWrong || (!isOwn && text === undefined)}
             onClick={() => start.mutate()}
           >
             {way.text}
@@ -86,8 +120,52 @@ export function ContinueDialog({ run, way, onClose }: { run: Listed; way: Way; o
         choice={choice}
         onChange={setChoice}
       />
-      {start.isError && <p role="alert">{messageOf(start.error)}</p>}
-      <Shown actions={{ [way.text]: formOf(id, way.kept, isOwn ? "" : "changed.yaml") }} />
+      <details>
+        <summary>Change workload values or step names</summary>
+        <div className={styles.changes}>
+          <Lines
+            label="Workload values, one PATH=VALUE per line"
+            placeholder="limit=100"
+            text={typed.workload}
+            wrong={workload.wrong}
+            onChange={(next) => setTyped({ ...typed, workload: next })}
+          />
+          <Lines
+            label="Renamed steps, one OLD=NEW per line"
+            placeholder="fetch=load"
+            text={typed.map}
+            wrong={map.wrong}
+            onChange={(next) => setTyped({ ...typed, map: next })}
+          />
+        </div>
+      </details>
+      {start.isError && <Alert error={start.error} />}
+      <Shown actions={{ [way.text]: formOf(id, way.kept, isOwn ? "" : "changed.yaml", typed, changes) }} />
     </Dialog>
+  );
+}
+
+interface LinesProps {
+  label: string;
+  placeholder: string;
+  text: string;
+  wrong: string;
+  onChange: (text: string) => void;
+}
+
+function Lines({ label, placeholder, text, wrong, onChange }: LinesProps): ReactNode {
+  return (
+    <label>
+      {label}
+      <textarea
+        rows={2}
+        spellCheck={false}
+        placeholder={placeholder}
+        value={text}
+        aria-invalid={wrong !== ""}
+        onChange={(event) => onChange(event.target.value)}
+      />
+      {wrong && <span role="alert">{wrong}</span>}
+    </label>
   );
 }

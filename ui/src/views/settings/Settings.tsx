@@ -9,6 +9,7 @@ import { useDenied } from "../../api/session.ts";
 import { useCrumbs } from "../../app/crumbs.ts";
 import { toast } from "../../app/toasts.ts";
 import { plural } from "../../lib/numbers.ts";
+import { Alert } from "../../parts/Alert.tsx";
 import { Button } from "../../parts/Button.tsx";
 import { CopyAs } from "../../parts/CopyAs.tsx";
 import { CopyLine } from "../../parts/CopyLine.tsx";
@@ -271,7 +272,7 @@ function MakeKey({ onClose }: { onClose: () => void }): ReactNode {
         <>
           <Field label="Name" autoFocus value={name} onChange={(event) => setName(event.target.value)} />
           <Chips label="Roles" chosen={roles} options={ROLES} onChange={setRoles} />
-          {make.isError && <p role="alert">{messageOf(make.error)}</p>}
+          {make.isError && <Alert error={make.error} />}
         </>
       )}
     </Dialog>
