@@ -151,8 +151,8 @@ def _parts(mine: Sequence[Event], run: RecordedRun, theirs: Sequence[Event], oth
         return found
     if _arcs(run) != _arcs(other):
         seqs = _seq_of(mine, run, run.routed), _seq_of(theirs, other, other.routed)
-        taken = [" and ".join(_arcs(each)) or "nothing" for each in (run, other)]
-        cause = f"behind step {step}, {taken[0]} followed in the first run and {taken[1]} in the second"
+        taken = [" and ".join(_arcs(each)) or "no step" for each in (run, other)]
+        cause = f"after step {step} the first run went to {taken[0]} and the second to {taken[1]}"
         return Divergence(step, number, "routing", cause, *seqs, _whens(run), _whens(other))
     return None
 

@@ -1,10 +1,11 @@
 import { createRootRoute, createRoute, createRouter } from "@tanstack/react-router";
 import { type ComponentType, lazy } from "react";
+import { PERIODS } from "../lib/time.ts";
 import { flagOf, numberOf, oneOf, parseSearch, someOf, stringifySearch, textOf, understood } from "../lib/url.ts";
 import { preloadGraph } from "../parts/LazyGraph.tsx";
 // The views that are opened most come with the first load: one file, and no second wait.
 import { Home } from "../views/home/Home.tsx";
-import { ORDERS, PERIODS } from "../views/playbooks/stats.ts";
+import { ORDERS } from "../views/playbooks/stats.ts";
 import { TAB_NAMES } from "../views/run/context.ts";
 import { Run } from "../views/run/Run.tsx";
 import { RUN_STATES, SPANS } from "../views/runs/filters.ts";

@@ -6,7 +6,7 @@ import { Problem } from "../../api/problem.ts";
 import { runsQuery, STATS_RUNS, statsQuery } from "../../api/queries.ts";
 import type { PlaybookStats } from "../../api/types.ts";
 import { countText, plural, shareText } from "../../lib/numbers.ts";
-import { dayText, millis, spanText } from "../../lib/time.ts";
+import { dayText, millis, type Period, sinceOf, spanText } from "../../lib/time.ts";
 import { BarChart } from "../../parts/BarChart.tsx";
 import { Button } from "../../parts/Button.tsx";
 import { CopyAs } from "../../parts/CopyAs.tsx";
@@ -18,7 +18,7 @@ import { Time } from "../../parts/Time.tsx";
 import { Trouble } from "../../parts/Trouble.tsx";
 import type { RunState } from "../runs/filters.ts";
 import styles from "./Stats.module.css";
-import { type DayStats, daysOf, inOrder, type Order, type Period, type StepStats, sinceOf } from "./stats.ts";
+import { type DayStats, daysOf, inOrder, type Order, type StepStats } from "./stats.ts";
 
 const route = getRouteApi("/playbook/$");
 
@@ -138,7 +138,7 @@ function Summary({ stats, path, since }: { stats: PlaybookStats; path: string; s
         <dt>Runs</dt>
         <dd>{countText(stats.runs)}</dd>
         <dd>
-          {runs(completed, "COMPLETED")}, {runs(failed, "FAILED")}
+          {runs(completed, "COMPLETED")}, {failed ? runs(failed, "FAILED") : "0 failed"}
           {others.map(([state, count]) => (
             <span key={state}>, {runs(count, state as RunState)}</span>
           ))}

@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
-import { daysOf, inOrder, MOST_DAYS, type StepStats, sinceOf } from "./stats.ts";
+import { sinceOf } from "../../lib/time.ts";
+import { daysOf, inOrder, MOST_DAYS, type StepStats } from "./stats.ts";
 
 const NOW = Date.parse("2026-11-17T14:30:45.123Z");
 

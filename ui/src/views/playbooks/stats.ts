@@ -1,8 +1,5 @@
 /** Statistics of a playbook as the server makes them, and their days in a row. Days are those of UTC. */
 
-export const PERIODS = ["24h", "7d", "30d", "90d", "all"] as const;
-export type Period = (typeof PERIODS)[number];
-
 export const ORDERS = ["slow", "failing"] as const;
 export type Order = (typeof ORDERS)[number];
 
@@ -29,22 +26,9 @@ export interface DayStats {
 }
 
 const DAY_MS = 86_400_000;
-const MINUTE_MS = 60_000;
-const DAYS: Record<Exclude<Period, "24h" | "all">, number> = { "7d": 7, "30d": 30, "90d": 90 };
 /** Bars that are drawn: so many at least, and at most. */
 const LEAST_DAYS = 7;
 export const MOST_DAYS = 90;
-
-/** When a period begins ('' for all time): a day ago to the minute, or some whole days with today as the last. */
-export function sinceOf(period: Period, now: number): string {
-  if (period === "all") return "";
-  if (period === "24h") return timeText(Math.floor((now - DAY_MS) / MINUTE_MS) * MINUTE_MS);
-  return timeText((Math.floor(now / DAY_MS) - DAYS[period] + 1) * DAY_MS);
-}
-
-function timeText(at: number): string {
-  return new Date(at).toISOString().replace(".000Z", "Z");
-}
 
 /** Every day from the first to today, oldest first, and at least a week; those without a run are there, too. */
 export function daysOf(days: readonly DayStats[], since: string, now: number): DayStats[] {

@@ -67,7 +67,10 @@ function ImportDialog({ onClose }: { onClose: () => void }): ReactNode {
         className={styles.file}
         type="file"
         accept=".arclog,.zip,application/zip"
-        onChange={(event) => setFile(event.target.files?.[0] ?? null)}
+        onChange={(event) => {
+          load.reset(); // what was wrong with another file says nothing of this one
+          setFile(event.target.files?.[0] ?? null);
+        }}
       />
       {load.isError && <Alert error={load.error} />}
       <Shown

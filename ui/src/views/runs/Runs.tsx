@@ -18,7 +18,6 @@ import { Bulk } from "./Bulk.tsx";
 import { isFiltered, type RunState, type RunsSearch } from "./filters.ts";
 import { formOf } from "./form.ts";
 import { Import } from "./Import.tsx";
-import { ReplayAll } from "./ReplayAll.tsx";
 import styles from "./Runs.module.css";
 import { useRuns } from "./useRuns.ts";
 import { useSelection } from "./useSelection.ts";
@@ -137,7 +136,6 @@ export function Runs(): ReactNode {
         </label>
         <span className={styles.tools}>
           <CopyAs actions={{ list: formOf(runs.asked) }} />
-          <ReplayAll asked={runs.asked} />
           <Import />
         </span>
       </search>

@@ -21,6 +21,7 @@ import { State } from "../../parts/State.tsx";
 import { Time } from "../../parts/Time.tsx";
 import { Trouble } from "../../parts/Trouble.tsx";
 import styles from "../workers/Work.module.css";
+import { ReplayAll } from "./ReplayAll.tsx";
 
 const route = getRouteApi("/settings");
 const TABS = [
@@ -104,6 +105,7 @@ function Doctor(): ReactNode {
         </table>
       </div>
       <p className="quiet small">arclog {doctor.data.version}</p>
+      <ReplayAll />
     </>
   );
 }

@@ -149,7 +149,7 @@ class HistoryRules(Rules):
         (run,) = found.runs
         assert (found.ok, run.verdict, run.recorded, run.simulated) == (False, "path", "COMPLETED", "COMPLETED")
         assert run.divergence is not None
-        assert run.divergence["cause"] == "behind step start, each followed, and nothing would have"
+        assert run.divergence["cause"] == "after step start the run went to each; it would go to no step"
         called = text.replace("kind: noop, data: {count", "kind: python, code: 'result = 1', args: {count")
         (run,) = (await api.simulate(SimulateRequest(called, runs=runs[1:]))).runs
         assert [(call.step, call.kind, call.reason) for call in run.assumed] == [

@@ -1,17 +1,28 @@
 import { Link } from "@tanstack/react-router";
 import { type ReactNode, useEffect, useRef, useState } from "react";
-import { call } from "../../api/client.ts";
+import { call, serverNow } from "../../api/client.ts";
 import { messageOf } from "../../api/problem.ts";
-import type { RunsAsked } from "../../api/queries.ts";
+import { useDenied } from "../../api/session.ts";
 import type { Listed } from "../../api/types.ts";
-import type { ActionForm } from "../../lib/forms.ts";
 import { countText, plural } from "../../lib/numbers.ts";
+import { sinceOf } from "../../lib/time.ts";
 import { Banner } from "../../parts/Banner.tsx";
 import { Button } from "../../parts/Button.tsx";
-import { Shown } from "../../parts/CopyAs.tsx";
-import { Dialog } from "../../parts/Dialog.tsx";
-import styles from "./Runs.module.css";
+import { CopyAs } from "../../parts/CopyAs.tsx";
+import { Select } from "../../parts/Field.tsx";
+import { Panel } from "../../parts/Panel.tsx";
+import styles from "./ReplayAll.module.css";
 
+const SPANS = [
+  ["24h", "Last 24 hours"],
+  ["7d", "Last 7 days"],
+  ["30d", "Last 30 days"],
+  ["all", "All runs"],
+] as const;
+type Span = (typeof SPANS)[number][0];
+
+/** Runs that are asked for at a time. */
+const PAGE = 100;
 /** Logs that the server replays at a time. */
 const AT_ONCE = 2;
 /** Differences that are listed; all are counted. */
@@ -38,13 +49,13 @@ const NOTHING: Progress = { runs: 0, events: 0, different: 0, shown: [], isOver:
 
 /** Replays run after run, newest first, and reports whenever one is done. */
 async function replayAll(
-  asked: NonNullable<RunsAsked>,
+  since: string,
   report: (change: (before: Progress) => Progress) => void,
   signal: AbortSignal,
 ): Promise<void> {
   let before = "";
   do {
-    const page = await call("GET /api/executions", { query: { ...asked, ...(before ? { before } : {}) }, signal });
+    const page = await call("GET /api/executions", { query: { since, before, limit: PAGE }, signal });
     const waiting = [...page.executions];
     const work = async (): Promise<void> => {
       for (let run = waiting.shift(); run && !signal.aborted; run = waiting.shift())
@@ -68,7 +79,7 @@ async function replayed(
     events = check.events;
     if (check.difference) {
       const { seq, fields, problem } = check.difference;
-      found = { run, seq, text: problem || (fields.length ? `${fields.join(", ")} differ` : "decided otherwise") };
+      found = { run, seq, text: problem || (fields.length ? `different ${fields.join(", ")}` : "decided otherwise") };
     }
   } catch (error) {
     if (signal.aborted) return;
@@ -83,11 +94,14 @@ async function replayed(
   }));
 }
 
-/** The upgrade check: is every run of the list decided today as it was recorded? */
-export function ReplayAllDialog({ asked, onClose }: { asked: NonNullable<RunsAsked>; onClose: () => void }): ReactNode {
+/** The upgrade check: is every recorded run decided today as it was then? */
+export function ReplayAll(): ReactNode {
+  const [span, setSpan] = useState<Span>("7d");
   const [progress, setProgress] = useState<Progress | null>(null);
   const stop = useRef<AbortController | null>(null);
+  const denied = useDenied("GET /api/executions/{execution_id}/replay");
   useEffect(() => () => stop.current?.abort(), []);
+  const since = sinceOf(span, serverNow());
   const start = async (): Promise<void> => {
     const mine = new AbortController();
     stop.current = mine;
@@ -96,7 +110,7 @@ export function ReplayAllDialog({ asked, onClose }: { asked: NonNullable<RunsAsk
       setProgress((before) => (stop.current === mine ? change(before ?? NOTHING) : before));
     let problem = "";
     try {
-      await replayAll(asked, report, mine.signal);
+      await replayAll(since, report, mine.signal);
     } catch (error) {
       if (!mine.signal.aborted) problem = messageOf(error);
     }
@@ -104,34 +118,39 @@ export function ReplayAllDialog({ asked, onClose }: { asked: NonNullable<RunsAsk
   };
   const isGoing = progress !== null && !progress.isOver;
   return (
-    <Dialog
-      title="Replay the listed runs"
-      onClose={onClose}
-      wide
-      footer={
-        <>
-          <Button onClick={onClose}>Close</Button>
+    <Panel title="Replay recorded runs" note="the check after an upgrade">
+      <div className={styles.body}>
+        <p className="quiet small">
+          Checks every recorded decision, newest runs first, against this version of arclog. Nothing is executed or
+          written.
+        </p>
+        <div className={styles.line}>
+          <Select label="Runs to replay" value={span} options={SPANS} onChange={setSpan} />
           {isGoing ? (
             <Button onClick={() => stop.current?.abort()}>Stop</Button>
           ) : (
-            <Button kind="main" onClick={() => void start()}>
+            <Button denied={denied} onClick={() => void start()}>
               {progress ? "Replay again" : "Replay"}
             </Button>
           )}
-        </>
-      }
-    >
-      <p>
-        Checks every recorded decision of the runs in this list, newest first, against this version of arclog: use it
-        after an upgrade. Nothing is executed or written. The filters of the list choose the runs.
-      </p>
-      {progress && <Verdict progress={progress} onLeave={onClose} />}
-      <Shown actions={formsOf(asked)} />
-    </Dialog>
+          <CopyAs
+            actions={{
+              "all runs (curl and Python: each run)": {
+                cli: ["replay", "--all", ...(since ? ["--since", since] : [])],
+                route: "GET /api/executions/{execution_id}/replay",
+                path: { execution_id: "ID" },
+                python: 'client.replay("ID")',
+              },
+            }}
+          />
+        </div>
+        {progress && <Verdict progress={progress} />}
+      </div>
+    </Panel>
   );
 }
 
-function Verdict({ progress, onLeave }: { progress: Progress; onLeave: () => void }): ReactNode {
+function Verdict({ progress }: { progress: Progress }): ReactNode {
   const { runs, events, different, shown, isOver, problem } = progress;
   return (
     <>
@@ -142,7 +161,7 @@ function Verdict({ progress, onLeave }: { progress: Progress; onLeave: () => voi
             : problem
               ? `${problem} `
               : runs === 0
-                ? "There are no runs in this list. "
+                ? "There are no runs to replay. "
                 : different
                   ? ""
                   : "All logs replay without differences. "}
@@ -160,7 +179,6 @@ function Verdict({ progress, onLeave }: { progress: Progress; onLeave: () => voi
                 to="/runs/$id"
                 params={{ id: run.execution_id }}
                 search={{ tab: "history", ...(seq ? { seq } : {}) }}
-                onClick={onLeave}
               >
                 {run.name} {run.execution_id}
               </Link>{" "}
@@ -173,22 +191,4 @@ function Verdict({ progress, onLeave }: { progress: Progress; onLeave: () => voi
       {different > shown.length && <p className="quiet small">The first {countText(shown.length)} are shown.</p>}
     </>
   );
-}
-
-/** The command checks all runs since a time; where the list has other filters, each run is named. */
-function formsOf({
-  since,
-  limit: _limit,
-  level: _level,
-  ...filters
-}: NonNullable<RunsAsked>): Record<string, ActionForm> {
-  const isAll = Object.keys(filters).length === 0;
-  return {
-    [isAll ? "replay (curl and Python: for each run)" : "for each run"]: {
-      cli: isAll ? ["replay", "--all", ...(since ? ["--since", since] : [])] : ["replay", "ID"],
-      route: "GET /api/executions/{execution_id}/replay",
-      path: { execution_id: "ID" },
-      python: 'client.replay("ID")',
-    },
-  };
 }
