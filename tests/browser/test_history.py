@@ -158,6 +158,8 @@ def test_a_run_is_exported_and_imported_elsewhere_and_replayed(
         expect(other.get_by_label("Event decided now")).to_contain_text("exclusive")
         other.goto(f"{elsewhere.url}/runs")
         expect(other.get_by_role("row").filter(has_text="import-orders")).to_contain_text("imported, read-only")
+        other.goto(elsewhere.url)  # it failed elsewhere: nobody has to look after it here
+        expect(other.get_by_text("No failing playbooks, stuck runs or pending approvals.")).to_be_visible()
         # After an upgrade all runs are checked at once.
         elsewhere.run(stage.HELLO)
         other.goto(f"{elsewhere.url}/settings")
