@@ -243,4 +243,27 @@ def test_a_fork_takes_changed_values_and_renamed_steps(page: Page, furnished: Fu
     expect(page.get_by_text("Fork of")).to_be_visible()
     expect(page.get_by_label(re.compile("^Step finish, done"))).to_be_visible()
     page.get_by_role("tab", name="Data").click()
-    expect(page.get_by_role("tabpanel").get_by_text("Ada")).to_be_visible()
+    expect(page.get_by_role("group", name="Workload").or_(page.get_by_label("Workload"))).to_contain_text("Ada")
+
+
+def test_runs_that_differ_in_their_items_alone_are_not_called_equal(page: Page, furnished: Furnished) -> None:
+    some = BATCH.replace("shop/batch", "mine/batch") + "    spec: {policy: {failure: {mode: best_effort}}}\n"
+    failed = furnished.server.run(some)
+    good = furnished.server.run(some.replace("iter.n >= 17", "iter.n >= 99"))
+    page.goto(f"{furnished.url}/runs/compare?a={failed}&b={good}")
+    expect(page.get_by_text("Both runs took the same path, but ended differently in each.")).to_be_visible()
+    # Such a run has completed; what failed in it can be retried.
+    page.goto(f"{furnished.url}/runs/{failed}")
+    expect(page.get_by_text("step each: 17 ok, 3 failed")).to_be_visible()
+    expect(page.get_by_role("button", name="Retry failed")).to_be_visible()
+
+
+def test_an_event_that_does_not_exist_is_said_and_cannot_be_forked(
+    new_page: Callable[..., Page], furnished: Furnished
+) -> None:
+    page = new_page(viewport={"width": 390, "height": 844})
+    page.goto(f"{furnished.url}/runs/{furnished.made['hello']}?seq=999999&tab=history")
+    expect(page.get_by_text("This run has no event 999,999")).to_be_visible()
+    expect(page.get_by_role("button", name="Fork after")).to_have_count(0)
+    # A link to a tab leads to it, also where it is below everything else.
+    expect(page.get_by_role("heading", name="Replay")).to_be_in_viewport()
