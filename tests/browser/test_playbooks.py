@@ -24,6 +24,13 @@ def test_the_catalog_shows_the_last_runs_of_each(page: Page, furnished: Furnishe
     expect(page.get_by_role("heading", name="shop/import-orders")).to_be_visible()
 
 
+def test_a_playbook_is_run_from_a_phone(new_page: Callable[..., Page], furnished: Furnished) -> None:
+    page = new_page(viewport={"width": 390, "height": 844})
+    page.goto(f"{furnished.url}/playbooks?q=import-orders")
+    page.get_by_role("button", name="Run").click()
+    expect(page.get_by_role("dialog", name="Run shop/import-orders")).to_be_visible()
+
+
 def test_a_playbook_is_edited_saved_compared_and_run(page: Page, furnished: Furnished) -> None:
     with furnished.server.client() as client:
         mine = stage.HELLO.replace("examples/hello", "mine/edited")

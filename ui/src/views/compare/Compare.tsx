@@ -22,8 +22,6 @@ import styles from "./Compare.module.css";
 const route = getRouteApi("/runs/compare");
 /** Values that are shown; the command has all of them. */
 const MOST_VALUES = 200;
-/** Steps that a sentence names, at most. */
-const MOST_NAMED = 5;
 
 /** Two runs beside each other: where they part first, how long each step took, and which values differ. */
 export function Compare(): ReactNode {
@@ -106,10 +104,7 @@ function Both({ a, b }: { a: string; b: string }): ReactNode {
       {diff.isError ? (
         <Trouble what="The comparison" error={diff.error} retry={() => void diff.refetch()} />
       ) : diff.data ? (
-        <Divergence
-          diff={diff.data}
-          others={namesOf(left, right).filter((name) => textOf(left.steps[name]) !== textOf(right.steps[name]))}
-        />
+        <Divergence diff={diff.data} />
       ) : (
         <Skeleton lines={2} />
       )}
@@ -138,8 +133,7 @@ function namesOf(left: Summary, right: Summary): string[] {
   return [...new Set([...Object.keys(left.steps), ...Object.keys(right.steps)])];
 }
 
-/** `others`: steps that ended otherwise, with other items for example. */
-function Divergence({ diff, others }: { diff: RunsDiff; others: string[] }): ReactNode {
+function Divergence({ diff }: { diff: RunsDiff }): ReactNode {
   const first = diff.divergence as {
     step: string;
     run: number;
@@ -149,16 +143,7 @@ function Divergence({ diff, others }: { diff: RunsDiff; others: string[] }): Rea
     a: unknown;
     b: unknown;
   } | null;
-  if (!first) {
-    return others.length ? (
-      <Banner state="waiting" icon={<GitCompareArrows size={16} aria-hidden="true" />}>
-        Both runs took the same path, but ended differently in {others.slice(0, MOST_NAMED).join(", ")}
-        {others.length > MOST_NAMED ? ` and ${countText(others.length - MOST_NAMED)} more` : ""}.
-      </Banner>
-    ) : (
-      <Banner state="done">Both runs took the same path.</Banner>
-    );
-  }
+  if (!first) return <Banner state="done">Both runs took the same path.</Banner>;
   const place = first.step ? { step: first.step } : {};
   return (
     <Banner state="waiting" icon={<GitCompareArrows size={16} aria-hidden="true" />}>

@@ -4,60 +4,37 @@ import { type ReactNode, useState } from "react";
 import { call } from "../../api/client.ts";
 import type { Listed } from "../../api/types.ts";
 import { toast } from "../../app/toasts.ts";
-import { flagsOf, renamedOf, workloadOf } from "../../lib/assignments.ts";
 import { type ActionForm, pythonText } from "../../lib/forms.ts";
 import { Alert } from "../../parts/Alert.tsx";
 import { Button } from "../../parts/Button.tsx";
 import { Shown } from "../../parts/CopyAs.tsx";
 import { Dialog } from "../../parts/Dialog.tsx";
+import { ChangeValues, changesOf, NOTHING_TYPED, type Typed } from "../history/ChangeValues.tsx";
 import { type Choice, ChoosePlaybook, useChosenText } from "../history/ChoosePlaybook.tsx";
 import type { Kept, Way } from "./Continue.tsx";
-import styles from "./ContinueDialog.module.css";
 
-/** What is changed beside the playbook, as it was typed: lines of `PATH=VALUE`, and of `OLD=NEW`. */
-interface Typed {
-  workload: string;
-  map: string;
-}
+type Changes = ReturnType<typeof changesOf>;
 
 /** The same for a script. `playbook` is the name of a file, where the playbook is changed. */
-function formOf(id: string, kept: Kept, playbook: string, typed: Typed, changes: Changes): ActionForm {
+function formOf(id: string, kept: Kept, playbook: string, changes: Changes): ActionForm {
   const isFork = "at" in kept;
   const [flags, field] = isFork
     ? [["--at", String(kept.at)], `at=${kept.at}`]
     : "from" in kept
       ? [["--from", kept.from], `step=${pythonText(kept.from)}`]
       : [["--failed"], "failed=True"];
-  const fields = [
-    field,
-    ...(playbook ? [`playbook=open(${pythonText(playbook)}).read()`] : []),
-    ...(changes.workload ? [`workload=${pythonText(changes.workload)}`] : []),
-    ...(changes.map ? [`map=${pythonText(changes.map)}`] : []),
-  ];
+  const fields = [field, ...(playbook ? [`playbook=open(${pythonText(playbook)}).read()`] : []), ...changes.python];
   return {
-    cli: [
-      isFork ? "fork" : "retry",
-      id,
-      ...flags,
-      ...(playbook ? ["--playbook", playbook] : []),
-      ...flagsOf("--set", typed.workload),
-      ...flagsOf("--map", typed.map),
-    ],
+    cli: [isFork ? "fork" : "retry", id, ...flags, ...(playbook ? ["--playbook", playbook] : []), ...changes.cli],
     route: isFork ? "POST /api/executions/{execution_id}/fork" : "POST /api/executions/{execution_id}/retry",
     path: { execution_id: id },
-    body: { ...kept, ...changes, ...(playbook ? { playbook: "…" } : {}) },
+    body: { ...kept, ...changes.body, ...(playbook ? { playbook: "…" } : {}) },
     python: `client.fork(${pythonText(id)}, ForkRequest(${fields.join(", ")}))`,
   };
 }
 
-interface Changes {
-  playbook?: string;
-  workload?: Record<string, unknown>;
-  map?: Record<string, string>;
-}
-
 /** Start the new run; its id. */
-async function started(id: string, kept: Kept, changes: Changes): Promise<string> {
+async function started(id: string, kept: Kept, changes: Changes["body"] & { playbook?: string }): Promise<string> {
   const path = { execution_id: id };
   if ("at" in kept) {
     return (await call("POST /api/executions/{execution_id}/fork", { path, body: { ...kept, ...changes } }))
@@ -75,16 +52,11 @@ export function ContinueDialog({ run, way, onClose }: { run: Listed; way: Way; o
   const id = run.execution_id;
   const isOwn = choice.kind === "own";
   const text = useChosenText({ path: run.path, run: id }, choice);
-  const [typed, setTyped] = useState<Typed>({ workload: "", map: "" });
-  const workload = workloadOf(typed.workload);
-  const map = renamedOf(typed.map);
-  const changes: Changes = {
-    ...(Object.keys(workload.values).length ? { workload: workload.values } : {}),
-    ...(Object.keys(map.values).length ? { map: map.values } : {}),
-  };
-  const isWrong = Boolean(workload.wrong || map.wrong);
+  const [typed, setTyped] = useState<Typed>(NOTHING_TYPED);
+  const changes = changesOf(typed);
   const start = useMutation({
-    mutationFn: () => started(id, way.kept, isOwn || text === undefined ? changes : { ...changes, playbook: text }),
+    mutationFn: () =>
+      started(id, way.kept, isOwn || text === undefined ? changes.body : { ...changes.body, playbook: text }),
     onSuccess: (made) => {
       onClose();
       void queries.invalidateQueries();
@@ -102,7 +74,7 @@ export function ContinueDialog({ run, way, onClose }: { run: Listed; way: Way; o
           <Button onClick={onClose}>Cancel</Button>
           <Button
             kind="main"
-            disabled={start.isPending || isWrong || (!isOwn && text === undefined)}
+            disabled={start.isPending || changes.isWrong || (!isOwn && text === undefined)}
             onClick={() => start.mutate()}
           >
             {way.text}
@@ -120,52 +92,9 @@ export function ContinueDialog({ run, way, onClose }: { run: Listed; way: Way; o
         choice={choice}
         onChange={setChoice}
       />
-      <details>
-        <summary>Change workload values or step names</summary>
-        <div className={styles.changes}>
-          <Lines
-            label="Workload values, one PATH=VALUE per line"
-            placeholder="limit=100"
-            text={typed.workload}
-            wrong={workload.wrong}
-            onChange={(next) => setTyped({ ...typed, workload: next })}
-          />
-          <Lines
-            label="Renamed steps, one OLD=NEW per line"
-            placeholder="fetch=load"
-            text={typed.map}
-            wrong={map.wrong}
-            onChange={(next) => setTyped({ ...typed, map: next })}
-          />
-        </div>
-      </details>
+      <ChangeValues typed={typed} wrong={changes.wrong} onChange={setTyped} />
       {start.isError && <Alert error={start.error} />}
-      <Shown actions={{ [way.text]: formOf(id, way.kept, isOwn ? "" : "changed.yaml", typed, changes) }} />
+      <Shown actions={{ [way.text]: formOf(id, way.kept, isOwn ? "" : "changed.yaml", changes) }} />
     </Dialog>
-  );
-}
-
-interface LinesProps {
-  label: string;
-  placeholder: string;
-  text: string;
-  wrong: string;
-  onChange: (text: string) => void;
-}
-
-function Lines({ label, placeholder, text, wrong, onChange }: LinesProps): ReactNode {
-  return (
-    <label>
-      {label}
-      <textarea
-        rows={2}
-        spellCheck={false}
-        placeholder={placeholder}
-        value={text}
-        aria-invalid={wrong !== ""}
-        onChange={(event) => onChange(event.target.value)}
-      />
-      {wrong && <span role="alert">{wrong}</span>}
-    </label>
   );
 }

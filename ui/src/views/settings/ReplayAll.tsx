@@ -118,11 +118,11 @@ export function ReplayAll(): ReactNode {
   };
   const isGoing = progress !== null && !progress.isOver;
   return (
-    <Panel title="Replay recorded runs" note="the check after an upgrade">
+    <Panel title="Replay recorded runs">
       <div className={styles.body}>
         <p className="quiet small">
-          Checks every recorded decision, newest runs first, against this version of arclog. Nothing is executed or
-          written.
+          After an upgrade: checks every recorded decision, newest runs first, against this version of arclog. Nothing
+          is executed or written.
         </p>
         <div className={styles.line}>
           <Select label="Runs to replay" value={span} options={SPANS} onChange={setSpan} />
