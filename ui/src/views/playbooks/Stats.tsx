@@ -132,12 +132,12 @@ function Summary({ stats, path, since }: { stats: PlaybookStats; path: string; s
       <div>
         <dt>Success rate</dt>
         <dd>{shareText(completed, completed + failed)}</dd>
-        <dd>of the runs that completed or failed</dd>
+        <dd className={styles.detail}>of the runs that completed or failed</dd>
       </div>
       <div>
         <dt>Runs</dt>
         <dd>{countText(stats.runs)}</dd>
-        <dd>
+        <dd className={styles.detail}>
           {runs(completed, "COMPLETED")}, {failed ? runs(failed, "FAILED") : "0 failed"}
           {others.map(([state, count]) => (
             <span key={state}>, {runs(count, state as RunState)}</span>
@@ -147,17 +147,19 @@ function Summary({ stats, path, since }: { stats: PlaybookStats; path: string; s
       <div>
         <dt>Duration</dt>
         <dd>{took(stats.p50_ms)}</dd>
-        <dd>p50; p95 is {took(stats.p95_ms)} (completed runs)</dd>
+        <dd className={styles.detail}>p50; p95 is {took(stats.p95_ms)} (completed runs)</dd>
       </div>
       <div>
         <dt>Slowest step</dt>
         <dd className="cut">{slowest ? slowest.step : "–"}</dd>
-        <dd>{slowest ? `p95 ${took(slowest.p95_ms)}` : "no step has ended"}</dd>
+        <dd className={styles.detail}>{slowest ? `p95 ${took(slowest.p95_ms)}` : "no step has ended"}</dd>
       </div>
       <div>
         <dt>Most failing step</dt>
         <dd className="cut">{failing ? failing.step : "–"}</dd>
-        <dd>{failing ? `failed ${countText(failing.failed)} of ${plural(failing.runs, "time")}` : "no step failed"}</dd>
+        <dd className={styles.detail}>
+          {failing ? `failed ${countText(failing.failed)} of ${plural(failing.runs, "time")}` : "no step failed"}
+        </dd>
       </div>
     </dl>
   );

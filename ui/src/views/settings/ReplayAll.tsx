@@ -1,7 +1,7 @@
 import { Link } from "@tanstack/react-router";
 import { type ReactNode, useEffect, useRef, useState } from "react";
 import { call, serverNow } from "../../api/client.ts";
-import { messageOf } from "../../api/problem.ts";
+import { messageOf, Problem } from "../../api/problem.ts";
 import { useDenied } from "../../api/session.ts";
 import type { Listed } from "../../api/types.ts";
 import { countText, plural } from "../../lib/numbers.ts";
@@ -39,13 +39,15 @@ interface Progress {
   runs: number;
   events: number;
   different: number;
+  /** logs that the server refused to replay: they are of a newer release, for example */
+  refused: number;
   shown: Different[];
   isOver: boolean;
   /** why it ended before the end of the list */
   problem: string;
 }
 
-const NOTHING: Progress = { runs: 0, events: 0, different: 0, shown: [], isOver: false, problem: "" };
+const NOTHING: Progress = { runs: 0, events: 0, different: 0, refused: 0, shown: [], isOver: false, problem: "" };
 
 /** Replays run after run, newest first, and reports whenever one is done. */
 async function replayAll(
@@ -82,14 +84,16 @@ async function replayed(
       found = { run, seq, text: problem || (fields.length ? `different ${fields.join(", ")}` : "decided otherwise") };
     }
   } catch (error) {
-    if (signal.aborted) return;
+    // A server that is away or asks to sign in says nothing about this run.
+    if (!(error instanceof Problem) || ![404, 409, 422].includes(error.status)) throw error;
     found = { run, seq: 0, text: messageOf(error) };
   }
   report((before) => ({
     ...before,
     runs: before.runs + 1,
     events: before.events + events,
-    different: before.different + (found ? 1 : 0),
+    different: before.different + (found?.seq ? 1 : 0),
+    refused: before.refused + (found?.seq === 0 ? 1 : 0),
     shown: found && before.shown.length < MOST_SHOWN ? [...before.shown, found] : before.shown,
   }));
 }
@@ -151,10 +155,11 @@ export function ReplayAll(): ReactNode {
 }
 
 function Verdict({ progress }: { progress: Progress }): ReactNode {
-  const { runs, events, different, shown, isOver, problem } = progress;
+  const { runs, events, different, refused, shown, isOver, problem } = progress;
+  const isGood = different + refused === 0;
   return (
     <>
-      <Banner state={different || (isOver && problem) ? "failed" : isOver ? "done" : "running"}>
+      <Banner state={!isGood || (isOver && problem) ? "failed" : isOver ? "done" : "running"}>
         <p role="status">
           {!isOver
             ? "Replaying … "
@@ -162,10 +167,11 @@ function Verdict({ progress }: { progress: Progress }): ReactNode {
               ? `${problem} `
               : runs === 0
                 ? "There are no runs to replay. "
-                : different
-                  ? ""
-                  : "All logs replay without differences. "}
-          {different > 0 && `${plural(different, "run")} would be decided differently.`}
+                : isGood
+                  ? "All logs replay without differences. "
+                  : ""}
+          {different > 0 && `${plural(different, "run")} would be decided differently. `}
+          {refused > 0 && `${plural(refused, "run")} could not be replayed.`}
         </p>
         <p className="quiet small">
           {plural(runs, "run")} and {plural(events, "event")} checked
@@ -188,7 +194,9 @@ function Verdict({ progress }: { progress: Progress }): ReactNode {
           ))}
         </ul>
       )}
-      {different > shown.length && <p className="quiet small">The first {countText(shown.length)} are shown.</p>}
+      {different + refused > shown.length && (
+        <p className="quiet small">The first {countText(shown.length)} are shown.</p>
+      )}
     </>
   );
 }
