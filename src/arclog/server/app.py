@@ -18,9 +18,7 @@ from arclog.server.handlers import (  # noqa: F401 - importing them registers th
     runs,
     schedules,
     server,
-    sessions,
     signals,
-    worker_results,
     workers,
 )
 from arclog.server.services import Services

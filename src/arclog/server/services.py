@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec import Struct
 
+from arclog.dialects.names import state_of
+from arclog.dialects.rendering import Reader
 from arclog.model.config.settings import Settings
+from arclog.model.data.kept import Kept
 from arclog.model.errors import Finding
 from arclog.model.principal import Principal
 from arclog.plan import draw
@@ -28,11 +32,102 @@ from arclog.ports.views.checks import Diagnosis
 from arclog.ports.views.runs import Runs
 from arclog.server.auth.audit import Audit
 from arclog.server.auth.gate import Gate
-from arclog.server.streams.readers import Readings
 from arclog.server.traffic import Traffic
-from arclog.server.work_answers import Answers
+
+# ── work answers ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# The last numbered answer that each worker was given, so that one that was lost on the way can be given again.
+#
+# The same question twice at once is one question, and one that a later number has overtaken is not asked at all: nobody waits
+# for its answer. A cache: what is forgotten costs a lease, never a fact.
+
+
+_MOST_ANSWERS = 10_000
 
 T = TypeVar("T")
+
+
+class Answers:
+    """By credential, worker and call; whoever asked the longest ago is forgotten first."""
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[str, ...], tuple[int, asyncio.Future[Any]]] = {}
+
+    async def once(self, key: tuple[str, ...], n: int, ask: Callable[[], Awaitable[T]], nothing: T) -> T:
+        """What `ask` gives, or gave when it was asked as this number before; `nothing` to one that comes too late."""
+        if not n:  # a caller that does not count
+            return await ask()
+        while (before := self._last.get(key)) is not None and before[0] >= n:
+            last, answer = before
+            if last > n:
+                return nothing
+            await asyncio.wait((answer,))
+            if not answer.cancelled():
+                found: T = answer.result()
+                return found
+            # Whoever asked first got no answer.
+            if self._last.get(key) is before:
+                del self._last[key]
+        return await self._asked(key, n, ask)
+
+    async def _asked(self, key: tuple[str, ...], n: int, ask: Callable[[], Awaitable[T]]) -> T:
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._last.pop(key, None)
+        self._last[key] = (n, answer)
+        if len(self._last) > _MOST_ANSWERS:
+            del self._last[next(iter(self._last))]
+        try:
+            answer.set_result(await ask())
+        finally:
+            answer.cancel()  # of no effect on one that is there
+        return answer.result()
+
+
+# ── readers ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Where readers of a dialect were, so that the next page is not told from the log's beginning again.
+#
+# What is kept can be made again: without it a page costs more, and says the same.
+
+
+#: Runs, each in one dialect and by one filter, of which places are kept; and so many places of each.
+_MOST_READERS = 1000
+_PLACES = 8
+#: A reader that remembers more bytes than this (very much work is open at once) is not kept.
+_LARGEST = 256 * 1024
+
+
+class Place(Struct, frozen=True):
+    """A reader that was given the log up to `at`, and of what it was to show had told nothing behind `told`."""
+
+    at: int
+    told: int
+    state: bytes
+
+
+class Readings:
+    def __init__(self) -> None:
+        self._places: Kept[tuple[str, str, tuple[str, ...]], list[Place]] = Kept(_MOST_READERS)
+
+    def best(self, execution_id: str, dialect: str, names: Sequence[str], after: int) -> Place | None:
+        """The furthest place from which all behind a seq can still be told."""
+        places = self._places.get((execution_id, dialect, tuple(names))) or []
+        return max((place for place in places if place.told <= after), key=lambda place: place.at, default=None)
+
+    def keep(self, execution_id: str, dialect: str, names: Sequence[str], place: Place) -> None:
+        if len(place.state) > _LARGEST:
+            return
+        places = self._places.put((execution_id, dialect, tuple(names)), [])
+        if place not in places:
+            places.append(place)
+            del places[:-_PLACES]
+
+
+def place_of(reader: Reader, at: int, told: int) -> Place:
+    return Place(at, told, state_of(reader))
+
+
+# ── services ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
 #: Computes something in a tenant's turns.
 InTurns = Callable[[str, Callable[[], Any]], Awaitable[Any]]
 

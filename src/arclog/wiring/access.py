@@ -33,8 +33,8 @@ async def access_of(settings: Settings, *, tenant: str = "", may_create: bool = 
             yield Access(client.keys, client.audits)
         return
     from arclog.ports.boundary import Boundary
-    from arclog.server.auth.audit_page import AuditBook
-    from arclog.server.auth.key_book import KeyBook
+    from arclog.server.auth.audit import AuditBook
+    from arclog.server.auth.keys import KeyBook
     from arclog.wiring.backends import DATABASE, keeps_files
     from arclog.wiring.clocks.machine import SystemClock
     from arclog.wiring.embedded import opened_store

@@ -20,7 +20,7 @@ from arclog.engine.duties.health_checks import examined
 from arclog.model.config.settings import Settings
 from arclog.results.blobs.object.bucket import address_of as object_address
 from arclog.results.blobs.postgres.connections import PgLink
-from arclog.server.auth.keysets import KeySet
+from arclog.server.auth.tokens import KeySet
 from arclog.stores.postgres import checks as store_checks
 from arclog.stores.postgres.connection.connect import address_of as store_address
 from arclog.tools.object.location import check_endpoint

@@ -17,7 +17,7 @@ from arclog.model.config.settings import Settings
 from arclog.model.errors import RequestTooLarge, TooManyRequests
 from arclog.model.principal import Principal
 from arclog.ports.storage.access import AuditEntry
-from arclog.server.auth.denials import Denials
+from arclog.server.auth.audit import Denials
 from arclog.server.call import decoded
 from arclog.server.traffic import Slot, Traffic
 from arclog.testing.clock import FakeClock

@@ -7,17 +7,85 @@ entry with their number. The work of workers and producers is not repeated here;
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from arclog.model.config.settings import Settings
-from arclog.model.ids import MICROS
+from arclog.model.ids import MICROS, timestamp
 from arclog.model.principal import Principal
+from arclog.ports.boundary import Boundary
 from arclog.ports.clock import Clock
-from arclog.ports.storage.access import AccessBook, AuditEntry
-from arclog.server.auth.denials import Denials
+from arclog.ports.storage.access import AccessBook, Audited, AuditEntry
+from arclog.server.auth.addresses import neighbourhood
 
 if TYPE_CHECKING:
     from arclog.server.call import Call
+
+# ── denials ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# How many denials of one caller are kept one by one. In memory, and bounded.
+
+
+_WINDOW_S = 60.0
+#: So many callers are distinguished in a minute; the denials of all others count together.
+_CALLERS = 100
+_OTHERS = ("", "", "others")
+
+
+class _Window:
+    """A minute of one caller."""
+
+    __slots__ = ("count", "last", "since")
+
+    def __init__(self, since: float) -> None:
+        self.since = since
+        self.count = 0
+        self.last: AuditEntry | None = None
+
+
+class Denials:
+    """Counts by caller, in windows of a minute from the first denial."""
+
+    def __init__(self, clock: Clock, most: int) -> None:
+        self._clock = clock
+        self._most = most
+        self._windows: OrderedDict[tuple[str, str, str], _Window] = OrderedDict()
+
+    def kept(self, entry: AuditEntry) -> list[AuditEntry]:
+        """What to write of a denial: itself while there are few; before the first one of a new minute, how many more there were."""
+        now = self._clock.monotonic()
+        who = (entry.tenant, entry.principal, "" if entry.principal else neighbourhood(entry.address))
+        found = self._summed(now)
+        window = self._windows.get(who)
+        if window is None:
+            if len(self._windows) >= _CALLERS:
+                who = _OTHERS
+            window = self._windows.setdefault(who, _Window(now))
+        window.count += 1
+        if window.count <= self._most:
+            found.append(entry)
+        else:
+            window.last = entry
+        return found
+
+    def _summed(self, now: float) -> list[AuditEntry]:
+        """Close the windows that are over; an entry for each that had more than were kept."""
+        found = []
+        while self._windows:
+            who, window = next(iter(self._windows.items()))
+            if now - window.since < _WINDOW_S:
+                break
+            del self._windows[who]
+            if window.last is not None:
+                more = window.count - self._most
+                reason = f"{more} more within a minute, the last of them: {window.last.reason}"
+                found.append(replace(window.last, reason=reason[:500]))
+        return found
+
+
+# ── audit ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
 
 _LONGEST = 500
 DENIED = "denied"
@@ -48,3 +116,33 @@ class Audit:
         entries = [entry] if decision != DENIED else self._denials.kept(entry)
         if entries:
             await self._book.add_audit(entries, keep_from=now - self._keep)
+
+
+# ── audit page ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# The audit within a boundary, for the server and for the command line.
+
+
+class AuditBook:
+    """Implements `ports.access.AuditApi`. Whoever sees all tenants also sees the entries of callers that nobody knows."""
+
+    def __init__(self, book: AccessBook, boundary: Boundary) -> None:
+        self._book = book
+        self._tenant = boundary.reach.tenant
+
+    async def page(self, *, decision: str = "", before: int = 0, limit: int = 100) -> list[Audited]:
+        found = await self._book.audit(tenant=self._tenant, decision=decision, before=before, limit=limit)
+        return [
+            Audited(
+                position=position,
+                at=timestamp(entry.at),
+                decision=entry.decision,
+                principal=entry.principal,
+                tenant=entry.tenant,
+                method=entry.method,
+                route=entry.route,
+                target=entry.target,
+                address=entry.address,
+                reason=entry.reason,
+            )
+            for position, entry in found
+        ]

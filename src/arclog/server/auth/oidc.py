@@ -22,8 +22,7 @@ from arclog.model.errors import RequestRejected, SettingsError, StoreUnavailable
 from arclog.model.principal import Principal
 from arclog.ports.clock import Clock
 from arclog.server.auth.addresses import is_loopback, without_port
-from arclog.server.auth.issuer import fetch, require_https
-from arclog.server.auth.tokens import Tokens
+from arclog.server.auth.tokens import Tokens, fetch, require_https
 
 #: Where the issuer sends the browser back to.
 CALLBACK = "/api/session/callback"

@@ -20,10 +20,8 @@ from arclog.ports.views.api import EventsFound
 from arclog.server.call import Call
 from arclog.server.dispatch import DENIALS, handles
 from arclog.server.problems import status_of, title_of
-from arclog.server.streams.events import Telling, check_names
-from arclog.server.streams.logs import log_stream
+from arclog.server.streams.events import Telling, check_names, log_stream, while_allowed
 from arclog.server.streams.outline import outline_frames
-from arclog.server.streams.permits import while_allowed
 from arclog.server.streams.waiting import unless_stopping
 
 #: Events of a run that moves are sent together, in outline, at most this often.

@@ -6,8 +6,10 @@ the cursor is not told. Several records of one seq are never parted, neither by 
 
 from __future__ import annotations
 
+import asyncio
 from asyncio import sleep
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any
 
@@ -17,12 +19,16 @@ from arclog.dialects.names import DIALECTS, MEANINGS, asked_for, canonical_types
 from arclog.dialects.rendering import Reader, Rendered
 from arclog.dialects.run_record import RunSubject
 from arclog.engine.views.event_search import types_about
-from arclog.model.errors import RequestRejected
+from arclog.model.errors import ArclogError, NotAllowed, RequestRejected, Unauthenticated
 from arclog.operations.events import EventPage
+from arclog.ports.storage.task_logs import LogFilter
 from arclog.ports.views.api import Api
-from arclog.server.services import Services
-from arclog.server.streams.readers import Readings, place_of
+from arclog.server.call import Call
+from arclog.server.services import Readings, Services, place_of
 from arclog.server.streams.waiting import unless_stopping
+
+# ── events ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
 
 _PAGE = 500
 #: What ends a log: everything that the run's end asked for was done.
@@ -218,3 +224,100 @@ def _frames(told: Sequence[Rendered]) -> bytes:
             frames.append(f"id: {one.seq}\n".encode())
         frames.append(b"data: " + msgspec.json.encode(one.record) + b"\n\n")
     return b"".join(frames)
+
+
+# ── logs ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# What a run's tasks print, as server-sent events: every line once and in order, to the run's end.
+#
+# The id of a message is the line's position: who was cut off goes on behind it.
+
+
+#: Lines are written without a word to anybody: they are looked for so often.
+_LOOK_S = 0.25
+
+
+async def log_stream(
+    services: Services, api: Api, execution_id: str, where: LogFilter, after: int
+) -> AsyncGenerator[bytes, None]:
+    """Lines behind a position, to the run's end or the server's."""
+    clock, keep_alive_s = services.clock, services.settings.number("server.keep_alive_s")
+    yield KEEP_ALIVE
+    told_at = clock.monotonic()
+    head = 0
+    while not services.draining():
+        # Asked before the lines are: what a run printed is there before its end is.
+        over = (await api.status(execution_id)).ended_at is not None
+        while page := await api.logs(execution_id, after=after, limit=_PAGE, where=where):
+            after = page[-1]["position"]
+            yield b"".join(map(_frame, page))
+            told_at = clock.monotonic()
+            if len(page) < _PAGE or services.draining():
+                break
+        if over:
+            return
+        if clock.monotonic() - told_at >= keep_alive_s:
+            yield KEEP_ALIVE
+            told_at = clock.monotonic()
+        head = await unless_stopping(services, api.wait(execution_id, after=head, timeout_s=_LOOK_S)) or head
+
+
+def _frame(line: dict[str, Any]) -> bytes:
+    return b"id: %d\ndata: %b\n\n" % (line["position"], msgspec.json.encode(line))
+
+
+# ── permits ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# A stream lasts no longer than its caller's right to it: every `auth.cache_s` the caller is asked for again.
+#
+# A store that cannot be asked just now ends nothing; a key that was revoked, a token that has expired, or a role or tenant
+# that is another now does, and the stream's last message says so.
+
+
+#: Shorter than this is asked for no more often.
+_SHORTEST_S = 0.05
+
+
+async def while_allowed(call: Call, roles: frozenset[str], frames: AsyncGenerator[bytes, None]) -> AsyncIterator[bytes]:
+    """The frames, as long as the caller may have them."""
+    lost = asyncio.ensure_future(_lost(call, roles))
+    try:
+        while True:
+            coming = asyncio.ensure_future(anext(frames, None))
+            try:
+                await asyncio.wait((coming, lost), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                if not coming.done():
+                    coming.cancel()
+                    await asyncio.gather(coming, return_exceptions=True)
+            if lost.done():
+                yield _denied_frame(lost.result())
+                return
+            frame = coming.result()
+            if frame is None:
+                return
+            yield frame
+    finally:
+        lost.cancel()
+        with suppress(asyncio.CancelledError):
+            await lost
+        await frames.aclose()
+
+
+async def _lost(call: Call, roles: frozenset[str]) -> ArclogError:
+    """Return once the caller may not continue, with the reason."""
+    services, before = call.services, call.principal
+    pause = max(_SHORTEST_S, services.settings.number("auth.cache_s"))
+    while True:
+        await services.clock.sleep(pause)
+        try:
+            now = await services.authenticate(call.headers, call.address)
+        except (Unauthenticated, NotAllowed) as problem:
+            return problem
+        except ArclogError:
+            continue
+        if (now.subject, now.tenant) != (before.subject, before.tenant) or not now.may(roles):
+            return NotAllowed(f"{before.name} is no longer allowed to follow this")
+
+
+def _denied_frame(problem: ArclogError) -> bytes:
+    said = msgspec.json.encode({"title": type(problem).__name__, "detail": str(problem)})
+    return b": the stream ends here\n\nevent: denied\ndata: " + said + b"\n\n"

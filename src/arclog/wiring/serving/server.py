@@ -37,8 +37,7 @@ from arclog.server.auth.audit import Audit
 from arclog.server.auth.gate import Gate
 from arclog.server.connections import connection_of
 from arclog.server.observability.logs import log_runs, operators_log
-from arclog.server.observability.metrics import Metrics, measured
-from arclog.server.observability.shared_metrics import SharedMetrics
+from arclog.server.observability.metrics import Metrics, SharedMetrics, measured
 from arclog.server.services import Services, at_once
 from arclog.server.traffic import Traffic
 from arclog.wiring.compiling.pool import CompilingProcesses
