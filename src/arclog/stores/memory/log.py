@@ -29,7 +29,7 @@ from arclog.ports.storage.store import (
     TerminalExists,
 )
 from arclog.ports.storage.task_logs import ANY_LINE, LOG_CUT, PROGRESS, PROGRESS_KEPT, LogFilter, LogLine, log_size
-from arclog.stores.memory.duties import Duties
+from arclog.stores.memory.administration import Duties
 from arclog.stores.memory.executions import Executions
 from arclog.stores.memory.tables import Execution, LogRow, StepRun
 from arclog.stores.memory.work import Work

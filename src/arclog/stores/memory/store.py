@@ -5,12 +5,9 @@ Nothing here awaits, so every call is atomic. Bodies are kept encoded: what a re
 
 from __future__ import annotations
 
-from arclog.stores.memory.access import Access
-from arclog.stores.memory.catalog import Catalog
-from arclog.stores.memory.duties import Duties
-from arclog.stores.memory.executions import Executions
+from arclog.stores.memory.administration import Access, Duties
+from arclog.stores.memory.executions import Catalog, Executions, Retention
 from arclog.stores.memory.log import Log
-from arclog.stores.memory.retention import Retention
 from arclog.stores.memory.work import Work
 
 

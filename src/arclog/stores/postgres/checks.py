@@ -13,9 +13,8 @@ from psycopg import AsyncConnection
 from arclog.model.config.settings import Settings
 from arclog.model.errors import StoreUnavailable
 from arclog.ports.views.checks import FAIL, OK, WARN, Check
-from arclog.stores.postgres.connection.connect import Address, address_of, connect
-from arclog.stores.postgres.connection.errors import translated
-from arclog.stores.postgres.connection.migrations import SCHEMA
+from arclog.stores.postgres.connection.connect import SCHEMA, Address, address_of, connect
+from arclog.stores.postgres.connection.pipeline import translated
 
 _MIB = 1024 * 1024
 #: Share of the connections above which the next server may find none.

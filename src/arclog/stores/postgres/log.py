@@ -8,10 +8,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from arclog.model.ids import MAX_ID
 from arclog.ports.storage.store import Append, Appended, StoredEvent
 from arclog.ports.storage.task_logs import LOG_CUT, PROGRESS, PROGRESS_KEPT, LogLine, log_size
-from arclog.stores.postgres.appends.writer import Writer
-from arclog.stores.postgres.batching import Lookups
-from arclog.stores.postgres.connection.values import columns
-from arclog.stores.postgres.part import PostgresPart
+from arclog.stores.postgres.appends import Writer
+from arclog.stores.postgres.connection.pipeline import columns
+from arclog.stores.postgres.part import Lookups, PostgresPart
 from arclog.stores.rows import bits_of
 from arclog.stores.searching import Key
 from arclog.stores.sql.log import Log as SqlLog

@@ -13,7 +13,7 @@ from arclog.drivers.postgres.connect import answering
 from arclog.model.errors import ArclogError
 from arclog.model.ids import EPOCH_MS, MAX_ID, NODE_BITS, SEQUENCE_BITS, compose
 from arclog.stores.postgres.connection.connect import Address, connect
-from arclog.stores.postgres.connection.errors import translated
+from arclog.stores.postgres.connection.pipeline import translated
 from arclog.stores.postgres.connection.pool import Pool
 
 log = logging.getLogger("arclog.store")

@@ -9,23 +9,17 @@ from arclog.drivers.backoff import Patience
 from arclog.drivers.postgres.refusals import is_away
 from arclog.model.config.settings import Settings
 from arclog.ports.clock import Clock
-from arclog.stores.postgres.access import Access
-from arclog.stores.postgres.appends.writer import Writer
-from arclog.stores.postgres.batching import Lookups
-from arclog.stores.postgres.catalog import Catalog
-from arclog.stores.postgres.claims import Claims
-from arclog.stores.postgres.connection.connect import address_of, open_link
-from arclog.stores.postgres.connection.errors import translated
-from arclog.stores.postgres.connection.migrations import migrate
-from arclog.stores.postgres.connection.pipeline import Link
+from arclog.stores.postgres.administration import Access, Duties
+from arclog.stores.postgres.appends import Writer
+from arclog.stores.postgres.connection.connect import address_of, migrate, open_link
+from arclog.stores.postgres.connection.pipeline import Link, translated
 from arclog.stores.postgres.connection.pool import Pool
-from arclog.stores.postgres.duties import Duties
-from arclog.stores.postgres.executions import Executions
+from arclog.stores.postgres.executions import Catalog, Executions, Retention
 from arclog.stores.postgres.log import Log
+from arclog.stores.postgres.part import Lookups
 from arclog.stores.postgres.partitions import Spans
 from arclog.stores.postgres.queries import queries
-from arclog.stores.postgres.retention import Retention
-from arclog.stores.postgres.work import Work
+from arclog.stores.postgres.work import Claims, Work
 from arclog.stores.rows import Codec
 
 #: connections for appends: while one waits for the disk, the other takes the next group

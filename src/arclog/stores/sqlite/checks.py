@@ -13,8 +13,7 @@ import apsw
 
 from arclog.ports.views.checks import FAIL, OK, WARN, Check
 from arclog.stores.sqlite.connection import generation
-from arclog.stores.sqlite.connection.connect import INCREMENTAL, SCHEMA, open_reader
-from arclog.stores.sqlite.connection.errors import Damaged, translated
+from arclog.stores.sqlite.connection.connect import INCREMENTAL, SCHEMA, Damaged, open_reader, translated
 
 _MIB = 1024 * 1024
 #: A write-ahead log that has grown this far is not being checkpointed: some reader never lets go.

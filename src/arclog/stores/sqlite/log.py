@@ -17,7 +17,8 @@ from arclog.stores.rows import Codec, bits_of
 from arclog.stores.searching import Key
 from arclog.stores.sql.log import Log as SqlLog
 from arclog.stores.sql.log import attempt_columns, text_bytes
-from arclog.stores.sqlite import appends, grouped
+from arclog.stores.sqlite.appends import append as write_append
+from arclog.stores.sqlite.appends import append_all as write_group
 from arclog.stores.sqlite.connection.readers import Execute
 from arclog.stores.sqlite.connection.writer import Tx
 from arclog.stores.sqlite.part import SqlitePart
@@ -35,14 +36,14 @@ _FEW = 64
 class Log(SqlLog, SqlitePart):
     async def append(self, append: Append) -> Appended:
         derived = self._codec.derive(append)
-        return await self._writer.do(lambda tx: appends.append(tx, append, derived))
+        return await self._writer.do(lambda tx: write_append(tx, append, derived))
 
     async def append_all(self, appends: Sequence[Append]) -> list[Appended | Exception]:
         if len(appends) < _GROUPED:
             return await asyncio.gather(*map(self._outcome, appends))
         try:
             items = [(each, self._codec.derive(each)) for each in appends]
-            return list(await self._writer.do(lambda tx: grouped.append_all(tx, items), aside=True))
+            return list(await self._writer.do(lambda tx: write_group(tx, items), aside=True))
         except StoreUnavailable as problem:
             return [type(problem)(*problem.args) for _ in appends]  # a raised exception belongs to one raiser
         except Exception as problem:  # noqa: BLE001 - one of them cannot be stored, and nothing was written

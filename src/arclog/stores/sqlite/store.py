@@ -7,14 +7,11 @@ import os
 from arclog.model.config.settings import Settings
 from arclog.ports.clock import Clock
 from arclog.stores.rows import Codec
-from arclog.stores.sql.access import Access
-from arclog.stores.sql.duties import Duties
-from arclog.stores.sqlite.catalog import Catalog
+from arclog.stores.sql.administration import Access, Duties
 from arclog.stores.sqlite.connection.readers import Readers
 from arclog.stores.sqlite.connection.writer import Writer
-from arclog.stores.sqlite.executions import Executions
+from arclog.stores.sqlite.executions import Catalog, Executions, Retention, Sweep
 from arclog.stores.sqlite.log import Log
-from arclog.stores.sqlite.retention import Retention, Sweep
 from arclog.stores.sqlite.work import Work
 
 #: A process that writes whenever it is asked whether others do says so of them after so many questions.

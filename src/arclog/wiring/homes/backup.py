@@ -23,7 +23,7 @@ from arclog.model.errors import NotFound, RequestRejected, StoreUnavailable
 from arclog.model.ids import timestamp
 from arclog.results.blobs.files.folders import NEW
 from arclog.secrets.store import STORE_FILE
-from arclog.stores.sqlite.connection import copying, generation
+from arclog.stores.sqlite.connection import connect, generation
 from arclog.wiring.backends import DATABASE, RESULTS, keeps_files
 from arclog.wiring.homes.home import prepare_home
 
@@ -54,7 +54,7 @@ def back_up(settings: Settings, target: Path) -> Manifest:
     with _made_whole(target) as folder:
         taken_at = timestamp(time.time_ns() // 1000)
         copied = folder / DATABASE
-        schema = copying.copy(os.fspath(home / DATABASE), os.fspath(copied), settings.number("store.busy_timeout_s"))
+        schema = connect.copy(os.fspath(home / DATABASE), os.fspath(copied), settings.number("store.busy_timeout_s"))
         count = 0 if settings.text("results.url") else _copy_results(home / RESULTS, folder / RESULTS)
         secrets = _copy_file(home / STORE_FILE, folder / STORE_FILE)
         manifest = Manifest(__version__, taken_at, schema, copied.stat().st_size, _digest(copied), count, secrets)
@@ -80,7 +80,7 @@ def restore(settings: Settings, source: Path) -> Manifest:
         )
     if _digest(source / DATABASE) != manifest.sha256:
         raise StoreUnavailable(f"{source / DATABASE} is not what was backed up (its hash differs); take another backup")
-    copying.check(os.fspath(source / DATABASE))
+    connect.check(os.fspath(source / DATABASE))
     prepare_home(home)
     # The mark of a store that was here before says nothing about this one.
     Path(generation.mark_of(os.fspath(home / DATABASE))).unlink(missing_ok=True)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from arclog.model.config.settings import Settings
 from arclog.model.events import Event
 from arclog.ports.storage.store import NewCommand, Timer
-from arclog.stores.postgres.appends.statement import Wave
+from arclog.stores.postgres.append_statement import Wave
 from arclog.stores.postgres.queries import queries
 from arclog.stores.rows import Codec
 from arclog.testing.conformance.store.operations import HOOK

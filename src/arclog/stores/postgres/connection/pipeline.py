@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import struct
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from hashlib import blake2b
+from struct import Struct
 from typing import Any
 
 import psycopg
@@ -21,8 +23,111 @@ from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
 from psycopg.pq import ConnStatus, ExecStatus, Format
 
-from arclog.drivers.postgres.refusals import READ_ONLY, is_outdated
-from arclog.stores.postgres.connection.values import packed
+from arclog.drivers.postgres.refusals import READ_ONLY, Meaning, is_outdated, refusal_of, state_of, text_of
+from arclog.model.errors import ArclogError, InvariantBroken, RequestRejected, StoreUnavailable
+
+# ── errors ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# PostgreSQL's errors as the store's. Every message says what, where and what to do; none has a password.
+
+_SETTING = "ARCLOG_STORE_URL"
+
+
+def translated(error: BaseException, place: str) -> ArclogError:
+    """What to raise instead of a driver's error."""
+    if isinstance(error, ArclogError):
+        return error
+    if isinstance(error, UnicodeEncodeError | OverflowError | struct.error):
+        return RequestRejected(f"{place} cannot take this value: {error}")
+    if not isinstance(error, psycopg.Error):
+        return InvariantBroken(f"{place}: unexpected {type(error).__name__}: {error}; nothing was written")
+    refusal, text = refusal_of(error), text_of(error)
+    if refusal.problem:
+        remedy = refusal.remedy.format(address=_SETTING)
+        return StoreUnavailable(f"{place}: {refusal.problem} ({text}); {remedy}")
+    match refusal.meaning:
+        case Meaning.VALUE:
+            return RequestRejected(f"{place} cannot take this value: {text}")
+        case Meaning.CONSTRAINT:
+            return InvariantBroken(f"{place} refused a row that breaks one of its rules ({text}); nothing was written")
+        case Meaning.AWAY | Meaning.TROUBLE:
+            return StoreUnavailable(
+                f"{place} cannot be reached ({text}); check that PostgreSQL runs there, and {_SETTING}"
+            )
+        case _:
+            return InvariantBroken(f"{place}: unexpected {state_of(error)} {text}; nothing was written")
+
+
+# ── values ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Parameters in PostgreSQL's binary form. A number is always an int8, so a statement's types never change with its values.
+
+_INT8 = Struct("!q").pack
+_HEAD = Struct("!iiIii").pack
+_SIZE = Struct("!i").pack
+_SIZED_INT8 = Struct("!iq").pack
+_NULL = _SIZE(-1)
+_TRUE, _FALSE = b"\x01", b"\x00"
+_OID_BOOL, _OID_BYTEA, _OID_INT8, _OID_TEXT = 16, 17, 20, 25
+_HEADS_OF_ONE = {oid: _HEAD(1, 1, oid, 1, 1) for oid in (_OID_BOOL, _OID_BYTEA, _OID_INT8, _OID_TEXT)}
+
+
+def packed(values: Iterable[Any]) -> list[bytes | None]:
+    """The parameters of a statement."""
+    return [_PACKED[type(value)](value) for value in values]
+
+
+class _Packed(dict[type, Callable[[Any], bytes | None]]):
+    def __missing__(self, kind: type) -> Callable[[Any], bytes | None]:
+        """Of a class that stands above it."""
+        for known in kind.__mro__:
+            if known in self:
+                return self.setdefault(kind, self[known])
+        raise TypeError(f"a {kind.__name__} cannot be a parameter")
+
+
+_PACKED = _Packed(
+    {
+        int: _INT8,
+        str: str.encode,
+        bytes: lambda value: value,
+        bool: lambda value: _TRUE if value else _FALSE,
+        type(None): lambda _: None,
+    }
+)
+
+
+def ints(values: Iterable[int | None]) -> bytes:
+    return _array(_OID_INT8, [_NULL if value is None else _SIZED_INT8(8, value) for value in values])
+
+
+def bools(values: Iterable[bool]) -> bytes:
+    return _array(_OID_BOOL, [b"\x00\x00\x00\x01\x01" if value else b"\x00\x00\x00\x01\x00" for value in values])
+
+
+def texts(values: Iterable[str | None]) -> bytes:
+    return blobs([None if value is None else value.encode() for value in values], _OID_TEXT)
+
+
+def blobs(values: Iterable[bytes | None], oid: int = _OID_BYTEA) -> bytes:
+    return _array(oid, [_NULL if value is None else _SIZE(len(value)) + value for value in values])
+
+
+def _array(oid: int, items: list[bytes]) -> bytes:
+    if len(items) == 1:  # an append by itself
+        return _HEADS_OF_ONE[oid] + items[0]
+    if not items:
+        return _HEAD(0, 0, oid, 0, 0)[:12]
+    return b"".join((_HEAD(1, 1, oid, len(items), 1), *items))
+
+
+def columns(kinds: str, rows: Iterable[tuple[Any, ...]]) -> list[bytes]:
+    """Rows as one array a column. `kinds` has a letter a column: i(nteger) t(ext) b(ytes) y(es or no)."""
+    return [_PACKERS[kind](values) for kind, values in zip(kinds, zip(*rows, strict=True), strict=True)]
+
+
+_PACKERS: dict[str, Callable[[Iterable[Any]], bytes]] = {"i": ints, "t": texts, "b": blobs, "y": bools}
+
+
+# ── pipeline ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,7 @@ from typing import Any
 from arclog.drivers.backoff import Patience
 from arclog.drivers.postgres.refusals import is_away, is_conflict
 from arclog.model.errors import StoreUnavailable
-from arclog.stores.postgres.connection.errors import translated
-from arclog.stores.postgres.connection.pipeline import Call, Link, Lost, Rows
+from arclog.stores.postgres.connection.pipeline import Call, Link, Lost, Rows, translated
 
 #: how often what others rolled back is tried at once
 _TANGLES = 5

@@ -16,8 +16,7 @@ from typing import Any, TypeVar
 import apsw
 
 from arclog.model.errors import StoreUnavailable
-from arclog.stores.sqlite.connection.connect import open_reader
-from arclog.stores.sqlite.connection.errors import translated
+from arclog.stores.sqlite.connection.connect import open_reader, translated
 
 R = TypeVar("R")
 Execute = Callable[..., Any]

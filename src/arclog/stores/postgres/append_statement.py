@@ -16,8 +16,7 @@ from msgspec.structs import replace
 
 from arclog.model.errors import RequestRejected
 from arclog.ports.storage.store import Append, NewExecution
-from arclog.stores.postgres.connection.pipeline import Call
-from arclog.stores.postgres.connection.values import columns
+from arclog.stores.postgres.connection.pipeline import Call, columns
 from arclog.stores.records import HELD, new_columns, resources_text, result_columns, state_columns
 from arclog.stores.rows import Derived, NewResult
 

@@ -1,4 +1,6 @@
-"""Duties of servers: their leases, node numbers, schedules, and the outbox."""
+"""What servers keep for themselves (leases of duties, node numbers, schedules, the outbox), and who may do what (API keys,
+sessions, the audit, sealed credentials).
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,15 @@ from msgspec.structs import replace
 
 from arclog.model.config.schedules import Schedule
 from arclog.model.errors import Conflict, StoreUnavailable
-from arclog.model.ids import MAX_NODE
+from arclog.model.ids import MAX_ID, MAX_NODE
+from arclog.ports.storage.access import AuditEntry, KeyRecord, SessionRecord
 from arclog.ports.storage.duties import DutyRecord
 from arclog.ports.storage.outbox import Delivery
-from arclog.stores.sql.part import Rows, SqlPart
+from arclog.stores.records import key_columns, key_record, session_columns, session_record
+from arclog.stores.sql.part import Call, Rows, SqlPart
+
+# ── duties ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Duties of servers: their leases, node numbers, schedules, and the outbox.
 
 _DECODER = msgspec.json.Decoder(Schedule)
 
@@ -124,3 +131,61 @@ def _decoded(rows: Rows) -> list[Schedule]:
 
 def _lost_race(schedule: Schedule) -> Conflict:
     return Conflict(f"schedule {schedule.name} was changed or removed meanwhile: read it again")
+
+
+# ── access ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# API keys, sessions and the audit.
+
+#: entries of the audit that go at a time, beside as many as come
+_FORGOTTEN = 500
+
+
+class Access(SqlPart):
+    async def add_key(self, key: KeyRecord) -> None:
+        if not await self._write("add_key", *key_columns(key)):
+            raise Conflict(f"there is a key {key.key_id} already")
+
+    async def key(self, key_id: str) -> KeyRecord | None:
+        rows = await self._look_up("key", key_id)
+        return key_record(rows[0]) if rows else None
+
+    async def keys(self, tenant: str = "") -> list[KeyRecord]:
+        return [key_record(row) for row in await self._list("keys", tenant)]
+
+    async def revoke_key(self, key_id: str, at: int) -> KeyRecord | None:
+        _, rows = await self._run([("revoke_key", (at, key_id)), ("key", (key_id,))])
+        return key_record(rows[0]) if rows else None
+
+    async def has_keys(self) -> bool:
+        [(some,)] = await self._look_up("has_keys")
+        return bool(some)
+
+    async def add_session(self, session: SessionRecord, most: int = 0) -> None:
+        calls: list[Call] = [("forget_sessions", (session.created_at,)), ("add_session", session_columns(session))]
+        if most:
+            calls.append(("trim_sessions", (session.tenant, session.subject, most)))
+        await self._run(calls)
+
+    async def session(self, digest: str) -> SessionRecord | None:
+        rows = await self._look_up("session", digest)
+        return session_record(rows[0]) if rows else None
+
+    async def remove_session(self, digest: str) -> bool:
+        return bool(await self._write("remove_session", digest))
+
+    async def add_audit(self, entries: Sequence[AuditEntry], *, keep_from: int = 0) -> None:
+        if not entries:
+            return
+        rows = [(entry.at, *map(self._shown, msgspec.structs.astuple(entry)[1:])) for entry in entries]
+        calls = self._each("add_audit", "itttttttt", rows)
+        if keep_from > 0:
+            calls.insert(0, ("forget_audit", (keep_from, _FORGOTTEN + len(entries))))
+        await self._run(calls)
+
+    async def audit(
+        self, *, tenant: str = "", decision: str = "", before: int = 0, limit: int = 100
+    ) -> list[tuple[int, AuditEntry]]:
+        narrowed = {"of_tenant": tenant, "by_decision": decision}
+        name = "_".join(["audit", *(each for each, value in narrowed.items() if value)])
+        rows = await self._list(name, *filter(None, narrowed.values()), before or MAX_ID, limit)
+        return [(pos, AuditEntry(*entry)) for pos, *entry in rows]
