@@ -5,6 +5,8 @@ It is code execution: the sandbox bounds what a task can use up and what it leav
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,11 +27,54 @@ from arclog.sandbox.outputs import OutputFolders, OutputRules, OutputsFailed, ou
 from arclog.sandbox.pool import Pool
 from arclog.sandbox.processes import bounds, ended_by, not_allowed
 from arclog.sandbox.protocol import Report
-from arclog.sandbox.stacks import as_traceback
 
-if TYPE_CHECKING:  # loaded when a task has requirements
-    from arclog.sandbox.environments import Environment, Environments
-    from arclog.sandbox.installers import Installer
+if TYPE_CHECKING:
+    from arclog.sandbox.environments import Environment, Environments, Installer
+
+# ── stacks ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Where a python task was when it was stopped: what `faulthandler` wrote, in the form of a traceback.
+
+_FRAME = re.compile(r'  File "(.*)", line (\d+|\?\?\?) in (.*)')
+_MOST_THREADS = 5
+
+
+def as_traceback(dumped: str, name: str, code: str) -> str:
+    """The stack of each thread from the task's own code on, the innermost call last; '' when that is in none. `name` is
+    the file name that the task's `code` was compiled under.
+    """
+    lines = code.splitlines()
+    shown: list[str] = []
+    for thread in _threads(dumped):
+        frames = thread[::-1]
+        first = next((index for index, frame in enumerate(frames) if frame[0] == name), None)
+        if first is None:
+            continue
+        head = "Stack when it was stopped (most recent call last):" if not shown else "Another thread:"
+        shown += [head, *(line for frame in frames[first:] for line in _shown(frame, name, lines))]
+    return "\n".join(shown) + "\n" if shown else ""
+
+
+def _threads(dumped: str) -> list[list[tuple[str, str, str]]]:
+    """The frames of each thread, the current one first."""
+    threads: list[tuple[bool, list[tuple[str, str, str]]]] = []
+    for line in dumped.splitlines():
+        if line.startswith(("Thread ", "Current thread ")):
+            threads.append((line.startswith("Current"), []))
+        elif threads and (match := _FRAME.match(line)):
+            threads[-1][1].append((match[1], match[2], match[3]))
+    ordered = sorted(threads, key=lambda thread: not thread[0])
+    return [frames for _, frames in ordered[:_MOST_THREADS]]
+
+
+def _shown(frame: tuple[str, str, str], name: str, lines: Sequence[str]) -> list[str]:
+    file, line, function = frame
+    shown = [f'  File "{file}", line {line}, in {function}']
+    if file == name and line.isdigit() and 0 < int(line) <= len(lines):
+        shown.append(f"    {lines[int(line) - 1].strip()}")
+    return shown
+
+
+# ── python ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 _HELPER_FIELDS = ("exception", "traceback")
 
@@ -135,8 +180,7 @@ class PythonTool:
 
     async def _run_with(self, config: PythonConfig, task: Task, context: TaskContext) -> Outcome:
         """Run the task in an environment that holds its requirements."""
-        from arclog.sandbox.environments import EnvironmentFailed, Environments
-        from arclog.sandbox.installers import source_of
+        from arclog.sandbox.environments import EnvironmentFailed, Environments, source_of
 
         if self._environments is None:
             folder = environments_folder(self._settings).absolute()

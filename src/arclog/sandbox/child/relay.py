@@ -27,8 +27,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from . import kernel
-from .names import Names
-from .networks import Networks, is_own_loopback
+from .networks import Names, Networks, is_own_loopback
 
 NAME_SERVER = "127.0.0.1"
 _NAME_PORT = 53
