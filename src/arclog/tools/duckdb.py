@@ -26,13 +26,10 @@ from arclog.model.data.shapes import Field
 from arclog.model.outcome import Outcome
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
 from arclog.sandbox.confinement import Reach, reach_of
-from arclog.tools.sql.calls import Threads
 from arclog.tools.sql.duckdb_host import Connection, DuckdbError, Hosts, extension_folder
 from arclog.tools.sql.failures import SqlFailure, explained
-from arclog.tools.sql.files import FileSession, run_on_file
-from arclog.tools.sql.own_folder import MEMORY, not_ours
-from arclog.tools.sql.rows import BATCH
-from arclog.tools.sql.run import FIELDS, HELPER_FIELDS, Answer, Bound, SqlConfig, failed_with
+from arclog.tools.sql.files import MEMORY, FileSession, not_ours, run_on_file
+from arclog.tools.sql.run import BATCH, FIELDS, HELPER_FIELDS, Answer, Bound, SqlConfig, Threads, failed_with
 from arclog.tools.sql.values import checked, is_flat, json_text
 
 HELPER = "duckdb"

@@ -15,12 +15,11 @@ from arclog.model.data.shapes import Field
 from arclog.model.outcome import Outcome
 from arclog.ports.secrets import Credential
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
-from arclog.tools.sql.calls import cancellable
 from arclog.tools.sql.failures import SqlFailure
-from arclog.tools.sql.run import FIELDS, HELPER_FIELDS, SqlConfig, failed_with, run_statements
+from arclog.tools.sql.run import FIELDS, HELPER_FIELDS, SqlConfig, cancellable, failed_with, run_statements
 
 if TYPE_CHECKING:
-    from arclog.tools.sql.pg_pool import Pools
+    from arclog.tools.sql.postgres import Pools
 
 HELPER = "pg"
 #: What a credential may say of a connection, by libpq's names; and other names for the same.
@@ -51,9 +50,9 @@ class PostgresTool:
     def __init__(self, settings: Settings) -> None:
         self._grace_s = settings.number("tasks.kill_grace_s")
         with required("postgres", "kind postgres"):
-            from arclog.tools.sql import pg_pool, pg_session
-        self._session = pg_session.PgSession
-        self._pools = pg_pool.Pools(
+            from arclog.tools.sql import postgres
+        self._session = postgres.PgSession
+        self._pools = postgres.Pools(
             settings.integer("sql.pool_max"),
             settings.number("sql.pool_idle_s"),
             settings.number("sql.connect_timeout_s"),

@@ -24,7 +24,7 @@ from arclog.server.auth.tokens import KeySet
 from arclog.stores.postgres import checks as store_checks
 from arclog.stores.postgres.connection.connect import address_of as store_address
 from arclog.tools.object.location import check_endpoint
-from arclog.tools.sql.pg_pool import address_for
+from arclog.tools.sql.postgres import address_for
 from arclog.wiring.backends import choose_results, choose_store
 from arclog.wiring.clocks.machine import SystemClock
 from arclog.wiring.doctor import backend_probes

@@ -20,9 +20,9 @@ from arclog.model.data.depth import DEEPEST_INPUT, nested_deeper
 from arclog.model.outcome import TaskError, error
 from arclog.ports.results import Content, ResultWriter
 from arclog.ports.tool import TaskContext
-from arclog.tools.http.config import HttpConfig
 from arclog.tools.http.encodings import cut_short, decoder_of
 from arclog.tools.http.failure import bad_body
+from arclog.tools.http.kind import HttpConfig
 
 #: A body above this is parsed in a thread, so that other tasks continue meanwhile.
 _PARSE_HERE_BYTES = 256 * 1024

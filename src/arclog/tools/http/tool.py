@@ -21,8 +21,8 @@ from arclog.model.errors import ResultUnavailable
 from arclog.model.outcome import ERROR, OK, Outcome, TaskError, error, result_error
 from arclog.model.traces import traceparent
 from arclog.ports.tool import TaskContext
-from arclog.tools.http.config import HttpConfig
 from arclog.tools.http.failure import of_exception, of_status, retry_after
+from arclog.tools.http.kind import HttpConfig
 from arclog.tools.http.request import described, first_message, next_message
 from arclog.tools.http.response import Body, Limits, Reader
 

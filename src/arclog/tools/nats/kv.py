@@ -18,8 +18,8 @@ from nats.aio.msg import Msg
 from arclog.model.outcome import Outcome, error
 from arclog.ports.tool import TaskContext
 from arclog.tools.listing import Rows
-from arclog.tools.nats.config import NatsConfig
 from arclog.tools.nats.failure import Failure, refused
+from arclog.tools.nats.kind import NatsConfig
 from arclog.tools.nats.link import Link
 from arclog.tools.nats.payload import check_name, decoded, encoded, outcome_of
 from arclog.tools.nats.publish import MSG_ID, check_ttl, store, ttl_header

@@ -17,8 +17,8 @@ from nats.errors import NoRespondersError
 from arclog.model.outcome import ERROR, Outcome, error
 from arclog.model.refs import ResultRef
 from arclog.ports.tool import TaskContext
-from arclog.tools.nats.config import Message, NatsConfig
 from arclog.tools.nats.failure import Failure, kind_of, refused
+from arclog.tools.nats.kind import Message, NatsConfig
 from arclog.tools.nats.link import Link, answered, too_old
 from arclog.tools.nats.payload import check_name, check_size, check_subject, encoded, headers_of, outcome_of
 

@@ -20,8 +20,8 @@ from nats.errors import NoRespondersError
 from arclog.model.outcome import Outcome, error
 from arclog.ports.tool import TaskContext
 from arclog.tools.listing import Rows
-from arclog.tools.nats.config import NatsConfig
 from arclog.tools.nats.failure import Failure, refused
+from arclog.tools.nats.kind import NatsConfig
 from arclog.tools.nats.link import Link
 from arclog.tools.nats.payload import check_name, decoded
 from arclog.tools.nats.publish import pieces

@@ -7,21 +7,168 @@ take back the parts that it sent (a future that is merely cancelled would leave 
 from __future__ import annotations
 
 import asyncio
+import re
 import weakref
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import Struct
 
-from arclog.drivers.objects import client_config
-from arclog.tools.object.faults import translated
-from arclog.tools.object.location import Location, Refused, refuse
-from arclog.tools.object.places import PIECE, Found, ObjectMeta, Pieces, Range, resolved
+from arclog.drivers.objects import client_config, report_of
+from arclog.model.outcome import ERROR_KINDS, error
+from arclog.ports.secrets import Credential
+from arclog.tools.object.location import PIECE, Found, Location, ObjectMeta, Pieces, Range, Refused, refuse, resolved
 
 if TYPE_CHECKING:
     from arclog.drivers.http.forward import Forwarder, Route
     from arclog.drivers.http.guard import Guard
+
+# ── credentials ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# What a task's `auth` gives a cloud, by the names that each cloud uses.
+
+#: field as the store takes it → the names that it may have in a credential
+_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
+    "s3": {
+        "access_key_id": ("access_key_id", "aws_access_key_id", "access_key", "username"),
+        "secret_access_key": ("secret_access_key", "aws_secret_access_key", "secret_key", "password"),
+        "session_token": ("session_token", "aws_session_token"),
+        "region": ("region",),
+        "endpoint": ("endpoint",),
+    },
+    "gs": {
+        "token": ("token", "access_token"),
+        "service_account": ("service_account", "service_account_key"),
+        "endpoint": ("endpoint",),
+    },
+    "az": {
+        "account_name": ("account_name", "account", "username"),
+        "account_key": ("account_key", "access_key", "password"),
+        "sas_key": ("sas_key", "sas_token"),
+        "token": ("token", "access_token"),
+        "client_id": ("client_id",),
+        "client_secret": ("client_secret",),
+        "tenant_id": ("tenant_id",),
+        "endpoint": ("endpoint",),
+    },
+}
+#: Sets of fields of which one must be there whole.
+_NEEDED: dict[str, tuple[tuple[str, ...], ...]] = {
+    "s3": (("access_key_id", "secret_access_key"),),
+    "gs": (("token",), ("service_account",)),
+    "az": (
+        ("account_name", "account_key"),
+        ("account_name", "sas_key"),
+        ("account_name", "token"),
+        ("account_name", "client_id", "client_secret", "tenant_id"),
+    ),
+}
+
+
+def fields_for(scheme: str, auth: Credential | None) -> dict[str, str]:
+    """The credential's fields by the store's names; {} without an `auth`."""
+    if auth is None:
+        return {}
+    given = _given(scheme, auth)
+    found: dict[str, str] = {}
+    for field, names in _NAMES[scheme].items():
+        for name in names:
+            value = given.get(name)
+            if isinstance(value, str) and value:
+                found.setdefault(field, value)
+    if not any(all(field in found for field in needed) for needed in _NEEDED[scheme]):
+        wanted = " or ".join(" + ".join(needed) for needed in _NEEDED[scheme])
+        raise refuse(
+            "config",
+            f"auth {auth.name!r} ({auth.kind}) does not suit {scheme}://: it has to give {wanted} "
+            "(as its fields, or as one JSON text)",
+        )
+    return found
+
+
+def _given(scheme: str, auth: Credential) -> Mapping[str, Any]:
+    value = auth.fields.get("value")
+    if not isinstance(value, str):
+        return auth.fields
+    try:
+        parsed = msgspec.json.decode(value)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        parsed = None
+    if not isinstance(parsed, dict):
+        # A scalar secret can only be a token.
+        return {"token": value} if scheme != "s3" else {}
+    if parsed.get("type") == "service_account":
+        return {"service_account": value}
+    return parsed
+
+
+# ── faults ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# What obstore's errors mean to a task. Their texts hold times and addresses that differ on every try: we write our own.
+
+_TRANSPORT = re.compile(r"reqwest|hyper|HttpError|HTTP error|error sending request")
+#: What the forwarder answers to a request without its token.
+_NO_TOKEN = 407
+
+
+def translated(problem: Exception, url: str, *, signed: bool, route: Route | None = None) -> Refused:
+    """The task's error for a failure of obstore; one that is ours passes as it is. A connection that was not made says why
+    on its route.
+    """
+    if isinstance(problem, Refused):
+        return problem
+    from obstore import exceptions
+
+    status, code, message, late = report_of(problem)
+    detail = f" ({message})" if message else ""
+    if isinstance(problem, FileNotFoundError) or status == 404:
+        what = "there is no such bucket" if code in ("NoSuchBucket", "ContainerNotFound") else "there is no such object"
+        return refuse("not_found", f"{url}: {what}", code or "NOT_FOUND")
+    if isinstance(problem, exceptions.AlreadyExistsError):
+        return refuse("conflict", f"{url}: already exists (if_absent)", "EXISTS")
+    if isinstance(problem, exceptions.PreconditionError):
+        return refuse("conflict", f"{url}: was changed while it was read{detail}", code or "CHANGED")
+    denied = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
+    if isinstance(problem, denied) or status in (401, 403):
+        hint = "" if signed else "; the request was not signed: give the task an `auth`"
+        return refuse("auth", f"{url}: access denied{detail}{hint}", code or (f"HTTP_{status}" if status else "DENIED"))
+    if isinstance(problem, (ValueError, exceptions.InvalidPathError)):
+        return refuse(
+            "config", f"{url}: the key cannot be used; its parts between slashes may not be empty, `.` or `..`"
+        )
+    if isinstance(problem, exceptions.NotSupportedError | NotImplementedError):
+        return refuse("config", f"{url}: this store cannot do that", "NOT_SUPPORTED")
+    if status == _NO_TOKEN and route is not None:
+        redirected = (
+            f"{url}: the server redirects to another one over http, which is not followed; name that as the endpoint"
+        )
+        return refuse("config", redirected, "REDIRECT_REFUSED")
+    if status:
+        kind = "rate_limit" if status == 429 else "server_error" if status >= 500 else "client_error"
+        return Refused(
+            error(
+                kind,
+                f"{url}: the server answered {status}{detail}",
+                code=code or f"HTTP_{status}",
+                retryable=ERROR_KINDS[kind],
+            )
+        )
+    known = route.take_problem() if route is not None else None
+    if known is not None:
+        return Refused(error(known.kind, f"{url}: {known.message}", code=known.code, retryable=known.retryable))
+    if late:
+        return refuse(
+            "timeout",
+            f"{url}: the server did not answer in time (settings object.connect_timeout_s, object.read_timeout_s)",
+        )
+    if isinstance(problem, exceptions.BaseError) and not _TRANSPORT.search(str(problem)):
+        return refuse("server_error", f"{url}: the server's answer is none that this store gives", "BAD_ANSWER")
+    if isinstance(problem, exceptions.BaseError | OSError):
+        return refuse("connection", f"{url}: the server cannot be reached, or the connection broke", "CONNECTION")
+    raise problem
+
+
+# ── cloud ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 #: Parts of an upload; S3 takes 10,000 of them, and none (but the last) below 5 MiB.
 _PART_BYTES = 8 * 1024 * 1024

@@ -16,8 +16,7 @@ from msgspec import Struct
 
 from arclog.model.refs import LIST, ResultRef
 from arclog.ports.results import Content, ResultSink
-from arclog.tools.object.location import refuse
-from arclog.tools.object.places import Pieces
+from arclog.tools.object.location import Pieces, refuse
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"

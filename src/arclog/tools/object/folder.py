@@ -19,8 +19,7 @@ from typing import TypeVar
 
 from arclog.model.outcome import error
 from arclog.sandbox.confinement import Reach
-from arclog.tools.object.location import Refused, refuse
-from arclog.tools.object.places import PIECE, Found, ObjectMeta, Pieces, Range, resolved
+from arclog.tools.object.location import PIECE, Found, ObjectMeta, Pieces, Range, Refused, refuse, resolved
 
 _TYPES = {
     ".json": "application/json",

@@ -22,8 +22,20 @@ from arclog.model.outcome import Outcome, failed, result_error
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
 from arclog.sandbox.confinement import reach_of
 from arclog.tools.listing import Rows
-from arclog.tools.object.location import FILE, Location, Refused, check_endpoint, check_key, locate, refuse
-from arclog.tools.object.places import Found, ObjectMeta, Pieces, Place, Range
+from arclog.tools.object.location import (
+    FILE,
+    Found,
+    Location,
+    ObjectMeta,
+    Pieces,
+    Place,
+    Range,
+    Refused,
+    check_endpoint,
+    check_key,
+    locate,
+    refuse,
+)
 
 if TYPE_CHECKING:
     from arclog.drivers.http.forward import Forwarder
@@ -120,8 +132,7 @@ class ObjectTool:
             return Folder(self._root, self._reach)
         with required("object", f"{at.scheme}://"):
             import obstore  # noqa: F401 - asks whether the extra is there
-        from arclog.tools.object.cloud import Access, Cloud
-        from arclog.tools.object.credentials import fields_for
+        from arclog.tools.object.cloud import Access, Cloud, fields_for
 
         given = fields_for(at.scheme, context.auth)
         endpoint = config.endpoint or given.get("endpoint", "")

@@ -5,6 +5,7 @@ A file is written under another name, made durable, and then takes its place: it
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import errno
 import io
@@ -12,18 +13,22 @@ import os
 import tempfile
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any
 
 import msgspec
 
+from arclog.model.refs import LIST, ResultRef
+from arclog.ports.results import ResultSink
 from arclog.tools.object.folder import TEMPORARY
 from arclog.tools.sql.failures import SqlFailure
 from arclog.tools.sql.values import to_json
 from arclog.tools.transfer.rows import JSON, TEXT, Column, Row, bad_cell, json_cell, misfit
+
+# ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 _BAD_ROW = "BadRow"
 #: Longest line of an NDJSON file, and longest cell of a CSV file.
@@ -376,3 +381,75 @@ def _native(value: Any) -> Any:
         return msgspec.json.decode(value)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return value
+
+
+# ── stored ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Rows that a task made before: a list in the outcome itself, or a stored result, read as it is needed.
+
+_SHOWN = "rows"
+
+
+class ResultSource:
+    """Items that are maps with the same keys. It is read on a thread, the result store on the event loop."""
+
+    def __init__(self, rows: Any, results: ResultSink, loop: asyncio.AbstractEventLoop) -> None:
+        if isinstance(rows, ResultRef):
+            if rows.kind != LIST:
+                raise SqlFailure("config", "rows: the stored result is not a list of rows")
+            self.total = rows.meta.rows
+        elif isinstance(rows, list):
+            self.total = len(rows)
+        else:
+            raise SqlFailure("config", f"rows: a list of maps is needed, this is {type(rows).__name__}")
+        self._rows = rows
+        self._results = results
+        self._loop = loop
+        self._columns: list[Column] = []
+        self._items: Iterator[Any] = iter(())
+        self._reading: AsyncIterator[list[Any]] | None = None
+        self._at_a_time = 1
+        self._first: list[dict[str, Any]] = []
+
+    def open(self, at_a_time: int) -> list[Column]:
+        self._at_a_time = at_a_time
+        if isinstance(self._rows, ResultRef):
+            self._reading = self._results.read_items(self._rows)
+            self._items = chain.from_iterable(self._batches(self._reading))
+        else:
+            self._items = iter(self._rows)
+        self._first = self._some(0)
+        self._columns = columns_of(self._first)
+        return self._columns
+
+    def chunks(self) -> Iterator[list[Row]]:
+        done = 0
+        while found := self._first or self._some(done):
+            self._first = []
+            yield as_rows(found, self._columns, done, _SHOWN)
+            done += len(found)
+
+    def interrupt(self) -> None:
+        """Reading some items is short."""
+
+    def close(self) -> None:
+        """What was read is left to the event loop."""
+
+    def _some(self, done: int) -> list[dict[str, Any]]:
+        found = list(islice(self._items, self._at_a_time))
+        for number, row in enumerate(found, start=done + 1):
+            if not isinstance(row, dict):
+                raise SqlFailure("config", f"rows: row {number} is {type(row).__name__}; a map of columns is needed")
+        return found
+
+    def _batches(self, reading: AsyncIterator[list[Any]]) -> Iterator[list[Any]]:
+        while (batch := self._wait(_next(reading))) is not None:
+            yield batch
+
+    def _wait(self, coming: Coroutine[Any, Any, list[Any] | None]) -> list[Any] | None:
+        return asyncio.run_coroutine_threadsafe(coming, self._loop).result()
+
+
+async def _next(reading: AsyncIterator[list[Any]]) -> list[Any] | None:
+    async for batch in reading:
+        return batch
+    return None

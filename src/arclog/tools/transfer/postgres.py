@@ -86,7 +86,7 @@ class Connecting:
     """How to connect. A description that cannot be read is refused at once."""
 
     def __init__(self, where: dict[str, Any], connect_s: float, grace_s: float) -> None:
-        from arclog.tools.sql.pg_pool import address_for
+        from arclog.tools.sql.postgres import address_for
 
         self._address = address_for(where, connect_s)
         #: a server that does not release a statement within this time is hung up on
@@ -96,7 +96,7 @@ class Connecting:
         import psycopg
 
         from arclog.drivers.postgres.connect import connect_blocking
-        from arclog.tools.sql.pg_pool import Adapting, not_connected
+        from arclog.tools.sql.postgres import Adapting, not_connected
 
         try:
             return connect_blocking(self._address, context=Adapting())
@@ -264,7 +264,7 @@ class PostgresTarget(_Session):
         """
         import psycopg
 
-        from arclog.tools.sql.pg_session import is_catalog_conflict
+        from arclog.tools.sql.postgres import is_catalog_conflict
 
         made = statements.create_table(DIALECT, self._table, self._columns, self._key, DECLARED).encode()
         for last in (*[False] * _MAKE_AGAIN, True):
@@ -350,7 +350,7 @@ def _bound(value: Any) -> Any:
 
 def _placed(problem: psycopg.Error) -> SqlFailure:
     """A failure with the row and column that the server names."""
-    from arclog.tools.sql.pg_session import failure_of
+    from arclog.tools.sql.postgres import failure_of
 
     found = failure_of(problem, 0).problem
     where = _WHERE.search(problem.diag.context or "")

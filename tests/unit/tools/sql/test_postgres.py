@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from arclog.tools.sql.failures import SqlFailure
-from arclog.tools.sql.pg_pool import address_for, not_connected
+from arclog.tools.sql.postgres import address_for, not_connected
 
 
 def test_what_a_dsn_says_counts_and_every_session_has_the_same_formats() -> None:
