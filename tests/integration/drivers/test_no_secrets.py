@@ -12,9 +12,8 @@ import pytest
 from arclog.buses.postgres import PostgresBus
 from arclog.client.connection import checked_urls
 from arclog.drivers.addresses import shown
-from arclog.drivers.http.client import _proxy
+from arclog.drivers.http.client import _proxy, target_of
 from arclog.drivers.http.guard import Guard
-from arclog.drivers.http.target import target_of
 from arclog.drivers.nats.cluster import Cluster
 from arclog.engine.duties.health_checks import examined
 from arclog.model.config.settings import Settings

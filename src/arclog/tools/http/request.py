@@ -18,8 +18,7 @@ import msgspec
 
 from arclog import __version__
 from arclog.drivers.failure import Failure, refused, shortened
-from arclog.drivers.http.client import Message, Payload
-from arclog.drivers.http.target import Target, target_of
+from arclog.drivers.http.client import Message, Payload, Target, target_of
 from arclog.model.outcome import error
 from arclog.model.refs import LIST, ResultRef
 from arclog.ports.secrets import Credential

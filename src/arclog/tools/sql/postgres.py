@@ -17,8 +17,7 @@ from psycopg.types.json import Jsonb
 from psycopg.types.string import TextLoader
 
 from arclog.drivers.postgres.address import AddressError, PostgresAddress, address_of
-from arclog.drivers.postgres.connect import connect, timeout_of
-from arclog.drivers.postgres.pool import Pool
+from arclog.drivers.postgres.connect import Pool, connect, timeout_of
 from arclog.drivers.postgres.refusals import refusal_of, state_of, text_of
 from arclog.tools.sql.failures import SqlFailure, explained
 from arclog.tools.sql.run import BATCH, Answer, Bound

@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from arclog.drivers.postgres.pool import Pool
+from arclog.drivers.postgres.connect import Pool
 
 
 class _Connection:
