@@ -13,8 +13,7 @@ import pytest
 
 from arclog.core.transitions.apply import apply
 from arclog.core.transitions.state import State
-from arclog.testing.dialect_laws import check_dialects, told
-from arclog.testing.laws import check_log, closed
+from arclog.testing.laws import check_dialects, check_log, closed, told
 from arclog.testing.virtual import run_virtually
 from tests.golden.endings import ENDINGS, run
 from tests.golden.lines import line, without_ids

@@ -20,8 +20,8 @@ from arclog.core.transitions.state import State
 from arclog.dialects.names import DIALECTS
 from arclog.model.envelope import Subject, widen
 from arclog.model.events import Event
-from arclog.testing.dialect_laws import told
 from arclog.testing.harness import World
+from arclog.testing.laws import told
 from tests.golden.older_view import view
 
 OLDER = sorted((Path(__file__).parent / "older").glob("*.json"))

@@ -13,9 +13,8 @@ from arclog.model.errors import Finding
 from arclog.plan.build import build
 from arclog.plan.net import Plan, StepPlan
 from arclog.ports.views.api import SignalAnswer, SignalRequest, Status
-from arclog.testing.dialect_laws import told
 from arclog.testing.harness import SPECS, World
-from arclog.testing.laws import check_log
+from arclog.testing.laws import check_log, told
 from arclog.testing.scripted import Call
 from arclog.testing.virtual import run_virtually
 from tests.unit.plan.kinds import KINDS

@@ -14,7 +14,7 @@ from arclog.server.auth import keys as keys_module
 from arclog.server.auth.gate import Failures, Gate
 from arclog.server.auth.keys import Keys, make_key
 from arclog.stores.memory import MemoryStore
-from arclog.testing.clock import FakeClock
+from arclog.testing.virtual import FakeClock
 from tests.integration.server.callers import bearer
 
 HERE = {"host": "127.0.0.1:8420"}

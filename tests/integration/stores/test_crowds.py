@@ -18,7 +18,7 @@ from arclog.stores.postgres import PostgresStore
 from arclog.stores.postgres import work as postgres_work
 from arclog.stores.sqlite import SqliteStore
 from arclog.stores.sqlite import work as sqlite_work
-from arclog.testing.clock import FakeClock
+from arclog.testing.virtual import FakeClock
 from tests.servers.postgres import Database, running_postgres
 from tests.unit.stores.test_shares import check_lanes
 

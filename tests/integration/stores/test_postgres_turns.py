@@ -15,8 +15,8 @@ from arclog.ports.storage.store import Append, ExecutionState, NewCommand, NewEx
 from arclog.stores.postgres import PostgresStore
 from arclog.stores.postgres import work as postgres_work
 from arclog.stores.postgres.work import Claims
-from arclog.testing.clock import FakeClock
 from arclog.testing.conformance.store.base import event
+from arclog.testing.virtual import FakeClock
 from tests.servers.postgres import Database, running_postgres
 
 SETTINGS = Settings({"store.unsafe": True, "store.connections": 4})

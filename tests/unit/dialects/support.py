@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from arclog.ports.views.api import SignalRequest
-from arclog.testing.dialect_laws import SUBJECT, told
 from arclog.testing.harness import World
+from arclog.testing.laws import SUBJECT, told
 from arclog.testing.virtual import run_virtually
 
 __all__ = ["NAMES", "SUBJECT", "log_of", "records", "told"]

@@ -10,7 +10,7 @@ import pytest
 from arclog.dialects import lifecycle
 from arclog.model import status
 from arclog.model.events import REGISTRY
-from arclog.testing.dialect_laws import check_commands
+from arclog.testing.laws import check_commands
 from tests.unit.dialects.support import NAMES, log_of, records, told
 
 #: canonical type and status → name and state, as the contract has them

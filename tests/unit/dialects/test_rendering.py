@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from arclog.dialects.names import DIALECTS, MEANINGS, asked_for, canonical_types, reader_of, state_of
 from arclog.model.events import REGISTRY, STATUSES
-from arclog.testing.dialect_laws import check_dialects
+from arclog.testing.laws import check_dialects
 from tests.unit.dialects.support import NAMES, SUBJECT, log_of, told
 
 BOTH = [(dialect, name) for dialect in DIALECTS for name in NAMES]

@@ -15,7 +15,7 @@ from arclog.dialects.names import MEANINGS
 from arclog.dialects.run import RunReader
 from arclog.dialects.wire_incoming import parse_event
 from arclog.model.events import REGISTRY
-from arclog.testing.dialect_laws import check_run
+from arclog.testing.laws import check_run
 from tests.unit.dialects.support import NAMES, SUBJECT, log_of, records, told
 
 REF = {"kind": "data", "store": "files", "ref": "noetl://execution/1/result/x/y"}

@@ -22,7 +22,7 @@ from arclog.ports.storage.store import Append, ExecutionState, NewCommand, NewEx
 from arclog.stores.memory import MemoryStore
 from arclog.stores.sqlite import SqliteStore
 from arclog.stores.sqlite import work as sqlite_claims
-from arclog.testing.clock import FakeClock
+from arclog.testing.virtual import FakeClock
 
 T = TypeVar("T")
 TENANTS = ("a", "b", "c")

@@ -14,8 +14,8 @@ from arclog.model.errors import StoreUnavailable
 from arclog.ports.storage.store import Appended
 from arclog.stores.sqlite import SqliteStore
 from arclog.stores.sqlite.connection.writer import Tx
-from arclog.testing.clock import FakeClock
 from arclog.testing.conformance.store.base import World, event
+from arclog.testing.virtual import FakeClock
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 from arclog.model.config.settings import Settings
 from arclog.model.ids import MICROS
 from arclog.ports.views.api import ExecuteRequest
-from arclog.testing.clock import FakeClock
+from arclog.testing.virtual import FakeClock
 from arclog.wiring.clocks.home import FILE, SteadyClock
 from arclog.wiring.clocks.machine import SystemClock
 from arclog.wiring.embedded import embedded

@@ -125,7 +125,7 @@ def _show(report: FileReport, out: Out) -> None:
 
 def _coverages(reports: list[FileReport]) -> dict[str, tuple[float, list[str]]]:
     """By playbook: the share that its tests took, and what they did not, with its line."""
-    from arclog.testing.playbook_tests.coverage import Coverage
+    from arclog.testing.playbook_tests.runner import Coverage
 
     merged: dict[str, Coverage] = {}
     for report in reports:
@@ -170,7 +170,7 @@ def _as_data(reports: list[FileReport], numbers: dict[str, int]) -> dict[str, ob
 
 
 def _write_junit(file: str, reports: list[FileReport]) -> None:
-    from arclog.testing.playbook_tests.junit import as_junit
+    from arclog.testing.playbook_tests.runner import as_junit
 
     with open(file, "w", encoding="utf-8") as target:  # noqa: PTH123 - pathlib costs a start 2 ms
         target.write(as_junit(reports))

@@ -13,7 +13,7 @@ from arclog.stores.postgres import PostgresStore
 from arclog.stores.postgres.connection import connect
 from arclog.stores.postgres.connection.connect import SCHEMA
 from arclog.stores.postgres.queries import load_migrations
-from arclog.testing.clock import FakeClock
+from arclog.testing.virtual import FakeClock
 from arclog.wiring.backends import choose_store
 from tests.conformance.test_store_postgres import MIGRATE
 from tests.unit.stores.support import change, creation

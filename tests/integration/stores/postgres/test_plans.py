@@ -12,8 +12,8 @@ from arclog.ports.storage.store import NewCommand, Timer
 from arclog.stores.postgres.append_statement import Wave
 from arclog.stores.postgres.queries import queries
 from arclog.stores.rows import Codec
-from arclog.testing.conformance.store.operations import HOOK
-from arclog.testing.conformance.store.stored import saying
+from arclog.testing.conformance.store.administration import HOOK
+from arclog.testing.conformance.store.executions import saying
 from tests.integration.stores.postgres.test_spans import minted
 from tests.unit.stores.filling import POSTGRES
 from tests.unit.stores.support import change, creation

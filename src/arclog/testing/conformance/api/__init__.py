@@ -9,13 +9,10 @@
 Needs pytest and pytest-asyncio (`asyncio_mode = "auto"`).
 """
 
-from arclog.testing.conformance.api.catalog import CatalogRules
 from arclog.testing.conformance.api.history import HistoryRules
-from arclog.testing.conformance.api.overview import OverviewRules
-from arclog.testing.conformance.api.reading import ReadingRules
-from arclog.testing.conformance.api.starting import StartingRules
-from arclog.testing.conformance.api.stored import StoredRules
-from arclog.testing.conformance.api.telling import TellingRules
+from arclog.testing.conformance.api.overview import CatalogRules, OverviewRules
+from arclog.testing.conformance.api.reading import ReadingRules, StoredRules
+from arclog.testing.conformance.api.runs import StartingRules, TellingRules
 
 __all__ = ["ApiContract"]
 

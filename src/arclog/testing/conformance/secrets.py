@@ -1,4 +1,12 @@
-"""Rules of sealed secrets: what is kept, for whom, and with which key."""
+"""The rules of `arclog.ports.secrets.SecretBook` as tests, for every store that several servers share.
+
+    class TestMyStore(SecretsContract):
+        @pytest.fixture
+        def make_books(self):
+            return lambda: (MyStore(url), MyStore(url))
+
+The two are those of two servers: what one does, the other sees.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +18,9 @@ import pytest
 
 from arclog.model.errors import Conflict
 from arclog.ports.secrets import SealedSecret, SecretBook, SecretInfo
+
+# ── keeping ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Rules of sealed secrets: what is kept, for whom, and with which key.
 
 AT = "2026-01-02T03:04:05.000000Z"
 
@@ -121,3 +132,8 @@ class SecretsContract:
             [kept] = await books[0].secrets()
             assert await books[1].secrets_key() == kept.name.replace("a", "k")
             await books[1].remove_secret(kept.name, "t")
+
+
+# ── secrets ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+__all__ = ["Book", "MakeBooks", "SecretsContract"]

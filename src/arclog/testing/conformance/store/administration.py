@@ -1,4 +1,4 @@
-"""Rules of schedules, the outbox and the backlog."""
+"""Rules of what servers keep for themselves (schedules, the outbox, the backlog, duties, the clock), of API keys and of the audit."""
 
 from __future__ import annotations
 
@@ -10,9 +10,14 @@ from msgspec.structs import replace
 
 from arclog.model.config.schedules import Schedule
 from arclog.model.errors import Conflict
+from arclog.ports.storage.access import AuditEntry, KeyRecord, SessionRecord
+from arclog.ports.storage.duties import DutyRecord
 from arclog.ports.storage.outbox import DEAD, DELIVERED, PENDING, NewDelivery, receiver_of
-from arclog.ports.storage.store import Backlog
-from arclog.testing.conformance.store.base import DONE, Rules, World, command, event
+from arclog.ports.storage.store import Backlog, Timer
+from arclog.testing.conformance.store.base import DONE, RUNNING, SECOND, Rules, World, command, event
+
+# ── operations ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Rules of schedules, the outbox and the backlog.
 
 HOOK = NewDelivery("https://example.org/hook", "hook_key", "completed", b'{"a": 1}')
 
@@ -217,3 +222,192 @@ class OperationRules(Rules):
         assert await store.backlog() == [Backlog("default", 2, 11), Backlog("gpu", 1, 13)]
         await store.claim("w", limit=1, lease_until=77, kinds=("noop",))
         assert await store.backlog() == [Backlog("default", 1, 12, 1, 77), Backlog("gpu", 1, 13)]
+
+
+# ── duties ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Rules of duties, of runs that nobody is at work on, and of the store's clock.
+
+
+class DutyRules(Rules):
+    async def test_a_duty_has_one_owner_until_its_lease_ends(self, world: World) -> None:
+        store = world.store
+        assert await store.lease_duty("timers", "a", 100, 200)
+        assert not await store.lease_duty("timers", "b", 199, 300)
+        assert await store.lease_duty("timers", "a", 150, 250)
+        assert not await store.lease_duty("timers", "b", 249, 300)
+        assert await store.lease_duty("timers", "b", 250, 300)
+        assert not await store.lease_duty("timers", "a", 260, 400)
+        assert await store.lease_duty("sweeper", "a", 260, 400)
+
+    async def test_a_duty_that_was_given_up_is_free_at_once(self, world: World) -> None:
+        store = world.store
+        assert await store.lease_duty("timers", "a", 100, 200)
+        assert await store.lease_duty("timers", "a", 110, 110)
+        assert await store.lease_duty("timers", "b", 110, 210)
+
+    async def test_of_many_who_ask_at_once_one_gets_the_duty(self, world: World) -> None:
+        asked = [world.store.lease_duty("timers", f"server-{n}", 100, 200) for n in range(20)]
+        assert sum(await asyncio.gather(*asked)) == 1
+
+    async def test_a_position_is_moved_by_its_owner_and_never_back(self, world: World) -> None:
+        store = world.store
+        assert await store.position("events") == 0
+        assert not await store.move_position("events", "a", 100, 5)
+        assert await store.lease_duty("events", "a", 100, 200)
+        assert await store.move_position("events", "a", 150, 5)
+        assert not await store.move_position("events", "b", 150, 9)
+        assert not await store.move_position("events", "a", 150, 4)
+        assert await store.position("events") == 5
+
+    async def test_an_owner_that_slept_past_its_lease_moves_nothing(self, world: World) -> None:
+        store = world.store
+        assert await store.lease_duty("events", "a", 100, 200)
+        assert not await store.move_position("events", "a", 200, 7)
+        assert await store.lease_duty("events", "b", 200, 300)
+        assert await store.move_position("events", "b", 210, 3)
+        assert not await store.move_position("events", "a", 210, 7)
+        assert await store.position("events") == 3
+
+    async def test_every_duty_is_told_with_its_last_owner(self, world: World) -> None:
+        store = world.store
+        assert list(await store.duties()) == []
+        await store.lease_duty("timers", "a", 100, 200)
+        await store.lease_duty("events", "b", 100, 300)
+        await store.move_position("events", "b", 150, 7)
+        await store.lease_duty("timers", "c", 250, 400)
+        expected = [DutyRecord("events", "b", 300, 7), DutyRecord("timers", "c", 400, 0)]
+        assert list(await store.duties()) == expected
+
+    async def test_duties_and_positions_outlive_the_process(self, world: World) -> None:
+        store = world.store
+        assert await store.lease_duty("events", "a", 100, 200)
+        assert await store.move_position("events", "a", 110, 7)
+        await store.close()
+        await store.open()
+        assert await store.position("events") == 7
+        assert not await store.lease_duty("events", "b", 150, 300)
+
+    async def test_idle_runs_are_those_that_nothing_will_move(self, world: World) -> None:
+        clock = world.clock
+        left = await world.create(event("playbook.started"))
+        await world.create(issue=[command(world.ids())])
+        timed = await world.create()
+        await world.add(timed, 1, event("step.scheduled", "s", 1), set_timers=[Timer(timed, "t", 9 * SECOND)])
+        await world.create(now=replace(RUNNING, paused=True))
+        over = await world.create()
+        await world.add(over, 1, event("playbook.finished"), now=DONE)
+        pending = await world.create(now=replace(RUNNING, state="PENDING", started_at=None))
+        clock.advance(10)
+        since = clock.now()
+        clock.advance(10)
+        await world.create()
+        moved = await world.create()
+        await world.add(moved, 1, event("step.scheduled", "s", 1))
+        assert [each.execution_id for each in await world.store.idle(since)] == [left, pending]
+        assert [each.execution_id for each in await world.store.idle(since, after=left)] == [pending]
+        assert [each.execution_id for each in await world.store.idle(since, limit=1)] == [left]
+
+    async def test_the_store_tells_the_time(self, world: World) -> None:
+        first = await world.store.time()
+        assert first > 0
+        assert await world.store.time() >= first
+
+
+# ── access ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Rules of API keys and of the audit.
+
+KEY = KeyRecord("k1", "ci", "$argon2id$…", "t1", ("operator", "viewer"), 5, "p", "e", expires_at=99)
+
+
+SESSION = SessionRecord("ab" * 32, "k1", "ada", "t1", ("viewer",), "key-k1", 5, 50, "p", "e")
+
+
+class AccessRules(Rules):
+    async def test_a_key_is_kept_as_it_is(self, world: World) -> None:
+        store = world.store
+        other = KeyRecord("k2", "other", "h", "t2", ("worker",), 4)
+        await store.add_key(KEY)
+        await store.add_key(other)
+        assert await store.key("k1") == KEY
+        assert await store.key("k3") is None
+        assert await store.keys() == [other, KEY]
+        assert await store.keys("t1") == [KEY]
+        assert await store.keys("t3") == []
+
+    async def test_a_key_id_is_taken_once(self, world: World) -> None:
+        await world.store.add_key(KEY)
+        with pytest.raises(Conflict):
+            await world.store.add_key(replace(KEY, tenant="t2"))
+        assert await world.store.keys() == [KEY]
+
+    async def test_a_key_is_revoked_for_good(self, world: World) -> None:
+        store = world.store
+        await store.add_key(KEY)
+        assert await store.revoke_key("k1", 50) == replace(KEY, revoked_at=50)
+        assert await store.revoke_key("k1", 60) == replace(KEY, revoked_at=50)
+        assert await store.key("k1") == replace(KEY, revoked_at=50)
+        assert await store.revoke_key("k2", 50) is None
+
+    async def test_a_store_that_had_a_key_has_keys(self, world: World) -> None:
+        assert not await world.store.has_keys()
+        await world.store.add_key(KEY)
+        await world.store.revoke_key("k1", 50)
+        assert await world.store.has_keys()
+
+    async def test_a_session_is_kept_until_it_is_removed(self, world: World) -> None:
+        store = world.store
+        await store.add_session(SESSION)
+        assert await store.session(SESSION.digest) == SESSION
+        assert await store.session("cd" * 32) is None
+        assert await store.remove_session(SESSION.digest)
+        assert not await store.remove_session(SESSION.digest)
+        assert await store.session(SESSION.digest) is None
+
+    async def test_the_oldest_sessions_of_a_subject_go_when_it_has_too_many(self, world: World) -> None:
+        store = world.store
+        digests = [f"{number:02x}" * 32 for number in range(4)]
+        for number, digest in enumerate(digests):
+            await store.add_session(replace(SESSION, digest=digest, created_at=SESSION.created_at + number), 2)
+        await store.add_session(replace(SESSION, digest="ff" * 32, subject="somebody else"), 2)
+        kept = [digest for digest in (*digests, "ff" * 32) if await store.session(digest) is not None]
+        assert kept == [*digests[2:], "ff" * 32]
+
+    async def test_sessions_that_have_expired_go_with_the_next_one(self, world: World) -> None:
+        store = world.store
+        longer = replace(SESSION, digest="cd" * 32, expires_at=51)
+        await store.add_session(SESSION)
+        await store.add_session(longer)
+        await store.add_session(replace(SESSION, digest="ef" * 32, created_at=50, expires_at=90))
+        assert await store.session(SESSION.digest) is None
+        assert await store.session(longer.digest) == longer
+
+    async def test_the_audit_is_read_newest_first(self, world: World) -> None:
+        store = world.store
+        await store.add_audit([_entry(1, "granted", "t1"), _entry(2, "denied", "t2")])
+        await store.add_audit([_entry(3, "denied", "t1", "no such role")])
+
+        async def times(tenant: str = "", decision: str = "", before: int = 0, limit: int = 100) -> list[int]:
+            found = await store.audit(tenant=tenant, decision=decision, before=before, limit=limit)
+            return [entry.at for _, entry in found]
+
+        assert await times() == [3, 2, 1]
+        assert await times(limit=2) == [3, 2]
+        assert await times(tenant="t1") == [3, 1]
+        assert await times(tenant="t1", decision="granted") == [1]
+        assert await times(decision="denied") == [3, 2]
+        (position, entry), *_ = await store.audit()
+        assert entry == _entry(3, "denied", "t1", "no such role")
+        assert await times(before=position) == [2, 1]
+
+    async def test_old_entries_go_and_their_positions_are_not_given_again(self, world: World) -> None:
+        store = world.store
+        await store.add_audit([_entry(at, "granted", "t1") for at in (1, 2, 3)])
+        last = (await store.audit(limit=1))[0][0]
+        await store.add_audit([_entry(9, "granted", "t1")], keep_from=9)
+        ((position, entry),) = await store.audit()
+        assert entry.at == 9
+        assert position > last
+
+
+def _entry(at: int, decision: str, tenant: str, reason: str = "") -> AuditEntry:
+    return AuditEntry(at, decision, "ci", tenant, "POST", "/api/x/{id}", "id=1", "127.0.0.1", reason)
