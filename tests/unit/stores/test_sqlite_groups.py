@@ -91,7 +91,7 @@ async def test_a_store_that_cannot_be_written_answers_each_of_a_group(
         raise apsw.FullError("database or disk is full")
 
     with monkeypatch.context() as patched:
-        patched.setattr("arclog.stores.sqlite.appends.append_all", full)
+        patched.setattr("arclog.stores.sqlite.log.write_group", full)
         answers = await world.store.append_all([world.change(run, 1, event("task.started")) for run in found])
     assert all(isinstance(answer, StoreUnavailable) for answer in answers)
     assert len({id(answer) for answer in answers}) == 12

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from arclog.authoring.migration.conditions import Condition, condition_of, expression_of, quoted, renamed, renamed_in
-from arclog.authoring.migration.retries import ERROR, retry_rule
+from arclog.authoring.migration.policies import ERROR, retry_rule
 from arclog.authoring.migration.sinks import Sink, sink_tasks
 from arclog.authoring.migration.source import Change, Source, Undecided
 from arclog.authoring.spans import (

@@ -34,7 +34,7 @@ def check_arguments(parser: Parser) -> None:
 
 
 def check_command(options: Namespace) -> int:
-    from arclog.authoring import formats
+    from arclog.authoring.findings import as_github, as_sarif
     from arclog.cli.home import settings_of
     from arclog.cli.playbooks import findings
     from arclog.cli.render import counted, out_of
@@ -49,10 +49,10 @@ def check_command(options: Namespace) -> int:
     if form == "json":
         out.data([findings.as_data(one, name) for one, _, name in found])
     elif form == "sarif":
-        out.data(formats.as_sarif([(one, name) for one, _, name in found]))
+        out.data(as_sarif([(one, name) for one, _, name in found]))
     elif form == "github":
         for one, _, name in found:
-            out.say(formats.as_github(one, name))
+            out.say(as_github(one, name))
     else:
         for one, source, name in found:
             if not out.quiet or one.severity == "error" or (options.strict and one.severity == "warning"):
@@ -78,7 +78,7 @@ def _checked(file: str, settings: Settings, out: Out, *, fix: bool) -> list[tupl
     beside = FilesBeside(settings).of(file)
     built = build(body, name, installed_kinds(), settings, beside, thorough=True)
     if fix:
-        from arclog.authoring.fixes import fixed
+        from arclog.authoring.findings import fixed
 
         if file == "-":
             raise Usage("--fix changes files and cannot be used with standard input")
