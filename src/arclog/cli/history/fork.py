@@ -6,7 +6,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
 from arclog.cli.exits import FAILED, OK, Usage
-from arclog.cli.history.changes import change_arguments, mapping_of
+from arclog.cli.options import change_arguments, mapping_of
 
 if TYPE_CHECKING:
     from arclog.cli.args import Parser
@@ -64,7 +64,7 @@ def fork_command(options: Namespace) -> int:
 
 
 def replay_arguments(parser: Parser) -> None:
-    from arclog.cli.times import since
+    from arclog.cli.options import since
 
     parser.add_argument("id", metavar="ID", nargs="?", default="", help="execution id, its first digits, or last")
     parser.add_argument("--all", action="store_true", help="check every run")

@@ -61,8 +61,8 @@ def simulate_command(options: Namespace) -> int:
     import asyncio
 
     from arclog.authoring.beside import FilesBeside
-    from arclog.cli.history.changes import mapping_of
     from arclog.cli.home import checked, exists, nothing_yet, opened, resolve, settings_of
+    from arclog.cli.options import mapping_of
     from arclog.cli.playbooks.files import called_playbooks, files_beside, playbook_text, workload_of
     from arclog.cli.render import out_of
     from arclog.model.errors import NotFound

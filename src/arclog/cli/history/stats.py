@@ -17,7 +17,7 @@ _MOST_DAYS = 14
 
 
 def stats_arguments(parser: Parser) -> None:
-    from arclog.cli.times import since
+    from arclog.cli.options import since
 
     parser.add_argument("path", metavar="PLAYBOOK", help="path in the catalog, as shown by `arclog list --json`")
     parser.add_argument(

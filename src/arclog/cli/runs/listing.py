@@ -23,7 +23,7 @@ _NARROWEST_DETAIL = 40
 
 
 def list_arguments(parser: Parser) -> None:
-    from arclog.cli.times import since
+    from arclog.cli.options import since
 
     parser.add_argument("--name", metavar="TEXT", default="", help="only runs whose playbook name contains this text")
     parser.add_argument(

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from arclog.cli.exits import OK
-from arclog.cli.times import since
+from arclog.cli.options import since
 
 if TYPE_CHECKING:
     from arclog.cli.args import Parser
@@ -92,8 +92,8 @@ def _sent(api: Following, execution_id: str, where: LogFilter, after: int) -> As
 
 
 def _log_line(line: dict[str, Any], out: Out) -> str:
-    from arclog.cli.bars import reported_text
     from arclog.cli.render import clean, clock_time
+    from arclog.cli.runs.progress import reported_text
 
     where = line["step"]
     if line.get("iteration") is not None:

@@ -69,8 +69,7 @@ async def _run(settings: Any, options: Namespace, text: str, file: str, out: Out
     from arclog.authoring.beside import FilesBeside
     from arclog.cli.home import opened, server_of
     from arclog.cli.playbooks.files import called_playbooks, path_and_version, workload_of
-    from arclog.cli.runs.attached import Shown
-    from arclog.cli.runs.interrupts import Interrupts
+    from arclog.cli.runs.attached import Interrupts, Shown
     from arclog.ports.views.api import ExecuteRequest
 
     out.outlives_reader = True
@@ -205,8 +204,7 @@ async def _resume(
     settings: Any, options: Namespace, out: Out, *, again: bool, request: ForkRequest | None = None
 ) -> int:
     from arclog.cli.home import opened, resolve, server_of
-    from arclog.cli.runs.attached import Shown, left_below
-    from arclog.cli.runs.interrupts import Interrupts
+    from arclog.cli.runs.attached import Interrupts, Shown, left_below
     from arclog.cli.runs.signals import print_answer, request_of
     from arclog.model.errors import RequestRejected
 

@@ -6,7 +6,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
 from arclog.cli.exits import INVALID, OK, Usage
-from arclog.cli.history.changes import change_arguments
+from arclog.cli.options import change_arguments
 from arclog.model.signals import RESERVED
 
 if TYPE_CHECKING:
