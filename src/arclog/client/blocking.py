@@ -12,10 +12,8 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
-from arclog.client.access import RemoteAudit, RemoteCredentials, RemoteKeys
+from arclog.client.administration import RemoteAudit, RemoteCredentials, RemoteKeys, RemotePools, RemoteSchedules
 from arclog.client.asynchronous import AsyncClient
-from arclog.client.pools import RemotePools
-from arclog.client.schedules import RemoteSchedules
 from arclog.model.config.settings import Settings
 
 P = ParamSpec("P")

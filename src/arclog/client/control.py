@@ -17,6 +17,7 @@ from arclog.model.errors import (
     InvariantBroken,
     LeaseLost,
     NotAllowed,
+    NotFound,
     RequestRejected,
     ServerUnavailable,
     Unauthenticated,
@@ -26,7 +27,10 @@ from arclog.plan import net
 from arclog.plan.program import Program
 from arclog.ports import work
 from arclog.ports.control import Held, LoopPage, Until, WorkerInfo
+from arclog.ports.secrets import SealedSecret
 from arclog.ports.storage.task_logs import LogLine
+
+# ── control ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 #: A report that one server does not answer must reach another while the lease lasts.
 _TRIES_IN_A_LEASE = 3
@@ -111,3 +115,22 @@ class RemoteControl:
 
     async def write_logs(self, lines: Sequence[LogLine]) -> None:
         await self._transport.call(ops.WRITE_LOGS, body=work.Lines(list(lines)), patience_s=_LOGS_PATIENCE_S)
+
+
+# ── secrets ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# The secrets that a server keeps, as a worker on another machine finds them: sealed. What opens them is never sent.
+
+
+class ServerSecrets:
+    """Implements `ports.secrets.SecretSource`. Asked again each time, so what was changed is seen at once."""
+
+    place = "the server"
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def find(self, name: str, scope: str) -> SealedSecret | None:
+        try:
+            return (await self._transport.call(ops.SECRET, body=work.SecretAsked(name, scope))).secret
+        except NotFound:  # it keeps none, or none of this tenant for us
+            return None

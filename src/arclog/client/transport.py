@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from arclog.client.calls import address_of
 from arclog.client.connection import Connection
-from arclog.client.retry import Patience, repeated
+from arclog.drivers.backoff import retry
 from arclog.model.errors import (
     ArclogError,
     Conflict,
@@ -85,7 +85,7 @@ class Transport:
         async def attempt() -> bytes:
             return await self._once(operation, params, body(failures) if callable(body) else body, wait_s)
 
-        def passes(problem: ArclogError) -> float | None:
+        def pause_s(problem: ArclogError) -> float | None:
             nonlocal failures
             if is_passing(problem):
                 self.failed(problem)
@@ -98,7 +98,7 @@ class Transport:
                 log.error("the server %s fails: %s; it is asked again", self.connection.url, problem)
             return 0.0
 
-        answer = await repeated(attempt, Patience(lambda: patience_s), passes)
+        answer = await retry(attempt, on=ArclogError, patience_s=patience_s, pause_s=pause_s)
         self._worked()
         return answer
 
@@ -113,13 +113,13 @@ class Transport:
     async def until_answered(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """What an attempt gives, once it does not fail for a passing reason."""
 
-        def passes(problem: ArclogError) -> float | None:
+        def pause_s(problem: ArclogError) -> float | None:
             if not is_passing(problem):
                 return None
             self.failed(problem)
             return 0.0
 
-        answer = await repeated(attempt, Patience(lambda: math.inf), passes)
+        answer = await retry(attempt, on=ArclogError, patience_s=math.inf, pause_s=pause_s)
         self._worked()
         return answer
 

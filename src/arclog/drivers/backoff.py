@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 R = TypeVar("R")
+E = TypeVar("E", bound=Exception)
 
 #: Between attempts to reach a server that is away.
 FIRST_PAUSE_S = 0.02
@@ -45,26 +46,47 @@ class Backoff:
 class Patience:
     """A back-off that ends: attempts go on until a time has passed, and one is made when it has."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float | Callable[[], float]) -> None:
+        """`seconds` may be a function, if the time depends on what the attempts show."""
+        self._seconds: Callable[[], float] = seconds if callable(seconds) else lambda: seconds
         self._loop = asyncio.get_running_loop()
-        self._until = self._loop.time() + seconds
+        self._since = self._loop.time()
         self._backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, spread=SPREAD)
 
-    async def more(self) -> bool:
-        """Pause; False, without a pause, when the time is over."""
-        left = self._until - self._loop.time()
-        if left <= 0:
+    def renew(self) -> None:
+        """After a success: the time and the pauses begin again."""
+        self._since = self._loop.time()
+        self._backoff.reset()
+
+    async def more(self, at_least_s: float = 0.0) -> bool:
+        """Pause; False, without a pause, when the time is over, or would be after a pause of `at_least_s`."""
+        left = self._since + self._seconds() - self._loop.time()
+        if left <= 0 or left < at_least_s:
             return False
-        await asyncio.sleep(min(self._backoff.pause_s(), left))
+        await asyncio.sleep(max(at_least_s, min(self._backoff.pause_s(), left)))
         return True
 
 
-async def retry(attempt: Callable[[], Awaitable[R]], *, on: type[Exception], patience_s: float) -> R:
-    """The result of the first attempt that does not fail with `on`; raises that once the time is over."""
+def _at_once(_: Exception) -> float:
+    return 0.0
+
+
+async def retry(
+    attempt: Callable[[], Awaitable[R]],
+    *,
+    on: type[E],
+    patience_s: float | Callable[[], float],
+    pause_s: Callable[[E], float | None] = _at_once,
+) -> R:
+    """The result of the first attempt that does not fail with `on`; raises that once the time is over.
+
+    `pause_s` gives the shortest pause after a failure, or None for a failure that is final and is raised at once.
+    """
     patience = Patience(patience_s)
     while True:
         try:
             return await attempt()
-        except on:
-            if not await patience.more():
+        except on as error:
+            pause = pause_s(error)
+            if pause is None or not await patience.more(pause):
                 raise

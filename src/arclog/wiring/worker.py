@@ -15,9 +15,8 @@ from contextlib import asynccontextmanager
 
 from arclog import __version__
 from arclog.client.connection import Connection
-from arclog.client.control import RemoteControl
+from arclog.client.control import RemoteControl, ServerSecrets
 from arclog.client.results import RemoteResults
-from arclog.client.secrets import ServerSecrets
 from arclog.client.transport import Transport
 from arclog.model.config.settings import Settings
 from arclog.ports.control import WorkerInfo
