@@ -36,7 +36,7 @@ async def access_of(settings: Settings, *, tenant: str = "", may_create: bool = 
     from arclog.server.auth.audit import AuditBook
     from arclog.server.auth.keys import KeyBook
     from arclog.wiring.backends import DATABASE, keeps_files
-    from arclog.wiring.clocks.machine import SystemClock
+    from arclog.wiring.clocks import SystemClock
     from arclog.wiring.embedded import opened_store
 
     home = settings.text("home")
@@ -76,7 +76,7 @@ async def credentials_of(settings: Settings) -> AsyncIterator[CredentialApi]:
             yield client.credentials
         return
     from arclog.wiring.backends import keeps_files
-    from arclog.wiring.clocks.machine import SystemClock
+    from arclog.wiring.clocks import SystemClock
     from arclog.wiring.secrets import choose_vault
 
     scope = "/".join(settings.text(f"scope.{part}") for part in ("tenant", "project", "environment"))

@@ -25,7 +25,7 @@ from arclog.ports.secrets import Vault
 from arclog.ports.views.checks import CONFINEMENT, FAIL, OK, SECRETS, WARN, Check, Diagnosis
 from arclog.wiring.backends import DATABASE, keeps_files
 from arclog.wiring.embedded import Embedded, embedded
-from arclog.wiring.homes.scratch import Scratch
+from arclog.wiring.homes.folders import Scratch
 from arclog.wiring.secrets import choose_manager, choose_vault, left_in_home
 
 if TYPE_CHECKING:

@@ -39,11 +39,9 @@ from arclog.ports.tool import ToolServices
 from arclog.sandbox.confinement import protect_process
 from arclog.sandbox.folders import workdir_of
 from arclog.wiring.backends import DATABASE, choose_bus, choose_results, choose_store, keeps_files
-from arclog.wiring.clocks.machine import SystemClock
-from arclog.wiring.homes.home import prepare_home
-from arclog.wiring.homes.marks import FileMarks
-from arclog.wiring.homes.presence import Presence
-from arclog.wiring.homes.scratch import Scratch, remove_abandoned
+from arclog.wiring.clocks import SystemClock
+from arclog.wiring.homes.folders import Scratch, prepare_home, remove_abandoned
+from arclog.wiring.homes.presence import FileMarks, Presence
 from arclog.wiring.kinds import KindSpecs, ToolKinds, kinds_named_in, tool_kinds
 from arclog.wiring.secrets import SecretsOnDemand, choose_vault
 from arclog.wiring.senders.webhooks import WebhookSender
@@ -419,7 +417,7 @@ async def embedded(
 
 
 def _home_clock(settings: Settings, own: Clock, *, writes: bool) -> Clock:
-    from arclog.wiring.clocks.home import IS_KNOWN, SteadyClock
+    from arclog.wiring.clocks import IS_KNOWN, SteadyClock
 
     if not IS_KNOWN:
         return own
@@ -432,7 +430,7 @@ async def _clock(settings: Settings, store: Store, own: Clock) -> AsyncIterator[
     if keeps_files(settings):
         yield own
         return
-    from arclog.wiring.clocks.store import StoreClock
+    from arclog.wiring.clocks import StoreClock
 
     clock = StoreClock(store.time, own)
     await clock.measure()

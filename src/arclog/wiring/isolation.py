@@ -12,7 +12,7 @@ from arclog.model.config.settings import Settings
 from arclog.model.errors import SettingsError
 from arclog.ports.storage.access import AccessBook
 from arclog.sandbox.probe import Held, held
-from arclog.wiring.homes.scratch import Scratch
+from arclog.wiring.homes.folders import Scratch
 from arclog.worker.toolbox import Toolbox
 
 log = logging.getLogger("arclog.worker")

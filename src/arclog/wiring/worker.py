@@ -23,8 +23,8 @@ from arclog.ports.control import WorkerInfo
 from arclog.ports.tool import ToolServices
 from arclog.sandbox.confinement import for_server, protect_process
 from arclog.sandbox.folders import workdir_of
-from arclog.wiring.clocks.machine import SystemClock
-from arclog.wiring.homes.scratch import Scratch
+from arclog.wiring.clocks import SystemClock
+from arclog.wiring.homes.folders import Scratch
 from arclog.wiring.isolation import isolate
 from arclog.wiring.kinds import tool_kinds
 from arclog.wiring.secrets import SecretsOnDemand, choose_vault

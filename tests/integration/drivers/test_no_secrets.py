@@ -25,7 +25,7 @@ from arclog.stores.postgres.connection.connect import address_of as store_addres
 from arclog.tools.object.location import check_endpoint
 from arclog.tools.sql.postgres import address_for
 from arclog.wiring.backends import choose_results, choose_store
-from arclog.wiring.clocks.machine import SystemClock
+from arclog.wiring.clocks import SystemClock
 from arclog.wiring.doctor import backend_probes
 
 #: Two halves, so that a message with one of them is found, too; digits alone can be taken for a port.

@@ -27,7 +27,7 @@ from arclog.ports.storage.task_logs import LogLine
 from arclog.ports.views.api import ExecuteRequest
 from arclog.testing.conformance.control import GPU, ONE, STEPS, TWO, WHOLE, reported
 from arclog.wiring.embedded import Embedded, embedded
-from arclog.wiring.serving.listening import listen
+from arclog.wiring.serving.processes import listen
 from arclog.wiring.worker import remote_worker
 from tests.servers.arclog import running
 from tests.servers.workplace import served

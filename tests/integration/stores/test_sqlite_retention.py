@@ -19,7 +19,7 @@ from arclog.stores.sqlite import SqliteStore
 from arclog.stores.sqlite.checks import checks
 from arclog.stores.sqlite.connection import connect
 from arclog.stores.sqlite.executions import Pace
-from arclog.wiring.clocks.machine import SystemClock
+from arclog.wiring.clocks import SystemClock
 from tests.unit.stores.filling import FIRST, STEP, copies, minted_us, whole_run
 from tests.unit.stores.support import child
 
@@ -334,7 +334,7 @@ COLLECTOR = """
 import asyncio, sys
 from arclog.stores.sqlite import SqliteStore
 from arclog.stores.sqlite.connection import connect
-from arclog.wiring.clocks.machine import SystemClock
+from arclog.wiring.clocks import SystemClock
 async def main():
     store = SqliteStore(sys.argv[1], clock=SystemClock())
     await store.open()

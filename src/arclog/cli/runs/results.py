@@ -12,14 +12,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from arclog.cli.exits import OK, Usage
+from arclog.model.config.settings import Settings
 
 if TYPE_CHECKING:
     from arclog.cli.args import Parser
     from arclog.cli.render import Out
-    from arclog.model.config.settings import Settings
     from arclog.ports.views.api import Api, Collected, StoredResult
-    from arclog.wiring.homes.environments import Swept
+
+# ── results ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 _PAGE = 500
 _WAYS = ("list", "show", "get", "save")
@@ -300,8 +303,6 @@ def gc_command(options: Namespace) -> int:
 
     from msgspec.structs import asdict, replace
 
-    from arclog.wiring.homes.environments import sweep_environments
-
     done = asyncio.run(go())
     if options.compact:
         from arclog.wiring.backends import compact
@@ -363,3 +364,46 @@ def size_text(size: int) -> str:
         if amount < 1024 or unit == "GiB":
             return f"{amount:,.1f} {unit}"
     raise AssertionError  # the last unit takes anything
+
+
+# ── environments ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# What `arclog gc` does about python environments: those that no task has asked for lately go, those in use never.
+
+
+class Swept(Struct, frozen=True):
+    """Environments that went, or would go, and the room that is free without them."""
+
+    environments: int = 0
+    environment_bytes: int = 0
+
+
+def sweep_environments(settings: Settings, now: float, *, dry_run: bool) -> Swept:
+    """Remove environments unused since `python.environments_keep_s`; `now` in seconds since 1970."""
+    from arclog.sandbox.environments import known_environments, remove_environment
+    from arclog.tools.python import environments_folder
+
+    folder = environments_folder(settings)
+    limit = now - settings.number("python.environments_keep_s")
+    count = size = 0
+    for known in known_environments(folder):
+        if known.used_at > limit:
+            break  # the rest was used later
+        room = _room(known.folder)
+        if dry_run or remove_environment(folder, known.digest):
+            count += 1
+            size += room
+    return Swept(count, size)
+
+
+def _room(folder: Path) -> int:
+    """Bytes on the disk that are nobody else's: installers link files from their own cache."""
+    size = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            try:
+                found = (Path(place) / name).lstat()
+            except OSError:
+                continue  # somebody removes it at this moment
+            if found.st_nlink == 1:
+                size += found.st_blocks * 512
+    return size

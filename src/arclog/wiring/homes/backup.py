@@ -25,7 +25,7 @@ from arclog.results.blobs.files.folders import NEW
 from arclog.secrets.store import STORE_FILE
 from arclog.stores.sqlite.connection import connect, generation
 from arclog.wiring.backends import DATABASE, RESULTS, keeps_files
-from arclog.wiring.homes.home import prepare_home
+from arclog.wiring.homes.folders import prepare_home
 
 MANIFEST = "backup.json"
 

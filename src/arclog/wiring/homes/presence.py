@@ -1,17 +1,24 @@
-"""Who of the workers on this machine is alive: each holds a lock on a file of its own for as long as it lives.
-
-The kernel gives the lock up when the process ends, however it ends, so a killed worker is known at once.
-"""
+"""Which workers of a home are alive, and what dead ones were working on."""
 
 from __future__ import annotations
 
 import fcntl
+import mmap
 import os
-from collections.abc import Collection
-from contextlib import suppress
+import struct
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import msgspec
+
 from arclog.model.errors import StoreUnavailable
+from arclog.ports.storage.marks import SLOTS, Crash
+
+# ── presence ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Who of the workers on this machine is alive: each holds a lock on a file of its own for as long as it lives.
+#
+# The kernel gives the lock up when the process ends, however it ends, so a killed worker is known at once.
 
 
 class Presence:
@@ -92,3 +99,107 @@ class Presence:
             return False
         finally:
             os.close(descriptor)
+
+
+# ── marks ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Marks in a file of the home that is mapped into memory: what was written there is the kernel's, and stays when the process
+# is killed.
+#
+# Each process has a file of its own, locked for as long as it lives. Whoever starts next counts what dead ones left.
+
+_MARK = struct.Struct("=qq")
+_SIZE = _MARK.size * SLOTS
+_CRASHES = "crashes.json"
+
+
+class FileMarks:
+    """Implements `ports.marks.Marks` below a home."""
+
+    def __init__(self, home: Path, owner: str) -> None:
+        self._folder = home / "under-way"
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._left: list[tuple[int, int]] = []
+        with self._alone():
+            self._known = self._counted()
+            self._path = self._folder / owner
+            self._file = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+            try:
+                # Room that is only promised (ftruncate) would end the process, by a signal, once the disk is full.
+                os.write(self._file, bytes(_SIZE))
+            except OSError as error:
+                os.close(self._file)
+                raise StoreUnavailable(
+                    f"{self._path} cannot be written ({error.strerror}); free space there"
+                ) from error
+            self._marks = mmap.mmap(self._file, _SIZE)
+
+    def begin(self, slot: int, execution_id: int, work: int) -> None:
+        _MARK.pack_into(self._marks, slot * 16, execution_id, work)
+
+    def end(self, slot: int) -> None:
+        _MARK.pack_into(self._marks, slot * 16, 0, 0)
+
+    def crashes(self) -> list[Crash]:
+        return list(self._known)
+
+    def left(self) -> list[tuple[int, int]]:
+        return list(self._left)
+
+    def save(self, crashes: Sequence[Crash]) -> None:
+        """Other processes of this home may have counted meanwhile: what we never knew of is theirs."""
+        ours = {(one.execution_id, one.work) for one in self._known}
+        with self._alone():
+            theirs = [one for one in self._read() if (one.execution_id, one.work) not in ours]
+            self._write([*theirs, *crashes])
+
+    def close(self) -> None:
+        """A process that ends in order leaves nothing."""
+        self._path.unlink(missing_ok=True)
+        self._marks.close()
+        os.close(self._file)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        lock = os.open(self._folder / ".lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
+
+    def _counted(self) -> list[Crash]:
+        """Crashes that are known, with those that dead processes left."""
+        known = {(one.execution_id, one.work): one for one in self._read()}
+        left = self._left = list(self._left_behind())
+        for key in left:
+            crash = known.setdefault(key, Crash(*key, 0))
+            crash.count += 1
+        if left:
+            self._write(list(known.values()))
+        return list(known.values())
+
+    def _left_behind(self) -> Iterator[tuple[int, int]]:
+        for path in sorted(self._folder.iterdir()):
+            if path.name.startswith((".", _CRASHES.partition(".")[0])):
+                continue
+            with suppress(OSError), path.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                body = file.read(_SIZE)
+                path.unlink()
+                yield from {mark for mark in _MARK.iter_unpack(body[: len(body) // 16 * 16]) if mark[0]}
+
+    def _read(self) -> list[Crash]:
+        try:
+            return msgspec.json.decode((self._folder / _CRASHES).read_bytes(), type=list[Crash])
+        except (OSError, msgspec.MsgspecError):
+            return []
+
+    def _write(self, crashes: Sequence[Crash]) -> None:
+        path = self._folder / _CRASHES
+        if not crashes:
+            path.unlink(missing_ok=True)
+            return
+        new = path.with_suffix(".new")
+        new.write_bytes(msgspec.json.encode(crashes))
+        new.replace(path)

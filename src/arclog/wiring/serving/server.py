@@ -46,8 +46,7 @@ from arclog.wiring.embedded import DEFAULT_POOL, Embedded, embedded
 from arclog.wiring.kinds import installed_kinds
 from arclog.wiring.loop import freeze_imports
 from arclog.wiring.secrets import choose_vault, left_in_home
-from arclog.wiring.serving.listening import BACKLOG, address_of, allow_files, listen
-from arclog.wiring.serving.processes import Member
+from arclog.wiring.serving.processes import BACKLOG, Member, address_of, allow_files, listen
 
 log = logging.getLogger("arclog.server")
 

@@ -108,7 +108,7 @@ COLLECTOR = """
 import asyncio, sys
 from arclog.model.config.settings import Settings
 from arclog.stores.postgres import PostgresStore, retention
-from arclog.wiring.clocks.machine import SystemClock
+from arclog.wiring.clocks import SystemClock
 retention._PIECE = 2
 async def main():
     store = PostgresStore(sys.argv[1], clock=SystemClock(), settings=Settings({"store.partition_s": 3600.0}))

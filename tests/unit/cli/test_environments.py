@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from arclog.cli.runs.results import Swept, sweep_environments
 from arclog.model.config.settings import Settings
-from arclog.wiring.homes.environments import Swept, sweep_environments
 
 NOW = 1_000_000.0
 

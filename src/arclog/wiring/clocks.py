@@ -1,0 +1,243 @@
+"""The clocks of a machine, a home and a store."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from arclog.model.errors import ArclogError
+from arclog.model.ids import MICROS
+from arclog.ports.clock import Clock
+
+# ── machine ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# The machine's own clock.
+
+
+def _elapsing() -> Callable[[], float]:
+    """Gives seconds since the machine started, those asleep included, where the system has such a clock."""
+    return partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+
+
+elapsed_s = _elapsing()
+
+
+class SystemClock:
+    """Implements `ports.clock.Clock`."""
+
+    def now(self) -> int:
+        return time.time_ns() // 1000
+
+    def monotonic(self) -> float:
+        return elapsed_s()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+# ── home ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# The clock of a home: it goes on by the time that passes when somebody sets the machine's clock.
+#
+# Law: it never jumps. After a step of the machine's clock it follows at 1 %, so that a timer is neither early nor late by more than
+# that; leases, timers and ids go by it. Schedules go by the machine's clock itself. All processes of a home have the same time: the
+# file `arclog.clock` says what it was at a moment of this boot. A step above `engine.max_clock_step_s` is followed at once: it is a
+# machine that was off for the kernel (a paused VM), or one whose clock was not set yet.
+
+log = logging.getLogger("arclog.engine")
+
+CLOCK_FILE = "arclog.clock"
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+#: Between two looks at the machine's clock.
+_LOOK_S = 0.5
+#: How often the file is written again while this clock follows.
+_WRITE_S = 30.0
+#: What the machine's clock may be off by and is simply taken over: NTP moves it so.
+_SMALL_US = MICROS // 20
+#: A larger difference is worth a word.
+_STEP_US = 1 * MICROS
+#: How much faster or slower this clock goes while it follows.
+_SLEW = 0.01
+
+#: Whether this system counts the time that it slept; else a sleep would look like a step.
+IS_KNOWN = hasattr(time, "CLOCK_BOOTTIME")
+
+
+class _Anchor(Struct, frozen=True):
+    """What the clock said at a moment of a boot, and how fast it went then."""
+
+    boot: str
+    at: float
+    now: int
+    pace: float
+
+
+class SteadyClock:
+    """Implements `ports.clock.Clock`."""
+
+    def __init__(self, own: Clock, max_step_s: float, home: Path | None = None, *, writes: bool = True) -> None:
+        """`home`: where the file is kept; None: this process is alone. `writes`: the file may be changed."""
+        self._own = own
+        self._max_step_us = max_step_s * MICROS
+        self._path = None if home is None else home / CLOCK_FILE
+        self._writes = writes
+        self._boot = _boot()
+        self._at = own.monotonic()
+        self._now = own.now()
+        self._pace = 1.0
+        self._latest = 0
+        #: how far the machine's clock was ahead at the last look
+        self._ahead = 0
+        self._look_at = self._written_at = 0.0
+        anchor = self._read()
+        if anchor is not None and anchor.at <= self._at:
+            # It went at its pace until it met the machine's clock; then it kept to that.
+            plain = anchor.now + int((self._at - anchor.at) * MICROS)
+            paced = anchor.now + int((self._at - anchor.at) * anchor.pace * MICROS)
+            self._now = min(max(self._now, min(plain, paced)), max(plain, paced))
+        self._look(self._at)
+        if anchor is None:
+            self._write()
+
+    def now(self) -> int:
+        elapsed = self._own.monotonic()
+        if elapsed >= self._look_at:
+            self._look(elapsed)
+        now = self._now + int((elapsed - self._at) * self._pace * MICROS)
+        self._latest = max(self._latest, now)
+        return self._latest
+
+    def monotonic(self) -> float:
+        return self._own.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await self._own.sleep(seconds)
+
+    def _look(self, elapsed: float) -> None:
+        """Compare with the machine's clock."""
+        self._look_at = elapsed + _LOOK_S
+        now, there = self._now + int((elapsed - self._at) * self._pace * MICROS), self._own.now()
+        ahead, before, pace = there - now, self._ahead, self._pace
+        self._at, self._ahead = elapsed, ahead
+        if abs(ahead) <= _SMALL_US:
+            self._now, self._pace = there, 1.0
+        elif abs(ahead) > self._max_step_us:
+            log.warning("this machine's clock was set by %.1f s; leases and timers follow it", ahead / MICROS)
+            self._now, self._pace, self._latest, self._ahead = there, 1.0, 0, 0
+            self._write()
+            return
+        else:
+            self._now, self._pace = now, 1 + _SLEW if ahead > 0 else 1 - _SLEW
+        if abs(ahead - before) > _STEP_US:
+            message = "this machine's clock was adjusted by %.1f s; timers follow it gradually, at 1 %%"
+            log.warning(message, (ahead - before) / MICROS)
+        if pace != self._pace or (pace != 1.0 and elapsed - self._written_at > _WRITE_S):
+            self._write()
+
+    def _read(self) -> _Anchor | None:
+        if self._path is None or not self._boot:
+            return None
+        try:
+            anchor = msgspec.json.decode(self._path.read_bytes(), type=_Anchor)
+        except (OSError, msgspec.DecodeError):
+            return None
+        return anchor if anchor.boot == self._boot else None
+
+    def _write(self) -> None:
+        if self._path is None or not self._boot or not self._writes:
+            return
+        self._written_at = self._at
+        anchor = _Anchor(self._boot, self._at, self._now, self._pace)
+        partial = self._path.with_name(f".{CLOCK_FILE}.{os.getpid()}")
+        with suppress(OSError):
+            descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(msgspec.json.encode(anchor) + b"\n")
+            partial.replace(self._path)
+
+
+def _boot() -> str:
+    """Names this start of the machine; '' where nobody knows."""
+    try:
+        return _BOOT.read_text("ascii").strip()
+    except OSError:
+        return ""
+
+
+# ── store ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# The store's clock, as a server sees it: several servers measure leases and timers by this one, whatever their own say.
+#
+# Law: it is never ahead of the store's, so nothing fires early and no lease is taken too soon; it is behind by less than the
+# store took to answer. Between two looks it continues with the machine's own pace, counting the time that the machine slept.
+# It does not go back, unless the store's own clock was set back: then it follows, and says so.
+
+#: A difference above this is not a drift: somebody set a clock, or the machine stood still.
+_JUMP_US = 1 * MICROS
+#: An answer that took longer tells too little; the next look is soon enough.
+_SLOW_S = 0.5
+
+
+class StoreClock:
+    """Implements `ports.clock.Clock`."""
+
+    def __init__(
+        self, store_time: Callable[[], Awaitable[int]], own: Clock, elapsed: Callable[[], float] = elapsed_s
+    ) -> None:
+        self._store_time = store_time
+        self._own = own
+        self._elapsed = elapsed
+        #: the store's time at a moment of ours
+        self._told = 0
+        self._told_at = 0.0
+        self._is_told = False
+        #: nothing before this is told again
+        self._latest = 0
+
+    def now(self) -> int:
+        if not self._is_told:
+            return self._own.now()
+        now = self._told + int((self._elapsed() - self._told_at) * MICROS)
+        self._latest = max(self._latest, now)
+        return self._latest
+
+    def monotonic(self) -> float:
+        return self._own.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await self._own.sleep(seconds)
+
+    async def measure(self) -> None:
+        """Look at the store's clock. Raises what the store raises."""
+        asked = self._elapsed()
+        told = await self._store_time()
+        answered = self._elapsed()
+        if not self._is_told:
+            self._told, self._told_at, self._is_told = told, answered, True
+            apart = (self._own.now() - told) / MICROS
+            if abs(apart) * MICROS > _JUMP_US:
+                log.warning("this machine's clock is %.1f s off the store's; the store's counts", apart)
+            return
+        if answered - asked > _SLOW_S:
+            return
+        off = told - self._told - int((answered - self._told_at) * MICROS)
+        self._told, self._told_at = told, answered
+        # We are behind the store by what its answer took: only beyond that a difference is one.
+        if off > _JUMP_US or off < -_JUMP_US - round((answered - asked) * MICROS):
+            log.warning("the store's clock jumped by %.1f s; leases and timers follow it", off / MICROS)
+            self._latest = min(self._latest, told)
+
+    async def follow(self, every_s: float) -> None:
+        """Look again and again."""
+        while True:
+            await self._own.sleep(every_s)
+            try:
+                await self.measure()
+            except ArclogError as problem:
+                log.info("the store's clock was not read: %s; looking again in %g s", problem, every_s)
