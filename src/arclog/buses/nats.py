@@ -18,9 +18,8 @@ import nats.errors
 import nats.js.errors
 from nats.js import JetStreamContext, api
 
-from arclog.buses.names import name_of, subject_of, token_of
+from arclog.buses.hints import Pending, name_of, subject_of, token_of
 from arclog.buses.nats_offers import Offers, make_stream
-from arclog.buses.pending import Pending
 from arclog.drivers.backoff import Backoff
 from arclog.drivers.nats.cluster import Cluster
 from arclog.drivers.nats.connect import FAULTS, Connection, text_of

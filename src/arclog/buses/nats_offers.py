@@ -18,7 +18,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.js import JetStreamContext, api
 
-from arclog.buses.names import token_of
+from arclog.buses.hints import token_of
 from arclog.drivers.nats.connect import FAULTS, Connection, text_of
 from arclog.model.config.settings import Settings
 from arclog.model.errors import BusUnavailable

@@ -17,8 +17,7 @@ import msgspec
 import psycopg
 from psycopg import sql
 
-from arclog.buses.names import name_of
-from arclog.buses.pending import Pending
+from arclog.buses.hints import Pending, name_of
 from arclog.drivers.backoff import Backoff
 from arclog.drivers.postgres.address import configured_address
 from arclog.drivers.postgres.connect import connect, timeout_of
