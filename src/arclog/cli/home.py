@@ -32,10 +32,10 @@ def settings_of(options: Any) -> Settings:
         raise Usage("--home is empty; name a folder")
     if options.home is not None and options.server is not None:
         raise Usage("use either --home or --server, not both")
-    said = {"home": options.home, "client.server": options.server, "client.token_file": options.token_file}
+    overrides = {"home": options.home, "client.server": options.server, "client.token_file": options.token_file}
     if options.home is not None:
-        said["client.server"] = ""  # a home that was asked for is meant, whatever ARCLOG_SERVER says
-    return load_settings({name: value for name, value in said.items() if value is not None})
+        overrides["client.server"] = ""  # a home that was asked for is meant, whatever ARCLOG_SERVER says
+    return load_settings({name: value for name, value in overrides.items() if value is not None})
 
 
 def server_of(settings: Settings) -> str:

@@ -69,12 +69,12 @@ def change_arguments(parser: Parser) -> None:
 
 def mapping_of(options: Namespace) -> dict[str, str]:
     """What --map says: old name of a step to its new one."""
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for text in options.mapped:
         old, equals, new = text.partition("=")
         if not (old and equals and new):
             raise Usage(f"--map {text!r} is not of the form OLD=NEW (two step names)")
-        found[old] = new
-    if found and not options.playbook:
+        names[old] = new
+    if names and not options.playbook:
         raise Usage("--map names steps of a new playbook; give it with --playbook FILE")
-    return found
+    return names

@@ -216,22 +216,22 @@ class StoreClock:
     async def measure(self) -> None:
         """Look at the store's clock. Raises what the store raises."""
         asked = self._elapsed()
-        told = await self._store_time()
+        store_now = await self._store_time()
         answered = self._elapsed()
         if not self._is_told:
-            self._told, self._told_at, self._is_told = told, answered, True
-            apart = (self._own.now() - told) / MICROS
+            self._told, self._told_at, self._is_told = store_now, answered, True
+            apart = (self._own.now() - store_now) / MICROS
             if abs(apart) * MICROS > _JUMP_US:
                 log.warning("this machine's clock is %.1f s off the store's; the store's counts", apart)
             return
         if answered - asked > _SLOW_S:
             return
-        off = told - self._told - int((answered - self._told_at) * MICROS)
-        self._told, self._told_at = told, answered
+        off = store_now - self._told - int((answered - self._told_at) * MICROS)
+        self._told, self._told_at = store_now, answered
         # We are behind the store by what its answer took: only beyond that a difference is one.
         if off > _JUMP_US or off < -_JUMP_US - round((answered - asked) * MICROS):
             log.warning("the store's clock jumped by %.1f s; leases and timers follow it", off / MICROS)
-            self._latest = min(self._latest, told)
+            self._latest = min(self._latest, store_now)
 
     async def follow(self, every_s: float) -> None:
         """Look again and again."""

@@ -44,8 +44,8 @@ async def diagnosed(settings: Settings, here: Embedded, tenant: str = "", *, ser
         (SECRETS, lambda: _secrets(settings, here)),
         *WorkDoctor(here.engine, here.api, tenant, served=served).probes(),
     ]
-    found = await examined(probes, settings.number("doctor.check_s"))
-    return Diagnosis(__version__, work.PROTOCOL, here.engine.clock.now(), found)
+    checks = await examined(probes, settings.number("doctor.check_s"))
+    return Diagnosis(__version__, work.PROTOCOL, here.engine.clock.now(), checks)
 
 
 def backend_probes(settings: Settings) -> list[Probe]:
@@ -56,11 +56,11 @@ def backend_probes(settings: Settings) -> list[Probe]:
     return [*probes, (CONFINEMENT, lambda: _confinement(settings))]
 
 
-def can_be_opened(found: Sequence[Check]) -> bool:
+def can_be_opened(checks: Sequence[Check]) -> bool:
     """Whether there is a store to look into, by what `backend_probes` found. To open one that is empty would fill it."""
     return not any(
         (check.name in ("home", "schema") and check.status != OK) or (check.name == "store" and check.status == FAIL)
-        for check in found
+        for check in checks
     )
 
 
@@ -107,13 +107,13 @@ async def _clock(settings: Settings, here: Embedded) -> Sequence[Check]:
 
 async def _results(settings: Settings, here: Embedded) -> Sequence[Check]:
     """Store something, read it back, remove it."""
-    results, said = here.results, f"{here.results.name}: written, read back and removed"
+    results, summary = here.results, f"{here.results.name}: written, read back and removed"
     content = os.urandom(32)
     writer = results.writer(_TENANT, content_type="application/octet-stream")
     try:
         await writer.write(content)
         stored = await writer.commit()
-        found = b"".join([chunk async for chunk in results.chunks(_TENANT, stored.sha256)])
+        read_back = b"".join([chunk async for chunk in results.chunks(_TENANT, stored.sha256)])
         await results.remove(_TENANT, stored.sha256)
     except (ArclogError, OSError) as problem:
         remedy = "large results of tasks fail until it can be written; see results.url, its rights and its room"
@@ -121,13 +121,13 @@ async def _results(settings: Settings, here: Embedded) -> Sequence[Check]:
     finally:
         with contextlib.suppress(ArclogError, OSError):
             await writer.abandon()
-    if found != content:
+    if read_back != content:
         remedy = "what is behind results.url changes what it is given; take it out of use"
         return [Check("results", FAIL, f"{results.name}: other bytes came back", remedy)]
     if not keeps_files(settings) and not settings.text("results.url"):
-        detail = f"{said}; they are in this home, where other servers of this store cannot read them"
+        detail = f"{summary}; they are in this home, where other servers of this store cannot read them"
         return [Check("results", WARN, detail, "set ARCLOG_RESULTS_URL on all servers, for example to postgres")]
-    return [Check("results", OK, said)]
+    return [Check("results", OK, summary)]
 
 
 async def _secrets(settings: Settings, here: Embedded) -> Sequence[Check]:
@@ -176,22 +176,24 @@ async def _confinement(settings: Settings) -> Sequence[Check]:
 
     scratch = await asyncio.to_thread(Scratch)
     try:
-        found = await held(settings, scratch.folder)
+        confinement = await held(settings, scratch.folder)
     finally:
         await asyncio.to_thread(scratch.remove)
-    shown = f"{found.level}, as {found.user}"
-    if found.problem:
+    shown = f"{confinement.level}, as {confinement.user}"
+    if confinement.problem:
         remedy = "python, shell and duckdb tasks fail until this is fixed; tasks.confinement=off runs them unconfined"
-        return [Check(CONFINEMENT, FAIL, f"{shown}: {found.problem}", remedy)]
-    if found.facts is None:
+        return [Check(CONFINEMENT, FAIL, f"{shown}: {confinement.problem}", remedy)]
+    if confinement.facts is None:
         remedy = "tasks of python, shell and duckdb may do all that this user may; set tasks.confinement=standard"
         return [Check(CONFINEMENT, WARN, f"{shown}: tasks are not confined", remedy)]
-    holds = [f"{promise.name}: {found.rests_on(promise)}" for promise in PROMISES if found.rests_on(promise)]
+    holds = [
+        f"{promise.name}: {confinement.rests_on(promise)}" for promise in PROMISES if confinement.rests_on(promise)
+    ]
     return [
         Check(CONFINEMENT, OK, f"{shown}; {'; '.join(holds)}"),
         *(
             Check(CONFINEMENT, WARN, f"does not hold here: {promise.text}", promise.remedy)
-            for promise in found.lacking()
+            for promise in confinement.lacking()
         ),
     ]
 

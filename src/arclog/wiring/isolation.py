@@ -33,13 +33,13 @@ async def isolate(settings: Settings, toolbox: Toolbox, *, several: bool) -> Non
     toolbox.serves_one_tenant = True
     scratch = Scratch()
     try:
-        found = await held(settings, scratch.folder)
+        confinement = await held(settings, scratch.folder)
     finally:
         scratch.remove()
-    if found.is_standard():
+    if confinement.is_standard():
         toolbox.serves_one_tenant = False
         return
-    why = _lacking(found)
+    why = _lacking(confinement)
     if settings["tasks.share_unconfined"]:
         log.warning("tasks of several tenants can run on this worker although %s (tasks.share_unconfined)", why)
         toolbox.serves_one_tenant = False
@@ -52,10 +52,10 @@ async def isolate(settings: Settings, toolbox: Toolbox, *, several: bool) -> Non
     log.warning("tasks of one tenant only run here: %s; see `arclog doctor`", why)
 
 
-def _lacking(found: Held) -> str:
-    if found.problem:
-        return f"they cannot be confined here ({found.problem})"
-    if found.facts is None:
+def _lacking(confinement: Held) -> str:
+    if confinement.problem:
+        return f"they cannot be confined here ({confinement.problem})"
+    if confinement.facts is None:
         return "they are not confined (tasks.confinement: off)"
-    lacking = ", ".join(promise.name for promise in found.lacking() if promise.between_tenants)
+    lacking = ", ".join(promise.name for promise in confinement.lacking() if promise.between_tenants)
     return f"this machine cannot keep them apart ({lacking})"

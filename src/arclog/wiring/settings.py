@@ -52,7 +52,7 @@ def _from_file(path: Path) -> dict[str, Any]:
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     by_variable = {row.variable: row.name for row in TABLE}
-    found = {}
+    values = {}
     for variable, raw in environment.items():
         # Empty is as good as unset, as it is to most programs; a home in '' would be the working directory itself.
         if not variable.startswith("ARCLOG_") or variable in _OTHER_VARIABLES or not raw:
@@ -61,12 +61,12 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
         if variable not in by_variable and variable != named and named in by_variable:
             if environment.get(named):
                 raise SettingsError(f"the environment has both {named} and {variable}; one of them is a mistake")
-            found[by_variable[named]] = _content(variable, Path(raw))
+            values[by_variable[named]] = _content(variable, Path(raw))
             continue
         if variable not in by_variable:
             raise SettingsError(f"{variable} in the environment is not a setting (see docs/settings.md)")
-        found[by_variable[variable]] = raw
-    return found
+        values[by_variable[variable]] = raw
+    return values
 
 
 def _content(variable: str, path: Path) -> str:

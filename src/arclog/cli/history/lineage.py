@@ -52,7 +52,7 @@ def lineage_command(options: Namespace) -> int:
             out.notice(f"wrote {len(events)} OpenLineage events to {options.openlineage}")
             return OK
         lines = [line for event in events for line in _lineage_lines(event)]
-        out.say("\n".join(lines) if lines else "no task of this run read or wrote named data")
+        out.print("\n".join(lines) if lines else "no task of this run read or wrote named data")
         return OK
 
     return with_run(options, work)
@@ -78,9 +78,9 @@ def _lineage_lines(event: dict[str, Any]) -> list[str]:
     ending = "" if event["eventType"] == "COMPLETE" else f" ({event['eventType'].lower()})"
     sides = (("reads", event["inputs"]), ("writes", event["outputs"]))
     return [
-        clean(f"{event['job']['name']}{ending} {verb} {one['namespace']} {one['name']}")
+        clean(f"{event['job']['name']}{ending} {verb} {dataset['namespace']} {dataset['name']}")
         for verb, datasets in sides
-        for one in datasets
+        for dataset in datasets
     ]
 
 
@@ -112,12 +112,12 @@ def trace_command(options: Namespace) -> int:
     out = out_of(options)
 
     async def work(api: Api, execution_id: str) -> int:
-        found = await api.trace(execution_id, options.value)
+        trace = await api.trace(execution_id, options.value)
         if out.as_json:
-            out.data(found)
+            out.data(trace)
             return OK
-        out.say("\n".join(_trace_lines(found.node, "", "")))
-        if found.is_cut:
+        out.print("\n".join(_trace_lines(trace.node, "", "")))
+        if trace.is_cut:
             out.notice("the value has more sources than history.trace_max_nodes; trace a part of it with --value")
         return OK
 

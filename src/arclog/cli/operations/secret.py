@@ -91,7 +91,7 @@ async def _set(credentials: CredentialApi, options: Namespace, value: str, setti
 
         elsewhere = server_of(settings) or settings.text("store.url")
         where = place_of(settings) if elsewhere else f"in {Path(settings.text('home')) / STORE_FILE}"
-        out.say(f"stored {_described(info)} {where}")
+        out.print(f"stored {_described(info)} {where}")
     return OK
 
 
@@ -100,7 +100,7 @@ async def _remove(credentials: CredentialApi, options: Namespace, out: Out) -> i
     if out.as_json:
         out.data({"name": options.name, "scope": scope, "removed": True})
     elif not out.quiet:
-        out.say(f"removed {options.name} ({scope})")
+        out.print(f"removed {options.name} ({scope})")
     return OK
 
 
@@ -112,9 +112,9 @@ async def _list(credentials: CredentialApi, options: Namespace, out: Out) -> int
         out.data(infos)
         return OK
     for info in infos:
-        out.say(clean(f"{_described(info)}  set {info.set_at}"))
+        out.print(clean(f"{_described(info)}  set {info.set_at}"))
     if not infos and not out.quiet:
-        out.say("no secrets; `arclog secret set NAME` adds one")
+        out.print("no secrets; `arclog secret set NAME` adds one")
     return OK
 
 

@@ -49,13 +49,13 @@ def worker_command(options: Any) -> int:
     from arclog.wiring.loop import run
     from arclog.wiring.settings import load_settings
 
-    said = {
+    overrides = {
         "home": options.home,
         "client.server": options.server,
         "client.token_file": options.token_file,
         "worker.slots": options.slots,
     }
-    settings = load_settings({name: value for name, value in said.items() if value is not None})
+    settings = load_settings({name: value for name, value in overrides.items() if value is not None})
     if not server_of(settings):
         raise Usage("a worker requires a server", "arclog worker --server http://127.0.0.1:8420, or set ARCLOG_SERVER")
     pools = _pools(options.pool or ["default"])

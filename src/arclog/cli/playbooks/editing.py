@@ -45,7 +45,7 @@ def init_command(options: Namespace) -> int:
         if out.as_json:
             out.data({name: starter.summary for name, starter in STARTERS.items()})
         else:
-            out.say("\n".join(f"{name:<10}{starter.summary}" for name, starter in STARTERS.items()))
+            out.print("\n".join(f"{name:<10}{starter.summary}" for name, starter in STARTERS.items()))
         return OK
     if options.starter not in STARTERS:
         near = get_close_matches(options.starter, STARTERS, n=1)
@@ -65,10 +65,10 @@ def init_command(options: Namespace) -> int:
     for path, text in paths.items():
         with path.open("x", encoding="utf-8") as target:
             target.write(text)
-        out.say(f"{out.mark('done')} {path}")
+        out.print(f"{out.mark('done')} {path}")
     if not out.quiet and not out.as_json:
         first, second = paths
-        out.say(f"next: arclog check {first}; arclog test {second}; arclog run {first}")
+        out.print(f"next: arclog check {first}; arclog test {second}; arclog run {first}")
     return OK
 
 
@@ -115,7 +115,7 @@ def fmt_command(options: Namespace) -> int:
         out.data({"changed": changed})
     elif not out.quiet and not options.diff:
         for name in changed:
-            out.say(f"{name}: {'is not formatted' if options.check else 'formatted'}")
+            out.print(f"{name}: {'is not formatted' if options.check else 'formatted'}")
     return FAILED if options.check and changed else OK
 
 
@@ -160,19 +160,19 @@ def dev_command(options: Namespace) -> int:
             go()
             others = len(watched) - 1 - len(tests)
             beside = f" and {others} file{'s' if others > 1 else ''} beside it" if others else ""
-            out.say(f"watching {options.file}{beside}; press Ctrl-C to stop")
+            out.print(f"watching {options.file}{beside}; press Ctrl-C to stop")
         time.sleep(_LOOK_S)
 
 
 def _stamps(paths: Iterable[Path]) -> dict[Path, int]:
     """When each of the files that are there was changed."""
-    found: dict[Path, int] = {}
+    stamps: dict[Path, int] = {}
     for path in paths:
         try:
-            found[path] = path.stat().st_mtime_ns
+            stamps[path] = path.stat().st_mtime_ns
         except OSError:
             continue
-    return found
+    return stamps
 
 
 def _files_of(file: Path, settings: Settings) -> set[Path]:
@@ -206,7 +206,7 @@ def _round(options: Namespace, tests: Iterable[object], out: Out) -> int:
     if not options.no_run:
         commands.append(["run", options.file, *[word for given in options.set for word in ("--set", given)], *shared])
     for words in commands:
-        out.say(out.paint(f"── arclog {' '.join(words)}", "dim"))
+        out.print(out.paint(f"── arclog {' '.join(words)}", "dim"))
         code = command(words)
         if code != OK:
             return code
@@ -290,22 +290,22 @@ def candidates(
 
     command = next((word for word in before if not word.startswith("-")), "")
     if not command:
-        found = list(COMMANDS)
+        words = list(COMMANDS)
     elif command not in COMMANDS:
-        found = []
+        words = []
     elif begun.startswith("-"):
-        found = [word for action in parser_of(command)._actions for word in action.option_strings]  # noqa: SLF001 - argparse has no other way
+        words = [word for action in parser_of(command)._actions for word in action.option_strings]  # noqa: SLF001 - argparse has no other way
     elif _is_step(command, before[-1]):
-        found = steps(before)
+        words = steps(before)
     elif before[-1] == "init":
         from arclog.authoring.templates import STARTERS
 
-        found = list(STARTERS)
+        words = list(STARTERS)
     elif (command in _OF_RUNS and before[-1] == command) or (before[-1] == "record" and command == "test"):
-        found = ["last", *runs()]
+        words = ["last", *runs()]
     else:
-        found = _choices(command, before[-1])
-    return [word for word in found if word.startswith(begun)]
+        words = _choices(command, before[-1])
+    return [word for word in words if word.startswith(begun)]
 
 
 def _is_step(command: str, word: str) -> bool:
@@ -372,9 +372,9 @@ def _steps(options: Namespace, before: list[str]) -> list[str]:
 
     from arclog.authoring.spans import compose, entry, items, scalar
 
-    found: list[str] = []
+    names: list[str] = []
     for word in before:
         if word.endswith((".yaml", ".yml")) and Path(word).is_file():
             root = compose(Path(word).read_text(encoding="utf-8", errors="replace"))
-            found += [name for node in items(entry(root, "workflow")) if (name := scalar(entry(node, "step")))]
-    return found
+            names += [name for node in items(entry(root, "workflow")) if (name := scalar(entry(node, "step")))]
+    return names

@@ -88,18 +88,18 @@ def workload_of(file: str | None, assignments: Sequence[str], settings: Settings
 
 def assigned(assignments: Sequence[str]) -> list[tuple[tuple[str, ...], Any]]:
     """The paths and values of `--set a.b=VALUE`; refuses what cannot all hold."""
-    found: dict[tuple[str, ...], Any] = {}
+    values: dict[tuple[str, ...], Any] = {}
     for text in assignments:
         path, value = _assignment(text)
-        for other, before in found.items():
+        for other, before in values.items():
             shorter, longer = sorted((path, other), key=len)
             if len(shorter) < len(longer) and longer[: len(shorter)] == shorter:
                 # A map first and then one of its keys adds to it; anything else would undo what was asked for.
                 if shorter == other and isinstance(before, dict):
                     continue
                 raise Usage(f"--set {'.'.join(path)} and --set {'.'.join(other)} conflict: one is inside the other")
-        found[path] = value
-    return list(found.items())
+        values[path] = value
+    return list(values.items())
 
 
 def _assignment(text: str) -> tuple[tuple[str, ...], Any]:
@@ -191,13 +191,13 @@ def _check_numbers(value: Any, where: str) -> None:
     """Refuse whole numbers that the log cannot keep."""
     rest = [value]
     while rest:
-        one = rest.pop()
-        if isinstance(one, dict):
-            rest.extend(one.values())
-        elif isinstance(one, list):
-            rest.extend(one)
-        elif isinstance(one, int) and not _INT_LOW <= one <= _INT_HIGH:
-            raise Usage(f"{where}: {one} does not fit into 64 bits; write it as text, in quotes")
+        item = rest.pop()
+        if isinstance(item, dict):
+            rest.extend(item.values())
+        elif isinstance(item, list):
+            rest.extend(item)
+        elif isinstance(item, int) and not _INT_LOW <= item <= _INT_HIGH:
+            raise Usage(f"{where}: {item} does not fit into 64 bits; write it as text, in quotes")
 
 
 def _kind(value: Any) -> str:

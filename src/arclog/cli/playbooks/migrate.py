@@ -63,7 +63,7 @@ def migrate_command(options: Namespace) -> int:
             out.write(difference(text, done.text, name, "migrated"))
         elif options.write:
             if not out.quiet:
-                out.say(f"{out.mark('failed' if done.undecided else 'done')} {name}: {len(done.changes)} changed")
+                out.print(f"{out.mark('failed' if done.undecided else 'done')} {name}: {len(done.changes)} changed")
         else:
             out.write(done.text)
         err = Out(stream=sys.stderr)

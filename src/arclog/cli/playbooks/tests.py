@@ -86,14 +86,14 @@ def test_command(options: Namespace) -> int:
         if options.coverage:
             _show_coverage(coverage, out)
         for file, share in low:
-            out.say(f"{out.mark('failed')} {file}: {share:.0%} covered, below {options.min_coverage:g} %")
+            out.print(f"{out.mark('failed')} {file}: {share:.0%} covered, below {options.min_coverage:g} %")
         words = [f"{number} {status}" for status, number in numbers.items() if number or status == "passed"]
         words += [counted(broken, "file") + " could not be run"] if broken else []
         if not cases and not broken:
-            out.say(f"{out.mark('failed')} no test has {options.only!r} in its name")
+            out.print(f"{out.mark('failed')} no test has {options.only!r} in its name")
             return FAILED
         bad = broken or numbers["failed"] or low or not cases
-        out.say(f"{out.mark('failed' if bad else 'done')} {', '.join(words)} in {duration(time.monotonic() - began)}")
+        out.print(f"{out.mark('failed' if bad else 'done')} {', '.join(words)} in {duration(time.monotonic() - began)}")
     return FAILED if broken or numbers["failed"] or low or not cases else OK
 
 
@@ -113,14 +113,14 @@ def _show(report: FileReport, out: Out) -> None:
     from arclog.cli.render import clean
 
     if report.problem:
-        out.say(f"{out.mark('failed')} {clean(report.file)}")
-        out.say(clean("\n".join(f"  {line}" for line in report.problem.splitlines())) + "\n")
+        out.print(f"{out.mark('failed')} {clean(report.file)}")
+        out.print(clean("\n".join(f"  {line}" for line in report.problem.splitlines())) + "\n")
     marks = {"passed": "done", "failed": "failed", "skipped": "skipped"}
     for case in report.cases:
         if case.status == "failed" or not out.quiet:
-            out.say(f"{out.mark(marks[case.status])} {clean(report.file)}:{case.line} {clean(case.name)}")
+            out.print(f"{out.mark(marks[case.status])} {clean(report.file)}:{case.line} {clean(case.name)}")
         for message in case.messages if case.status == "failed" else ():
-            out.say(clean("\n".join(f"    {line}" for line in message.splitlines())))
+            out.print(clean("\n".join(f"    {line}" for line in message.splitlines())))
 
 
 def _coverages(reports: list[FileReport]) -> dict[str, tuple[float, list[str]]]:
@@ -132,15 +132,16 @@ def _coverages(reports: list[FileReport]) -> dict[str, tuple[float, list[str]]]:
         if report.playbook and not report.problem:
             merged.setdefault(report.playbook, Coverage()).merge(report.coverage)
     return {
-        file: (one.share, [f"{file}:{at}: {what}" for what, at in one.missed.items()]) for file, one in merged.items()
+        file: (coverage.share, [f"{file}:{at}: {what}" for what, at in coverage.missed.items()])
+        for file, coverage in merged.items()
     }
 
 
 def _show_coverage(coverage: dict[str, tuple[float, list[str]]], out: Out) -> None:
     for file, (share, missed) in coverage.items():
-        out.say(f"{file}: {share:.0%} of its steps, arcs and rules are covered")
+        out.print(f"{file}: {share:.0%} of its steps, arcs and rules are covered")
         for line in missed:
-            out.say(f"  not covered   {line}")
+            out.print(f"  not covered   {line}")
 
 
 def _as_data(reports: list[FileReport], numbers: dict[str, int]) -> dict[str, object]:
@@ -201,7 +202,7 @@ def _record(options: Namespace) -> int:
                 target.write(text)
         except FileExistsError:
             raise Usage(f"{options.output} is there already", "choose another name, or print it: no --output") from None
-        out.say(f"{out.mark('done')} {options.output}")
+        out.print(f"{out.mark('done')} {options.output}")
     else:
         out.write(text)
     return OK

@@ -219,17 +219,17 @@ def _verdict(summary: Summary, out: Out, *, result: bool = True) -> None:
     completed = summary.state == "COMPLETED"
     if summary.result is not None and completed and result:
         whole = f"arclog show {summary.execution_id} --json"
-        out.say(pretty(summary.result, rest=whole))
+        out.print(pretty(summary.result, rest=whole))
     if summary.result_ref is not None and completed and result:
-        out.say(stored(summary.result_ref))
+        out.print(stored(summary.result_ref))
     if completed and out.quiet:
         return
     glyph, _, colour = MARKS[STATE_MARKS.get(summary.state, "open")]
     took = between(summary.started_at, summary.ended_at)
     line = f"{glyph} {summary.name} {summary.state.lower()}{f' in {took}' if took else ''}"
-    out.say(f"{out.paint(line, colour, 'bold')} {out.paint(f'· execution {summary.execution_id}', 'dim')}")
+    out.print(f"{out.paint(line, colour, 'bold')} {out.paint(f'· execution {summary.execution_id}', 'dim')}")
     lines = account(summary, out)
     if lines:
-        out.say(lines)
+        out.print(lines)
     if not completed and not out.quiet:
-        out.say(next_lines([f"arclog why {summary.execution_id}", *summary.next], out))
+        out.print(next_lines([f"arclog why {summary.execution_id}", *summary.next], out))

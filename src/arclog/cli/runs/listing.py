@@ -94,12 +94,12 @@ def list_command(options: Namespace) -> int:
     if out.as_json:
         out.data(rows)
     elif rows:
-        out.say(list_table(rows, out))
+        out.print(list_table(rows, out))
     elif not out.quiet:
         states = " or ".join(options.state)
         beyond_states = replace(query, states=()) != RunQuery() or bool(options.where)
         which = f"no {states + ' ' if states else ''}runs{' match' if beyond_states else ''}"
-        out.say(which if narrowed and exists(settings) else nothing_yet(settings))
+        out.print(which if narrowed and exists(settings) else nothing_yet(settings))
     return OK
 
 

@@ -78,7 +78,7 @@ def logs_command(options: Namespace) -> int:
             if out.as_json:
                 out.lines(lines)
             elif lines:
-                out.say("\n".join(_log_line(line, out) for line in lines))
+                out.print("\n".join(_log_line(line, out) for line in lines))
 
         sent = partial(_sent, api, execution_id, where) if isinstance(api, Following) else None
         await stream(api, execution_id, read, show, "position", 0, follow=options.follow, sent=sent)

@@ -21,8 +21,8 @@ _SHORTEST_S = 0.2
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
-class Said(msgspec.Struct, frozen=True):
-    """What a task said of itself, as its line in the log holds it."""
+class Report(msgspec.Struct, frozen=True):
+    """Progress that a task reported, as its line in the log has it."""
 
     done: float
     total: float | None = None
@@ -32,58 +32,58 @@ class Said(msgspec.Struct, frozen=True):
 class Reported:
     """How far a task is by its own words, from the first to the latest."""
 
-    __slots__ = ("_begun", "_first", "at", "attempt", "said")
+    __slots__ = ("_begun", "_first", "at", "attempt", "report")
 
-    def __init__(self, attempt: tuple[Any, ...], said: Said, at: int) -> None:
+    def __init__(self, attempt: tuple[Any, ...], report: Report, at: int) -> None:
         #: names the attempt that says it
         self.attempt = attempt
-        self.said = said
+        self.report = report
         self.at = at
-        self._first = said.done
+        self._first = report.done
         self._begun = at
 
-    def advance(self, said: Said, at: int) -> None:
-        if said.done < self.said.done:  # it counts again
-            self._first, self._begun = said.done, at
-        self.said = said
+    def advance(self, report: Report, at: int) -> None:
+        if report.done < self.report.done:  # it counts again
+            self._first, self._begun = report.done, at
+        self.report = report
         self.at = at
 
     @property
     def rate(self) -> float:
         """Per second; 0 while it cannot be told."""
         seconds = (self.at - self._begun) / 1e6
-        return (self.said.done - self._first) / seconds if seconds > _SHORTEST_S else 0.0
+        return (self.report.done - self._first) / seconds if seconds > _SHORTEST_S else 0.0
 
     @property
     def text(self) -> str:
         """How much, how fast, how long it will take."""
-        said = self.said
-        facts = [_count(said)]
+        report = self.report
+        facts = [_count(report)]
         if self.rate > 0:
-            facts.append(f"{_amount(self.rate, said.unit, rate=True)}/s")
-            if said.total:
-                facts.append(f"{duration(max(0.0, said.total - said.done) / self.rate)} left")
+            facts.append(f"{_amount(self.rate, report.unit, rate=True)}/s")
+            if report.total:
+                facts.append(f"{duration(max(0.0, report.total - report.done) / self.rate)} left")
         return " · ".join(facts)
 
     def line(self, columns: int, branch: str, out: Out) -> str:
-        said, text = self.said, self.text
-        if not said.total:
+        report, text = self.report, self.text
+        if not report.total:
             return f"{out.paint(branch, 'dim')}   {out.paint(clip(text, max(columns - 8, 10)), 'dim')}"
-        return bar(said.done / said.total, text, columns, branch, out)
+        return bar(report.done / report.total, text, columns, branch, out)
 
 
-def reported(line: Mapping[str, Any]) -> Said | None:
+def reported(line: Mapping[str, Any]) -> Report | None:
     """What a line of the stream `progress` says; None when it is no such thing."""
     try:
-        return msgspec.json.decode(line["text"], type=Said)
+        return msgspec.json.decode(line["text"], type=Report)
     except (msgspec.DecodeError, UnicodeEncodeError):
         return None
 
 
 def reported_text(text: str) -> str:
     """The same for a reader of the log."""
-    said = reported({"text": text})
-    return text if said is None else _count(said)
+    progress = reported({"text": text})
+    return text if progress is None else _count(progress)
 
 
 def bar(part: float, text: str, columns: int, branch: str, out: Out) -> str:
@@ -97,11 +97,11 @@ def per_second(rate: float) -> str:
     return f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"
 
 
-def _count(said: Said) -> str:
+def _count(report: Report) -> str:
     """`12/48 rows`, `3.0 MiB/1.0 GiB`, or without a total `12 rows`."""
-    done = _amount(said.done, said.unit)
-    text = done if said.total is None else f"{done}/{_amount(said.total, said.unit)}"
-    return text if _is_bytes(said.unit) or not said.unit else f"{text} {said.unit}"
+    done = _amount(report.done, report.unit)
+    text = done if report.total is None else f"{done}/{_amount(report.total, report.unit)}"
+    return text if _is_bytes(report.unit) or not report.unit else f"{text} {report.unit}"
 
 
 def _amount(number: float, unit: str, *, rate: bool = False) -> str:
@@ -226,7 +226,7 @@ class Progress:
     def apply(self, event: Mapping[str, Any]) -> None:
         kind = event["event_type"]
         if event.get("informative"):
-            return  # said from outside: it is not a part of what the run did
+            return  # an event from outside: it is not a part of what the run did
         if kind in ("playbook.finished", "execution.cancelled"):
             self.ended = True
             self.held = ""
@@ -250,16 +250,16 @@ class Progress:
 
     def advance(self, line: Mapping[str, Any]) -> None:
         """Take a line of the stream `progress`."""
-        step, said = self.steps.get(line["step"]), reported(line)
-        if step is None or said is None:
+        step, report = self.steps.get(line["step"]), reported(line)
+        if step is None or report is None:
             return
         attempt = (line.get("step_run"), line.get("task_run"), line["attempt"], line.get("iteration"))
         at = micros(line["timestamp"])
         known = step.reported.get(line["task"])
         if known is None or known.attempt != attempt:
-            step.reported[line["task"]] = Reported(attempt, said, at)
+            step.reported[line["task"]] = Reported(attempt, report, at)
         else:
-            known.advance(said, at)
+            known.advance(report, at)
 
     def _policy_admit_evaluated(self, step: Step, event: Mapping[str, Any], _at: int) -> None:
         if event.get("status") == "skipped" and not step.open:

@@ -73,9 +73,9 @@ def _list(options: Namespace) -> int:
         if out.as_json:
             out.data(rows)
         elif rows:
-            out.say(_table(rows, out))
+            out.print(_table(rows, out))
         elif not out.quiet:
-            out.say(f"run {execution_id} has no stored results")
+            out.print(f"run {execution_id} has no stored results")
         return OK
 
     return with_run(options, work)
@@ -109,41 +109,45 @@ def _show(options: Namespace) -> int:
     out = out_of(options)
 
     async def work(api: Api) -> int:
-        told = await api.result(options.ref)
+        result = await api.result(options.ref)
         if out.as_json:
-            out.data(told)
+            out.data(result)
         else:
-            out.say(_page(told, out))
+            out.print(_page(result, out))
         return OK
 
     return _with_home(options, work)
 
 
-def _page(told: StoredResult, out: Out) -> str:
+def _page(result: StoredResult, out: Out) -> str:
     from arclog.cli.render import clean, indented, moment, pretty
 
-    taken = "missing" if told.stored_bytes is None else f"{size_text(told.stored_bytes)} on disk"
-    for_ever = told.scope == "permanent" and told.expires_at is None
+    taken = "missing" if result.stored_bytes is None else f"{size_text(result.stored_bytes)} on disk"
+    for_ever = result.scope == "permanent" and result.expires_at is None
     kept = (
-        f"until {moment(told.kept_until)}" if told.kept_until else "for ever" if for_ever else "while its run is active"
+        f"until {moment(result.kept_until)}"
+        if result.kept_until
+        else "for ever"
+        if for_ever
+        else "while its run is active"
     )
     facts = [
-        ("run", told.execution_id),
-        ("made by", f"step {told.step} · run {told.run} · task {told.task}" if told.step else "the run itself"),
-        ("content", f"{clean(told.content_type)} · {told.kind}"),
-        ("size", f"{size_text(told.bytes)} ({told.bytes:,} bytes) · {taken}"),
-        *([("items", f"{told.rows:,}")] if told.rows is not None else []),
-        ("sha256", told.sha256),
-        ("stored", moment(told.stored_at)),
-        ("removed", f"{moment(told.removed_at)} by gc")
-        if told.removed_at
-        else ("kept", f"{kept} (scope {told.scope})"),
+        ("run", result.execution_id),
+        ("made by", f"step {result.step} · run {result.run} · task {result.task}" if result.step else "the run itself"),
+        ("content", f"{clean(result.content_type)} · {result.kind}"),
+        ("size", f"{size_text(result.bytes)} ({result.bytes:,} bytes) · {taken}"),
+        *([("items", f"{result.rows:,}")] if result.rows is not None else []),
+        ("sha256", result.sha256),
+        ("stored", moment(result.stored_at)),
+        ("removed", f"{moment(result.removed_at)} by gc")
+        if result.removed_at
+        else ("kept", f"{kept} (scope {result.scope})"),
     ]
-    parts = [out.paint(told.name, "bold"), *(f"  {label:<10}{value}" for label, value in facts)]
-    if told.preview:
-        parts += ["", out.paint("begins with", "bold"), indented(pretty(told.preview))]
-    if told.removed_at is None and told.stored_bytes is not None:
-        parts += ["", out.paint(f"  arclog result save {told.ref} FILE", "dim")]
+    parts = [out.paint(result.name, "bold"), *(f"  {label:<10}{value}" for label, value in facts)]
+    if result.preview:
+        parts += ["", out.paint("begins with", "bold"), indented(pretty(result.preview))]
+    if result.removed_at is None and result.stored_bytes is not None:
+        parts += ["", out.paint(f"  arclog result save {result.ref} FILE", "dim")]
     return "\n".join(parts)
 
 
@@ -205,7 +209,7 @@ def _save(options: Namespace) -> int:
         if out.as_json:
             out.data({"ref": options.ref, "file": options.file, "bytes": size})
         elif not out.quiet:
-            out.say(f"saved {size_text(size)} to {options.file}")
+            out.print(f"saved {size_text(size)} to {options.file}")
         return OK
 
     return _with_home(options, work)
@@ -312,7 +316,7 @@ def gc_command(options: Namespace) -> int:
     if out.as_json:
         out.data({**asdict(done), **asdict(swept)})
     else:
-        out.say(_verdict(done, swept))
+        out.print(_verdict(done, swept))
     return OK
 
 
@@ -329,16 +333,18 @@ def _check_compact(settings: Settings, *, dry_run: bool) -> None:
 def _verdict(done: Collected, swept: Swept) -> str:
     from arclog.cli.render import counted
 
-    told = [_of_results(done)] if done.results or done.contents or done.leftovers else []
+    parts = [_of_results(done)] if done.results or done.contents or done.leftovers else []
     if done.executions:
-        told.append(f"{'would remove' if done.dry_run else 'removed'} {counted(done.executions, 'run')} past retention")
+        parts.append(
+            f"{'would remove' if done.dry_run else 'removed'} {counted(done.executions, 'run')} past retention"
+        )
     if done.reclaimed:
-        told.append(f"reduced the store by {size_text(done.reclaimed)}")
+        parts.append(f"reduced the store by {size_text(done.reclaimed)}")
     if swept.environments:
         how = "would remove" if done.dry_run else "removed"
         room = size_text(swept.environment_bytes)
-        told.append(f"{how} {counted(swept.environments, 'unused python environment')}, {room}")
-    return "; ".join(told) or "nothing to remove"
+        parts.append(f"{how} {counted(swept.environments, 'unused python environment')}, {room}")
+    return "; ".join(parts) or "nothing to remove"
 
 
 def _of_results(done: Collected) -> str:
@@ -401,9 +407,9 @@ def _room(folder: Path) -> int:
     for place, _, names in os.walk(folder):
         for name in names:
             try:
-                found = (Path(place) / name).lstat()
+                status = (Path(place) / name).lstat()
             except OSError:
                 continue  # somebody removes it at this moment
-            if found.st_nlink == 1:
-                size += found.st_blocks * 512
+            if status.st_nlink == 1:
+                size += status.st_blocks * 512
     return size

@@ -204,7 +204,7 @@ def print_answer(answer: SignalAnswer, done: str, out: Out, wanted: str = "") ->
 
         raise RequestRejected(f"run {answer.execution_id}: {answer.message}")
     elif not out.quiet:
-        out.say(f"{out.state(answer.state)} run {answer.execution_id}: {done}")
+        out.print(f"{out.state(answer.state)} run {answer.execution_id}: {done}")
     return OK if well else INVALID
 
 

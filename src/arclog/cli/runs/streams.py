@@ -82,17 +82,21 @@ def events_command(options: Namespace) -> int:
         async def read(after: int) -> list[dict[str, Any]]:
             return await api.events(execution_id, after=after, limit=PAGE, types=types)
 
-        def show(told: list[Rendered]) -> None:
-            kept = [one for one in told if one.seq > options.after and (matches is None or matches(one.source))]
+        def show(records: list[Rendered]) -> None:
+            kept = [
+                record
+                for record in records
+                if record.seq > options.after and (matches is None or matches(record.source))
+            ]
             if options.types:
-                kept = [one for one in kept if asked_for(one, options.types)]
+                kept = [record for record in kept if asked_for(record, options.types)]
             if out.as_json:
-                out.lines([one.record for one in kept])
+                out.lines([record.record for record in kept])
             elif kept:
-                out.say("\n".join(event_line(_as_event(one), out) for one in kept))
+                out.print("\n".join(event_line(_as_event(record), out) for record in kept))
 
         def print_page(page: list[dict[str, Any]]) -> None:
-            show([one for envelope in page for one in reader.render(envelope)])
+            show([record for envelope in page for record in reader.render(envelope)])
 
         begin = options.after if stateless else 0
         sent = sent_events(api, execution_id, types)
@@ -117,20 +121,24 @@ async def _dialect_reader(api: Api, execution_id: str, dialect: str) -> Reader:
 _RUN_STATUSES = {"Completed": "success", "Failed": "error", "Cancelled": "error", "Paused": "paused"}
 
 
-def _as_event(told: Rendered) -> dict[str, Any]:
+def _as_event(rendered: Rendered) -> dict[str, Any]:
     """What `event_line` shows of a record, whatever shape it has."""
-    shown = {**told.source, "event_type": told.name, "status": told.record.get("status", told.source["status"])}
+    shown = {
+        **rendered.source,
+        "event_type": rendered.name,
+        "status": rendered.record.get("status", rendered.source["status"]),
+    }
     bare = {**shown, "task": "", "attempt": 1, "iteration_id": ""}
-    if told.derived:
+    if rendered.derived:
         return {**bare, "duration_ms": None, "payload": {}}
-    if "runSeq" not in told.record:
+    if "runSeq" not in rendered.record:
         return shown
-    record, payload = told.record, told.record.get("payload", {})
+    record, payload = rendered.record, rendered.record.get("payload", {})
     again = f" @{record['logicalAttemptId']}" if record["logicalAttemptId"] > 1 else ""
     detail: dict[str, Any] = {key: payload[key] for key in ("result", "reason") if key in payload}
     if "errorMessage" in payload:
         detail = {"error": {"kind": payload["errorCode"], "message": payload["errorMessage"]}}
-    status = next((word for end, word in _RUN_STATUSES.items() if told.name.endswith(end)), "in_progress")
+    status = next((word for end, word in _RUN_STATUSES.items() if rendered.name.endswith(end)), "in_progress")
     return {
         **bare,
         "status": status,
@@ -341,16 +349,16 @@ def search_command(options: Namespace) -> int:
         while left:
             page = await api.search(**wanted, cursor=cursor, limit=min(left, _PAGE))
             # A name can stand for a type with some of its statuses only.
-            found = [
+            records = [
                 event
                 for event in page.events
                 if not names or asked_for(Rendered(event["event_type"], event, event), names)
             ]
-            left -= len(found)
+            left -= len(records)
             if out.as_json:
-                out.lines(found)
-            elif found:
-                out.say("\n".join(f"{event['execution_id']} {event_line(event, out)}" for event in found))
+                out.lines(records)
+            elif records:
+                out.print("\n".join(f"{event['execution_id']} {event_line(event, out)}" for event in records))
             if not page.more:
                 break
             cursor = page.next

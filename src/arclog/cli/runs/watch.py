@@ -93,24 +93,24 @@ async def _as_sent(api: Following, execution_id: str, reader: _Reader, view: _Tr
         lines.clear()
         return new
 
-    told, printed = asyncio.ensure_future(events()), asyncio.ensure_future(logs())
+    following, printed = asyncio.ensure_future(events()), asyncio.ensure_future(logs())
     try:
-        while not told.done():
-            await asyncio.wait((told,), timeout=_FRAME_S)
+        while not following.done():
+            await asyncio.wait((following,), timeout=_FRAME_S)
             await before_its_end()
             view.frame(reader.progress, taken())
             if printed.done():
                 printed.result()
-        told.result()
+        following.result()
         while not printed.done() and len(lines) < _LAST_LOGS:
             await asyncio.wait((printed,), timeout=_FRAME_S)
         if printed.done():
             printed.result()
         view.end(reader.progress, taken())
     finally:
-        for task in (told, printed):
+        for task in (following, printed):
             task.cancel()
-        await asyncio.gather(told, printed, return_exceptions=True)
+        await asyncio.gather(following, printed, return_exceptions=True)
 
 
 class _Reader:
@@ -214,7 +214,7 @@ class _Lines:
             self._held = progress.held
             lines.append(f"‖ {self._held}" if self._held else "‖ resumed")
         if lines:
-            self._out.say("\n".join(lines))
+            self._out.print("\n".join(lines))
 
     def _going_on(self, progress: Progress) -> list[str]:
         if time.monotonic() < self._next:

@@ -102,10 +102,10 @@ def _made(parent: Path) -> Path:
     and tasks that call arclog are kept out of it: then each worker's folder stands beside it.
     """
     parent.mkdir(mode=0o700, exist_ok=True)
-    found = parent.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or not os.access(parent, os.W_OK):
+    status = parent.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or not os.access(parent, os.W_OK):
         return parent.parent
-    if stat.S_IMODE(found.st_mode) != stat.S_IRWXU:
+    if stat.S_IMODE(status.st_mode) != stat.S_IRWXU:
         parent.chmod(stat.S_IRWXU)
     return parent
 

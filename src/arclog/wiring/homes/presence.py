@@ -148,9 +148,9 @@ class FileMarks:
 
     def save(self, crashes: Sequence[Crash]) -> None:
         """Other processes of this home may have counted meanwhile: what we never knew of is theirs."""
-        ours = {(one.execution_id, one.work) for one in self._known}
+        ours = {(crash.execution_id, crash.work) for crash in self._known}
         with self._alone():
-            theirs = [one for one in self._read() if (one.execution_id, one.work) not in ours]
+            theirs = [crash for crash in self._read() if (crash.execution_id, crash.work) not in ours]
             self._write([*theirs, *crashes])
 
     def close(self) -> None:
@@ -170,7 +170,7 @@ class FileMarks:
 
     def _counted(self) -> list[Crash]:
         """Crashes that are known, with those that dead processes left."""
-        known = {(one.execution_id, one.work): one for one in self._read()}
+        known = {(known_crash.execution_id, known_crash.work): known_crash for known_crash in self._read()}
         left = self._left = list(self._left_behind())
         for key in left:
             crash = known.setdefault(key, Crash(*key, 0))

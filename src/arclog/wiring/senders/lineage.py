@@ -61,10 +61,10 @@ class LineagePoster:
         if value.startswith(_REFERENCE):
             if self._secrets is None:
                 raise SecretUnavailable("this process cannot resolve secrets")
-            found = (await self._secrets.resolve(self._entry(), self._scope())).fields.get("value")
-            if not isinstance(found, str) or not found:
+            secret = (await self._secrets.resolve(self._entry(), self._scope())).fields.get("value")
+            if not isinstance(secret, str) or not secret:
                 raise SecretUnavailable(f"the secret {value.removeprefix(_REFERENCE)!r} is not a single text")
-            value = found
+            value = secret
         value = value.strip()
         return value if not value or " " in value else f"Bearer {value}"
 

@@ -217,14 +217,14 @@ class _Supervisor:
 
     async def _unless_stopped(self, work: asyncio.Future[Any]) -> bool:
         """Whether the work was done before somebody said stop."""
-        told = asyncio.ensure_future(self._stop.wait())
+        stopping = asyncio.ensure_future(self._stop.wait())
         try:
-            await asyncio.wait((work, told), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((work, stopping), return_when=asyncio.FIRST_COMPLETED)
             return work.done() and not self._stop.is_set()
         finally:
-            for each in (work, told):
+            for each in (work, stopping):
                 each.cancel()
-            await asyncio.gather(work, told, return_exceptions=True)
+            await asyncio.gather(work, stopping, return_exceptions=True)
 
     def _on_stop_signal(self) -> None:
         if self._stop.is_set():

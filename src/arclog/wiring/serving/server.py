@@ -75,7 +75,7 @@ async def serve(
             _traced(here.engine),
             _compiling_elsewhere(here, settings) as compiling,
         ):
-            told = stop or asyncio.Event()
+            stopping = stop or asyncio.Event()
             log_runs(here.engine.hints)
             gate = Gate(settings, here.engine.store, here.engine.clock)
             await gate.check_address(settings.text("server.host"))
@@ -95,9 +95,9 @@ async def serve(
                 here.engine.pools = (DEFAULT_POOL,)
                 await here.isolate_tenants()
                 await here.start_worker(on_its_own=True)
-            server = _Server(services, told)
+            server = _Server(services, stopping)
             if here.worker is not None:
-                here.worker.add_done_callback(lambda _: told.set())
+                here.worker.add_done_callback(lambda _: stopping.set())
             freeze_imports()
             if started is not None:
                 started.set_result(address_of(listener))
@@ -176,17 +176,17 @@ class _Server(uvicorn.Server):
 
     async def main_loop(self) -> None:
         ticking = asyncio.ensure_future(super().main_loop())
-        told = asyncio.ensure_future(self._stop.wait())
+        stopping = asyncio.ensure_future(self._stop.wait())
         try:
-            await asyncio.wait((ticking, told), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((ticking, stopping), return_when=asyncio.FIRST_COMPLETED)
             self._services.stopping.set()
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._services.settings.number("server.drain_s")):
                     await self._services.traffic.quiet()
         finally:
-            for task in (ticking, told):
+            for task in (ticking, stopping):
                 task.cancel()
-            await asyncio.gather(ticking, told, return_exceptions=True)
+            await asyncio.gather(ticking, stopping, return_exceptions=True)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signature is uvicorn's
         if self._stop.is_set():
