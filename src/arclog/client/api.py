@@ -282,7 +282,7 @@ class RemoteApi(Caller):
                     raise
                 part //= 2
             except ServerUnavailable:
-                if await patience.over():
+                if not await patience.more():
                     raise
 
     async def why(self, execution_id: str) -> Why:

@@ -1,4 +1,4 @@
-"""The application: the operations behind admission and the console's files. Nothing here knows a store or a process."""
+"""The ASGI application: admission, then the console's files, then the operations. It knows no store and no process."""
 
 from __future__ import annotations
 

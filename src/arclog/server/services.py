@@ -1,4 +1,4 @@
-"""What the routes work with."""
+"""The services that handlers use."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from arclog.server.auth.gate import Gate
 from arclog.server.traffic import Traffic
 
 # ── work answers ──────────────────────────────────────────────────────────────────────────────────────────────────────
-# The last numbered answer that each worker was given, so that one that was lost on the way can be given again.
+# The last numbered answer to each worker, so that an answer that was lost can be sent again.
 #
-# The same question twice at once is one question, and one that a later number has overtaken is not asked at all: nobody waits
-# for its answer. A cache: what is forgotten costs a lease, never a fact.
+# The same request twice at a time is carried out once. A request that a later number has overtaken is not carried out,
+# since nobody waits for its answer. This is a cache: a lost entry costs the wait for a lease, but no data.
 
 
 _MOST_ANSWERS = 10_000
@@ -47,14 +47,14 @@ T = TypeVar("T")
 
 
 class Answers:
-    """By credential, worker and call; whoever asked the longest ago is forgotten first."""
+    """Answers by credential, worker and call; the least recently used are dropped first."""
 
     def __init__(self) -> None:
         self._last: dict[tuple[str, ...], tuple[int, asyncio.Future[Any]]] = {}
 
     async def once(self, key: tuple[str, ...], n: int, ask: Callable[[], Awaitable[T]], nothing: T) -> T:
-        """What `ask` gives, or gave when it was asked as this number before; `nothing` to one that comes too late."""
-        if not n:  # a caller that does not count
+        """The result of `ask`, or its earlier result for the same number; `nothing` for a number that was overtaken."""
+        if not n:  # a caller that does not number its requests
             return await ask()
         while (before := self._last.get(key)) is not None and before[0] >= n:
             last, answer = before
@@ -64,7 +64,7 @@ class Answers:
             if not answer.cancelled():
                 found: T = answer.result()
                 return found
-            # Whoever asked first got no answer.
+            # The first request was cancelled without an answer.
             if self._last.get(key) is before:
                 del self._last[key]
         return await self._asked(key, n, ask)
@@ -78,25 +78,25 @@ class Answers:
         try:
             answer.set_result(await ask())
         finally:
-            answer.cancel()  # of no effect on one that is there
+            answer.cancel()  # has no effect if the result is set
         return answer.result()
 
 
 # ── readers ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Where readers of a dialect were, so that the next page is not told from the log's beginning again.
+# Positions of dialect readers, so that the next page need not render the log from its beginning.
 #
-# What is kept can be made again: without it a page costs more, and says the same.
+# A cache: without it a page takes longer and has the same content.
 
 
-#: Runs, each in one dialect and by one filter, of which places are kept; and so many places of each.
+#: The number of runs (each with one dialect and filter) with positions, and the number of positions for each.
 _MOST_READERS = 1000
 _PLACES = 8
-#: A reader that remembers more bytes than this (very much work is open at once) is not kept.
+#: A reader with a larger state than this is not kept; that happens when a run has very many open tasks.
 _LARGEST = 256 * 1024
 
 
 class Place(Struct, frozen=True):
-    """A reader that was given the log up to `at`, and of what it was to show had told nothing behind `told`."""
+    """A reader that has read the log up to `at` and has rendered no record after `rendered`."""
 
     at: int
     told: int
@@ -108,7 +108,7 @@ class Readings:
         self._places: Kept[tuple[str, str, tuple[str, ...]], list[Place]] = Kept(_MOST_READERS)
 
     def best(self, execution_id: str, dialect: str, names: Sequence[str], after: int) -> Place | None:
-        """The furthest place from which all behind a seq can still be told."""
+        """The furthest position from which all records after a seq can still be rendered."""
         places = self._places.get((execution_id, dialect, tuple(names))) or []
         return max((place for place in places if place.told <= after), key=lambda place: place.at, default=None)
 
@@ -128,10 +128,10 @@ def place_of(reader: Reader, at: int, told: int) -> Place:
 # ── services ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-#: Computes something in a tenant's turns.
+#: Runs a computation in a tenant's turns.
 InTurns = Callable[[str, Callable[[], Any]], Awaitable[Any]]
 
-#: Tells who sends a request with these headers (names in lower case) from this address. Raises Unauthenticated,
+#: Authenticates a request with these headers (names in lower case) from this address. Raises Unauthenticated,
 #: NotAllowed or TooManyRequests.
 Authenticate = Callable[[Mapping[str, str], str], Awaitable[Principal]]
 
@@ -164,43 +164,43 @@ class Services:
     runs: Callable[[Boundary], Runs]
     results: Results
     authenticate: Authenticate
-    #: says '' when all is well, else what is wrong; `/ready` asks it
+    #: returns '' if the server is ready, else the reason; used by `/ready`
     ready: Callable[[], Awaitable[str]]
     clock: Clock
     #: API keys
     book: AccessBook
     #: what callers were granted and denied
     audit: Audit
-    #: who signs in; None: nobody can
+    #: authentication and sign-in; None if nobody can sign in
     gate: Gate | None = None
-    #: to be called when a key was made here
+    #: called when a key is created here
     key_made: Callable[[], None] = field(default=_nothing)
-    #: what `/metrics` tells, in Prometheus' text format
+    #: the answer of `/metrics`, in Prometheus' text format
     metrics: Callable[[], Awaitable[bytes]] = field(default=_no_metrics)
-    #: what is wrong with the server, as far as it concerns a boundary; None: nothing is looked at
+    #: the health checks, as far as they concern a boundary; None if there are none
     doctor: Callable[[Boundary], Awaitable[Diagnosis]] | None = None
     #: checks the text of a playbook, which came from a file of that name, for a tenant, with the kinds that are installed
     #: here: the findings, and its graph as JSON, empty when there are errors
     check: Callable[[str, str, str], Awaitable[tuple[list[Finding], bytes]]] = field(default=_checked)
     #: the JSON Schema of playbooks with these kinds
     schema: Callable[[], dict[str, Any]] = field(default=dict)
-    #: the schedules within a boundary; None: there are none here
+    #: the schedules within a boundary; None if this server has none
     schedules: Callable[[Boundary], ScheduleApi] | None = None
-    #: the pools within a boundary; None: there are none here
+    #: the pools within a boundary; None if this server has none
     pools: Callable[[Boundary], PoolApi] | None = None
-    #: where credentials are kept; None: not here
+    #: the vault of credentials; None if this server has none
     vault: Vault | None = None
     #: the boundary of a principal
     boundary: Callable[[Principal, Settings], Boundary] = field(default=Boundary.of)
-    #: set once the server drains: long polls and streams wait for it beside what they wait for, and end
+    #: set when the server drains: long polls and streams end then
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
-    #: what workers were answered last
+    #: the last answers to workers
     answers: Answers = field(default_factory=Answers)
-    #: where readers of dialects were
+    #: positions of dialect readers
     readings: Readings = field(default_factory=Readings)
     #: the requests in progress
     traffic: Traffic = field(default_factory=Traffic)
-    #: computes what takes long, a tenant at a time
+    #: runs long computations, a tenant at a time
     turns: InTurns = field(default=at_once)
 
     def draining(self) -> bool:

@@ -1,7 +1,8 @@
-"""All that one principal can see and change: the only way from a request to anything that belongs to a tenant.
+"""Everything that one principal can see and change: the only way from a request to the data of a tenant.
 
-Law: handlers reach runs, events, pools, schedules, results, secrets, keys and the audit through their caller's workspace.
-Each part is bound to the caller's boundary (`ports.boundary`); what lies outside of it is not there.
+Law: handlers reach runs, events, pools, schedules, results, secrets, keys and the audit through their caller's
+workspace. Each part is bound to the caller's boundary (`ports.boundary`); what is outside of it does not exist for the
+caller.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from arclog.server.services import Services
 
 # ── bound ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Results, sealed secrets and credentials within a boundary: what belongs to another tenant is not there.
+# Results, sealed secrets and credentials within a boundary; those of other tenants are invisible.
 
 
 class BoundResults:
@@ -75,7 +76,7 @@ class BoundResults:
         return await self._results.leftovers(older_than)
 
     async def close(self) -> None:
-        """The store is the server's."""
+        """The server closes the store."""
 
     def _check(self, tenant: str) -> None:
         if self._tenant not in ("", tenant):
@@ -126,7 +127,7 @@ class BoundCredentials:
 
 
 def _scope_of(scope: str) -> Scope:
-    """A scope as it is written: TENANT, TENANT/PROJECT or TENANT/PROJECT/ENVIRONMENT; parts that are not there are ''."""
+    """A scope as text: TENANT, TENANT/PROJECT or TENANT/PROJECT/ENVIRONMENT; missing parts are ''."""
     tenant, project, environment, *_ = *scope.split("/"), "", ""
     return Scope(tenant, project, environment)
 
@@ -225,7 +226,7 @@ class Workspace:
         return BoundCredentials(self._services.vault, self._services.clock, self._boundary)
 
     async def diagnosis(self) -> Diagnosis:
-        """What is wrong with the server, as far as it concerns the principal's tenant."""
+        """The health checks of the server that concern the principal's tenant."""
         if self._services.doctor is None:
             raise NotFound("health checks are not available on this server")
         return await self._services.doctor(self._boundary)

@@ -1,8 +1,9 @@
 """The record of what callers were granted and denied.
 
-Every denial is kept, and every grant of a request that changes something, before it is carried out: what cannot be
-recorded is not done. Of one who is denied again and again in a minute, `auth.max_denials` are kept one by one, the rest as one
-entry with their number. The work of workers and producers is not repeated here; each report and event is in the log already.
+Every denial is recorded, and every granted request that changes something, before it is carried out: a request that
+cannot be recorded is not carried out. If one caller is denied repeatedly within a minute, `auth.max_denials` denials
+are recorded one by one and the rest as one entry with their number. Requests of workers and producers are not recorded
+here, since each report and event is in the log.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ if TYPE_CHECKING:
     from arclog.server.call import Call
 
 # ── denials ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-# How many denials of one caller are kept one by one. In memory, and bounded.
+# Limits how many denials of one caller are recorded one by one. Kept in memory, and bounded.
 
 
 _WINDOW_S = 60.0
-#: So many callers are distinguished in a minute; the denials of all others count together.
+#: Callers that are distinguished within a minute; the denials of all others are counted together.
 _CALLERS = 100
 _OTHERS = ("", "", "others")
 
 
 class _Window:
-    """A minute of one caller."""
+    """The denials of one caller within a minute."""
 
     __slots__ = ("count", "last", "since")
 
@@ -53,7 +54,9 @@ class Denials:
         self._windows: OrderedDict[tuple[str, str, str], _Window] = OrderedDict()
 
     def kept(self, entry: AuditEntry) -> list[AuditEntry]:
-        """What to write of a denial: itself while there are few; before the first one of a new minute, how many more there were."""
+        """The entries to write for a denial: the denial itself while there are few; before the first one of a new
+        minute, a summary of those that were left out.
+        """
         now = self._clock.monotonic()
         who = (entry.tenant, entry.principal, "" if entry.principal else neighbourhood(entry.address))
         found = self._summed(now)
@@ -70,7 +73,7 @@ class Denials:
         return found
 
     def _summed(self, now: float) -> list[AuditEntry]:
-        """Close the windows that are over; an entry for each that had more than were kept."""
+        """Close the windows that are over; return a summary for each that had more denials than were recorded."""
         found = []
         while self._windows:
             who, window = next(iter(self._windows.items()))
@@ -92,7 +95,7 @@ DENIED = "denied"
 
 
 class Audit:
-    """Writes the record."""
+    """Writes the audit record."""
 
     def __init__(self, book: AccessBook, clock: Clock, settings: Settings) -> None:
         self._book = book
@@ -119,11 +122,11 @@ class Audit:
 
 
 # ── audit page ────────────────────────────────────────────────────────────────────────────────────────────────────────
-# The audit within a boundary, for the server and for the command line.
+# Reading the audit within a boundary, for the server and for the command line.
 
 
 class AuditBook:
-    """Implements `ports.access.AuditApi`. Whoever sees all tenants also sees the entries of callers that nobody knows."""
+    """Implements `ports.access.AuditApi`. A reader of all tenants also sees the entries of unknown callers."""
 
     def __init__(self, book: AccessBook, boundary: Boundary) -> None:
         self._book = book

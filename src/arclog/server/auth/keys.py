@@ -1,7 +1,7 @@
 """API keys: `ark_<id>_<secret>`. The id is public and names the key; the secret is shown once and kept as an argon2id hash.
 
-A key that was proved is remembered by its sha256, so that argon2 (slow by intent) is asked once a process; whether it was
-revoked meanwhile is looked up again every `auth.cache_s`. Nothing here tells a wrong id from a wrong secret.
+A verified key is remembered by its sha256, so that argon2 (slow by intent) runs once in each process; whether the key
+was revoked is checked again every `auth.cache_s`. Callers cannot tell a wrong id from a wrong secret.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PREFIX = "ark_"
 _FORM = re.compile(r"ark_(?P<id>[0-9a-z]{16})_(?P<secret>[0-9A-Za-z]{43})")
 _ID_LETTERS = string.digits + string.ascii_lowercase
 _LETTERS = string.digits + string.ascii_letters
-#: Proved keys that are remembered, and checks that may wait for their turn.
+#: Verified keys that are remembered, and verifications that may wait for their turn.
 _REMEMBERED = 10_000
 _WAITING = 64
 _LONGEST_NAME = 128
@@ -56,7 +56,7 @@ def make_key(
     environment: str = "",
     expires_at: int | None = None,
 ) -> tuple[str, KeyRecord]:
-    """A new key and what to keep of it. Raises RequestRejected."""
+    """A new key and the record to store. Raises RequestRejected."""
     if not name.strip() or len(name) > _LONGEST_NAME or not name.isprintable():
         raise RequestRejected(f"a key's name has 1 to {_LONGEST_NAME} printable characters")
     unknown = [role for role in roles if role not in ROLES]
@@ -97,26 +97,26 @@ def shown(record: KeyRecord) -> KeyShown:
 
 class _Proved(Struct):
     record: KeyRecord
-    #: when the store was last asked about it
+    #: when it was last looked up in the store
     looked_at: float
 
 
 class Keys:
-    """Tells whose key a text is."""
+    """Verifies API keys."""
 
     def __init__(self, book: AccessBook, clock: Clock, settings: Settings) -> None:
         self._book = book
         self._clock = clock
         self._cache_s = settings.number("auth.cache_s")
         self._proved: OrderedDict[bytes, _Proved] = OrderedDict()
-        #: by digest: what is being proved
+        #: verifications in progress, by digest
         self._proofs: dict[bytes, asyncio.Task[KeyRecord]] = {}
         self._turn = asyncio.Semaphore(1)
         self._waiting = 0
         self._nobodys = ""
 
     async def known(self, text: str) -> Principal | None:
-        """Whose key it is, if that was proved before and still holds; costs no argon2."""
+        """The principal of a key that was verified before and is still valid; does not run argon2."""
         digest = _digest(text)
         found = self._proved.get(digest)
         if found is None:
@@ -131,9 +131,12 @@ class Keys:
         return self._holder(found.record)
 
     async def prove(self, text: str) -> Principal:
-        """Whose key it is. Raises Unauthenticated, or TooManyRequests when too many wait for their turn."""
+        """The principal of a key. Raises Unauthenticated, or TooManyRequests when too many verifications wait for
+        their turn.
+        """
         digest = _digest(text)
-        # Many may come with the same key at once, after a restart, say: it is proved once, and all are told.
+        # Many requests may come with the same key at once, for example after a restart: it is verified once for all of
+        # them.
         proof = self._proofs.get(digest)
         if proof is None:
             proof = self._proofs[digest] = asyncio.ensure_future(self._proof(text, digest))
@@ -143,7 +146,7 @@ class Keys:
     def _proved_now(self, proof: asyncio.Task[KeyRecord]) -> None:
         self._proofs = {digest: each for digest, each in self._proofs.items() if each is not proof}
         if not proof.cancelled():
-            proof.exception()  # whoever asked may be gone: nobody else need hear of it
+            proof.exception()  # the caller may be gone; the exception concerns nobody else
 
     async def _proof(self, text: str, digest: bytes) -> KeyRecord:
         form = _FORM.fullmatch(text)
@@ -156,7 +159,7 @@ class Keys:
         return record
 
     async def _fits(self, text: str, record: KeyRecord | None) -> bool:
-        """Whether a text is the key; as slow for a key that is not there."""
+        """Whether a text is the key; equally slow for a key that does not exist."""
         if self._waiting >= _WAITING:
             raise TooManyRequests("too many keys are being checked; try again in a moment", retry_after_s=1)
         self._waiting += 1
@@ -203,10 +206,10 @@ def _hasher() -> PasswordHasher:
 
 
 # ── key book ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-# API keys in the store, within a boundary: what the routes and, on the machine itself, the command line work with.
+# API keys in the store, within a boundary, for the routes and, on the machine itself, for the command line.
 
 
-#: Ten years: longer is forever.
+#: Ten years; the longest lifetime of a key that expires.
 _LONGEST_S = 10 * 366 * 86_400
 
 
@@ -214,7 +217,9 @@ class KeyBook:
     """Implements `ports.access.KeyApi`."""
 
     def __init__(self, book: AccessBook, clock: Clock, boundary: Boundary) -> None:
-        """Whoever is bound to a project or an environment makes and sees keys that are bound to the same."""
+        """A principal that is bound to a project or an environment creates and sees only keys that are bound to the
+        same.
+        """
         self._book = book
         self._clock = clock
         self._boundary = boundary

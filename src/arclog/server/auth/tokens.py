@@ -1,6 +1,6 @@
 """Bearer tokens of an OIDC issuer (JWT): signature, times, issuer and audience first, then claims to tenant and roles.
 
-Whatever is not exactly as configured is refused; a token never says how it wants to be checked beyond the allow-list.
+A token that is not exactly as configured is refused; it chooses its algorithm only from the allow-list.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def require_https(url: str, what: str) -> None:
-    """Raise SettingsError for an address that others can read or change on the way."""
+    """Raise SettingsError for an address without TLS, unless it is on this machine."""
     try:
         host = urlsplit(url).hostname or ""
     except ValueError:
@@ -63,7 +63,7 @@ async def fetch(
         pair = ":".join(quote_plus(part) for part in client)
         headers["authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
     guard = guard_of(settings, "network.allow_networks", "requests to token issuers")
-    # Asked rarely: no connection is kept.
+    # Requests are rare, so no connection is kept.
     fetcher = Fetcher(settings, guard, timeout_s=timeout_s, max_bytes=max_bytes, proxies=False)
     try:
         answer = await fetcher.ask("GET" if body is None else "POST", url, headers=headers, body=body)
@@ -93,16 +93,16 @@ def _error_code(body: bytes) -> str:
 # ── keysets ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 # The public keys of a token issuer: a JWKS from an address or a file, fetched again when it is old or lacks a key.
 #
-# Only keys that can prove a signature without being able to make one are taken: a `kty: oct` in the set is ignored, so that
-# nobody can sign with what everybody may read.
+# Only keys that can verify but not create signatures are used: a `kty: oct` in the set is ignored, so that nobody can
+# sign with a key that everybody can read.
 
 
 #: How a token may be signed, and the key type that goes with it.
 ALGORITHMS = {"RS256": "RSA", "ES256": "EC", "EdDSA": "OKP"}
-#: Keys of a set that are looked at, and the smallest RSA key.
+#: The number of keys of a set that are read, and the smallest RSA key.
 _MOST_KEYS = 100
 _RSA_BITS = 2048
-#: A token that names an unknown key makes us look again, at most this often.
+#: A token that names an unknown key causes a new fetch, at most this often.
 _LOOK_AGAIN_S = 10.0
 #: How long the issuer may take to answer.
 _FETCH_S = 10.0
@@ -148,7 +148,7 @@ class KeySet:
 
     async def _load(self, age_s: float) -> None:
         async with self._lock:
-            if not self._is_old(age_s):  # somebody else did
+            if not self._is_old(age_s):  # another task fetched them
                 return
             self._tried_at = self._clock.monotonic()
             try:
@@ -176,7 +176,7 @@ class KeySet:
 
 
 def _usable(body: bytes) -> list[PyJWK]:
-    """The keys of a set that may be used; others are passed over, as the standard asks."""
+    """The keys of a set that may be used; others are ignored, as the standard requires."""
     from jwt import PyJWK
     from jwt.exceptions import PyJWTError
 
@@ -188,7 +188,7 @@ def _usable(body: bytes) -> list[PyJWK]:
     for one in keys[:_MOST_KEYS]:
         if not isinstance(one, dict) or one.get("use", "sig") != "sig" or one.get("kty") not in ALGORITHMS.values():
             continue
-        if "d" in one:  # a private key: whoever can read the set can sign with it
+        if "d" in one:  # a private key: every reader of the set could sign with it
             continue
         try:
             key = PyJWK(one)
@@ -209,7 +209,7 @@ _NEEDED = ("auth.jwt_issuer", "auth.jwt_audience", "auth.jwt_keys")
 
 
 def tokens_of(settings: Settings, clock: Clock) -> Tokens | None:
-    """What checks tokens, when that is configured. Raises SettingsError when it is half configured."""
+    """The verifier of tokens, if it is configured. Raises SettingsError if it is configured only in part."""
     missing = [name for name in _NEEDED if not settings.text(name)]
     if len(missing) == len(_NEEDED):
         return None
@@ -221,7 +221,7 @@ def tokens_of(settings: Settings, clock: Clock) -> Tokens | None:
 
 
 class Tokens:
-    """Tells who a token speaks for."""
+    """Verifies tokens and maps their claims to a principal."""
 
     def __init__(self, settings: Settings, keys: KeySet, audience: str = "") -> None:
         self._issuer = settings.text("auth.jwt_issuer")
@@ -232,11 +232,13 @@ class Tokens:
         self.keys = keys
 
     async def prove(self, text: str) -> Principal:
-        """Who the token speaks for. Raises Unauthenticated, or StoreUnavailable when the issuer's keys is not available."""
+        """The principal of a token. Raises Unauthenticated, or StoreUnavailable when the issuer's keys are not
+        available.
+        """
         return self.principal(await self.claims(text))
 
     async def claims(self, text: str) -> Mapping[str, Any]:
-        """What a token says, once its signature, times, issuer and audience are right. Raises as `prove` does."""
+        """The claims of a token whose signature, times, issuer and audience are valid. Raises as `prove` does."""
         import jwt
 
         try:
@@ -256,12 +258,12 @@ class Tokens:
                 leeway=self._leeway,
                 options={"require": ["exp", "iss", "aud", "sub"], "strict_aud": False},
             )
-        except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as problem:  # whatever garbage does to a parser
+        except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as problem:  # malformed input
             raise Unauthenticated(f"the token is refused: {_short_message(problem)}") from None
         return claims
 
     def principal(self, claims: Mapping[str, Any]) -> Principal:
-        """Who such claims speak for. Raises Unauthenticated."""
+        """The principal of these claims. Raises Unauthenticated."""
         name = claims["sub"]
         if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= _LONGEST_NAME:
             raise Unauthenticated(f"the token's `sub` is not a name of 1 to {_LONGEST_NAME} printable characters")
@@ -279,7 +281,7 @@ class Tokens:
 
 
 def _claim(claims: Mapping[str, Any], name: str) -> Any:
-    """A claim by its whole name (which may have dots of its own: a URL), else by the way into it."""
+    """A claim by its full name (which may contain dots, such as a URL), else by its path."""
     if name in claims:
         return claims[name]
     found: Any = claims

@@ -85,7 +85,7 @@ def _scope(tenant: str, project: str, environment: str) -> str:
 
 
 # ── sessions ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Handlers of the sessions in `operations.access`: signing in and out with a browser, and who somebody is then.
+# Handlers of the sessions in `operations.access`: sign in and out with a browser, and the current principal.
 
 
 _LOGIN_COOKIE = "arclog_login"
@@ -163,7 +163,7 @@ async def callback(call: Call, asked: ops.SignInCallback) -> Response:
         _, cookie = await _opened(call, principal)
     except (Unauthenticated, NotAllowed, StoreError) as problem:
         await call.services.audit.note(call, None, "denied", str(problem))
-        # A person looks at this: the page of the console says what went wrong, and lets them try again.
+        # A person sees this: the console shows what went wrong and offers to try again.
         answer = RedirectResponse(f"/?sign_in={_reason(problem)}", 303)
     else:
         answer = RedirectResponse(own_place(place), 303)
@@ -173,7 +173,7 @@ async def callback(call: Call, asked: ops.SignInCallback) -> Response:
 
 
 async def _opened(call: Call, principal: Principal, key_id: str = "") -> tuple[Principal, str]:
-    """Open a session: the principal of its requests, and its cookie."""
+    """Open a session; returns the principal of its requests, and its cookie."""
     if not principal.may(VIEW):
         raise NotAllowed(f"{principal.name} is not allowed to use the console; the role {role_names(VIEW)} is required")
     call.principal = principal
@@ -211,7 +211,7 @@ def _reason(problem: ArclogError) -> str:
 
 
 def _login_cookie(call: Call, value: str, lasts: int) -> str:
-    # Lax: the issuer's page sends the browser back to us, and it must come along.
+    # SameSite=Lax: the cookie must be sent when the issuer redirects the browser back to this server.
     secure = _gate(call).sessions.secure(call.scheme)
     return f"{_LOGIN_COOKIE}={value}; Path={CALLBACK}; Max-Age={lasts}; HttpOnly; SameSite=Lax{secure}"
 

@@ -24,9 +24,9 @@ from arclog.server.streams.events import Telling, check_names, log_stream, while
 from arclog.server.streams.outline import outline_frames
 from arclog.server.streams.waiting import unless_stopping
 
-#: Events of a run that moves are sent together, in outline, at most this often.
+#: In outline streams, events of an active run are sent together, at most this often.
 _OUTLINE_PACE_S = 0.2
-#: An outline is a tenth of its size at the fastest level; higher ones gain little.
+#: The fastest level compresses an outline to a tenth; higher levels gain little.
 _GZIP_LEVEL = 1
 
 
@@ -80,7 +80,7 @@ def _streamed(call: Call, frames: AsyncGenerator[bytes, None], *, packed: bool =
 
 
 async def _gzipped(frames: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Each frame can be read as soon as it arrives."""
+    """Flush after each frame, so that it can be read as soon as it arrives."""
     gzip = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
     async for frame in frames:
         yield gzip.compress(frame) + gzip.flush(zlib.Z_SYNC_FLUSH)
@@ -88,7 +88,7 @@ async def _gzipped(frames: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 def _resumed(call: Call) -> int | None:
-    """The last event that a client got before it was cut off; None: it has none."""
+    """The last event that a client received before its connection broke off; None if there is none."""
     raw = call.headers.get("last-event-id", "")
     if not raw:
         return None
@@ -126,7 +126,7 @@ async def log_lines(call: Call, asked: ops.LogLines) -> Response:
     api, where = call.workspace.api, _filter(asked)
     resumed = _resumed(call)
     begin = asked.after if resumed is None else resumed
-    await api.logs(asked.execution_id, after=begin, limit=1, where=where)  # what cannot be asked for is refused here
+    await api.logs(asked.execution_id, after=begin, limit=1, where=where)  # raises for invalid requests
     return _streamed(call, log_stream(call.services, api, asked.execution_id, where, begin))
 
 
@@ -196,7 +196,7 @@ async def search(call: Call, asked: ops.SearchEvents) -> EventsFound:
         cursor=asked.cursor,
         limit=asked.limit,
     )
-    # A name can stand for a type with some of its statuses only.
+    # A name of a dialect may mean a type with only some of its statuses.
     kept = [
         event
         for event in found.events

@@ -122,7 +122,7 @@ async def approvals(call: Call, asked: ops.ListApprovals) -> ApprovalPage:
 
 
 def created(value: Any, execution_id: str, *, new: bool) -> Reply:
-    """The answer to a request for a run: 200 when the run was there before."""
+    """The response to a request to start a run: 200 if the run existed before."""
     return Reply(value, 201 if new else 200, {"Location": f"/api/executions/{execution_id}"})
 
 

@@ -23,7 +23,7 @@ async def fork(call: Call, asked: OfExecution, body: ops.ForkBody) -> Reply:
 
 
 async def forked(call: Call, execution_id: str, request: ForkRequest) -> Reply:
-    """The answer to a request for a run that goes on from another."""
+    """The response to a request to start a run that continues from another."""
     found = await call.workspace.api.fork(execution_id, request)
     return created(found, found.execution_id, new=found.created)
 
@@ -51,7 +51,7 @@ async def trace(call: Call, asked: ops.TraceValue) -> Trace:
 @handles(ops.EXPORT)
 async def export(call: Call, asked: OfExecution) -> Response:
     chunks = call.workspace.api.export(asked.execution_id)
-    first = await anext(chunks)  # what is refused is refused before the answer begins
+    first = await anext(chunks)  # raises before the response begins
     headers = {"Content-Disposition": f'attachment; filename="{asked.execution_id}.arclog"'}
     return StreamingResponse(joined(first, chunks), 200, headers, ops.ARCHIVE)
 

@@ -49,7 +49,8 @@ async def resolve(call: Call, asked: ops.ByRef) -> Response:
             "(server.max_result_bytes): request it in parts, with Range: bytes=A-B"
         )
     chunks = api.content(ref, start, end)
-    # What is missing or damaged at its beginning is an error with a status, not a broken stream.
+    # Read the first piece now: content that is missing or damaged there becomes an error with a status, not a broken
+    # stream.
     first = await anext(aiter(chunks), b"")
     headers = {
         "Accept-Ranges": "bytes",
@@ -71,7 +72,7 @@ def _bounds(first: str, last: str, size: int) -> tuple[int, int]:
 
 
 async def joined(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The first piece of a stream, which was read to see whether there is one, and the others."""
+    """The first piece of a stream, which was read already, and the others."""
     if first:
         yield first
     async for chunk in rest:

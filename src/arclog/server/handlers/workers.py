@@ -1,7 +1,8 @@
 """Handlers of `operations.workers`: `ports.control` for workers on other machines.
 
-A long poll ends early when its caller is gone or the server drains; commands that were claimed for somebody who is gone are
-given back at once. Claims and revocations are counted by their worker: an answer that was lost on the way is given again.
+A long poll ends early when its caller is gone or the server drains; commands that were claimed for a caller that is
+gone are given back at once. Workers number their claims and revocations, so that an answer that was lost can be sent
+again.
 """
 
 from __future__ import annotations
@@ -40,15 +41,15 @@ from arclog.server.streams.waiting import caller_gone, longest_wait, unless_gone
 
 _MOST_COMMANDS = 1000
 _MOST_EVENTS = 10_000
-#: Commands that one worker may say it holds; kinds or pools that it may name, and how long each may be.
+#: The most commands that one worker may hold; the most kinds or pools that it may name, and their length.
 _MOST_HELD = 10_000
-#: A report from here on is looked at in two steps.
+#: Reports of at least this size are decoded in two steps.
 _LARGE_REPORT = 256 * 1024
-#: Where a large report has said whose it is.
+#: The beginning of a large report, which contains its command.
 _REPORT_HEAD = 4096
 _MOST_NAMES = 1000
 _LONGEST_NAME = 128
-#: Three names and what parts them.
+#: Three names and their separators.
 _LONGEST_SCOPE = 3 * 128 + 2
 
 
@@ -74,7 +75,7 @@ async def claim(call: Call, asked: work.ClaimAsked) -> work.Claimed | work.WireC
 
     async def claimed() -> work.Claimed:
         wait_s = 0.0 if services.draining() else longest_wait(services, asked.wait_s)
-        # Not cancelled when the caller is gone, but told so: a claim that is in progress may have taken commands.
+        # When the caller is gone, the claim is not cancelled but notified, since it may have taken commands already.
         commands = await control.claim(worker, asked.limit, wait_s, lambda: caller_gone(call))
         if commands and await call.request.is_disconnected():
             for command in commands:
@@ -159,8 +160,8 @@ async def write_logs(call: Call, given: work.Lines) -> work.Done:
 
 @handles(ops.SECRET)
 async def secret(call: Call, asked: work.SecretAsked) -> work.SecretFound:
-    """A secret as it is sealed. No answer can be read without the key, which is given to servers and workers and to nobody
-    over HTTP.
+    """A secret as it is sealed. It cannot be read without the key, which servers and workers have and which is never
+    sent over HTTP.
     """
     checked_secret(asked.name)
     if len(asked.scope) > _LONGEST_SCOPE or not asked.scope.isprintable():
@@ -172,7 +173,7 @@ async def secret(call: Call, asked: work.SecretAsked) -> work.SecretFound:
 
 
 class _ReportHead(Struct):
-    """Whose report it is."""
+    """The command that a report belongs to."""
 
     worker_id: str
     execution_id: int
@@ -180,7 +181,7 @@ class _ReportHead(Struct):
 
 
 class _ReportParts(Struct):
-    """A report of whose events nothing is decoded."""
+    """A report whose events are not decoded."""
 
     worker_id: str
     execution_id: int
@@ -192,7 +193,9 @@ class _ReportParts(Struct):
 
 
 async def _reported(call: Call) -> Report:
-    """A report. Of a large one, whose it is is looked at before the rest is even taken: to look at all of it takes long."""
+    """A report. For a large one, its command is checked before the rest is read, since decoding all of it takes
+    long.
+    """
 
     async def look(begin: bytes) -> None:
         before, found, _ = begin[:_REPORT_HEAD].partition(b'"events"')
@@ -214,7 +217,7 @@ async def _reported(call: Call) -> Report:
 
 
 def _decoded_by_event(raw: bytes, most_values: int) -> Report:
-    """A large report, decoded in a thread: between two events others go on."""
+    """A large report, decoded in a thread, so that other requests continue between two events."""
     parts = decoded(raw, _ReportParts)
     if len(parts.events) > MAX_REPORT_EVENTS:
         raise RequestRejected(f"a report has 1 to {MAX_REPORT_EVENTS} events, not {len(parts.events)}")
@@ -249,7 +252,7 @@ def _check_id(worker_id: str) -> None:
 
 
 def _check_line(line: LogLine) -> None:
-    """A line that cannot be read again would keep everybody from reading the others."""
+    """A line that cannot be decoded would make the lines after it unreadable."""
     if line.stream not in STREAMS:
         raise RequestRejected(f"lines: there is no stream {line.stream[:50]!r}; there are {', '.join(STREAMS)}")
     if not 0 <= line.at <= LATEST:
@@ -262,18 +265,19 @@ def _check_line(line: LogLine) -> None:
 
 
 # ── worker results ────────────────────────────────────────────────────────────────────────────────────────────────────
-# Handlers of the results in `operations.workers`: content streams both ways, and neither side holds more than a piece of it.
+# Handlers of the results in `operations.workers`: content is streamed in both directions, and neither side holds more
+# than a piece of it.
 #
-# What arrives is checked against the hash that its sender names before it is kept. What breaks off while it is sent ends the
-# connection, so that nobody takes a part for the whole.
+# Received content is checked against the hash that its sender names before it is stored. If sending breaks off, the
+# connection is closed, so that the receiver does not take a part for the whole.
 
 
-#: Items are read so many at a time, until the answer is this large.
+#: Items are read in batches of this size, until the answer is this large.
 _ITEMS_AT_A_TIME = 256
 _PAGE_BYTES = 4 << 20
-#: Lines of a list are handed on when so many bytes have come.
+#: Lines of a list are passed on when so many bytes have arrived.
 _PIECE_BYTES = 1 << 20
-#: What was begun so long ago is not being written any more.
+#: Content whose upload began this long ago is considered abandoned.
 _ABANDONED = 3600 * MICROS
 _DECODER: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
@@ -301,7 +305,7 @@ async def upload(call: Call, asked: ops.UploadContent) -> Content:
 @handles(ops.DOWNLOAD)
 async def download(call: Call, asked: ops.DownloadContent) -> Response:
     chunks = call.workspace.results.chunks(asked.tenant, asked.sha256, asked.start, asked.end)
-    # What is missing is known with the first piece, while it can still be said.
+    # Read the first piece now: missing content can then still be answered with a status.
     first = await anext(chunks, b"")
     return StreamingResponse(joined(first, chunks), media_type=OCTETS)
 

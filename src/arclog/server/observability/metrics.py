@@ -1,6 +1,6 @@
-"""What Prometheus is told. A registry of its own: two servers in one process do not meet in it.
+"""Metrics for Prometheus, in a registry of their own, so that two servers in one process do not share it.
 
-Times and counts are noted as they happen; what stands in the store is asked when somebody looks.
+Times and counts are recorded as they happen; figures from the store are read when metrics are requested.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from arclog.server.traffic import Traffic
 
 _BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
-#: Pools that are told of.
+#: The number of pools with metrics.
 _MOST_POOLS = 200
-#: As an autoscaler wants to know it; a pool is told of while it has open work, a worker or a limit.
+#: Figures for autoscalers. A pool has metrics while it has open work, a worker or a limit.
 _OF_POOLS = {
     "backlog": "Commands of the pool that wait for a worker.",
     "oldest_seconds": "Age of the oldest waiting command of the pool.",
@@ -119,11 +119,11 @@ class Metrics:
                 self.ended.labels(state.status).inc()
 
     def watch(self, bus: Bus, publisher: Publisher | None) -> None:
-        """Tell also how the bus does, and the publishing of events."""
+        """Add metrics of the bus and of the publishing of events."""
         self.registry.register(_BusFigures(bus, publisher))
 
     def watch_requests(self, traffic: Traffic) -> None:
-        """Tell also how many requests are in progress."""
+        """Add metrics of the requests in progress."""
         self.registry.register(_RequestFigures(traffic))
 
     async def text(self) -> bytes:
@@ -133,7 +133,7 @@ class Metrics:
 
     async def _look(self) -> None:
         for gauge in (self.queue_depth, self.oldest, self.claimed, self.lease_age, *self.of_pools.values()):
-            gauge.clear()  # a pool that has nothing open any more is not told of
+            gauge.clear()  # a pool without open work has no metrics any more
         try:
             backlog = await self._engine.store.backlog()
             scales = await self._pools.scales()
@@ -141,7 +141,7 @@ class Metrics:
             self.unreadable.inc()
             return
         now = self._engine.clock.now()
-        # The busiest pools: anybody who writes a playbook can name more, and a label is forever.
+        # The busiest pools only: authors of playbooks can name any number, and Prometheus keeps each label forever.
         backlog = sorted(backlog, key=lambda each: each.issued + each.claimed, reverse=True)[:_MOST_POOLS]
         for scale in sorted(scales, key=lambda each: each.backlog + each.busy, reverse=True)[:_MOST_POOLS]:
             self.of_pools["backlog"].labels(scale.pool).set(scale.backlog)
@@ -171,7 +171,7 @@ class _RequestFigures(Collector):
 
 
 class _BusFigures(Collector):
-    """Asked when somebody looks."""
+    """Collects figures when metrics are requested."""
 
     def __init__(self, bus: Bus, publisher: Publisher | None) -> None:
         self._bus = bus
@@ -203,7 +203,7 @@ def measured(control: C, metrics: Metrics) -> C:
 
 
 class _MeasuredControl:
-    """Counts two calls; all else is the control's own."""
+    """Counts two calls and passes all others on."""
 
     def __init__(self, control: Control, metrics: Metrics) -> None:
         self._control = control
@@ -231,15 +231,16 @@ class _MeasuredControl:
 
 
 # ── shared metrics ────────────────────────────────────────────────────────────────────────────────────────────────────
-# Metrics of several processes behind one address: whichever is asked answers for all of them.
+# Metrics of several processes behind one address: each of them answers for all.
 #
-# Each process writes its own figures to a file now and then, and when it ends. Counts and times of all files are added up, also those
-# of processes that are gone, so that no sum ever falls; what stands in the store is told by the one that was asked.
+# Each process writes its own figures to a file periodically, and when it ends. Counts and times of all files are added
+# up, including those of processes that are gone, so that no sum decreases; figures from the store are read by the
+# process that answers.
 
 
 _EVERY_S = 1.0
 _SUMMED = ("counter", "histogram")
-#: Gauges of which each process has a part.
+#: Gauges that are summed over the processes.
 _PARTS = frozenset({"arclog_events_publishing", "arclog_http_requests_open", "arclog_http_streams_open"})
 
 
@@ -251,7 +252,7 @@ class SharedMetrics:
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
-        """Write them meanwhile."""
+        """Write them periodically while the context is open."""
         writing = asyncio.ensure_future(self._write_on())
         try:
             yield
@@ -265,7 +266,7 @@ class SharedMetrics:
         return generate_latest(_Sums(own.decode(), self._others()))
 
     def _others(self) -> dict[int, str]:
-        """What the other processes wrote, by their ids."""
+        """The figures that other processes wrote, by process id."""
         found: dict[int, str] = {}
         for path in self._folder.iterdir():
             if path.name.isdigit() and path != self._own:
@@ -279,7 +280,7 @@ class SharedMetrics:
             await asyncio.sleep(_EVERY_S)
 
     def _write(self) -> None:
-        # The supervisor removes the folder when all have ended, or was killed and a cleaner did.
+        # The supervisor removes the folder when all processes have ended; after a crash, a cleaner does.
         with suppress(OSError):
             draft = self._own.with_suffix(".new")
             draft.write_bytes(generate_latest(self._metrics.registry))

@@ -135,7 +135,7 @@ class _Writer:
         return content
 
     def _schema(self, kind: Any) -> dict[str, Any]:
-        """Of a type, of a schema itself or what makes it, or of several of them."""
+        """The schema of a type, of a schema or its factory, or of several of them."""
         if isinstance(kind, tuple):
             return {"anyOf": [self._schema(each) for each in kind]}
         if isinstance(kind, dict):

@@ -1,7 +1,7 @@
 """A run's events in any dialect: a page of them, or a stream that follows the run to its end.
 
-What a dialect says of an event may depend on those before it: then it is given them again, and what stands at or before
-the cursor is not told. Several records of one seq are never parted, neither by a page nor by a resumed stream.
+How a dialect renders an event may depend on earlier events. Then the reader gets those again, and records at or before
+the cursor are left out. Several records of one seq are never split, neither between pages nor by a resumed stream.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from arclog.server.streams.waiting import unless_stopping
 
 
 _PAGE = 500
-#: What ends a log: everything that the run's end asked for was done.
+#: The last event of a log: all follow-up work of the run's end is done.
 _LAST = "playbook.processed"
-#: A run that has ended but is not at its log's end is looked at again after so long.
+#: Pause before the next look at a run that has ended but whose log has not.
 _LOOK_AGAIN_S = 0.25
 KEEP_ALIVE = b": keep-alive\n\n"
 
@@ -58,18 +58,18 @@ class Telling:
             raise RequestRejected(f"there is no dialect {dialect!r}; there are {', '.join(DIALECTS)}")
         check_names(names)
         if any(entity):
-            types_about(entity[0], ())  # refuses what there is not
+            types_about(entity[0], ())  # raises for an unknown type
         self._entity = entity
         self._api = api
         self._id = execution_id
         self._dialect = dialect
         self._names = names
-        #: places of readers are kept by what they show
+        #: positions of readers are kept by the filter
         self._shown = (*names, *entity) if any(entity) else names
         self._readings = readings or Readings()
 
     async def _begun(self, after: int) -> tuple[Reader, int, tuple[str, ...]]:
-        """A reader, where in the log it is to begin, and which canonical types it reads."""
+        """A reader, the position where it begins, and the canonical types that it reads."""
         subject = RunSubject("", "", "")
         if self._dialect == "run":  # only the Run Events Contract names the run and its plan in every record
             (run,) = await self._api.list(before=str(int(self._id) + 1), limit=1)
@@ -82,7 +82,7 @@ class Telling:
         return reader, 0 if place is None else place.at, tuple(reader.needs or ())
 
     def _keep(self, reader: Reader, at: int, told: int) -> None:
-        """Remember where a reader is, unless it can begin anywhere."""
+        """Keep the position of a reader, unless it can begin anywhere."""
         if reader.needs != frozenset():
             self._readings.keep(self._id, self._dialect, self._shown, place_of(reader, at, told))
 
@@ -94,22 +94,22 @@ class Telling:
         ]
 
     async def page(self, after: int, limit: int) -> EventPage:
-        """Records behind a seq: `limit` of them, or a few more where one seq has several."""
+        """Records after a seq: `limit` of them, or a few more if one seq has several."""
         over = await self._ended()
         reader, at, types = await self._begun(after)
         found: list[Rendered] = []
-        # Where each event is told for itself, no more is read than is asked for.
+        # If each event is rendered on its own, no more events are read than requested.
         size = min(_PAGE, limit + 1) if reader.needs == frozenset() else _PAGE
         while len(found) <= limit:
             page = await self._api.events(self._id, after=at, limit=size, types=types)
             found += self._kept([one for envelope in page for one in reader.render(envelope)], after)
             if page:
                 at = page[-1]["seq"]
-            # What is behind the page that is shown would be missing from the next.
+            # Keep the position only if this page has everything up to it: the rest would be missing from the next page.
             if len(found) <= limit and at + 2 * _PAGE >= after:
                 self._keep(reader, at, found[-1].seq if found else after)
             if len(page) < size:
-                # What a dialect keeps back until it has seen more is told once there can be no more.
+                # Records that a dialect holds back until it sees more events are added at the end of the log.
                 found += self._kept(reader.rest(), after) if over else []
                 break
         cut = limit
@@ -126,16 +126,16 @@ class Telling:
         frames: Callable[[Sequence[Rendered]], bytes] | None = None,
         pace_s: float = 0,
     ) -> AsyncGenerator[bytes, None]:
-        """Server-sent events behind a seq, to the end of the log or of the server. `frames` writes records in another form; with
-        `pace_s`, what happens within that time is sent together.
+        """Server-sent events after a seq, to the end of the log or until the server stops. `frames` writes records in
+        another form; with `pace_s`, events within that time are sent together.
         """
         frames = frames or _frames
         reader, at, types = await self._begun(after)
         told_to = noted = after
         if types:
-            types = (*types, _LAST)  # not told unless asked for, but the end must be seen
+            types = (*types, _LAST)  # not sent unless requested, but needed to see the end
         clock, keep_alive_s = services.clock, services.settings.number("server.keep_alive_s")
-        # Headers and a first byte at once: whoever asked knows that it is being told.
+        # Send headers and a first byte at once, so that the client knows that the stream is open.
         yield KEEP_ALIVE
         said_at = clock.monotonic()
         head = 0
@@ -161,7 +161,8 @@ class Telling:
                 if rest:
                     yield frames(rest)
                 return
-            # The run may go on and on without anything that was asked for: what counts is when something was said last.
+            # The run may continue for long without a matching event, so keep-alives depend on the time of the last
+            # frame.
             left_s = said_at + keep_alive_s - clock.monotonic()
             if left_s <= 0:
                 yield KEEP_ALIVE
@@ -171,7 +172,7 @@ class Telling:
                 await unless_stopping(services, sleep(pace_s))
 
     async def _news(self, head: int, timeout_s: float) -> int:
-        """The head once it has moved, or after the time-out."""
+        """The head when it has moved, or after the time-out."""
         now = await self._api.wait(self._id, after=head, timeout_s=timeout_s)
         if now <= head and (await self._api.status(self._id)).ended_at is not None:
             await sleep(_LOOK_AGAIN_S)
@@ -179,7 +180,7 @@ class Telling:
         return now
 
     async def is_over(self, after: int) -> bool:
-        """Whether nothing will ever be told behind this seq."""
+        """Whether no event will ever follow this seq."""
         return await self._ended() and not await self._api.events(self._id, after=after, limit=1)
 
     async def _ended(self) -> bool:
@@ -201,12 +202,12 @@ def check_names(names: Sequence[str]) -> None:
 
 
 def _ends_the_log(envelope: dict[str, Any]) -> bool:
-    """What a producer says of a run's end is not an end of its log."""
+    """An end that an outside producer reports is not the end of the log."""
     return envelope["event_type"] == _LAST and not envelope.get("informative")
 
 
 def _is_about(told: Rendered, entity: Entity) -> bool:
-    """Whether a record is about an entity. Facts that are derived are those of commands."""
+    """Whether a record is about an entity. Derived records are about commands."""
     kind, name = entity
     if not kind:
         return True
@@ -217,7 +218,9 @@ def _is_about(told: Rendered, entity: Entity) -> bool:
 
 
 def _frames(told: Sequence[Rendered]) -> bytes:
-    """One frame a record. Only the last one of a seq carries the id: who is cut off in between gets all of them again."""
+    """One frame a record. Only the last one of a seq has the id: a client that loses its connection in between gets
+    all of them again.
+    """
     frames: list[bytes] = []
     for index, one in enumerate(told):
         if index + 1 == len(told) or told[index + 1].seq != one.seq:
@@ -227,25 +230,25 @@ def _frames(told: Sequence[Rendered]) -> bytes:
 
 
 # ── logs ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# What a run's tasks print, as server-sent events: every line once and in order, to the run's end.
+# Output of a run's tasks as server-sent events: every line once and in order, to the run's end.
 #
-# The id of a message is the line's position: who was cut off goes on behind it.
+# The id of a message is the line's position, from which a client continues after a lost connection.
 
 
-#: Lines are written without a word to anybody: they are looked for so often.
+#: New lines cause no notification, so they are polled at this interval.
 _LOOK_S = 0.25
 
 
 async def log_stream(
     services: Services, api: Api, execution_id: str, where: LogFilter, after: int
 ) -> AsyncGenerator[bytes, None]:
-    """Lines behind a position, to the run's end or the server's."""
+    """Lines after a position, until the run ends or the server stops."""
     clock, keep_alive_s = services.clock, services.settings.number("server.keep_alive_s")
     yield KEEP_ALIVE
     told_at = clock.monotonic()
     head = 0
     while not services.draining():
-        # Asked before the lines are: what a run printed is there before its end is.
+        # Read before the lines: a run's output is stored before its end is.
         over = (await api.status(execution_id)).ended_at is not None
         while page := await api.logs(execution_id, after=after, limit=_PAGE, where=where):
             after = page[-1]["position"]
@@ -266,18 +269,18 @@ def _frame(line: dict[str, Any]) -> bytes:
 
 
 # ── permits ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-# A stream lasts no longer than its caller's right to it: every `auth.cache_s` the caller is asked for again.
+# A stream ends when its caller loses the right to it: the caller is authenticated again every `auth.cache_s`.
 #
-# A store that cannot be asked just now ends nothing; a key that was revoked, a token that has expired, or a role or tenant
-# that is another now does, and the stream's last message says so.
+# A store that is temporarily unavailable does not end the stream. A revoked key, an expired token, or another role or
+# tenant does, and the last message says so.
 
 
-#: Shorter than this is asked for no more often.
+#: The shortest interval between two checks.
 _SHORTEST_S = 0.05
 
 
 async def while_allowed(call: Call, roles: frozenset[str], frames: AsyncGenerator[bytes, None]) -> AsyncIterator[bytes]:
-    """The frames, as long as the caller may have them."""
+    """The frames, as long as the caller is allowed to read them."""
     lost = asyncio.ensure_future(_lost(call, roles))
     try:
         while True:
@@ -303,7 +306,7 @@ async def while_allowed(call: Call, roles: frozenset[str], frames: AsyncGenerato
 
 
 async def _lost(call: Call, roles: frozenset[str]) -> ArclogError:
-    """Return once the caller may not continue, with the reason."""
+    """Return the reason once the caller is no longer allowed."""
     services, before = call.services, call.principal
     pause = max(_SHORTEST_S, services.settings.number("auth.cache_s"))
     while True:
