@@ -37,7 +37,7 @@ def subject_of(settings: Settings, name: str) -> str:
 
 def token_of(pool: str) -> str:
     """A pool's name as one word of a subject."""
-    return "".join(one if one.isascii() and (one.isalnum() or one in "_-") else f"={ord(one):x}=" for one in pool)
+    return "".join(char if char.isascii() and (char.isalnum() or char in "_-") else f"={ord(char):x}=" for char in pool)
 
 
 # ── pending ───────────────────────────────────────────────────────────────────────────────────────────────────────────

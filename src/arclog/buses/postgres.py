@@ -209,21 +209,21 @@ class PostgresBus:
     def _received(self, payload: str) -> bool:
         """Whether it is to be answered."""
         try:
-            told = _decode(payload)
+            decoded = _decode(payload)
         except msgspec.DecodeError as problem:
             log.warning("a message on the channel %s is not a notification: %s", self._channel, problem)
             return False
-        if told.by == self._me or self._heard is None:
+        if decoded.by == self._me or self._heard is None:
             return False
         self._heard_others()
-        notice = told.notice
+        notice = decoded.notice
         if notice.offered and "" not in self._pools:
             wanted = tuple(offer for offer in notice.offered if offer[0] in self._pools)
             notice = msgspec.structs.replace(notice, offered=wanted)
         if notice != Notice():
             self._heard_count += 1
             self._heard(notice)
-        return told.new
+        return decoded.new
 
     async def _send_all(self, teller: psycopg.AsyncConnection[tuple[object, ...]]) -> None:
         while True:

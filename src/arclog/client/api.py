@@ -148,10 +148,10 @@ class RemoteApi(Caller):
         while True:
             asked_at = now()
             left = self._poll_s if deadline is None else min(self._poll_s, max(0.0, deadline - now()))
-            found = await self._call(event_ops.HEAD, replace(wanted, timeout_s=round(left, 3)), extra_s=left)
-            there = found.ended or (wanted.after is not None and found.head > wanted.after)
+            head = await self._call(event_ops.HEAD, replace(wanted, timeout_s=round(left, 3)), extra_s=left)
+            there = head.ended or (wanted.after is not None and head.head > wanted.after)
             if there or (deadline is not None and now() >= deadline):
-                return found
+                return head
             # A server that stops releases waiting requests: it must not be asked as fast as it answers.
             await asyncio.sleep(min(_LET_GO_S, max(0.0, asked_at + left - now())))
 
@@ -187,8 +187,8 @@ class RemoteApi(Caller):
     async def find(self, query: RunQuery) -> RunPage:
         wanted = msgspec.structs.asdict(query)
         wanted.update(state=builtins.list(wanted.pop("states")), q=wanted.pop("text"))
-        found = await self._call(run_ops.LIST, run_ops.ListExecutions(**wanted))
-        return RunPage(found.executions, found.next)
+        page = await self._call(run_ops.LIST, run_ops.ListExecutions(**wanted))
+        return RunPage(page.executions, page.next)
 
     async def activity(self, *, hours: int = 24) -> Activity:
         return await self._call(run_ops.ACTIVITY, run_ops.Hours(hours))

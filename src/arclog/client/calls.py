@@ -60,12 +60,12 @@ class Caller:
 
 def decoded(body: bytes, operation: Operation[A]) -> A:
     try:
-        found: A = None if operation.answer is None else msgspec.json.decode(body, type=operation.answer)  # type: ignore[assignment]  # A is None then
+        answer: A = None if operation.answer is None else msgspec.json.decode(body, type=operation.answer)  # type: ignore[assignment]  # A is None then
     except (msgspec.DecodeError, RecursionError) as problem:
         raise ServerUnavailable(
             f"the server's answer cannot be understood ({problem}); is it an arclog server of this version?"
         ) from None
-    return found
+    return answer
 
 
 async def paged(read: Callable[[C, int], Awaitable[list[T]]], at: C, limit: int, cursor: Callable[[T], C]) -> list[T]:

@@ -86,24 +86,24 @@ def _problem(content_type: str, body: bytes) -> dict[str, Any] | None:
     if not content_type.partition(";")[0].strip().endswith("json"):
         return None
     try:
-        found = msgspec.json.decode(body)
+        problem = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError):
         return None
-    return found if isinstance(found, dict) and "title" in found else None
+    return problem if isinstance(problem, dict) and "title" in problem else None
 
 
 def _no_problem(status: int, body: bytes, where: str) -> errors.ArclogError:
     """Something between, or something else than arclog, answered."""
     text = " ".join(body[: 4 * _MOST_SHOWN].decode("utf-8", "replace").split())[:_MOST_SHOWN]
-    said = f": {text}" if text else ""
+    shown_text = f": {text}" if text else ""
     if status in (401, 403):
-        return _BY_STATUS[status](f"{where} answers {status}{said}")
-    return errors.ServerUnavailable(f"{where} answers {status}, not as an arclog server does{said}")
+        return _BY_STATUS[status](f"{where} answers {status}{shown_text}")
+    return errors.ServerUnavailable(f"{where} answers {status}, not as an arclog server does{shown_text}")
 
 
 def _faults(given: Any) -> list[tuple[str, str]]:
-    found = given if isinstance(given, list) else []
-    return [(str(each.get("path", "")), str(each.get("message", ""))) for each in found if isinstance(each, dict)]
+    faults = given if isinstance(given, list) else []
+    return [(str(each.get("path", "")), str(each.get("message", ""))) for each in faults if isinstance(each, dict)]
 
 
 def _playbook_error(problem: dict[str, Any], detail: str) -> errors.ArclogError:
@@ -324,8 +324,8 @@ class Connection:
                 hint = " (setting client.timeout_s)"
         else:
             what, hint = "broke off", ""
-        said = str(problem).strip()
-        return ServerUnavailable(f"the server {url} {what}{f': {said}' if said else ''}{hint}")
+        detail = str(problem).strip()
+        return ServerUnavailable(f"the server {url} {what}{f': {detail}' if detail else ''}{hint}")
 
 
 def checked_urls(urls: str) -> tuple[str, ...]:
@@ -333,10 +333,10 @@ def checked_urls(urls: str) -> tuple[str, ...]:
     if "@" in urls:
         # Nothing is shown: with a comma or slash in a password, parts of it would look like hosts.
         raise SettingsError("a server's address holds no user and no password; a token belongs into ARCLOG_TOKEN")
-    found = tuple(dict.fromkeys(checked_url(each.strip()) for each in urls.split(",")))
-    if len({each.partition(":")[0] for each in found}) > 1:
+    checked = tuple(dict.fromkeys(checked_url(each.strip()) for each in urls.split(",")))
+    if len({each.partition(":")[0] for each in checked}) > 1:
         raise SettingsError("some of the servers' addresses are http and some https: a token would go out in the clear")
-    return found
+    return checked
 
 
 def checked_url(url: str) -> str:
@@ -355,10 +355,10 @@ def checked_url(url: str) -> str:
 
 
 def checked_token(token: str) -> str:
-    found = token.strip()
-    if not found.isascii() or not found.isprintable() or " " in found:
+    stripped = token.strip()
+    if not stripped.isascii() or not stripped.isprintable() or " " in stripped:
         raise SettingsError("the token has characters that no token has; look into ARCLOG_TOKEN or the token file")
-    return found
+    return stripped
 
 
 def _trust(ca_file: str) -> Any:

@@ -64,19 +64,19 @@ class RemoteResults:
 
     async def items(self, tenant: str, sha256: str, first: int, last: int) -> list[Any]:
         _check_name(sha256)
-        found: list[Any] = []
+        items: list[Any] = []
         first = max(first, 0)
         while True:
-            page = await self.transport.call(ops.ITEMS, ops.ItemsOf(tenant, sha256, first + len(found), last))
-            found += page.items
+            page = await self.transport.call(ops.ITEMS, ops.ItemsOf(tenant, sha256, first + len(items), last))
+            items += page.items
             if not page.more:
-                return found
+                return items
 
     async def find(self, tenant: str, sha256: str) -> StoredBlob | None:
         if not _SHA256.fullmatch(sha256):
             return None
-        found: StoredBlob | None = await self.transport.call(ops.ABOUT, ops.OfContent(tenant, sha256))
-        return found
+        stored: StoredBlob | None = await self.transport.call(ops.ABOUT, ops.OfContent(tenant, sha256))
+        return stored
 
     async def remove(self, tenant: str, sha256: str, stored_at: int | None = None) -> bool:
         if not _SHA256.fullmatch(sha256):

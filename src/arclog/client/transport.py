@@ -162,7 +162,7 @@ def is_passing(problem: ArclogError) -> bool:
 
 def decoded(answer: bytes, operation: Operation[A]) -> A:
     try:
-        found: A = msgspec.json.decode(answer, type=operation.answer)
+        decoded_answer: A = msgspec.json.decode(answer, type=operation.answer)
     except msgspec.DecodeError as problem:
         raise InvariantBroken(f"the server's answer cannot be read: {problem}; do both run the same version?") from None
-    return found
+    return decoded_answer

@@ -73,7 +73,7 @@ def verify(
         raise WebhookRefused(f"the webhook was not sent within the last {window_s:g} s")
     seen.take(signed, moment)
     try:
-        said: dict[str, Any] = msgspec.json.decode(body, type=dict)
+        message: dict[str, Any] = msgspec.json.decode(body, type=dict)
     except msgspec.DecodeError:
         raise WebhookRefused("the webhook's body is not a JSON object") from None
-    return {**said, "delivery": delivery}
+    return {**message, "delivery": delivery}

@@ -82,18 +82,18 @@ class Call:
 
     @property
     def method(self) -> str:
-        found: str = self.scope["method"]
-        return found
+        method: str = self.scope["method"]
+        return method
 
     @property
     def path(self) -> str:
-        found: str = self.scope["path"]
-        return found
+        path: str = self.scope["path"]
+        return path
 
     @property
     def scheme(self) -> str:
-        found: str = self.scope.get("scheme", "http")
-        return found
+        scheme: str = self.scope.get("scheme", "http")
+        return scheme
 
     @property
     def headers(self) -> dict[str, str]:
@@ -232,8 +232,8 @@ class Call:
             return decode()
         self.hold_decoded(raw)
         principal = self._principal
-        found: T = await self.services.turns("" if principal is None else principal.tenant, decode)
-        return found
+        decoded: T = await self.services.turns("" if principal is None else principal.tenant, decode)
+        return decoded
 
     def hold_decoded(self, raw: bytes) -> None:
         """Count the memory that a large body takes when it is decoded. Raises TooManyRequests or RequestTooLarge."""

@@ -104,14 +104,14 @@ class Console:
 
 
 def _served(file: File, headers: Headers, keep: str) -> Response:
-    told = {**_HEADERS, "Cache-Control": keep, "ETag": file.tag, "Vary": "Accept-Encoding"}
+    sent = {**_HEADERS, "Cache-Control": keep, "ETag": file.tag, "Vary": "Accept-Encoding"}
     if file.tag in headers.get("if-none-match", ""):
-        return Response(status_code=304, headers=told)
+        return Response(status_code=304, headers=sent)
     wanted = headers.get("accept-encoding", "")
     for encoding, packed in file.packed.items():
         if encoding in wanted:
-            return Response(packed, 200, {**told, "Content-Encoding": encoding}, file.kind)
-    return Response(file.body, 200, told, file.kind)
+            return Response(packed, 200, {**sent, "Content-Encoding": encoding}, file.kind)
+    return Response(file.body, 200, sent, file.kind)
 
 
 def _files(folder: Path) -> Iterator[tuple[str, File]]:

@@ -82,13 +82,13 @@ class Parameters:
             else:
                 values[name] = value
         try:
-            found = msgspec.convert(values, self._kind, strict=False)
+            params = msgspec.convert(values, self._kind, strict=False)
         except msgspec.ValidationError as problem:
             raise self._mistake(str(problem)) from None
         for name in self._patterned & values.keys():
             if values[name].endswith("\n"):  # `$` matches before the last line's end, too
                 raise ParameterMistake(self._at(name), "Expected no line break")
-        return found
+        return params
 
     def _mistake(self, problem: str) -> ParameterMistake:
         missing = _MISSING.search(problem)
@@ -314,8 +314,8 @@ class Dispatcher:
     async def _refusal(self, call: Call, error: ArclogError) -> Response:
         """The problem for an error; a denial is recorded in the audit."""
         if isinstance(error, ParameterMistake):
-            found = [{"at": error.at, "message": error.message}]
-            return problem(422, "RequestRejected", str(error), findings=found)
+            faults = [{"at": error.at, "message": error.message}]
+            return problem(422, "RequestRejected", str(error), findings=faults)
         if isinstance(error, DENIALS):
             try:
                 await self._services.audit.note(call, call.known_principal, "denied", str(error))

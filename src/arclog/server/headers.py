@@ -22,9 +22,9 @@ SECURITY = (
 )
 
 
-def media_type(said: str) -> str:
+def media_type(text: str) -> str:
     """A content type from outside, if it is valid in a header; a line end in it could add another header."""
-    return said if said.isascii() and said.isprintable() and 0 < len(said) <= _LONGEST_TYPE else OCTETS
+    return text if text.isascii() and text.isprintable() and 0 < len(text) <= _LONGEST_TYPE else OCTETS
 
 
 async def respond(response: Response, scope: Scope, receive: Receive, send: Send) -> None:

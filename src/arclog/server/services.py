@@ -62,14 +62,14 @@ class Answers:
                 return nothing
             await asyncio.wait((answer,))
             if not answer.cancelled():
-                found: T = answer.result()
-                return found
+                result: T = answer.result()
+                return result
             # The first request was cancelled without an answer.
             if self._last.get(key) is before:
                 del self._last[key]
-        return await self._asked(key, n, ask)
+        return await self._carry_out(key, n, ask)
 
-    async def _asked(self, key: tuple[str, ...], n: int, ask: Callable[[], Awaitable[T]]) -> T:
+    async def _carry_out(self, key: tuple[str, ...], n: int, ask: Callable[[], Awaitable[T]]) -> T:
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._last.pop(key, None)
         self._last[key] = (n, answer)
@@ -90,39 +90,43 @@ class Answers:
 
 #: The number of runs (each with one dialect and filter) with positions, and the number of positions for each.
 _MOST_READERS = 1000
-_PLACES = 8
+_POSITIONS = 8
 #: A reader with a larger state than this is not kept; that happens when a run has very many open tasks.
 _LARGEST = 256 * 1024
 
 
-class Place(Struct, frozen=True):
+class ReaderPosition(Struct, frozen=True):
     """A reader that has read the log up to `at` and has rendered no record after `rendered`."""
 
     at: int
-    told: int
+    rendered: int
     state: bytes
 
 
-class Readings:
+class ReaderPositions:
     def __init__(self) -> None:
-        self._places: Kept[tuple[str, str, tuple[str, ...]], list[Place]] = Kept(_MOST_READERS)
+        self._positions: Kept[tuple[str, str, tuple[str, ...]], list[ReaderPosition]] = Kept(_MOST_READERS)
 
-    def best(self, execution_id: str, dialect: str, names: Sequence[str], after: int) -> Place | None:
+    def best(self, execution_id: str, dialect: str, names: Sequence[str], after: int) -> ReaderPosition | None:
         """The furthest position from which all records after a seq can still be rendered."""
-        places = self._places.get((execution_id, dialect, tuple(names))) or []
-        return max((place for place in places if place.told <= after), key=lambda place: place.at, default=None)
+        kept = self._positions.get((execution_id, dialect, tuple(names))) or []
+        return max(
+            (position for position in kept if position.rendered <= after),
+            key=lambda position: position.at,
+            default=None,
+        )
 
-    def keep(self, execution_id: str, dialect: str, names: Sequence[str], place: Place) -> None:
-        if len(place.state) > _LARGEST:
+    def keep(self, execution_id: str, dialect: str, names: Sequence[str], position: ReaderPosition) -> None:
+        if len(position.state) > _LARGEST:
             return
-        places = self._places.put((execution_id, dialect, tuple(names)), [])
-        if place not in places:
-            places.append(place)
-            del places[:-_PLACES]
+        kept = self._positions.put((execution_id, dialect, tuple(names)), [])
+        if position not in kept:
+            kept.append(position)
+            del kept[:-_POSITIONS]
 
 
-def place_of(reader: Reader, at: int, told: int) -> Place:
-    return Place(at, told, state_of(reader))
+def position_of(reader: Reader, at: int, rendered: int) -> ReaderPosition:
+    return ReaderPosition(at, rendered, state_of(reader))
 
 
 # ── services ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -197,7 +201,7 @@ class Services:
     #: the last answers to workers
     answers: Answers = field(default_factory=Answers)
     #: positions of dialect readers
-    readings: Readings = field(default_factory=Readings)
+    positions: ReaderPositions = field(default_factory=ReaderPositions)
     #: the requests in progress
     traffic: Traffic = field(default_factory=Traffic)
     #: runs long computations, a tenant at a time

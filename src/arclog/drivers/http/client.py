@@ -369,11 +369,11 @@ def _proxy(url: str) -> httpcore2.Proxy:
     )
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
-        found = parts.scheme in _PROXY_SCHEMES and parts.hostname and (parts.port or True)
+        is_valid = parts.scheme in _PROXY_SCHEMES and parts.hostname and (parts.port or True)
         user, password = (unquote_to_bytes(part or "") for part in (parts.username, parts.password))
     except (ValueError, UnicodeError):
         raise wrong from None
-    if not found or "@" in parts.path + parts.query + parts.fragment:
+    if not is_valid or "@" in parts.path + parts.query + parts.fragment:
         raise wrong
     auth = (user, password) if user else None
     port = f":{parts.port}" if parts.port else ""

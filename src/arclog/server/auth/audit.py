@@ -58,33 +58,33 @@ class Denials:
         minute, a summary of those that were left out.
         """
         now = self._clock.monotonic()
-        who = (entry.tenant, entry.principal, "" if entry.principal else neighbourhood(entry.address))
-        found = self._summed(now)
-        window = self._windows.get(who)
+        caller = (entry.tenant, entry.principal, "" if entry.principal else neighbourhood(entry.address))
+        entries = self._summed(now)
+        window = self._windows.get(caller)
         if window is None:
             if len(self._windows) >= _CALLERS:
-                who = _OTHERS
-            window = self._windows.setdefault(who, _Window(now))
+                caller = _OTHERS
+            window = self._windows.setdefault(caller, _Window(now))
         window.count += 1
         if window.count <= self._most:
-            found.append(entry)
+            entries.append(entry)
         else:
             window.last = entry
-        return found
+        return entries
 
     def _summed(self, now: float) -> list[AuditEntry]:
         """Close the windows that are over; return a summary for each that had more denials than were recorded."""
-        found = []
+        entries = []
         while self._windows:
-            who, window = next(iter(self._windows.items()))
+            caller, window = next(iter(self._windows.items()))
             if now - window.since < _WINDOW_S:
                 break
-            del self._windows[who]
+            del self._windows[caller]
             if window.last is not None:
                 more = window.count - self._most
                 reason = f"{more} more within a minute, the last of them: {window.last.reason}"
-                found.append(replace(window.last, reason=reason[:500]))
-        return found
+                entries.append(replace(window.last, reason=reason[:500]))
+        return entries
 
 
 # ── audit ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -133,7 +133,7 @@ class AuditBook:
         self._tenant = boundary.reach.tenant
 
     async def page(self, *, decision: str = "", before: int = 0, limit: int = 100) -> list[Audited]:
-        found = await self._book.audit(tenant=self._tenant, decision=decision, before=before, limit=limit)
+        rows = await self._book.audit(tenant=self._tenant, decision=decision, before=before, limit=limit)
         return [
             Audited(
                 position=position,
@@ -147,5 +147,5 @@ class AuditBook:
                 address=entry.address,
                 reason=entry.reason,
             )
-            for position, entry in found
+            for position, entry in rows
         ]

@@ -118,17 +118,17 @@ class Keys:
     async def known(self, text: str) -> Principal | None:
         """The principal of a key that was verified before and is still valid; does not run argon2."""
         digest = _digest(text)
-        found = self._proved.get(digest)
-        if found is None:
+        verified = self._proved.get(digest)
+        if verified is None:
             return None
         self._proved.move_to_end(digest)
-        if self._clock.monotonic() - found.looked_at >= self._cache_s:
-            record = await self._book.key(found.record.key_id)
-            if record is None or record.hash != found.record.hash:
+        if self._clock.monotonic() - verified.looked_at >= self._cache_s:
+            record = await self._book.key(verified.record.key_id)
+            if record is None or record.hash != verified.record.hash:
                 self._proved.pop(digest, None)
                 return None
-            found.record, found.looked_at = record, self._clock.monotonic()
-        return self._holder(found.record)
+            verified.record, verified.looked_at = record, self._clock.monotonic()
+        return self._holder(verified.record)
 
     async def prove(self, text: str) -> Principal:
         """The principal of a key. Raises Unauthenticated, or TooManyRequests when too many verifications wait for
@@ -246,14 +246,14 @@ class KeyBook:
         return KeyMade(text, shown(record), first)
 
     async def list(self) -> builtins.list[KeyShown]:
-        found = await self._book.keys(self._boundary.reach.tenant)
-        return [shown(record) for record in found if self._boundary.sees(_scope_of(record))]
+        records = await self._book.keys(self._boundary.reach.tenant)
+        return [shown(record) for record in records if self._boundary.sees(_scope_of(record))]
 
     async def revoke(self, key_id: str) -> KeyShown:
-        found = await self._book.key(key_id)
-        if found is None or not self._boundary.sees(_scope_of(found)):
+        record = await self._book.key(key_id)
+        if record is None or not self._boundary.sees(_scope_of(record)):
             raise NotFound(f"there is no key {key_id[:64]}; `arclog key list` and GET /api/keys list all keys")
-        return shown(await self._book.revoke_key(key_id, self._clock.now()) or found)
+        return shown(await self._book.revoke_key(key_id, self._clock.now()) or record)
 
 
 def _scope_of(key: KeyRecord) -> Scope:

@@ -175,17 +175,19 @@ class Oidc:
             return self._endpoints[1]
         where = f"{self._issuer.rstrip('/')}/.well-known/openid-configuration"
         try:
-            found = msgspec.json.decode(await fetch(self._settings, where, timeout_s=self._timeout_s), type=_Endpoints)
-            if found.issuer != self._issuer:
+            endpoints = msgspec.json.decode(
+                await fetch(self._settings, where, timeout_s=self._timeout_s), type=_Endpoints
+            )
+            if endpoints.issuer != self._issuer:
                 raise ValueError("it is the metadata of another issuer")
-            for url in (found.authorization_endpoint, found.token_endpoint):
+            for url in (endpoints.authorization_endpoint, endpoints.token_endpoint):
                 require_https(url, "the issuer's endpoint")
                 if urlsplit(url).scheme not in ("http", "https"):
                     raise ValueError("an endpoint is not a web address")
         except (OSError, ValueError, RecursionError, SettingsError) as problem:
             raise StoreUnavailable(f"{where}: {problem}; try again in a moment") from None
-        self._endpoints = (now, found)
-        return found
+        self._endpoints = (now, endpoints)
+        return endpoints
 
 
 def own_place(place: str) -> str:
@@ -198,8 +200,8 @@ def own_place(place: str) -> str:
 def _login(cookie: str) -> Login:
     try:
         raw = base64.urlsafe_b64decode(cookie + "=" * (-len(cookie) % 4))
-        found: Any = msgspec.json.decode(raw, type=Login)
+        decoded: Any = msgspec.json.decode(raw, type=Login)
     except (ValueError, RecursionError):
         raise Unauthenticated("this sign-in was not started in this browser, or took too long; sign in again") from None
-    login: Login = found
+    login: Login = decoded
     return Login(login.state, login.nonce, login.verifier, own_place(login.place), login.redirect)

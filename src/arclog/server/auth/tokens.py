@@ -131,11 +131,11 @@ class KeySet:
         """The key that a token names; without a name, the only one that fits."""
         if self._is_old(self._refresh_s):
             await self._load(self._refresh_s)
-        found = self._among(kid, algorithm)
-        if found is None and self._is_old(_LOOK_AGAIN_S):
+        key = self._among(kid, algorithm)
+        if key is None and self._is_old(_LOOK_AGAIN_S):
             await self._load(_LOOK_AGAIN_S)
-            found = self._among(kid, algorithm)
-        return found
+            key = self._among(kid, algorithm)
+        return key
 
     def _among(self, kid: str, algorithm: str) -> PyJWK | None:
         fits = [key for key in self._keys if key.key_type == ALGORITHMS[algorithm] and key.algorithm_name == algorithm]
@@ -180,25 +180,29 @@ def _usable(body: bytes) -> list[PyJWK]:
     from jwt import PyJWK
     from jwt.exceptions import PyJWTError
 
-    told: Any = msgspec.json.decode(body)
-    keys = told.get("keys") if isinstance(told, dict) else None
+    document: Any = msgspec.json.decode(body)
+    keys = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(keys, list):
         raise ValueError("this is not a JWKS: it has no list `keys`")  # noqa: TRY004 - the content is wrong, not a type
-    found: list[PyJWK] = []
-    for one in keys[:_MOST_KEYS]:
-        if not isinstance(one, dict) or one.get("use", "sig") != "sig" or one.get("kty") not in ALGORITHMS.values():
+    usable: list[PyJWK] = []
+    for entry in keys[:_MOST_KEYS]:
+        if (
+            not isinstance(entry, dict)
+            or entry.get("use", "sig") != "sig"
+            or entry.get("kty") not in ALGORITHMS.values()
+        ):
             continue
-        if "d" in one:  # a private key: every reader of the set could sign with it
+        if "d" in entry:  # a private key: every reader of the set could sign with it
             continue
         try:
-            key = PyJWK(one)
+            key = PyJWK(entry)
         except (PyJWTError, ValueError, TypeError):
             continue
         if key.algorithm_name in ALGORITHMS and not (key.key_type == "RSA" and key.key.key_size < _RSA_BITS):
-            found.append(key)
-    if not found:
+            usable.append(key)
+    if not usable:
         raise ValueError(f"the set has no key for {', '.join(ALGORITHMS)}")
-    return found
+    return usable
 
 
 # ── tokens ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -284,10 +288,10 @@ def _claim(claims: Mapping[str, Any], name: str) -> Any:
     """A claim by its full name (which may contain dots, such as a URL), else by its path."""
     if name in claims:
         return claims[name]
-    found: Any = claims
+    value: Any = claims
     for part in name.split("."):
-        found = found.get(part) if isinstance(found, Mapping) else None
-    return found
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
 
 
 def _short_message(problem: Exception) -> str:

@@ -44,23 +44,23 @@ async def list_keys(call: Call) -> ops.KeyList:
 
 
 @handles(ops.REVOKE_KEY)
-async def revoke_key(call: Call, asked: ops.ByKeyId) -> KeyShown:
-    return await call.workspace.keys.revoke(asked.key_id)
+async def revoke_key(call: Call, request: ops.ByKeyId) -> KeyShown:
+    return await call.workspace.keys.revoke(request.key_id)
 
 
 @handles(ops.AUDIT)
-async def audit(call: Call, asked: ops.ListAudit) -> ops.AuditPage:
-    found = await call.workspace.audit.page(decision=asked.decision, before=asked.before, limit=asked.limit)
-    return ops.AuditPage(found, found[-1].position if len(found) == asked.limit else None)
+async def audit(call: Call, request: ops.ListAudit) -> ops.AuditPage:
+    entries = await call.workspace.audit.page(decision=request.decision, before=request.before, limit=request.limit)
+    return ops.AuditPage(entries, entries[-1].position if len(entries) == request.limit else None)
 
 
 # -- credentials -------------------------------------------------------------------------------------------------------
 
 
 @handles(ops.PUT_CREDENTIAL)
-async def put_credential(call: Call, asked: ByName, body: ops.NewCredential) -> SecretInfo:
+async def put_credential(call: Call, request: ByName, body: ops.NewCredential) -> SecretInfo:
     scope = _scope(body.tenant, body.project, body.environment)
-    return await call.workspace.credentials.put(asked.name, body.value, scope)
+    return await call.workspace.credentials.put(request.name, body.value, scope)
 
 
 @handles(ops.LIST_CREDENTIALS)
@@ -69,9 +69,9 @@ async def list_credentials(call: Call) -> ops.CredentialList:
 
 
 @handles(ops.REMOVE_CREDENTIAL)
-async def remove_credential(call: Call, asked: ops.RemoveCredential) -> ops.Forgotten:
-    scope = _scope(asked.tenant, asked.project, asked.environment)
-    return ops.Forgotten(asked.name, await call.workspace.credentials.remove(asked.name, scope))
+async def remove_credential(call: Call, request: ops.RemoveCredential) -> ops.Forgotten:
+    scope = _scope(request.tenant, request.project, request.environment)
+    return ops.Forgotten(request.name, await call.workspace.credentials.remove(request.name, scope))
 
 
 def _scope(tenant: str, project: str, environment: str) -> str:
@@ -140,26 +140,26 @@ async def sign_out(call: Call) -> Reply:
 
 
 @handles(ops.BEGIN)
-async def begin(call: Call, asked: ops.BeginSignIn) -> Response:
+async def begin(call: Call, request: ops.BeginSignIn) -> Response:
     gate = _gate(call)
     if gate.oidc is None:
         raise NotFound("sign-in with OIDC is not configured (auth.oidc_client_id)")
-    address, cookie = await gate.oidc.begin(asked.place, call.headers)
+    address, cookie = await gate.oidc.begin(request.place, call.headers)
     answer = RedirectResponse(address, 303)
     answer.headers["Set-Cookie"] = _login_cookie(call, cookie, LOGIN_S)
     return answer
 
 
 @handles(ops.CALLBACK)
-async def callback(call: Call, asked: ops.SignInCallback) -> Response:
+async def callback(call: Call, request: ops.SignInCallback) -> Response:
     gate = _gate(call)
     if gate.oidc is None:
         raise NotFound("sign-in with OIDC is not configured (auth.oidc_client_id)")
     try:
-        if asked.error:
-            raise Unauthenticated(f"the issuer refused the sign-in ({asked.error[:100]})")
+        if request.error:
+            raise Unauthenticated(f"the issuer refused the sign-in ({request.error[:100]})")
         cookie = cookie_of(call.headers, _LOGIN_COOKIE)
-        principal, place = await gate.sign_in_at_issuer(cookie, asked.state, asked.code, call.address)
+        principal, place = await gate.sign_in_at_issuer(cookie, request.state, request.code, call.address)
         _, cookie = await _opened(call, principal)
     except (Unauthenticated, NotAllowed, StoreError) as problem:
         await call.services.audit.note(call, None, "denied", str(problem))
@@ -217,7 +217,7 @@ def _login_cookie(call: Call, value: str, lasts: int) -> str:
 
 
 def _gate(call: Call) -> Gate:
-    found = call.services.gate
-    if found is None:
+    gate = call.services.gate
+    if gate is None:
         raise NotFound("sign-in is not available on this server")
-    return found
+    return gate

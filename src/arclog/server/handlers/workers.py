@@ -66,17 +66,17 @@ async def register(call: Call, hello: work.Hello) -> work.Welcome:
 
 
 @handles(ops.CLAIM)
-async def claim(call: Call, asked: work.ClaimAsked) -> work.Claimed | work.WireClaimed:
-    worker = asked.worker
+async def claim(call: Call, request: work.ClaimAsked) -> work.Claimed | work.WireClaimed:
+    worker = request.worker
     _check_worker(worker)
-    if not 1 <= asked.limit <= _MOST_COMMANDS:
-        raise RequestRejected(f"limit: {asked.limit} is not between 1 and {_MOST_COMMANDS}")
+    if not 1 <= request.limit <= _MOST_COMMANDS:
+        raise RequestRejected(f"limit: {request.limit} is not between 1 and {_MOST_COMMANDS}")
     services, control = call.services, call.workspace.control
 
     async def claimed() -> work.Claimed:
-        wait_s = 0.0 if services.draining() else longest_wait(services, asked.wait_s)
+        wait_s = 0.0 if services.draining() else longest_wait(services, request.wait_s)
         # When the caller is gone, the claim is not cancelled but notified, since it may have taken commands already.
-        commands = await control.claim(worker, asked.limit, wait_s, lambda: caller_gone(call))
+        commands = await control.claim(worker, request.limit, wait_s, lambda: caller_gone(call))
         if commands and await call.request.is_disconnected():
             for command in commands:
                 await control.give_back(worker.worker_id, command.execution_id, command.command_id, command.fence)
@@ -84,11 +84,11 @@ async def claim(call: Call, asked: work.ClaimAsked) -> work.Claimed | work.WireC
         return work.Claimed(commands)
 
     with numbers_fit():
-        found = await services.answers.once(_asker(call, worker.worker_id), asked.n, claimed, work.Claimed())
-    if asked.form:
-        commands = await call.workspace.wire_commands(found.commands)
+        claim_answer = await services.answers.once(_asker(call, worker.worker_id), request.n, claimed, work.Claimed())
+    if request.form:
+        commands = await call.workspace.wire_commands(claim_answer.commands)
         return work.WireClaimed(commands, services.settings.number("leases.seconds"))
-    return found
+    return claim_answer
 
 
 @handles(ops.REPORT)
@@ -101,52 +101,52 @@ async def report(call: Call) -> ReportAnswer:
 
 
 @handles(ops.HEARTBEAT)
-async def heartbeat(call: Call, asked: work.HeartbeatAsked) -> work.Lost:
-    _check_id(asked.worker_id)
-    if len(asked.held) > _MOST_HELD:
-        raise RequestRejected(f"held: {len(asked.held)} commands; a heartbeat can name at most {_MOST_HELD}")
+async def heartbeat(call: Call, request: work.HeartbeatAsked) -> work.Lost:
+    _check_id(request.worker_id)
+    if len(request.held) > _MOST_HELD:
+        raise RequestRejected(f"held: {len(request.held)} commands; a heartbeat can name at most {_MOST_HELD}")
     with numbers_fit():
-        return work.Lost(await call.workspace.control.heartbeat(asked.worker_id, asked.held))
+        return work.Lost(await call.workspace.control.heartbeat(request.worker_id, request.held))
 
 
 @handles(ops.GIVE_BACK)
-async def give_back(call: Call, asked: work.GiveBackAsked) -> work.Done:
-    _check_id(asked.worker_id)
+async def give_back(call: Call, request: work.GiveBackAsked) -> work.Done:
+    _check_id(request.worker_id)
     control = call.workspace.control
     with numbers_fit():
-        await control.give_back(asked.worker_id, asked.execution_id, asked.command_id, asked.fence)
+        await control.give_back(request.worker_id, request.execution_id, request.command_id, request.fence)
     return work.Done()
 
 
 @handles(ops.REVOKED)
-async def revoked(call: Call, asked: work.RevokedAsked) -> work.Revoked:
-    _check_id(asked.worker_id)
-    if len(asked.held) > _MOST_COMMANDS:
-        raise RequestRejected(f"held: {len(asked.held)} commands; a worker can name at most {_MOST_COMMANDS}")
+async def revoked(call: Call, request: work.RevokedAsked) -> work.Revoked:
+    _check_id(request.worker_id)
+    if len(request.held) > _MOST_COMMANDS:
+        raise RequestRejected(f"held: {len(request.held)} commands; a worker can name at most {_MOST_COMMANDS}")
     services, control = call.services, call.workspace.control
 
     async def news() -> work.Revoked:
-        wait_s = 0.0 if services.draining() else longest_wait(services, asked.wait_s)
-        found = await unless_gone(call, control.revoked(asked.worker_id, wait_s, asked.held))
-        return work.Revoked(found or [])
+        wait_s = 0.0 if services.draining() else longest_wait(services, request.wait_s)
+        revocations = await unless_gone(call, control.revoked(request.worker_id, wait_s, request.held))
+        return work.Revoked(revocations or [])
 
     with numbers_fit():
-        return await services.answers.once(_asker(call, asked.worker_id), asked.n, news, work.Revoked())
+        return await services.answers.once(_asker(call, request.worker_id), request.n, news, work.Revoked())
 
 
 @handles(ops.PLAN)
-async def plan(call: Call, asked: ops.ByDigest) -> Response:
-    program = await call.workspace.control.program(asked.digest)
+async def plan(call: Call, request: ops.ByDigest) -> Response:
+    program = await call.workspace.control.program(request.digest)
     return Response(net.encode(program.plan), media_type=JSON)
 
 
 @handles(ops.LOOP_RESULTS)
-async def loop_results(call: Call, asked: work.LoopResultsAsked) -> LoopPage:
-    if not 1 <= asked.limit <= _MOST_EVENTS:
-        raise RequestRejected(f"limit: {asked.limit} is not between 1 and {_MOST_EVENTS}")
+async def loop_results(call: Call, request: work.LoopResultsAsked) -> LoopPage:
+    if not 1 <= request.limit <= _MOST_EVENTS:
+        raise RequestRejected(f"limit: {request.limit} is not between 1 and {_MOST_EVENTS}")
     control = call.workspace.control
     with numbers_fit():
-        return await control.loop_results(asked.execution_id, asked.step, asked.run, asked.after, asked.limit)
+        return await control.loop_results(request.execution_id, request.step, request.run, request.after, request.limit)
 
 
 @handles(ops.WRITE_LOGS)
@@ -159,14 +159,14 @@ async def write_logs(call: Call, given: work.Lines) -> work.Done:
 
 
 @handles(ops.SECRET)
-async def secret(call: Call, asked: work.SecretAsked) -> work.SecretFound:
+async def secret(call: Call, request: work.SecretAsked) -> work.SecretFound:
     """A secret as it is sealed. It cannot be read without the key, which servers and workers have and which is never
     sent over HTTP.
     """
-    checked_secret(asked.name)
-    if len(asked.scope) > _LONGEST_SCOPE or not asked.scope.isprintable():
+    checked_secret(request.name)
+    if len(request.scope) > _LONGEST_SCOPE or not request.scope.isprintable():
         raise RequestRejected("scope: TENANT/PROJECT/ENVIRONMENT is required")
-    return work.SecretFound(await call.workspace.secrets.find(asked.name, asked.scope))
+    return work.SecretFound(await call.workspace.secrets.find(request.name, request.scope))
 
 
 # -- reports -----------------------------------------------------------------------------------------------------------
@@ -283,19 +283,19 @@ _DECODER: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
 
 @handles(ops.UPLOAD)
-async def upload(call: Call, asked: ops.UploadContent) -> Content:
+async def upload(call: Call, request: ops.UploadContent) -> Content:
     writer = call.workspace.results.writer(
-        asked.tenant, listed=asked.listed, content_type=media_type(asked.content_type)
+        request.tenant, listed=request.listed, content_type=media_type(request.content_type)
     )
     arrived = hashlib.sha256()
     try:
-        if asked.listed:
+        if request.listed:
             await _take_lines(call, writer, arrived)
         else:
             async for chunk in call.pieces():
                 arrived.update(chunk)
                 await writer.write(chunk)
-        if arrived.hexdigest() != asked.sha256:
+        if arrived.hexdigest() != request.sha256:
             raise RequestRejected("the content does not match its sha256 and was not stored; send it again")
         return await writer.commit()
     finally:
@@ -303,40 +303,40 @@ async def upload(call: Call, asked: ops.UploadContent) -> Content:
 
 
 @handles(ops.DOWNLOAD)
-async def download(call: Call, asked: ops.DownloadContent) -> Response:
-    chunks = call.workspace.results.chunks(asked.tenant, asked.sha256, asked.start, asked.end)
+async def download(call: Call, request: ops.DownloadContent) -> Response:
+    chunks = call.workspace.results.chunks(request.tenant, request.sha256, request.start, request.end)
     # Read the first piece now: missing content can then still be answered with a status.
     first = await anext(chunks, b"")
     return StreamingResponse(joined(first, chunks), media_type=OCTETS)
 
 
 @handles(ops.ITEMS)
-async def items(call: Call, asked: ops.ItemsOf) -> work.Items:
+async def items(call: Call, request: ops.ItemsOf) -> work.Items:
     results = call.workspace.results
-    first, last = asked.first, asked.last
-    found: list[Any] = []
+    first, last = request.first, request.last
+    items_read: list[Any] = []
     size = 0
     while True:
         wanted = min(_ITEMS_AT_A_TIME, last - first)
-        some = await results.items(asked.tenant, asked.sha256, first, first + wanted)
-        found += some
+        some = await results.items(request.tenant, request.sha256, first, first + wanted)
+        items_read += some
         first += len(some)
         size += len(msgspec.json.encode(some))
         if len(some) < wanted or first >= last:
-            return work.Items(found)
+            return work.Items(items_read)
         if size >= _PAGE_BYTES:
-            return work.Items(found, more=True)
+            return work.Items(items_read, more=True)
 
 
 @handles(ops.ABOUT)
-async def about(call: Call, asked: ops.OfContent) -> StoredBlob | None:
-    return await call.workspace.results.find(asked.tenant, asked.sha256)
+async def about(call: Call, request: ops.OfContent) -> StoredBlob | None:
+    return await call.workspace.results.find(request.tenant, request.sha256)
 
 
 @handles(ops.REMOVE)
-async def remove(call: Call, asked: ops.RemoveContent) -> work.Removed:
+async def remove(call: Call, request: ops.RemoveContent) -> work.Removed:
     results = call.workspace.results
-    return work.Removed(int(await results.remove(asked.tenant, asked.sha256, asked.stored_at)))
+    return work.Removed(int(await results.remove(request.tenant, request.sha256, request.stored_at)))
 
 
 @handles(ops.EVERYTHING)
@@ -351,9 +351,9 @@ async def everything(call: Call) -> Response:
 
 
 @handles(ops.LEFTOVERS)
-async def leftovers(call: Call, asked: ops.OlderThan) -> work.Removed:
+async def leftovers(call: Call, request: ops.OlderThan) -> work.Removed:
     latest = call.services.clock.now() - _ABANDONED
-    return work.Removed(await call.workspace.results.leftovers(min(asked.older_than, latest)))
+    return work.Removed(await call.workspace.results.leftovers(min(request.older_than, latest)))
 
 
 async def _take_lines(call: Call, writer: ResultWriter, arrived: Any) -> None:

@@ -69,8 +69,8 @@ def operators_log(settings: Settings, stream: TextIO | None = None) -> Iterator[
 def _name_ids(record: logging.LogRecord) -> bool:
     """Ids that a message names, as fields of the record."""
     if isinstance(record.args, tuple) and isinstance(record.msg, str):
-        for found, value in zip(_CONVERSION.finditer(record.msg), record.args, strict=False):
-            field = _FIELDS.get(found.group(1) or "")
+        for match, value in zip(_CONVERSION.finditer(record.msg), record.args, strict=False):
+            field = _FIELDS.get(match.group(1) or "")
             if field and not hasattr(record, field) and _ID.fullmatch(str(value)):
                 setattr(record, field, str(value))
     return True

@@ -76,7 +76,8 @@ class Metrics:
         )
         self._pools = EnginePools(engine)
         self.of_pools = {
-            name: Gauge(f"arclog_pool_{name}", told, ["pool"], registry=registry) for name, told in _OF_POOLS.items()
+            name: Gauge(f"arclog_pool_{name}", help_text, ["pool"], registry=registry)
+            for name, help_text in _OF_POOLS.items()
         }
         self._seconds = {
             "append": Histogram(
@@ -189,11 +190,11 @@ class _BusFigures(Collector):
         )
         yield CounterMetricFamily("arclog_bus_connections_lost", "Lost connections to the bus.", value=now.lost)
         if self._publisher is not None:
-            told, failed = self._publisher.published, self._publisher.failures
+            published, failed = self._publisher.published, self._publisher.failures
             yield GaugeMetricFamily(
                 "arclog_events_publishing", "Whether this server publishes events.", self._publisher.on_duty
             )
-            yield CounterMetricFamily("arclog_events_published", "Events accepted by the bus.", value=told)
+            yield CounterMetricFamily("arclog_events_published", "Events accepted by the bus.", value=published)
             yield CounterMetricFamily("arclog_events_publish_failures", "Events refused by the bus.", value=failed)
 
 
@@ -215,9 +216,9 @@ class _MeasuredControl:
     async def claim(
         self, worker: WorkerInfo, limit: int, wait_s: float = 0.0, until: Until | None = None
     ) -> list[Command]:
-        found = await self._control.claim(worker, limit, wait_s, until)
-        self._metrics.claims.inc(len(found))
-        return found
+        commands = await self._control.claim(worker, limit, wait_s, until)
+        self._metrics.claims.inc(len(commands))
+        return commands
 
     async def report(self, report: Report) -> ReportAnswer:
         try:
@@ -267,12 +268,12 @@ class SharedMetrics:
 
     def _others(self) -> dict[int, str]:
         """The figures that other processes wrote, by process id."""
-        found: dict[int, str] = {}
+        figures: dict[int, str] = {}
         for path in self._folder.iterdir():
             if path.name.isdigit() and path != self._own:
                 with suppress(OSError):
-                    found[int(path.name)] = path.read_text()
-        return found
+                    figures[int(path.name)] = path.read_text()
+        return figures
 
     async def _write_on(self) -> None:
         while True:

@@ -24,7 +24,7 @@ from arclog.operations.events import EventPage
 from arclog.ports.storage.task_logs import LogFilter
 from arclog.ports.views.api import Api
 from arclog.server.call import Call
-from arclog.server.services import Readings, Services, place_of
+from arclog.server.services import ReaderPositions, Services, position_of
 from arclog.server.streams.waiting import unless_stopping
 
 # ── events ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -42,7 +42,7 @@ KEEP_ALIVE = b": keep-alive\n\n"
 Entity = tuple[str, str]
 
 
-class Telling:
+class RunEvents:
     """One run, one dialect, one filter by names of any dialect."""
 
     def __init__(
@@ -51,7 +51,7 @@ class Telling:
         execution_id: str,
         dialect: str,
         names: Sequence[str],
-        readings: Readings | None = None,
+        positions: ReaderPositions | None = None,
         entity: Entity = ("", ""),
     ) -> None:
         if dialect not in DIALECTS:
@@ -66,7 +66,7 @@ class Telling:
         self._names = names
         #: positions of readers are kept by the filter
         self._shown = (*names, *entity) if any(entity) else names
-        self._readings = readings or Readings()
+        self._positions = positions or ReaderPositions()
 
     async def _begun(self, after: int) -> tuple[Reader, int, tuple[str, ...]]:
         """A reader, the position where it begins, and the canonical types that it reads."""
@@ -74,50 +74,52 @@ class Telling:
         if self._dialect == "run":  # only the Run Events Contract names the run and its plan in every record
             (run,) = await self._api.list(before=str(int(self._id) + 1), limit=1)
             subject = RunSubject(run.run_id, run.path, run.version)
-        place = self._readings.best(self._id, self._dialect, self._shown, after)
-        reader = reader_of(self._dialect, subject, None if place is None else place.state)
+        position = self._positions.best(self._id, self._dialect, self._shown, after)
+        reader = reader_of(self._dialect, subject, None if position is None else position.state)
         if reader.needs == frozenset():
             types = canonical_types(self._names)
             return reader, after, types_about(self._entity[0], types) if any(self._entity) else types
-        return reader, 0 if place is None else place.at, tuple(reader.needs or ())
+        return reader, 0 if position is None else position.at, tuple(reader.needs or ())
 
-    def _keep(self, reader: Reader, at: int, told: int) -> None:
+    def _keep(self, reader: Reader, at: int, rendered: int) -> None:
         """Keep the position of a reader, unless it can begin anywhere."""
         if reader.needs != frozenset():
-            self._readings.keep(self._id, self._dialect, self._shown, place_of(reader, at, told))
+            self._positions.keep(self._id, self._dialect, self._shown, position_of(reader, at, rendered))
 
-    def _kept(self, told: Sequence[Rendered], after: int) -> list[Rendered]:
+    def _kept(self, records: Sequence[Rendered], after: int) -> list[Rendered]:
         return [
-            one
-            for one in told
-            if one.seq > after and (not self._names or asked_for(one, self._names)) and _is_about(one, self._entity)
+            record
+            for record in records
+            if record.seq > after
+            and (not self._names or asked_for(record, self._names))
+            and _is_about(record, self._entity)
         ]
 
     async def page(self, after: int, limit: int) -> EventPage:
         """Records after a seq: `limit` of them, or a few more if one seq has several."""
         over = await self._ended()
         reader, at, types = await self._begun(after)
-        found: list[Rendered] = []
+        records: list[Rendered] = []
         # If each event is rendered on its own, no more events are read than requested.
         size = min(_PAGE, limit + 1) if reader.needs == frozenset() else _PAGE
-        while len(found) <= limit:
+        while len(records) <= limit:
             page = await self._api.events(self._id, after=at, limit=size, types=types)
-            found += self._kept([one for envelope in page for one in reader.render(envelope)], after)
+            records += self._kept([record for envelope in page for record in reader.render(envelope)], after)
             if page:
                 at = page[-1]["seq"]
             # Keep the position only if this page has everything up to it: the rest would be missing from the next page.
-            if len(found) <= limit and at + 2 * _PAGE >= after:
-                self._keep(reader, at, found[-1].seq if found else after)
+            if len(records) <= limit and at + 2 * _PAGE >= after:
+                self._keep(reader, at, records[-1].seq if records else after)
             if len(page) < size:
                 # Records that a dialect holds back until it sees more events are added at the end of the log.
-                found += self._kept(reader.rest(), after) if over else []
+                records += self._kept(reader.rest(), after) if over else []
                 break
         cut = limit
-        while 0 < cut < len(found) and found[cut].seq == found[cut - 1].seq:
+        while 0 < cut < len(records) and records[cut].seq == records[cut - 1].seq:
             cut += 1
-        shown = found[:cut]
+        shown = records[:cut]
         last = shown[-1].seq if shown else after
-        return EventPage([one.record for one in shown], last, more=cut < len(found))
+        return EventPage([record.record for record in shown], last, more=cut < len(records))
 
     async def stream(
         self,
@@ -131,27 +133,27 @@ class Telling:
         """
         frames = frames or _frames
         reader, at, types = await self._begun(after)
-        told_to = noted = after
+        sent_to = noted = after
         if types:
             types = (*types, _LAST)  # not sent unless requested, but needed to see the end
         clock, keep_alive_s = services.clock, services.settings.number("server.keep_alive_s")
         # Send headers and a first byte at once, so that the client knows that the stream is open.
         yield KEEP_ALIVE
-        said_at = clock.monotonic()
+        sent_at = clock.monotonic()
         head = 0
         over = await self._ended()
         while not services.draining():
             while page := await self._api.events(self._id, after=at, limit=_PAGE, types=types):
                 at = page[-1]["seq"]
                 over = over or any(map(_ends_the_log, page))
-                told = self._kept([one for envelope in page for one in reader.render(envelope)], after)
-                if told:
-                    told_to = told[-1].seq
-                    yield frames(told)
-                    said_at = clock.monotonic()
+                records = self._kept([record for envelope in page for record in reader.render(envelope)], after)
+                if records:
+                    sent_to = records[-1].seq
+                    yield frames(records)
+                    sent_at = clock.monotonic()
                 if at - noted >= _PAGE:
                     noted = at
-                    self._keep(reader, at, told_to)
+                    self._keep(reader, at, sent_to)
                 if len(page) < _PAGE or services.draining():
                     break
             if services.draining():
@@ -163,10 +165,10 @@ class Telling:
                 return
             # The run may continue for long without a matching event, so keep-alives depend on the time of the last
             # frame.
-            left_s = said_at + keep_alive_s - clock.monotonic()
+            left_s = sent_at + keep_alive_s - clock.monotonic()
             if left_s <= 0:
                 yield KEEP_ALIVE
-                said_at, left_s = clock.monotonic(), keep_alive_s
+                sent_at, left_s = clock.monotonic(), keep_alive_s
             head = await unless_stopping(services, self._news(max(head, at), left_s)) or head
             if pace_s:
                 await unless_stopping(services, sleep(pace_s))
@@ -206,26 +208,26 @@ def _ends_the_log(envelope: dict[str, Any]) -> bool:
     return envelope["event_type"] == _LAST and not envelope.get("informative")
 
 
-def _is_about(told: Rendered, entity: Entity) -> bool:
+def _is_about(record: Rendered, entity: Entity) -> bool:
     """Whether a record is about an entity. Derived records are about commands."""
     kind, name = entity
     if not kind:
         return True
-    if not told.derived:
-        return kind == told.source["entity_type"] and name in ("", told.source["entity_id"])
-    command = told.record.get("command_id") or told.record["meta"]["command_id"]
+    if not record.derived:
+        return kind == record.source["entity_type"] and name in ("", record.source["entity_id"])
+    command = record.record.get("command_id") or record.record["meta"]["command_id"]
     return kind == "command" and name in ("", command)
 
 
-def _frames(told: Sequence[Rendered]) -> bytes:
+def _frames(records: Sequence[Rendered]) -> bytes:
     """One frame a record. Only the last one of a seq has the id: a client that loses its connection in between gets
     all of them again.
     """
     frames: list[bytes] = []
-    for index, one in enumerate(told):
-        if index + 1 == len(told) or told[index + 1].seq != one.seq:
-            frames.append(f"id: {one.seq}\n".encode())
-        frames.append(b"data: " + msgspec.json.encode(one.record) + b"\n\n")
+    for index, record in enumerate(records):
+        if index + 1 == len(records) or records[index + 1].seq != record.seq:
+            frames.append(f"id: {record.seq}\n".encode())
+        frames.append(b"data: " + msgspec.json.encode(record.record) + b"\n\n")
     return b"".join(frames)
 
 
@@ -245,7 +247,7 @@ async def log_stream(
     """Lines after a position, until the run ends or the server stops."""
     clock, keep_alive_s = services.clock, services.settings.number("server.keep_alive_s")
     yield KEEP_ALIVE
-    told_at = clock.monotonic()
+    sent_at = clock.monotonic()
     head = 0
     while not services.draining():
         # Read before the lines: a run's output is stored before its end is.
@@ -253,14 +255,14 @@ async def log_stream(
         while page := await api.logs(execution_id, after=after, limit=_PAGE, where=where):
             after = page[-1]["position"]
             yield b"".join(map(_frame, page))
-            told_at = clock.monotonic()
+            sent_at = clock.monotonic()
             if len(page) < _PAGE or services.draining():
                 break
         if over:
             return
-        if clock.monotonic() - told_at >= keep_alive_s:
+        if clock.monotonic() - sent_at >= keep_alive_s:
             yield KEEP_ALIVE
-            told_at = clock.monotonic()
+            sent_at = clock.monotonic()
         head = await unless_stopping(services, api.wait(execution_id, after=head, timeout_s=_LOOK_S)) or head
 
 
@@ -322,5 +324,5 @@ async def _lost(call: Call, roles: frozenset[str]) -> ArclogError:
 
 
 def _denied_frame(problem: ArclogError) -> bytes:
-    said = msgspec.json.encode({"title": type(problem).__name__, "detail": str(problem)})
-    return b": the stream ends here\n\nevent: denied\ndata: " + said + b"\n\n"
+    problem_body = msgspec.json.encode({"title": type(problem).__name__, "detail": str(problem)})
+    return b": the stream ends here\n\nevent: denied\ndata: " + problem_body + b"\n\n"
