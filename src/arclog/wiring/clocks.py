@@ -23,7 +23,9 @@ from arclog.ports.clock import Clock
 
 
 def _elapsing() -> Callable[[], float]:
-    """Gives seconds since the machine started, those asleep included, where the system has such a clock."""
+    """A function that returns the seconds since the machine started, including suspended time if the system has such
+    a clock.
+    """
     return partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
 
 
@@ -44,34 +46,35 @@ class SystemClock:
 
 
 # ── home ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# The clock of a home: it goes on by the time that passes when somebody sets the machine's clock.
+# The clock of a home: it continues with elapsed time when the machine's clock is set.
 #
-# Law: it never jumps. After a step of the machine's clock it follows at 1 %, so that a timer is neither early nor late by more than
-# that; leases, timers and ids go by it. Schedules go by the machine's clock itself. All processes of a home have the same time: the
-# file `arclog.clock` says what it was at a moment of this boot. A step above `engine.max_clock_step_s` is followed at once: it is a
-# machine that was off for the kernel (a paused VM), or one whose clock was not set yet.
+# Law: it never jumps. After a step of the machine's clock it follows at a rate of 1 %, so that a timer is neither early
+# nor late by more than that. Leases, timers and ids use it; schedules use the machine's clock. All processes of a home
+# have the same time: the file `arclog.clock` contains the time at a moment of this boot. A step above
+# `engine.max_clock_step_s` is followed at once: the machine was stopped (a paused VM), or its clock had not been set
+# yet.
 
 log = logging.getLogger("arclog.engine")
 
 CLOCK_FILE = "arclog.clock"
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
-#: Between two looks at the machine's clock.
+#: Interval between two reads of the machine's clock.
 _LOOK_S = 0.5
-#: How often the file is written again while this clock follows.
+#: Interval between two writes of the file while this clock follows the machine's.
 _WRITE_S = 30.0
-#: What the machine's clock may be off by and is simply taken over: NTP moves it so.
+#: A difference up to this is adopted at once: NTP makes such adjustments.
 _SMALL_US = MICROS // 20
-#: A larger difference is worth a word.
+#: A larger difference is logged.
 _STEP_US = 1 * MICROS
-#: How much faster or slower this clock goes while it follows.
+#: How much faster or slower this clock runs while it follows the machine's.
 _SLEW = 0.01
 
-#: Whether this system counts the time that it slept; else a sleep would look like a step.
+#: Whether this system's monotonic clock includes suspended time; otherwise a suspension would look like a step.
 IS_KNOWN = hasattr(time, "CLOCK_BOOTTIME")
 
 
 class _Anchor(Struct, frozen=True):
-    """What the clock said at a moment of a boot, and how fast it went then."""
+    """The time of the clock at a moment of a boot, and its rate."""
 
     boot: str
     at: float
@@ -83,7 +86,7 @@ class SteadyClock:
     """Implements `ports.clock.Clock`."""
 
     def __init__(self, own: Clock, max_step_s: float, home: Path | None = None, *, writes: bool = True) -> None:
-        """`home`: where the file is kept; None: this process is alone. `writes`: the file may be changed."""
+        """`home`: the folder of the file; None if this process is alone. `writes`: whether the file may be changed."""
         self._own = own
         self._max_step_us = max_step_s * MICROS
         self._path = None if home is None else home / CLOCK_FILE
@@ -93,12 +96,12 @@ class SteadyClock:
         self._now = own.now()
         self._pace = 1.0
         self._latest = 0
-        #: how far the machine's clock was ahead at the last look
+        #: how far the machine's clock was ahead at the last read
         self._ahead = 0
         self._look_at = self._written_at = 0.0
         anchor = self._read()
         if anchor is not None and anchor.at <= self._at:
-            # It went at its pace until it met the machine's clock; then it kept to that.
+            # It ran at its rate until it met the machine's clock, and then with that.
             plain = anchor.now + int((self._at - anchor.at) * MICROS)
             paced = anchor.now + int((self._at - anchor.at) * anchor.pace * MICROS)
             self._now = min(max(self._now, min(plain, paced)), max(plain, paced))
@@ -164,7 +167,7 @@ class SteadyClock:
 
 
 def _boot() -> str:
-    """Names this start of the machine; '' where nobody knows."""
+    """The id of this boot; '' if it is unknown."""
     try:
         return _BOOT.read_text("ascii").strip()
     except OSError:
@@ -172,15 +175,16 @@ def _boot() -> str:
 
 
 # ── store ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# The store's clock, as a server sees it: several servers measure leases and timers by this one, whatever their own say.
+# The store's clock, as a server sees it: several servers use this one for leases and timers, whatever their own clocks
+# show.
 #
-# Law: it is never ahead of the store's, so nothing fires early and no lease is taken too soon; it is behind by less than the
-# store took to answer. Between two looks it continues with the machine's own pace, counting the time that the machine slept.
-# It does not go back, unless the store's own clock was set back: then it follows, and says so.
+# Law: it is never ahead of the store's, so no timer fires early and no lease is taken over too soon; it is behind by
+# less than the store took to answer. Between two reads it advances with elapsed time, including time that the machine
+# was suspended. It does not go back, unless the store's own clock was set back: then it follows and logs that.
 
-#: A difference above this is not a drift: somebody set a clock, or the machine stood still.
+#: A larger difference is not drift: a clock was set, or the machine was stopped.
 _JUMP_US = 1 * MICROS
-#: An answer that took longer tells too little; the next look is soon enough.
+#: An answer that took longer is too inexact and is ignored.
 _SLOW_S = 0.5
 
 
@@ -193,11 +197,11 @@ class StoreClock:
         self._store_time = store_time
         self._own = own
         self._elapsed = elapsed
-        #: the store's time at a moment of ours
+        #: the store's time at a moment of this machine's elapsed time
         self._told = 0
         self._told_at = 0.0
         self._is_told = False
-        #: nothing before this is told again
+        #: the latest time that was returned; no earlier one is
         self._latest = 0
 
     def now(self) -> int:
@@ -214,7 +218,7 @@ class StoreClock:
         await self._own.sleep(seconds)
 
     async def measure(self) -> None:
-        """Look at the store's clock. Raises what the store raises."""
+        """Read the store's clock. Raises the store's errors."""
         asked = self._elapsed()
         store_now = await self._store_time()
         answered = self._elapsed()
@@ -228,13 +232,13 @@ class StoreClock:
             return
         off = store_now - self._told - int((answered - self._told_at) * MICROS)
         self._told, self._told_at = store_now, answered
-        # We are behind the store by what its answer took: only beyond that a difference is one.
+        # This clock is behind the store's by the time that the answer took; only a larger difference counts.
         if off > _JUMP_US or off < -_JUMP_US - round((answered - asked) * MICROS):
             log.warning("the store's clock jumped by %.1f s; leases and timers follow it", off / MICROS)
             self._latest = min(self._latest, store_now)
 
     async def follow(self, every_s: float) -> None:
-        """Look again and again."""
+        """Read the store's clock at this interval, forever."""
         while True:
             await self._own.sleep(every_s)
             try:

@@ -1,6 +1,6 @@
-"""All checks of one arclog: the backends that its settings choose, and the work in its store.
+"""All health checks of one installation: the backends that its settings choose, and the work in its store.
 
-`diagnosed` is asked by the route of a server and by `arclog doctor` on a home.
+`diagnosed` is used by the route of a server and by `arclog doctor` on a home.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from arclog.wiring.secrets import choose_manager, choose_vault, left_in_home
 if TYPE_CHECKING:
     from arclog.drivers.nats.address import Server
 
-#: Under this tenant's name the result store is tried; no run can have it.
+#: The tenant under which the result store is tested; no run can have this name.
 _TENANT = "arclog-doctor"
 
 
 async def diagnosed(settings: Settings, here: Embedded, tenant: str = "", *, served: bool = True) -> Diagnosis:
-    """What this process finds out about its store, bus, results and work."""
+    """The checks of this process's store, bus, results and work."""
     probes = [
         *backend_probes(settings),
         ("clock", lambda: _clock(settings, here)),
@@ -49,7 +49,7 @@ async def diagnosed(settings: Settings, here: Embedded, tenant: str = "", *, ser
 
 
 def backend_probes(settings: Settings) -> list[Probe]:
-    """Checks that need no open store: they tell why it cannot be opened, too."""
+    """Checks that need no open store; they also show why it cannot be opened."""
     probes: list[Probe] = [("store", lambda: _store(settings))]
     if settings.text("bus.url"):
         probes.append(("bus", lambda: _bus(settings)))
@@ -57,7 +57,7 @@ def backend_probes(settings: Settings) -> list[Probe]:
 
 
 def can_be_opened(checks: Sequence[Check]) -> bool:
-    """Whether there is a store to look into, by what `backend_probes` found. To open one that is empty would fill it."""
+    """Whether there is a store to open, according to `backend_probes`. Opening an empty one would create its schema."""
     return not any(
         (check.name in ("home", "schema") and check.status != OK) or (check.name == "store" and check.status == FAIL)
         for check in checks
@@ -66,7 +66,7 @@ def can_be_opened(checks: Sequence[Check]) -> bool:
 
 @asynccontextmanager
 async def opened(settings: Settings) -> AsyncIterator[Embedded]:
-    """The arclog on these settings, to be looked at only."""
+    """An embedded arclog with these settings, read-only."""
     async with embedded(settings, read_only=True, works_here=False) as here:
         yield here
 
@@ -87,7 +87,9 @@ async def _store(settings: Settings) -> Sequence[Check]:
 
 
 async def _clock(settings: Settings, here: Embedded) -> Sequence[Check]:
-    """Leases are measured by the store's clock: this process's must not be far from it. A home's own follows the machine's."""
+    """Leases use the store's clock, so this process's clock must be close to it. The clock of a home follows the
+    machine's.
+    """
     before = here.engine.clock.now()
     there, whose = (
         (here.engine.wall.now(), "this machine")
@@ -131,7 +133,7 @@ async def _results(settings: Settings, here: Embedded) -> Sequence[Check]:
 
 
 async def _secrets(settings: Settings, here: Embedded) -> Sequence[Check]:
-    """Whether this process opens what is kept, and whether something is kept where nobody looks."""
+    """Whether this process can open the stored secrets, and whether there are secrets in a place that is not used."""
     vault = choose_vault(settings, here.engine.store)
     checks = [await _kept(vault)]
     if left := await asyncio.to_thread(left_in_home, settings, vault):
@@ -142,7 +144,7 @@ async def _secrets(settings: Settings, here: Embedded) -> Sequence[Check]:
 
 
 async def _managed(settings: Settings, here: Embedded) -> Check | None:
-    """Whether the secret manager knows this process."""
+    """Whether the secret manager accepts this process."""
     try:
         manager = choose_manager(settings, here.engine.clock)
         if manager is None:
@@ -171,7 +173,7 @@ async def _kept(vault: Vault) -> Check:
 
 
 async def _confinement(settings: Settings) -> Sequence[Check]:
-    """What tasks on this machine are kept from, by trying it."""
+    """How tasks on this machine are confined, found by trying it."""
     from arclog.sandbox.probe import PROMISES, held
 
     scratch = await asyncio.to_thread(Scratch)

@@ -1,7 +1,7 @@
 """Whether the tasks of several tenants may run in one worker of this machine.
 
-They may where confinement holds what its level `standard` promises, or where the operator says so. Else a worker that is
-known to serve several tenants does not start, and any other runs the tasks of one tenant only.
+They may if confinement reaches its level `standard`, or if the operator allows it. Otherwise a worker that is known to
+serve several tenants does not start, and any other worker runs the tasks of one tenant only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ log = logging.getLogger("arclog.worker")
 
 
 async def has_several_tenants(settings: Settings, book: AccessBook) -> bool:
-    """Whether callers of more than one tenant may come: by their keys, or because an issuer of tokens names tenants."""
+    """Whether there may be callers of more than one tenant: by their keys, or because an issuer of tokens names
+    tenants.
+    """
     if settings.text("auth.jwt_issuer"):
         return True
     tenants = {key.tenant for key in await book.keys() if key.revoked_at is None}
@@ -27,8 +29,8 @@ async def has_several_tenants(settings: Settings, book: AccessBook) -> bool:
 
 
 async def isolate(settings: Settings, toolbox: Toolbox, *, several: bool) -> None:
-    """Hold a worker to what its machine can do; a SettingsError when it must not serve several tenants. Until this has
-    returned, tasks of one tenant only run.
+    """Restrict a worker to what its machine can isolate. Raises SettingsError if it must not serve several tenants.
+    Until this returns, only tasks of one tenant run.
     """
     toolbox.serves_one_tenant = True
     scratch = Scratch()

@@ -1,7 +1,7 @@
-"""Compiles playbooks in processes of their own: what a playbook costs, in time or memory, its sender waits for alone.
+"""Compiles playbooks in processes of their own, so that an expensive playbook delays only its sender.
 
-A process is started when one is needed and stays for a while; not so one that had a heavy playbook, which keeps the low priority
-that it got by that. One that takes too long or dies is replaced; the playbook that it worked on is refused.
+A process is started when it is needed and kept for a while, unless it compiled a heavy playbook, because its priority
+stays low after that. A process that takes too long or dies is replaced, and its playbook is refused.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from arclog.model.config.settings import Settings
 from arclog.model.errors import Finding, PlaybookError
 from arclog.wiring.compiling.child import ANSWER, CHECK, LENGTH, PLAN, packed
 
-#: Processes at once, each with a playbook of another tenant.
+#: Concurrent processes, each with a playbook of another tenant.
 MAX_PROCESSES = 2
-#: What such a process has of our environment.
+#: Environment variables that such a process inherits.
 _ENVIRONMENT = ("PYTHONPATH", "PATH", "HOME", "LANG", "LC_ALL", "TMPDIR")
 
 

@@ -15,17 +15,17 @@ from arclog.model.errors import StoreUnavailable
 from arclog.sandbox.folders import scratch_parent
 
 # ── home ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Makes a home that only its owner can enter, and closes one that others could read.
+# Creates a home that only its owner can enter, and restricts one that others could read.
 
 log = logging.getLogger("arclog.home")
 
 _OTHERS = 0o077
-#: What the names in a home begin with: arclog.db, results, workers, secrets.json, …
+#: Prefixes of the names in a home: arclog.db, results, workers, secrets.json, …
 _OWN = ("arclog.", "results", "workers", "secret", "environments", "under-way", ".")
 
 
 def prepare_home(home: Path) -> None:
-    """Make the home if need be. Raises StoreUnavailable."""
+    """Create the home if necessary. Raises StoreUnavailable."""
     try:
         home.mkdir(0o700, parents=True, exist_ok=True)
     except OSError as problem:
@@ -36,7 +36,9 @@ def prepare_home(home: Path) -> None:
 
 
 def _close(home: Path) -> None:
-    """Take the rights of others from a home and its files. A folder that holds other things than arclog's keeps its own."""
+    """Remove the permissions of other users from a home and its files. A folder with other files than arclog's keeps
+    its own permissions.
+    """
     entries = list(home.iterdir())
     own = [path for path in entries if path.name.startswith(_OWN)]
     if len(own) == len(entries):
@@ -47,7 +49,7 @@ def _close(home: Path) -> None:
 
 
 def _closed(path: Path) -> bool:
-    """Whether a file or folder of ours was open to others; it no longer is."""
+    """Restrict a file or folder of ours to its owner; returns whether it was open to others."""
     status = path.lstat()
     if stat.S_ISLNK(status.st_mode) or status.st_uid != os.geteuid() or not status.st_mode & _OTHERS:
         return False
@@ -56,10 +58,10 @@ def _closed(path: Path) -> bool:
 
 
 # ── scratch ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-# The folder for files of running tasks: one a process, below one folder of the user's, gone with the process.
+# The folder for files of running tasks: one for each process, below one folder of the user, removed with the process.
 #
-# Its owner holds a lock on the folder itself. The kernel gives that up however the owner ends, so a folder that can be
-# locked is nobody's, and whoever starts next removes it. It gets its name only once it is locked.
+# Its owner holds a lock on the folder itself. The kernel releases it however the owner ends, so a folder that can be
+# locked has no owner, and the next process that starts removes it. It gets its name only once it is locked.
 
 _PREFIX = "arclog-scratch-"
 #: while it is not locked yet
@@ -77,7 +79,7 @@ class Scratch:
         self.folder = draft.rename(self._parent / f"{_PREFIX}{draft.name.removeprefix(_UNNAMED)}")
 
     def has_others(self) -> bool:
-        """Whether there are folders of other processes, living or gone: only then is there something to look at."""
+        """Whether there are folders of other processes, alive or not, that may have to be removed."""
         return any(name != self.folder.name for name in _names(self._parent))
 
     def remove(self) -> None:
@@ -98,8 +100,8 @@ def remove_abandoned(parent: Path | None = None) -> int:
 
 
 def _made(parent: Path) -> Path:
-    """The folder that all of this user's workers share. In a folder for everybody somebody else may have taken its name,
-    and tasks that call arclog are kept out of it: then each worker's folder stands beside it.
+    """The folder that all of this user's workers share. In a shared folder another user may have taken its name, and
+    tasks that call arclog cannot enter it: then each worker's folder is created beside it.
     """
     parent.mkdir(mode=0o700, exist_ok=True)
     status = parent.lstat()
@@ -116,7 +118,7 @@ def _names(place: Path) -> list[str]:
 
 
 def _removed(folder: Path) -> bool:
-    # O_NOFOLLOW: a link with our name that somebody laid into a folder for everybody leads nowhere.
+    # O_NOFOLLOW: a link with this name that another user created in a shared folder is not followed.
     lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if os.fstat(lock).st_uid != os.getuid():

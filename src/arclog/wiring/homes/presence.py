@@ -16,9 +16,9 @@ from arclog.model.errors import StoreUnavailable
 from arclog.ports.storage.marks import SLOTS, Crash
 
 # ── presence ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Who of the workers on this machine is alive: each holds a lock on a file of its own for as long as it lives.
+# Which workers of a home on this machine are alive: each holds a lock on a file of its own while its process runs.
 #
-# The kernel gives the lock up when the process ends, however it ends, so a killed worker is known at once.
+# The kernel releases the lock however the process ends, so the end of a killed worker is known at once.
 
 
 class Presence:
@@ -29,7 +29,7 @@ class Presence:
         self._mine: dict[str, int] = {}
 
     def enter(self, worker_id: str, execution_id: int = 0) -> None:
-        """Be seen as alive until the process ends or `leave`; with an id, as there for that execution alone."""
+        """Register as alive until the process ends or `leave`; with an id, for that execution only."""
         if worker_id in self._mine:
             return
         descriptor = self._opened(worker_id)
@@ -43,7 +43,7 @@ class Presence:
         self._mine[worker_id] = descriptor
 
     def _opened(self, worker_id: str) -> int:
-        """A file of its own; somebody who leaves may remove the folder just before it is opened."""
+        """Create the file; a process that leaves may remove the folder just before it is opened."""
         while True:
             self._folder.mkdir(0o700, parents=True, exist_ok=True)
             with suppress(FileNotFoundError):
@@ -58,7 +58,7 @@ class Presence:
                 self._folder.rmdir()
 
     def serving(self, execution_id: int) -> str:
-        """Another process's live worker that is there for this execution alone, '' when there is none."""
+        """The live worker of another process that serves only this execution; '' if there is none."""
         for path in sorted(self._folder.glob("*")) if self._folder.is_dir() else ():
             worker_id = path.name
             try:
@@ -70,7 +70,7 @@ class Presence:
         return ""
 
     def is_served(self, execution_ids: Collection[int]) -> bool:
-        """Whether a process is there that runs all executions of this home, or one of these (and those below it)."""
+        """Whether a process is alive that runs all executions of this home, or one of these (and those below it)."""
         wanted = {"0", *map(str, execution_ids)}
         for path in sorted(self._folder.glob("*")) if self._folder.is_dir() else ():
             try:
@@ -82,7 +82,7 @@ class Presence:
         return False
 
     def is_alive(self, worker_id: str) -> bool:
-        """Whether the worker's process is there; a file without a holder is cleared away."""
+        """Whether the worker's process is alive; a file without a lock is removed."""
         if worker_id in self._mine:
             return True
         path = self._folder / worker_id
@@ -102,10 +102,10 @@ class Presence:
 
 
 # ── marks ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Marks in a file of the home that is mapped into memory: what was written there is the kernel's, and stays when the process
-# is killed.
+# Marks in a memory-mapped file of the home: the kernel keeps what was written there when the process is killed.
 #
-# Each process has a file of its own, locked for as long as it lives. Whoever starts next counts what dead ones left.
+# Each process has a file of its own, locked while it runs. The next process that starts counts the marks that dead ones
+# left.
 
 _MARK = struct.Struct("=qq")
 _SIZE = _MARK.size * SLOTS
@@ -125,7 +125,7 @@ class FileMarks:
             self._file = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._file, fcntl.LOCK_EX)
             try:
-                # Room that is only promised (ftruncate) would end the process, by a signal, once the disk is full.
+                # Space is written, not reserved (ftruncate): with a full disk a signal would kill the process later.
                 os.write(self._file, bytes(_SIZE))
             except OSError as error:
                 os.close(self._file)
@@ -147,14 +147,16 @@ class FileMarks:
         return list(self._left)
 
     def save(self, crashes: Sequence[Crash]) -> None:
-        """Other processes of this home may have counted meanwhile: what we never knew of is theirs."""
+        """Other processes of this home may have counted crashes meanwhile; those that this process never read are
+        kept.
+        """
         ours = {(crash.execution_id, crash.work) for crash in self._known}
         with self._alone():
             theirs = [crash for crash in self._read() if (crash.execution_id, crash.work) not in ours]
             self._write([*theirs, *crashes])
 
     def close(self) -> None:
-        """A process that ends in order leaves nothing."""
+        """A process that ends normally leaves no marks."""
         self._path.unlink(missing_ok=True)
         self._marks.close()
         os.close(self._file)
@@ -169,7 +171,7 @@ class FileMarks:
             os.close(lock)
 
     def _counted(self) -> list[Crash]:
-        """Crashes that are known, with those that dead processes left."""
+        """Known crashes, including those that dead processes left."""
         known = {(known_crash.execution_id, known_crash.work): known_crash for known_crash in self._read()}
         left = self._left = list(self._left_behind())
         for key in left:

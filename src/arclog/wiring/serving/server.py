@@ -1,7 +1,7 @@
 """arclog as a server: store, engine and its duties in this process, the application on a socket.
 
-Workers come over HTTP, or (`arclog up`) one runs in this process, too. Told to stop, it first drains: new work is
-refused, streams and long polls end, requests in progress are answered; then it closes.
+Workers connect over HTTP; with `arclog up` one also runs in this process. On a stop signal the server first drains: new
+work is refused, streams and long polls end, requests in progress are answered. Then it closes.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ async def serve(
     stop: asyncio.Event | None = None,
     member: Member | None = None,
 ) -> None:
-    """Serve until told to stop (by `stop`, SIGTERM or SIGINT); `started` gets the address. `member`: as one process of
+    """Serve until stopped (by `stop`, SIGTERM or SIGINT); `started` gets the address. `member`: as one process of
     several behind one address.
     """
     is_own_machine = with_worker and is_loopback(settings.text("server.host"))
@@ -104,12 +104,12 @@ async def serve(
             async with nullcontext() if shared is None else shared.kept():
                 await server.serve([listener])
             if here.worker is not None and here.worker.done():
-                here.worker.result()  # raises what stopped it: a server without its worker is of no use
+                here.worker.result()  # raises the worker's error: a server without its worker is of no use
 
 
 @asynccontextmanager
 async def _compiling_elsewhere(here: Embedded, settings: Settings) -> AsyncIterator[CompilingProcesses]:
-    """Large playbooks are compiled in processes of their own meanwhile."""
+    """While the context is open, large playbooks are compiled in processes of their own."""
     compiling = CompilingProcesses(settings)
     here.api.compiler.elsewhere = compiling
     here.api.compiler.turns = here.engine.deciding.turns
@@ -122,7 +122,7 @@ async def _compiling_elsewhere(here: Embedded, settings: Settings) -> AsyncItera
 
 @asynccontextmanager
 async def _traced(engine: Engine) -> AsyncIterator[None]:
-    """Send traces meanwhile, if somebody wants them."""
+    """While the context is open, send traces, if an endpoint is set."""
     if not engine.settings.text("telemetry.otlp_endpoint"):
         yield
         return
@@ -139,7 +139,9 @@ async def _traced(engine: Engine) -> AsyncIterator[None]:
 
 
 async def _warn_of_secrets(settings: Settings, vault: Vault) -> None:
-    """What tasks would be told one by one: this server does not open what is kept, or does not look at what it has."""
+    """Log problems that tasks would otherwise report one by one: this server cannot open the stored secrets, or does
+    not use the ones in its home.
+    """
     try:
         wrong = await vault.problem()
     except ArclogError as problem:
@@ -150,7 +152,7 @@ async def _warn_of_secrets(settings: Settings, vault: Vault) -> None:
 
 
 class _Server(uvicorn.Server):
-    """Drains before it closes: `stop` begins it, a second signal cuts it short."""
+    """Drains before it closes: `stop` begins the drain, a second signal ends it early."""
 
     def __init__(self, services: Services, stop: asyncio.Event) -> None:
         proxies = services.settings.text("server.trusted_proxies").replace(" ", "")
@@ -159,7 +161,7 @@ class _Server(uvicorn.Server):
                 create_app(services),
                 http=connection_of(services.settings),
                 ws="none",
-                # Unless asked to, uvicorn believes what anybody on this machine says of where a request came from.
+                # By default, uvicorn trusts forwarding headers of every client on this machine.
                 proxy_headers=bool(proxies),
                 forwarded_allow_ips=proxies,
                 server_header=False,
