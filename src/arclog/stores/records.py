@@ -1,4 +1,6 @@
-"""Between the port's records and rows of tables, the same for every SQL store: one function a direction and table."""
+"""Converts between the port's records and rows of tables, for every SQL store: one function for each direction and
+table.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ from arclog.stores.rows import NewResult
 #: lease_until of a held command: neither issued (0) nor claimed (above)
 HELD = -1
 
-#: What is read of tables, in the order in which the functions below take it.
+#: The columns that are read, in the order in which the functions below take them.
 COLUMNS = {
     "executions": """
         execution_id head state current_step started_at ended_at terminal_event paused error
@@ -52,7 +54,9 @@ def state_columns(now: ExecutionState) -> Bindings:
     """State … error, in the table's order."""
     error = now.error
     if error is not None and not error.isascii():
-        error = error.encode("utf-8", "replace").decode()  # for people only: no odd character may stop an append
+        error = error.encode(
+            "utf-8", "replace"
+        ).decode()  # for people only: an invalid character must not prevent an append
     return (
         now.state,
         now.current_step,
@@ -189,7 +193,7 @@ def session_record(row: Sequence[Any]) -> SessionRecord:
 
 
 def refusal_of(what: Append, found: tuple[int, bool] | None, *, terminal: bool) -> Conflict:
-    """Why the compare-and-set of an append found nothing, by the execution's head and whether it is over."""
+    """The error of an append whose compare-and-set matched no row, by the execution's head and whether it has ended."""
     own = what.execution_id
     if found is None:
         if what.new is not None:

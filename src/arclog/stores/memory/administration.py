@@ -1,5 +1,5 @@
-"""What servers keep for themselves (leases of duties, node numbers, schedules, the outbox), and who may do what (API keys,
-sessions, the audit, sealed credentials).
+"""Records of servers (leases of duties, node numbers, schedules, the outbox) and of access (API keys, sessions, the
+audit, sealed credentials).
 """
 
 from __future__ import annotations

@@ -199,7 +199,7 @@ def _sum(a: RunCount, b: RunCount) -> RunCount:
 
 
 def _result(record: ExecutionRecord, new: NewResult, at: int, known: ResultRecord | None) -> ResultRecord:
-    """The record of stored content; of content known before, the longer of its lives."""
+    """The record of stored content; for content that is known already, with the longer lifetime."""
     meta = new.ref.meta
     scope, rows = new.scope, meta.rows
     expires_at = None if new.ttl is None else at + new.ttl
@@ -322,7 +322,7 @@ def _version(record: PlanRecord) -> int:
 
 
 # ── retention ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Removing what ended long ago.
+# Removing executions that ended long ago.
 
 
 class Retention(Tables):
@@ -336,7 +336,7 @@ class Retention(Tables):
         if dry_run:
             return len(found)
         for execution_id in found:
-            new = self._executions.pop(execution_id).record.new  # its log rows are passed over from now on
+            new = self._executions.pop(execution_id).record.new  # its log rows are skipped from now on
             self._keys.pop((new.scope, new.idempotency_key), None)
             self._snapshots.pop(execution_id, None)
             self._past_snapshots.pop(execution_id, None)

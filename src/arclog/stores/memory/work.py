@@ -104,7 +104,7 @@ class Work(Tables):
         return taken
 
     def _chosen(self, eligible: Sequence[CommandRecord], limit: int) -> list[CommandRecord]:
-        """Of what could be claimed, what is."""
+        """Claim from the commands that could be claimed."""
         waiting: dict[tuple[str, str, tuple[str, ...]], list[Waiting]] = {}
         for each in eligible:
             lane = (each.pool, self._tenant_of(each), each.resources)

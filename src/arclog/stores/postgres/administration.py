@@ -1,5 +1,5 @@
-"""What servers keep for themselves (leases of duties, node numbers, schedules, the outbox), and who may do what (API keys,
-sessions, the audit, sealed credentials).
+"""Records of servers (crashes that they count together) and of access (sealed credentials), as far as PostgreSQL
+differs from `stores.sql.administration`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Appends as statements: those of one moment in one statement, each execution at most once.
+"""Builds the SQL of appends: concurrent appends become one statement, each execution at most once.
 
-Its first part is the compare-and-set (`advanced`, `created`); `won` are the executions that passed it, and every other part
-writes for these alone. So a refused append writes nothing, and its neighbours are not touched by it.
-A statement is put together from the parts that its appends need: a small append is a small statement.
+Its first part is the compare-and-set (`advanced`, `created`); `won` are the executions that passed it, and every other
+part writes only for these. So a refused append writes nothing and does not affect the others. A statement consists of
+the parts that its appends need, so a small append is a small statement.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _EXTEND, _RELEASE, _HOLD, _UNHOLD = 1, 2, 3, 4
 _PARAMETER = re.compile(r"\$(\d+)")
 _UNNEST = re.compile(r"unnest\(([^()]*)\)")
 
-#: the parts in the order in which they stand in a statement, and the types of their columns
+#: the parts in their order in a statement, and the types of their columns
 _COLUMNS = {
     "to_hold": "iii",
     "from_outside": "iibi",
@@ -59,11 +59,13 @@ class Wave:
         self._parts: dict[str, list[tuple[Any, ...]]] = {}
 
     def takes(self, what: Append) -> bool:
-        """Whether this one fits in: an execution comes once, and slots are counted for one at a time."""
+        """Whether this append can be added: an execution occurs once, and slots are counted for one append at a
+        time.
+        """
         return what.execution_id not in self.executions and not (what.slots and self.slots)
 
     def add(self, what: Append, derived: Derived, at: int, number: int) -> None:
-        """`number` counts the log rows of the transaction so far."""
+        """`number` is the count of log rows in the transaction so far."""
         own = what.execution_id
         state, step, started, ended, terminal_event, paused, error = state_columns(what.now)
         if len(derived.rows) + number > MOST_ROWS:
@@ -103,7 +105,7 @@ class Wave:
         self._put("deliveries", deliveries)
 
     def _add_work(self, what: Append, derived: Derived) -> None:
-        """Commands and timers. A statement changes a row once, so what is said of it several times is summed up here."""
+        """Commands and timers. A statement changes a row only once, so several changes of a row are combined here."""
         own = what.execution_id
         if what.extend or what.release or what.hold or what.unhold or what.close:
             changes: dict[int, tuple[int, int, int]] = {}
@@ -113,7 +115,7 @@ class Wave:
                 changes[command_id] = (_RELEASE, 0, 0)
             for command_id, _ in what.hold:
                 changes[command_id] = (_HOLD, 0, 0)
-            for command_id in what.unhold:  # of one that was held just now: as if released
+            for command_id in what.unhold:  # of a command that was held before: as if released
                 known = changes.get(command_id, (0, 0, 0))[0]
                 changes[command_id] = (_RELEASE if known in (_RELEASE, _HOLD) else _UNHOLD, 0, 0)
             for command_id in what.close:
@@ -152,7 +154,7 @@ class Wave:
                 parameters += rows[0]
                 continue
             if name in {"given", "created"}:
-                rows.sort()  # the same order in every process: nobody waits in a circle
+                rows.sort()  # the same order in every process avoids deadlocks
             parameters += columns(_COLUMNS[name], rows)
         if self.slots is None:
             return [(_statement(_Texts(queries), names, slots=False, lone=lone), parameters)]
@@ -165,7 +167,7 @@ class Wave:
 
 
 class _Texts:
-    """The named statements, as a key of a cache: there is one such dict for a schema."""
+    """The named statements, as the key of a cache: there is one such dict for each schema."""
 
     def __init__(self, queries: dict[str, str]) -> None:
         self.queries = queries
@@ -217,7 +219,7 @@ def _statement(texts: _Texts, names: Sequence[str], *, slots: bool, lone: bool) 
 
 
 def _of_one_row(text: str) -> str:
-    """Values in the place of arrays of one: PostgreSQL has half the work with it."""
+    """Plain values instead of arrays with one element, which halves the work of PostgreSQL."""
     text = _UNNEST.sub(lambda found: f"(SELECT {found[1].replace('[]', '')})", text)
     return re.sub(r"= ANY\((\$\d+)\)", r"= \1::int8", text)
 
@@ -233,7 +235,7 @@ def kinds_literal(kinds: tuple[str, ...]) -> str:
 
 
 def _merged(results: Sequence[NewResult]) -> Iterable[NewResult]:
-    """The same content under the same name again: one record, the longer of its lives."""
+    """Combine records of the same content under the same name: one record with the longer lifetime."""
     found: dict[tuple[str, str], NewResult] = {}
     for each in results:
         key = (each.name, each.ref.meta.sha256)

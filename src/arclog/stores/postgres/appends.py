@@ -1,4 +1,4 @@
-"""What became of appends: why one was refused, and whether a group was committed whose connection was lost."""
+"""The writer of appends: group commit, refusals, and what happens after a lost connection."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from arclog.stores.rows import Derived
 
 
 class Item:
-    """An append that waits for its answer."""
+    """An append that waits for its result."""
 
     __slots__ = ("bytes", "derived", "future", "what")
 
@@ -34,7 +34,7 @@ class Item:
         self.bytes = sum(len(row.body) for row in derived.rows)
 
     def appended(self, at: int) -> Appended:
-        """The proof, once it is durable."""
+        """Set the result, once the append is durable."""
         return Appended(self.what.expected + 1, self.derived.last_seq, at, self.derived.decoded_bytes)
 
     def settle(self, outcome: Appended | BaseException) -> None:
@@ -47,7 +47,7 @@ class Item:
 
 
 async def refusal(pool: Pool, queries: dict[str, str], what: Append, *, terminal: bool) -> Conflict:
-    """Why the compare-and-set found nothing. The rows may have changed since; then it is just a conflict."""
+    """The reason why the compare-and-set matched no row. The rows may have changed since; then it is a conflict."""
     own = what.execution_id
     if what.hold:
         asked = ints(command_id for command_id, _ in what.hold)
@@ -75,11 +75,11 @@ async def refusal(pool: Pool, queries: dict[str, str], what: Append, *, terminal
 async def find_out(
     lane: Callable[[], Awaitable[Link]], pool: Pool, queries: dict[str, str], lost: Lost, items: Sequence[Item]
 ) -> list[Item]:
-    """After a lost connection: answers those that were committed, and gives back those that were not.
+    """After a lost connection: resolves the appends that were committed, and returns those that were not.
 
-    `lane` gives a connection, a new one where that is to be had: those that stood when one was lost may carry nothing any
-    more. The server process of the lost one may still be about to commit, so it is ended; once it is gone, what the log
-    says is final. Both are asked at once, so that an attempt has the time of one request.
+    `lane` returns a connection, a new one if possible: others that were open when one was lost may be dead, too. The
+    server process of the lost one may still commit, so it is terminated; once it is gone, the content of the log is
+    final. Both requests are sent at once, so that an attempt takes the time of one.
     """
     asked = [(item, call) for item in items if (call := _look_up(queries, item)) is not None]
     look = [call for _, call in asked]
@@ -87,7 +87,7 @@ async def find_out(
     while True:
         try:
             link = await lane()
-            # Two transactions, one after the other: what the second sees is of after the first, however they are isolated.
+            # Two transactions, so that the second reads the state after the first at any isolation level.
             end = link.request([(queries["end_session"], (lost.link,))])
             [still_there], found = await asyncio.gather(end, link.request(look))
             if not still_there:
@@ -113,7 +113,7 @@ async def find_out(
 
 
 def _look_up(queries: dict[str, str], item: Item) -> Call | None:
-    """Asks when an append was committed; None when carrying it out again changes nothing."""
+    """The query that tells when an append was committed; None if repeating the append changes nothing."""
     what, rows = item.what, item.derived.rows
     if rows:
         return queries["appended_at"], (what.execution_id, rows[0].seq0, rows[0].base)
@@ -123,7 +123,7 @@ def _look_up(queries: dict[str, str], item: Item) -> Call | None:
 
 
 # ── group ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# A group: appends that go out as one request, and what its answer says of each of them.
+# A group: appends that are sent as one request, and the result of each of them.
 
 
 class Group:
@@ -147,14 +147,14 @@ class Group:
             self._places[index].append(item)
             rows += len(item.derived.rows)
         self.calls: list[Call] = []
-        #: of the calls, those that say who won
+        #: the indexes of the calls that return the executions that won
         self._verdicts: list[int] = []
         for wave in waves:
             self.calls += wave.calls(queries, at)
             self._verdicts.append(len(self.calls) - 1)
 
     def settle(self, found: list[Rows]) -> list[Item]:
-        """Answers those that were committed, and gives back those that were refused."""
+        """Resolves the appends that were committed, and returns those that were refused."""
         refused: list[Item] = []
         for index, items in zip(self._verdicts, self._places, strict=True):
             won = {execution_id for execution_id, _ in found[index]}
@@ -167,7 +167,7 @@ class Group:
 
 
 # ── writer ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Group commit: everything that waits becomes one transaction on the next free connection, one round trip for all.
+# Group commit: all waiting appends become one transaction on the next free connection, in one round trip.
 #
 # - Appends of one execution are carried out in the order of the calls: while one is in progress, the others wait.
 # - A refused append writes nothing and does not fail its neighbours (see `appends`). When the server refuses a whole
@@ -177,7 +177,7 @@ class Group:
 
 #: appends of one transaction
 _MOST = 500
-#: bytes of log rows after which a group takes no more
+#: a group takes no more appends after so many bytes of log rows
 _MOST_BYTES = 8 << 20
 
 
@@ -212,20 +212,20 @@ class Writer:
         self._is_open = True
 
     async def close(self) -> None:
-        """After what was handed in."""
+        """Close after the pending appends are done."""
         self._is_open = False
         self._flush()
         await self._idle.wait()
         self._close_lanes()
 
     async def abandon(self) -> None:
-        """Without what was handed in: it fails."""
+        """Close at once; pending appends fail."""
         self._is_open = False
         pending, self._pending = self._pending, []
         for item in pending:
             item.settle(closed(self._place))
         self._close_lanes()
-        await asyncio.sleep(0)  # what was in progress is lost, and goes the long way from here
+        await asyncio.sleep(0)  # requests in progress are lost and are recovered from here
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -256,27 +256,27 @@ class Writer:
             self._start(self._free.pop(), items)
 
     def _start(self, number: int, items: list[Item]) -> None:
-        """The plain way, in which nobody is woken but who waits for an append. Whatever goes wrong takes the long one."""
+        """The fast path, which wakes only the callers that wait for an append. Any error leads to `_recover`."""
         link = self._lanes[number]
         if link is None or link.lost is not None:
-            self._carry(number, items)
+            self._recover(number, items)
             return
         try:
             group = Group(items, self._clock.now(), self._queries)
             link.send(group.calls, partial(self._answered, number, group))
         except Exception as error:  # noqa: BLE001 - it is raised where the append is awaited
-            self._carry(number, items, error)
+            self._recover(number, items, error)
 
     def _answered(self, number: int, group: Group, outcome: list[Rows] | psycopg.Error) -> None:
         if isinstance(outcome, psycopg.Error):
-            self._carry(number, group.items, outcome)
+            self._recover(number, group.items, outcome)
         elif refused := group.settle(outcome):
-            self._carry(number, group.items, refused=refused)
+            self._recover(number, group.items, refused=refused)
         else:
             self._release(number, group.items)
 
     def _release(self, number: int, items: list[Item]) -> None:
-        """The lane is free again, and what waits goes out."""
+        """The connection is free again; send what waits."""
         self._free.append(number)
         self._under_way.difference_update([item.what.execution_id for item in items])
         if self._pending:
@@ -285,7 +285,9 @@ class Writer:
             self._idle.set()
 
     def _take(self) -> list[Item]:
-        """What can go now: not those whose execution has one in progress, nor what came after such a one."""
+        """The appends that can be sent now: none whose execution has one in progress, and none that came after such
+        a one.
+        """
         group: list[Item] = []
         left: list[Item] = []
         rows = size = 0
@@ -305,15 +307,17 @@ class Writer:
         self._idle.clear()
         return group
 
-    def _carry(
+    def _recover(
         self, number: int, items: list[Item], error: Exception | None = None, refused: Sequence[Item] = ()
     ) -> None:
-        task = asyncio.ensure_future(self._carried(number, items, error, refused))
+        task = asyncio.ensure_future(self._run_recovery(number, items, error, refused))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _carried(self, number: int, items: list[Item], error: Exception | None, refused: Sequence[Item]) -> None:
-        """The long way, which begins with what went wrong on the plain one: until every item has its answer."""
+    async def _run_recovery(
+        self, number: int, items: list[Item], error: Exception | None, refused: Sequence[Item]
+    ) -> None:
+        """Recover from an error of the fast path, until every append has its result."""
         try:
             if refused:
                 await self._refuse(refused)
@@ -331,7 +335,7 @@ class Writer:
             self._release(number, items)
 
     async def _commit(self, number: int, items: list[Item], failed: Exception | None = None) -> None:
-        """Until every one of them has its answer."""
+        """Retry until every append has its result."""
         patience: Patience | None = None
         while items:
             try:
@@ -343,7 +347,7 @@ class Writer:
                 await self._refuse(group.settle(await link.request(group.calls)))
                 return
             except Lost as error:
-                # What it takes to find out counts as well: an append ends, whatever keeps it from its answer.
+                # The time to find out what was committed counts as well, so that an append ends in any case.
                 patience = patience or Patience(self._pool.patience_s)
                 items = await find_out(partial(self._link, number), self._pool, self._queries, error, items)
                 if items and not await patience.more():
@@ -366,7 +370,7 @@ class Writer:
                 await self._commit(number, [item])
             except Exception as problem:
                 if is_away(problem) or isinstance(problem, OutcomeUnknown):
-                    raise  # to each of the others it would be the same, after as long
+                    raise  # the others would fail in the same way, after as long
                 item.settle(translated(problem, self._place))
 
     async def _link(self, number: int) -> Link:
@@ -379,7 +383,7 @@ class Writer:
             others = [lane for lane in self._lanes if lane is not None and lane.lost is None]
             if (other := others[0] if others else self._pool.best()) is None:
                 raise
-            return other  # no further connection is to be had: this one serves
+            return other  # no further connection is available: use this one
         return link
 
     async def _refuse(self, items: Sequence[Item]) -> None:

@@ -1,4 +1,4 @@
-"""Executions in the PostgreSQL store. A list that something narrows is one statement, which walks along indexes."""
+"""Executions in the PostgreSQL store. A filtered list is one statement, which walks along indexes."""
 
 from __future__ import annotations
 
@@ -87,18 +87,19 @@ class Catalog(SqlCatalog, PostgresPart):
 
 
 # ── retention ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Removing what ended long ago: a span of executions at a time, whose tables of the log are dropped as a whole.
+# Removing executions that ended long ago: a span of executions at a time, whose tables of the log are dropped as a
+# whole.
 #
-# Law: nobody waits for it. Executions go some at a time, with all that is known of them but their log rows; then the span's tables
-# are detached beside whoever reads and writes, and dropped. Each step may be the last of a process that is killed: the next one
-# continues with what it finds.
+# Law: it blocks no other request. Executions are removed some at a time, with everything but their log rows; then the
+# span's tables are detached, while others read and write, and dropped. Each step may be the last of a process that is
+# killed: the next one continues with what it finds.
 
-#: executions that go at a time
+#: executions that are removed at a time
 _PIECE = 200
 #: detaching waits for reads that are in progress
 _LOCK_TIMEOUT_MS = 2_000
 
-# A span's table: whether it is a part of the log still, and whether it was left half detached.
+# A span's table: whether it is still attached to the log, and whether its detachment was interrupted.
 _STATE = """
 SELECT c.relispartition, coalesce((SELECT i.inhdetachpending FROM pg_inherits i WHERE i.inhrelid = c.oid), false)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s
@@ -109,7 +110,7 @@ class Retention(PostgresPart):
     _address: Address
     #: the span that is being removed, and the moment for which it was found
     _going: tuple[int, int, int] | None = None
-    #: spans up to here must stay, as far as is known of this moment
+    #: spans up to here must stay, for the moment of the last search
     _passed: tuple[int, int] = (-1, -1)
 
     async def reclaim(self) -> int:
@@ -121,7 +122,7 @@ class Retention(PostgresPart):
         while True:
             span = await self._span(before)
             if span is None:
-                self._passed = (-1, -1)  # the next call begins again
+                self._passed = (-1, -1)  # the next call starts again
                 return 0
             rows = await self._write("retire", *span, before, _PIECE)
             if rows:
@@ -133,7 +134,7 @@ class Retention(PostgresPart):
             self._passed = (before, span[0])
 
     async def _span(self, before: int) -> tuple[int, int] | None:
-        """The next whose executions may all go."""
+        """The next span whose executions may all be removed."""
         if self._going is not None and self._going[2] == before:
             return self._going[:2]
         passed = self._passed[1] if self._passed[0] == before else -1
@@ -153,7 +154,7 @@ class Retention(PostgresPart):
         return total
 
     async def _drop(self, lower: int) -> None:
-        """The tables of a span without executions. Each statement is a transaction of its own."""
+        """Drop the tables of a span without executions. Each statement is a transaction of its own."""
         address = self._address
         try:
             connection = await connect(address)
@@ -181,5 +182,5 @@ class Retention(PostgresPart):
 
 
 def _newest(before: int) -> int:
-    """The first id of a moment: what was minted later cannot have ended earlier."""
+    """The first id of a moment: an execution with a later id cannot have ended earlier."""
     return compose(max(before // 1000, EPOCH_MS), 0, 0)

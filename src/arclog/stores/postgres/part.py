@@ -1,4 +1,4 @@
-"""What the parts of the PostgreSQL store run their statements with: a pool of connections."""
+"""The base class of the PostgreSQL store's parts: runs their statements on a pool of connections."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from arclog.stores.postgres.partitions import Spans
 from arclog.stores.sql.part import Call, Rows, SqlPart
 
 # ── batching ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Look-ups by id that come in one turn of the event loop become one request.
+# Combines look-ups by id within one turn of the event loop into one request.
 
 Found = TypeVar("Found")
 Asked = dict[int, list["asyncio.Future[Found | None]"]]
 
 
 class Lookups(Generic[Found]):
-    """What is known of executions, by their ids."""
+    """Look-ups by execution id."""
 
     def __init__(self, read: Callable[[Sequence[int]], Awaitable[Mapping[int, Found]]]) -> None:
         self._read = read
@@ -76,7 +76,7 @@ class PostgresPart(SqlPart):
         return [*await self._pool.run([(self._sql[name], values) for name, values in calls], again=again)]
 
     def _each(self, name: str, kinds: str, rows: Sequence[Sequence[Any]], *first: Any) -> list[Call]:
-        """One statement for all rows: their columns are arrays."""
+        """One statement for all rows, whose columns are arrays."""
         return [(name, (*first, *columns(kinds, map(tuple, rows))))]
 
     def _ints(self, values: Iterable[int]) -> bytes:

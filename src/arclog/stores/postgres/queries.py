@@ -10,7 +10,7 @@ from arclog.stores.sql import files
 
 _HERE = Path(__file__).parent
 _WRITTEN = "arclog."
-#: A condition that only the form of a statement has which is limited to a project and an environment.
+#: A condition for the form of a statement that is limited to a project and an environment.
 _WITHIN = re.compile(r"/\*within (.*?)\*/", re.DOTALL)
 
 
@@ -32,5 +32,5 @@ def load_migrations(after: int, schema: str) -> list[tuple[int, str]]:
 
 
 def in_schema(text: str, schema: str) -> str:
-    """The names of tables are written with a schema, so that no statement depends on a connection's search_path."""
+    """Table names are qualified with a schema, so that no statement depends on a connection's search_path."""
     return text.replace(_WRITTEN, f'"{schema}".')

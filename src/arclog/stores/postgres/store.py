@@ -22,12 +22,12 @@ from arclog.stores.postgres.queries import queries
 from arclog.stores.postgres.work import Claims, Work
 from arclog.stores.rows import Codec
 
-#: connections for appends: while one waits for the disk, the other takes the next group
+#: connections for appends: while one waits for the disk, the other sends the next group
 _LANES = 2
 
 log = logging.getLogger("arclog.store")
 
-#: Time for what was handed in when the store is closed.
+#: Time for pending appends when the store is closed.
 _CLOSE_S = 5.0
 
 
@@ -75,7 +75,7 @@ class PostgresStore(Log, Executions, Catalog, Work, Duties, Access, Retention):
         self._writer.open()
 
     async def close(self) -> None:
-        """After what was handed in, as far as the server answers: it is waited for no more."""
+        """Close after the pending appends, without waiting for a server that does not answer."""
         self._pool.patience_s = 0.0
         await self._spans.close()
         try:
@@ -88,7 +88,7 @@ class PostgresStore(Log, Executions, Catalog, Work, Duties, Access, Retention):
             self._pool.abandon()
 
     async def changed_elsewhere(self) -> bool:
-        return False  # the bus tells
+        return False  # the bus notifies
 
     async def time(self) -> int:
         [(now,)] = await self._read("time")

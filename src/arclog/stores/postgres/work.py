@@ -1,4 +1,4 @@
-"""Claims of the PostgreSQL store, which `claims` carries out, and its resources."""
+"""Claims of the PostgreSQL store, and its resources."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from arclog.stores.records import resources_of
 from arclog.stores.sql.work import Work as SqlWork
 
 # ── claims ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Claims between many servers.
+# Claims of many servers.
 #
-# One tenant without limits: one statement, in which nobody waits for anybody. Where tenants share a pool, a limit is set or
-# resources are needed, whoever chooses holds the turn of these pools: what waits is read, `stores.claim_choice` chooses, and what
-# it chose is taken, in one transaction under a lock that every such claim takes.
+# With one tenant and no limits, a claim is one statement that waits for no other. If tenants share a pool, a limit is
+# set or resources are needed, a claim takes the turn of these pools: in one transaction, under a lock that every such
+# claim takes, it reads the waiting commands, lets `stores.claim_choice` choose, and takes them.
 #
-# Where many lanes wait, they are kept in the order of their turns (migration 5), and only the first of them are read. Who has the
-# turn of a crowded pool brings its lanes up to date first, by the notes that others left since.
+# If many lanes wait, they are stored in the order of their turns (migration 5), and only the first of them are read.
+# The claim with the turn of a crowded pool first updates its lanes by the notes that others have left.
 
 log = logging.getLogger("arclog.store")
 
 _BEGIN, _COMMIT = "BEGIN", "COMMIT"
-#: how often a claim looks again for commands that others have their hands on
+#: how often a claim retries when other claims have locked the commands
 _CROWDED_TRIES, _CROWDED_PAUSE_S = 3, 0.01
 #: columns of a claim's answer before those of the command
 _ABOUT = 5
@@ -41,13 +41,13 @@ _ABOUT = 5
 MANY, FEW = 32, 4
 #: notes of a pool that one claim reads
 _NOTES = 1000
-#: values of service behind the present that a claim steps through, and lanes of which they are made one at a time
+#: outdated values of service that a claim steps through, and lanes that are merged at a time
 _STALE, _SETTLED = 4, 1000
-#: rows of service that a claim removes beside those that it may have added
+#: rows of service that a claim removes besides those that it may have added
 _FORGOTTEN = 8
-#: sets of pools of which is remembered that they are crowded
+#: cached sets of pools that are crowded
 _KNOWN = 100
-#: how long others may keep us from treating a pool as crowded, and we them
+#: the longest wait for the lock to mark a pool as crowded
 _LOCK_MS = 50
 
 
@@ -56,35 +56,35 @@ _LIMITED = frozenset({"lanes", "lanes_in"})
 
 
 class Turn(NamedTuple):
-    """What a claim found out that needs the turn of its pools."""
+    """What a claim that needs the turn of its pools has found out."""
 
     pools: Sequence[str]
-    #: the turn must be everybody's: tokens, or limits of all pools, are in play
+    #: the turn must cover all pools: tokens, or limits of all pools, matter
     wide: bool
     #: those of the pools whose lanes are kept in the order of their turns
     crowded: Sequence[str]
     #: some limit is set
     limited: bool
-    #: their lanes were there the last time
+    #: their lanes existed at the last claim
     built: bool = False
 
 
 class Facts(NamedTuple):
-    """What there is to choose from."""
+    """The commands to choose from."""
 
-    #: of lanes: pool, tenant, resources, order, command, execution, served, present, kinds
+    #: lanes: pool, tenant, resources, order, command, execution, served, present, kinds
     rows: Rows
-    #: the same of crowded pools, and held
+    #: the same for crowded pools, and the held commands
     window: Rows
     room: Room
     #: several tenants wait
     shared: bool
-    #: those of the turn's pools that are crowded, if that was asked
+    #: those of the turn's pools that are crowded, if requested
     crowded: set[str]
 
 
 class Claims:
-    """Takes commands for workers."""
+    """Claims commands for workers."""
 
     def __init__(self, place: str, pool: Pool, sql: dict[str, str]) -> None:
         self._place = place
@@ -92,7 +92,7 @@ class Claims:
         self._sql = sql
         #: claims of one process do not wait for each other in the database
         self._one = asyncio.Lock()
-        #: what the last claim found out of some pools that are all crowded
+        #: what the last claim found out about sets of crowded pools
         self._known: dict[tuple[str, ...], Turn] = {}
 
     async def claim(self, asked: Asked) -> Rows:
@@ -120,14 +120,14 @@ class Claims:
             for _ in range(_CROWDED_TRIES):
                 if not _is_crowded(rows):
                     break
-                # Who takes of several lanes locks more than it takes: the rest is free again in a moment.
+                # A claim from several lanes locks more rows than it takes; the rest is free again in a moment.
                 await asyncio.sleep(_CROWDED_PAUSE_S)
                 rows = await self._pool.write(self._statement("claim", asked), *given)
         if not rows:
             return []
         pools, wide, needs_turn, crowded, limited = rows[0][:_ABOUT]
         if not needs_turn:
-            # RETURNING gives them in any order.
+            # RETURNING has no defined order.
             taken = [row[_ABOUT:] for row in rows if row[_ABOUT] is not None]
             return sorted(taken, key=lambda row: (row[11], row[1]))
         async with self._one:
@@ -137,7 +137,7 @@ class Claims:
         return self._sql[f"{name}_within" if asked.within else name]
 
     async def _in_turn(self, asked: Asked, turn: Turn) -> Rows | None:
-        """None when what was known of the pools is known no more."""
+        """Returns None if the information about the pools is out of date."""
         patience: Patience | None = None
         while True:
             taking = False
@@ -156,7 +156,7 @@ class Claims:
                 if facts.window and set(turn.crowded) == set(asked.pools) and len(self._known) < _KNOWN:
                     self._known[asked.pools] = turn._replace(pools=asked.pools, crowded=asked.pools, built=True)
                 places = {(each.execution_id, each.command_id): n for n, each in enumerate(found)}
-                # Somebody who needed no turn may have taken one meanwhile.
+                # A claim that needs no turn may have taken a command meanwhile.
                 return sorted(rows[0], key=lambda row: places[row[0], row[1]]) if found else []
             except Exception as error:
                 if not is_away(error) or taking:
@@ -166,7 +166,7 @@ class Claims:
                     raise translated(error, self._place) from error
 
     async def _facts(self, link: Link, asked: Asked, turn: Turn) -> Facts:
-        """Takes the turn and reads."""
+        """Take the turn and read the waiting commands."""
         crowded = texts(turn.crowded)
         lanes = (asked.limit, texts(turn.pools), _blobs(asked.kinds), asked.tenant)
         calls: dict[str, tuple[Any, ...]] = {
@@ -197,7 +197,7 @@ class Claims:
             {row[0]: ResourceRecord(Resource(*row[:4]), *row[4:]) for row in found["resources"]},
         )
         if turn.crowded and turn.limited:
-            # Limits decide which lanes there are to see.
+            # Limits decide which lanes have to be read.
             found |= await self._request(link, asked, {"window": self._window(asked, turn, room)})
         rows, window = found.get("lanes", found.get("lanes_in", [])), found.get("window", [])
         tenants = {row[1] for row in (*rows, *window)} | {tenant for (tenant,) in found.get("two_lanes", ())}
@@ -226,7 +226,7 @@ class Claims:
         return dict(zip(calls, answers[len(first) :], strict=True))
 
     def _chosen(self, asked: Asked, facts: Facts, turn: Turn) -> tuple[list[Call], list[Waiting]]:
-        """What takes the commands that were chosen, and which these are."""
+        """The statements that take the chosen commands, and these commands."""
         room, service = facts.room, Service()
         for pool, tenant, *_, served, present, _kinds in facts.rows:
             service.present[pool] = present
@@ -241,7 +241,8 @@ class Claims:
         lanes = [
             Lane(pool, tenant, resources_of(needs), iter([Waiting(*each[3:]) for each in those]))
             for (pool, tenant, needs), those in groupby(sorted(rows), key=lambda row: row[:3])
-            # Tokens are everybody's: what came to need one after the turn was asked for waits for the next claim.
+            # Tokens are shared by all pools: a command that came to need one after the turn was taken waits for the
+            # next claim.
             if turn.wide or room.resources.keys().isdisjoint(resources_of(needs))
         ]
         before = dict(service.counts)
@@ -270,7 +271,7 @@ class Claims:
     # -- crowded pools ------------------------------------------------------------------------------------------------
 
     def _tidying(self, facts: Facts) -> list[Call]:
-        """Keep what a claim steps through short, and pools that are crowded no more."""
+        """Merge outdated values of service, and reset pools that are no longer crowded."""
         stale: dict[tuple[str, tuple[bytes, ...], str, int], set[int]] = {}
         lanes: dict[str, set[tuple[Any, ...]]] = {}
         for pool, tenant, resources, *_, served, present, kinds, held in facts.window:
@@ -287,7 +288,9 @@ class Claims:
         return calls
 
     async def _crowd(self, pools: Sequence[str]) -> None:
-        """From now on whoever changes a command of these pools leaves a note. Those who do so now are waited for, not long."""
+        """Mark pools as crowded: from now on every change of their commands leaves a note. Waits briefly for changes
+        in progress.
+        """
         lock = [
             (_BEGIN, ()),
             (f"SET LOCAL lock_timeout = {_LOCK_MS}", ()),
@@ -303,7 +306,7 @@ class Claims:
 
 
 def _holds(turn: Turn, facts: Facts) -> bool:
-    """Whether the turn is still of the right kind."""
+    """Whether the turn still covers what the claim needs."""
     limits = facts.room.limits
     wide = bool(facts.room.resources) or any(pool == "" for pool, _ in limits)
     return (
@@ -324,7 +327,7 @@ def _blobs(kinds: Sequence[str]) -> bytes:
 
 
 def _is_crowded(rows: Rows) -> bool:
-    """There are commands that need no turn, and none of them was free."""
+    """There are commands that need no turn, but other claims had locked all of them."""
     return len(rows) == 1 and not rows[0][2] and rows[0][_ABOUT] is None
 
 

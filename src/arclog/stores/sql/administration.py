@@ -1,5 +1,5 @@
-"""What servers keep for themselves (leases of duties, node numbers, schedules, the outbox), and who may do what (API keys,
-sessions, the audit, sealed credentials).
+"""Records of servers (leases of duties, node numbers, schedules, the outbox) and of access (API keys, sessions, the
+audit).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Duties(SqlPart):
 
     async def lease_node(self, owner: str, now: int, until: int) -> int:
         lease = ("lease_node", (owner, now, until, MAX_NODE))
-        *_, rows = await self._run([("lock_nodes", ()), lease], again=True)  # an owner is given its own number again
+        *_, rows = await self._run([("lock_nodes", ()), lease], again=True)  # an owner gets its own number again
         if not rows:
             raise StoreUnavailable(
                 f"all {MAX_NODE + 1} node numbers of {self.place} are leased; stop a process that uses it, "
@@ -82,7 +82,7 @@ class Duties(SqlPart):
         changed = {(each.tenant, each.name): replace(each, revision=each.revision + 1) for each in schedules}
         rows = [
             (new.revision, new.wakes_at, owner, until, msgspec.json.encode(new), *key, new.revision - 1)
-            for key, new in sorted(changed.items())  # the same order in every process: nobody waits in a circle
+            for key, new in sorted(changed.items())  # the same order in every process avoids deadlocks
         ]
         answers = await self._run(self._each("change_schedules", "iitibtti", rows)) if rows else []
         won = {tuple(row) for answer in answers for row in answer}
@@ -136,7 +136,7 @@ def _lost_race(schedule: Schedule) -> Conflict:
 # ── access ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 # API keys, sessions and the audit.
 
-#: entries of the audit that go at a time, beside as many as come
+#: audit entries that are removed at a time, besides as many as are added
 _FORGOTTEN = 500
 
 

@@ -36,7 +36,7 @@ class Executions(SqlPart):
 
     @abstractmethod
     async def _narrowed(self, which: ExecutionFilter, first: int, limit: int) -> list[ExecutionRecord]:
-        """Those below an id that a filter narrows: by walks along an index in which all that they pass is wanted."""
+        """Executions below an id that match a filter, found by walks along indexes that pass only matching rows."""
 
     async def live_in_path(
         self, tenant: str, path: str, state: str, *, after: int = 0, limit: int = 50

@@ -1,4 +1,4 @@
-"""Executions in the SQLite store. A list that something narrows is merged from walks along indexes."""
+"""Executions in the SQLite store. A filtered list is merged from walks along indexes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Executions(SqlExecutions, SqlitePart):
                 [number for (number,) in execute(SQL[name], (*keys, *page, *more, *rest))]
                 for name, keys, more in _walks(execute, which)
             ]
-            # A run that ends meanwhile is met in both of its states.
+            # A run that ends meanwhile may occur in both of its states.
             newest = islice((number for number, _ in groupby(merge(*walks, reverse=True))), limit)
             rows = [execute(SQL["execution"], (number,)).fetchone() for number in newest]
             return [execution_record(row) for row in rows if row is not None]
@@ -75,8 +75,8 @@ class Executions(SqlExecutions, SqlitePart):
 
 
 def _walks(execute: Execute, which: ExecutionFilter) -> Iterator[tuple[str, tuple[str, ...], tuple[str, ...]]]:
-    """Statement, what the index is narrowed to, what is looked at in the rows."""
-    # In the order in which a run takes them: one that changes its state meanwhile is not missed.
+    """The statement, the values that narrow the index, and the conditions on rows."""
+    # In the order in which a run passes through them, so that one that changes its state meanwhile is not missed.
     states = [state for state in EXECUTION_STATES if not which.states or state in which.states]
     for tenant in [which.tenant] if which.tenant else _steps(execute, "next_tenant"):
         starts: list[tuple[str, tuple[str, ...], tuple[str, ...]]]
@@ -126,22 +126,22 @@ class Catalog(SqlCatalog, SqlitePart):
 
 
 # ── retention ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Removing what ended long ago, and giving its space back to the file system.
+# Removing executions that ended long ago, and returning their space to the file system.
 #
-# Law: the writer and the event loop are held for a few milliseconds at a time, whatever there is to do. Runs are found on a
-# reader; each piece of the removal is a transaction of upkeep whose size follows from what the last ones took. A large run goes
-# in several pieces: its record first, so that nobody finds half a run; `retiring` names it until the rest is gone, also after
-# the process was killed in between.
+# Law: the writer and the event loop are blocked for a few milliseconds at a time, whatever there is to do. Runs are
+# found on a reader; each piece of the removal is a transaction of upkeep whose size follows from what the last ones
+# took. A large run is removed in several pieces: its record first, so that readers never find a partial run; `retiring`
+# names it until the rest is gone, even if the process is killed in between.
 
-#: what a piece takes at about
+#: the target duration of a piece
 _PIECE_S = 0.003
 #: runs that are found at a time
 _PAGE = 500
-#: tables that lose all rows of some runs; marks before the log, by whose rows they are found
+#: tables from which all rows of a run are removed; marks before the log, by whose rows they are found
 _FORGET = [SQL[name] for name in SQL if name.startswith("forget.") and name not in ("forget.mark", "forget.retiring")]
 #: tables of which a large run may have many rows, beside the log
 _SHORTEN = [SQL[f"shorten.{table}"] for table in ("step_runs", "ingested", "task_logs", "results")]
-#: pages that stay free for what is written next: a tenth of the others, but so many at least
+#: pages that stay free for new data: a tenth of the others, but at least this many
 _SPARE_PART, _SPARE_PAGES = 10, 64
 
 
@@ -152,13 +152,15 @@ class Found(NamedTuple):
 
 
 class Pace:
-    """How much fits in a piece, by what the last ones took."""
+    """The size of a piece, by the time that the last ones took."""
 
     def __init__(self, size: int) -> None:
         self.size = size
 
     def note(self, done: int, seconds: float) -> None:
-        """Move towards the size that takes `_PIECE_S`; by half at most, so that one odd moment decides nothing."""
+        """Adjust the size towards a duration of `_PIECE_S`, by half at most, so that a single outlier has little
+        effect.
+        """
         fitting = done * _PIECE_S / max(seconds, 1e-6)
         self.size = max(8, round(min(max(fitting, self.size / 2), self.size * 1.5)))
 
@@ -209,7 +211,7 @@ class Sweep:
                 return count
 
     async def count(self, before: int) -> int:
-        """How many would go."""
+        """The number of runs that would be removed."""
         count: int = await self._lists.do(
             lambda execute: execute(SQL["count_retirable"], (_newest(before), before)).get
         )
@@ -229,7 +231,7 @@ class Sweep:
         self._after = self._found[-1].execution_id if self._found else MAX_ID
 
     async def _retire_small(self, some: Sequence[int], weight: int) -> int:
-        """These runs as a whole; how many went."""
+        """Remove these runs completely; returns how many were removed."""
 
         def piece(tx: Tx) -> tuple[int, float]:
             began = perf_counter()
@@ -242,7 +244,7 @@ class Sweep:
         return count
 
     async def _retire_large(self, run: Found) -> bool:
-        """One run in pieces; whether it went."""
+        """Remove one run in pieces; returns whether it is gone."""
         execution_id = run.execution_id
         if not await self._writer.keep_up(lambda tx: _begin(tx, [execution_id])):
             return False
@@ -263,7 +265,7 @@ class Sweep:
     # -- space --------------------------------------------------------------------------------------------------------
 
     async def reclaim(self) -> int:
-        """Shorten the file by a piece; the bytes that it loses, 0 when no more is to be had."""
+        """Shorten the file by a piece; returns the bytes freed, 0 if no more can be freed."""
 
         def piece(tx: Tx) -> tuple[int, int, float]:
             began = perf_counter()
@@ -291,17 +293,17 @@ def _spare(execute: Execute) -> int:
 
 
 def _newest(before: int) -> int:
-    """The first id of a moment (microseconds): what was minted later cannot have ended earlier."""
+    """The first id of a moment (microseconds): an execution with a later id cannot have ended earlier."""
     return compose(max(before // 1000 + 1, EPOCH_MS), 0, 0)
 
 
 def _retiring(execute: Execute) -> list[Found]:
-    """What was begun and not finished."""
+    """Runs whose removal was begun and not finished."""
     return [Found(*row) for row in execute(SQL["retiring"], (_PAGE,)).fetchall()]
 
 
 def _begin(tx: Tx, some: Sequence[int]) -> list[int]:
-    """Remove the records of those that may go, and answer with these; and with those that were begun before."""
+    """Remove the records of runs that may be removed; returns these, and those whose removal was begun before."""
     given = _json(some)
     tx.execute(SQL["retire"], (given,)).fetchall()
     ids = [execution_id for (execution_id,) in tx.execute(SQL["begun"], (given,)).fetchall()]
@@ -318,7 +320,7 @@ def _forget(tx: Tx, ids: Sequence[int]) -> None:
 
 
 def _shorten(tx: Tx, execution_id: int, rows: int, others: int) -> int:
-    """Remove a piece of a large run's log, then of what else it has; 0 when the last of it went."""
+    """Remove a piece of a large run's log, then of its other rows; returns 0 when nothing is left."""
     last = tx.execute(SQL["shorten.bound"], (execution_id, rows)).get
     if last is not None:
         tx.execute(SQL["shorten.mark"], (execution_id, last, tx.execute(SQL["marked_types"]).get))

@@ -29,7 +29,7 @@ log = logging.getLogger("arclog.store")
 _ALL_TYPES = -1
 #: From so many appends on, statements for all of them cost less than statements for each.
 _GROUPED = 8
-#: So many events are read like a row: a thread's work would be less than the way to it and back.
+#: Up to so many events are read without a thread, since switching threads would take longer than the read.
 _FEW = 64
 
 
@@ -91,7 +91,7 @@ class Log(SqlLog, SqlitePart):
         return await self._reader.do(work)
 
     async def position_before(self, ts: int) -> int:
-        """By halving: positions are given in the order of time."""
+        """Binary search: positions are assigned in the order of time."""
 
         def work(execute: Execute) -> int:
             low, high = map(int, execute(SQL["position_bounds"]).fetchone())

@@ -1,4 +1,4 @@
-"""Claims of the SQLite store, which `claims` carries out in a transaction, and its resources."""
+"""Claims of the SQLite store, each in one transaction, and its resources."""
 
 from __future__ import annotations
 
@@ -22,26 +22,27 @@ from arclog.stores.sqlite.part import SqlitePart
 from arclog.stores.sqlite.queries import SQL
 
 # ── claims ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Claims: what waits is read lane by lane, `stores.claim_choice` chooses, and what it chose is taken.
+# Claims: waiting commands are read lane by lane, `stores.claim_choice` chooses, and the chosen ones are taken.
 #
-# One tenant without limits costs one look-up per lane and one more; shares, limits and resources are read only where they
-# can matter. Where many lanes wait, the pool is crowded: they are kept in the order of their turns, and a claim sees the first
-# of them. A pool is crowded from more than `MANY` lanes on, until `FEW` are left. Triggers keep `lanes` and `holding` (migration 14).
+# One tenant without limits costs one look-up per lane and one more; shares, limits and resources are read only if they
+# can matter. If many lanes wait, the pool is crowded: its lanes are stored in the order of their turns, and a claim
+# reads the first of them. A pool is crowded from more than `MANY` lanes on, until `FEW` are left. Triggers keep `lanes`
+# and `holding` (migration 14).
 
 _NEXT_LANE = SQL["next_lane"]
 _TAKE = SQL["take"]
 MANY, FEW = 16, 4
-#: Values of service behind the present that a claim steps through; more are made one.
+#: Outdated values of service that a claim steps through; more are merged.
 _STALE = 4
-#: Lanes that are made so at a time.
+#: Lanes that are merged at a time.
 _SETTLED = 1000
-#: rows of service that a claim removes beside those that it may have added
+#: rows of service that a claim removes besides those that it may have added
 _FORGOTTEN = 8
 
 
 class _Found(NamedTuple):
     lanes: list[Lane]
-    #: some limit is set
+    #: whether a limit is set
     limited: bool
     #: pools whose lanes are still to be read, by their turns
     crowded: Sequence[str] = ()
@@ -87,7 +88,7 @@ def _chosen(tx: Tx, found: _Found, kinds: frozenset[str], limit: int) -> list[Wa
 
 
 def _in_turn(tx: Tx, pool: str, kinds: frozenset[str], limit: int, room: Room, service: Service) -> list[Lane]:
-    """The lanes of a crowded pool that a claim has to see; what their tenants hold and were served is noted."""
+    """The lanes of a crowded pool that a claim has to read; notes what their tenants hold and were served."""
     service.present[pool] = present_of(tx, pool)
     lanes: list[Lane] = []
     for each in window(tx, pool, kinds, limit, room, service.present[pool]):
@@ -133,7 +134,7 @@ def _waiting(tx: Tx, pools: Iterable[str], kinds: frozenset[str], within: Scope,
 
 
 def _in_lane(tx: Tx, place: tuple[str, ...], head: Waiting, limit: int) -> Iterator[Waiting]:
-    """A lane's commands: the first is known, the others are read when they are wanted."""
+    """A lane's commands: the first is known, the others are read when they are needed."""
     yield head
     if limit > 1:
         yield from map(
@@ -173,7 +174,7 @@ def _pools(tx: Tx) -> Iterator[str]:
 
 
 def _read_service(tx: Tx, lanes: Iterable[Lane], service: Service) -> None:
-    """What the tenants of these lanes were served, and the present of their pools."""
+    """How often the tenants of these lanes were served, and the current values of their pools."""
     tenants: dict[str, set[str]] = {}
     for lane in lanes:
         tenants.setdefault(lane.pool, {""}).add(lane.tenant)
@@ -186,7 +187,7 @@ def _read_service(tx: Tx, lanes: Iterable[Lane], service: Service) -> None:
 
 
 def _keep_service(tx: Tx, service: Service, before: dict[tuple[str, str], int]) -> None:
-    """Who stands at the present, or behind it, needs no row."""
+    """A tenant at the current value, or below it, needs no row."""
     changed = {place: count for place, count in service.counts.items() if before.get(place) != count}
     for (pool, tenant), served in changed.items():
         tx.execute(SQL["serve"], (pool, tenant, served))
@@ -218,13 +219,13 @@ class Seen(NamedTuple):
 
 
 def crowd(tx: Tx, pool: str) -> None:
-    """Keep the lanes of a pool from now on."""
+    """Store the lanes of a pool from now on."""
     for name in ("crowd", "crowd_holding", "crowd_lanes"):
         tx.execute(SQL[name], (pool,))
 
 
 def uncrowd(tx: Tx, pool: str) -> None:
-    """Do so no more, if only few are left."""
+    """Stop storing them, if only few are left."""
     if tx.execute(SQL["few_lanes"], (pool, FEW + 1)).get <= FEW:
         for name in ("uncrowd", "uncrowd_holding", "uncrowd_lanes"):
             tx.execute(SQL[name], (pool,))
@@ -236,7 +237,7 @@ def present_of(tx: Tx, pool: str) -> int:
 
 
 def window(tx: Tx, pool: str, kinds: frozenset[str], limit: int, room: Room, present: int) -> list[Seen]:
-    """The lanes that a claim has to see. `room` has the limits, and with them all that is held."""
+    """The lanes that a claim has to read. `room` has the limits and the held commands."""
     named = room.named()
     hidden = [*named, *room.full()]
     most_held = room.limits.get((pool, EACH), MAX_ID)
@@ -249,7 +250,7 @@ def window(tx: Tx, pool: str, kinds: frozenset[str], limit: int, room: Room, pre
                 tx.execute(SQL["settle_lanes"], (*place, stale, present, _SETTLED))
                 some, stale = _first_lanes(tx, place, Visit(limit, present), hidden, most_held)
             if room.limits:
-                # Whether tenants compete does not depend on their room: two of them are enough to tell.
+                # Whether tenants compete does not depend on their capacity; two tenants are enough.
                 two = tx.execute(SQL["two_lanes"], place).fetchall()
                 some += [Seen._make((*row[:5], Waiting._make(row[5:]))) for row in two]
             seen.update((each[:3], each) for each in some)

@@ -147,9 +147,7 @@ class FileMarks:
         return list(self._left)
 
     def save(self, crashes: Sequence[Crash]) -> None:
-        """Other processes of this home may have counted crashes meanwhile; those that this process never read are
-        kept.
-        """
+        """Save the crashes. Those that other processes of this home have counted meanwhile are kept."""
         ours = {(crash.execution_id, crash.work) for crash in self._known}
         with self._alone():
             theirs = [crash for crash in self._read() if (crash.execution_id, crash.work) not in ours]

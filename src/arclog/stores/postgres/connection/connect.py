@@ -1,4 +1,6 @@
-"""Opens connections: refuses a server that cannot keep the promises, creates or migrates the schema."""
+"""Opens connections, refuses a server whose configuration would break durability, and creates or migrates the
+schema.
+"""
 
 from __future__ import annotations
 
@@ -32,15 +34,15 @@ SELECT current_setting('server_version_num')::int8, current_setting('fsync'), cu
 """
 
 
-# Every statement finds its rows by an index, however many there are. The planner, which keeps a statement's plan, may have
-# made it when the table was empty, or have no figures of a queue that was filled a moment ago: it is not left the choice.
+# Every statement must use an index, whatever the size of a table. The planner caches plans, and may have made one when
+# the table was empty or without statistics of a queue that was filled a moment ago, so other plans are disabled.
 _PLAINLY = """
 SELECT set_config('enable_seqscan', 'off', {local}), set_config('enable_bitmapscan', 'off', {local}),
        set_config('jit', 'off', {local}), set_config('plan_cache_mode', 'force_generic_plan', {local})
 """
 
-# The other side of `store.timeout_s`: a server of ours whose machine vanished in the middle of a request holds the locks of
-# that request until PostgreSQL notices. Left to itself it takes two hours.
+# The other side of `store.timeout_s`: if the machine of an arclog server vanishes in the middle of a request, its locks
+# are held until PostgreSQL notices, by default after two hours.
 _WATCHFULLY = """
 SELECT set_config('tcp_keepalives_idle', '{keepalives_idle}', false),
        set_config('tcp_keepalives_interval', '{keepalives_interval}', false),
@@ -50,7 +52,7 @@ SELECT set_config('tcp_keepalives_idle', '{keepalives_idle}', false),
 
 
 class Address(Struct, frozen=True):
-    """Where the database is, and how to use it."""
+    """The address of the database and its settings."""
 
     database: PostgresAddress
     schema: str
@@ -61,7 +63,7 @@ class Address(Struct, frozen=True):
 
     @property
     def place(self) -> str:
-        """For messages: no password."""
+        """For messages, without the password."""
         return self.database.place
 
     def __repr__(self) -> str:
@@ -85,7 +87,7 @@ def address_of(url: str, settings: Settings) -> Address:
 
 
 async def connect(address: Address, name: str = "arclog") -> AsyncConnection[Any]:
-    """A plain connection, by which name the server knows it."""
+    """A plain connection, and its name at the server."""
     return await driver.connect(
         address.database,
         driver.keepalives(address.timeout_s),
@@ -95,7 +97,7 @@ async def connect(address: Address, name: str = "arclog") -> AsyncConnection[Any
 
 
 async def open_link(address: Address) -> Link:
-    """A connection for requests; what it promises is looked at again."""
+    """A connection for requests; the server's configuration is checked again."""
     name = f"arclog {uuid4().hex}"
     connection = await connect(address, name)
     try:
@@ -105,7 +107,7 @@ async def open_link(address: Address) -> Link:
                 await connection.execute(_PLAINLY.format(local="false"))
                 await connection.execute(_WATCHFULLY.format(**driver.keepalives(address.timeout_s)))
                 return Link(connection, name, address.preparing, address.timeout_s)
-        # Not the server itself but a pooler: what is set there must not outlive the transaction.
+        # A pooler, not the server itself: settings must not outlive the transaction.
         return Link(connection, name, address.preparing, address.timeout_s, first=_PLAINLY.format(local="true"))
     except BaseException:
         await connection.close()
@@ -113,7 +115,7 @@ async def open_link(address: Address) -> Link:
 
 
 async def check(connection: AsyncConnection[Any], address: Address) -> int:
-    """A promise is checked, not assumed. Gives the server process that answered."""
+    """Check the server's configuration. Returns the id of the server process."""
     [row] = await (await connection.execute(_LOOK)).fetchall()
     version, fsync, full_pages, commit, standby, encoding, read_only, pid = row
     place = address.place
@@ -146,9 +148,10 @@ async def check(connection: AsyncConnection[Any], address: Address) -> int:
 # ── migrations ────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Creates the schema and brings it up to date, while other servers continue.
 #
-# Law: a migration is a transaction of its own, carried out by one process at a time. One that says `-- online` holds nothing but
-# indexes: they are built beside whoever reads and writes (CREATE INDEX CONCURRENTLY), and what a process that died left of one is
-# removed first. Nobody waits for a lock meanwhile: building an index that way waits for all who wait.
+# Law: a migration is a transaction of its own, carried out by one process at a time. A migration marked `-- online`
+# contains only indexes: they are built while others read and write (CREATE INDEX CONCURRENTLY), and an incomplete index
+# of a process that died is removed first. No process waits for a lock meanwhile, because such a build waits for all who
+# wait.
 
 #: number of the newest migration
 SCHEMA = 10
@@ -156,7 +159,7 @@ SCHEMA = 10
 _LOCK_CLASS = 1634886666
 #: how long a migration waits for tables that others use
 _LOCK_TIMEOUT_MS = 500
-#: between two looks at what another process is doing
+#: pause between two checks of another process's progress
 _PAUSE_S = 0.2
 
 _TABLES = """
@@ -187,7 +190,7 @@ async def migrate(address: Address) -> None:
             except psycopg.errors.LockNotAvailable:
                 done = False
             if not done:
-                await asyncio.sleep(_PAUSE_S)  # another process is at it, or uses a table that is to be changed
+                await asyncio.sleep(_PAUSE_S)  # another process migrates, or uses a table that is to be changed
             version = await _version(connection, address)
     finally:
         await connection.close()
@@ -197,7 +200,8 @@ async def _carry_out(connection: AsyncConnection[Any], address: Address, number:
     """The migration of this number in a transaction; all of them for a new store. False when another process has the lock."""
     schema = address.schema
     async with connection.transaction():
-        # The time-out of the database is meant for requests. Locks are not waited for long: others wait behind us.
+        # The time-out of the database is meant for requests. Waits for locks are short, since other requests queue
+        # behind them.
         await connection.execute(f"SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = {_LOCK_TIMEOUT_MS}")
         lock = await connection.execute("SELECT pg_try_advisory_xact_lock(%s, hashtext(%s))", (_LOCK_CLASS, schema))
         if await lock.fetchone() != (True,):
@@ -231,8 +235,8 @@ async def _create(connection: AsyncConnection[Any], address: Address) -> None:
 
 
 async def _version(connection: AsyncConnection[Any], address: Address) -> int:
-    """The schema's; -1 when there is none. A newer one is fine as long as its changes leave ours working."""
-    # By the tables of the catalog: to_regclass may remember from before a lock was waited for.
+    """The version of the schema; -1 if there is none. A newer one is accepted if it is compatible with this release."""
+    # Read from the catalog tables: to_regclass may use a cached answer from before the wait for a lock.
     found = await connection.execute(_TABLES + " AND relname = 'schema_version'", (address.schema,))
     if await found.fetchone() is None:
         return -1
@@ -254,7 +258,7 @@ async def _version(connection: AsyncConnection[Any], address: Address) -> int:
 
 
 async def _build(connection: AsyncConnection[Any], schema: str, script: str) -> None:
-    """The indexes of a migration, each until it can be used, whoever builds it."""
+    """Build the indexes of a migration, and wait for those that another process builds."""
     await connection.execute("SET statement_timeout = 0")
     for index in _INDEX.finditer(script):
         name, statement = index.group(1), index.group().replace(" INDEX ", " INDEX CONCURRENTLY ", 1)

@@ -195,7 +195,7 @@ def _oldest(connection: apsw.Connection) -> int:
 
 
 def _use_wal(connection: apsw.Connection, path: str, busy_timeout_s: float) -> None:
-    """Write-ahead log and a full sync of every commit, both read back: a promise is checked, not assumed."""
+    """Enable the write-ahead log and a full sync of every commit, and check both by reading them back."""
     deadline = monotonic() + busy_timeout_s
     while True:
         try:
@@ -252,7 +252,7 @@ def rewrite(path: str, busy_timeout_s: float) -> None:
 
 
 def _migrate(connection: apsw.Connection, path: str) -> None:
-    """Bring the schema up to date in one transaction; another process may have been faster."""
+    """Migrate the schema in one transaction, unless another process has done so."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         for version, script in load_migrations(_version(connection, path)):
@@ -268,11 +268,12 @@ def _migrate(connection: apsw.Connection, path: str) -> None:
 
 
 # ── copying ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-# A consistent copy of a SQLite store while others write to it. What is copied is one moment: whole appends, all or none.
+# A consistent copy of a SQLite store while others write to it. The copy is a snapshot: it has each append completely or
+# not at all.
 
 
 def copy(path: str, target: str, busy_timeout_s: float) -> int:
-    """Copy the store to a new file, checked and on the disk; answers its schema. Writers are not held up."""
+    """Copy the store to a new file, check it and sync it to the disk; returns its schema. Writers are not blocked."""
     connection = open_reader(path, busy_timeout_s)
     try:
         os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
@@ -289,7 +290,7 @@ def copy(path: str, target: str, busy_timeout_s: float) -> int:
 
 
 def check(path: str) -> int:
-    """The schema of a copy. Raises StoreUnavailable when it is none, is damaged, or is of a newer arclog."""
+    """The schema of a copy. Raises StoreUnavailable if it is not a store, is damaged, or is of a newer arclog."""
     try:
         connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
         try:
