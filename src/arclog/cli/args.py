@@ -1,6 +1,6 @@
-"""The command line: which commands there are, and how their words become options.
+"""The table of commands, and the parsing of a command line.
 
-Only the parser of the command asked for is built. Global options may stand before or behind the command.
+Only the parser of the given command is built. Global options may come before or after the command.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "version": ("runs.show", "print the version"),
 }
 
-#: Commands that never speak to a server: they look at files of this machine, or are the server.
+#: Commands that never use a server: they work on files of this machine, or are the server.
 LOCAL = frozenset(
     {"check", "init", "migrate", "fmt", "dev", "lsp", "plan", "schema", "version", "server", "up", "backup", "restore"}
 )
@@ -93,7 +93,7 @@ exit codes: 0 completed, 1 failed, 2 invalid playbook or usage, 3 cancelled
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse whose complaints are our own error, and that knows what was probably meant."""
+    """An argparse parser that raises `Usage` and suggests what was probably meant."""
 
     def error(self, message: str) -> NoReturn:
         raise Usage(f"{self.prog.removeprefix('arclog ')}: {message}", f"see `{self.prog} --help`")

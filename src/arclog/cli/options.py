@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from arclog.cli.args import Parser
 
 # ── times ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Times as people type them: how long ago, or when.
+# Times on the command line: how long ago, or when.
 
 _UNITS = {
     "ms": 1_000,
@@ -34,7 +34,7 @@ def since(text: str) -> int:
     if ago:
         return max(0, time.time_ns() // 1000 - round(float(ago[1]) * _UNITS[ago[2]]))
     try:
-        # A time without a zone is meant as the clock on the wall shows it.
+        # A time without a zone is local time.
         return max(0, round(datetime.fromisoformat(text).astimezone().timestamp() * 1_000_000))
     except (ValueError, OverflowError, OSError):
         message = f"{text!r} is not a time; write how long ago (30s, 10m, 2h, 1d) or a date (2026-01-31T12:00)"
@@ -68,7 +68,7 @@ def change_arguments(parser: Parser) -> None:
 
 
 def mapping_of(options: Namespace) -> dict[str, str]:
-    """What --map says: old name of a step to its new one."""
+    """The names of --map: from the old name of a step to its new one."""
     names: dict[str, str] = {}
     for text in options.mapped:
         old, equals, new = text.partition("=")

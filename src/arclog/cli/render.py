@@ -35,7 +35,8 @@ STATE_MARKS = {
 _PLAIN = str.maketrans({"·": "-", "…": "~", "│": "|", "├": "|", "└": "`", "─": "-", "█": "#", "░": ".", "×": "x"})
 _PLAIN.update({ord(mark): plain for mark, plain, _ in MARKS.values()})
 
-#: Ends of lines to many readers (`str.splitlines`), though not to JSON: one value must stay one line to all of them.
+#: Line ends for many readers (`str.splitlines`) but not for JSON; they are escaped, so that one value is always one
+#: line.
 _LINE_ENDS = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
 
 
@@ -190,7 +191,7 @@ def duration(seconds: float) -> str:
 
 
 def between(started: str | None, ended: str | None) -> str:
-    """How long it took, or '' when it is not over."""
+    """The duration, or '' if it has not ended."""
     if not started or not ended:
         return ""
     from arclog.model.ids import micros
@@ -199,7 +200,7 @@ def between(started: str | None, ended: str | None) -> str:
 
 
 def moment(timestamp: str | None, form: str = "%Y-%m-%d %H:%M:%S") -> str:
-    """An RFC 3339 time on the reader's clock."""
+    """An RFC 3339 time as local time."""
     if not timestamp:
         return ""
     from arclog.model.ids import micros
@@ -208,7 +209,7 @@ def moment(timestamp: str | None, form: str = "%Y-%m-%d %H:%M:%S") -> str:
 
 
 def clock_time(timestamp: str) -> str:
-    """Time of day with milliseconds, on the reader's clock."""
+    """Local time of day with milliseconds."""
     from arclog.model.ids import micros
 
     at = micros(timestamp)
@@ -258,7 +259,7 @@ def pretty(value: Any, *, most_lines: int = 40, most_columns: int = 400, rest: s
 
 
 def stored(ref: dict[str, Any]) -> str:
-    """Stored data for people: how much it is and where."""
+    """Stored data for people: its size and its reference."""
     meta = ref.get("meta") or {}
     rows = meta.get("rows", ref.get("total"))
     size = f"{meta['bytes']:,} bytes" if "bytes" in meta else ""

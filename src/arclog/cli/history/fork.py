@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from arclog.ports.views.api import Api, ForkRequest, Listed, ReplayCheck, RunsDiff
 
 _PAGE = 200
-#: Values that people are shown; --json has all of them.
+#: Values that are shown in the text output; --json has all of them.
 _MOST_SHOWN = 30
 
 
 def request_of(options: Namespace, *, at: int | None = None, step: str = "", failed: bool = False) -> ForkRequest:
-    """The new run that the options ask for."""
+    """The request for the new run, from the options."""
     from arclog.authoring.beside import FilesBeside
     from arclog.cli.home import settings_of
     from arclog.cli.playbooks.files import called_playbooks, files_beside, playbook_text, workload_of

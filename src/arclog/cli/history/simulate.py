@@ -1,4 +1,4 @@
-"""`arclog simulate`: what a changed playbook would have made of recorded runs."""
+"""`arclog simulate`: runs a changed playbook against recorded runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from arclog.ports.views.api import Api
     from arclog.ports.views.history import SimulatedCall, SimulatedRun, SimulationReport
 
-#: Runs of one request.
+#: Runs for each request.
 _AT_A_TIME = 50
 _MOST_CALLS = 10
 

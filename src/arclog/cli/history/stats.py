@@ -1,4 +1,4 @@
-"""`arclog stats`: how the latest runs of a playbook went."""
+"""`arclog stats`: success rates and durations of a playbook's latest runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from arclog.cli.render import Out
     from arclog.ports.views.api import PlaybookStats
 
-#: Days that people are shown; --json has all of them.
+#: Days that are shown in the text output; --json has all of them.
 _MOST_DAYS = 14
 
 

@@ -1,4 +1,4 @@
-"""The commands `backup` and `restore`: a home, copied while it is in use, and made again from such a copy."""
+"""The commands `backup` and `restore`: copy a home while it is in use, and create a home from such a copy."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The command `doctor`: what is wrong with a server, or with the arclog that these settings describe, and what to do.
+"""The command `doctor`: checks a server, or the installation that these settings describe, and suggests remedies.
 
-A server is first looked at from here (is it there, does it let us in, do versions and clocks fit), then asked for what it
-finds itself. Exit code 1 when something does not work.
+A server is first checked from here (reachable, credentials, versions, clocks), then asked for its own checks. The exit
+code is 1 if a check fails.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ async def _of_settings(settings: Settings) -> list[Check]:
 
 
 async def _of_servers(settings: Settings, urls: str) -> list[Check]:
-    """Each server from outside, and its own key; what they share, as the first that answers tells it."""
+    """Checks of each server from outside, and of its own key; shared checks from the first server that answers."""
     from msgspec.structs import replace
 
     from arclog.client.asynchronous import token_of
@@ -107,7 +107,7 @@ async def _of_servers(settings: Settings, urls: str) -> list[Check]:
 
 
 async def _examined(connection: Connection, settings: Settings) -> tuple[list[Check], list[Check]]:
-    """One server from the outside in (what a later check needs was found to work), and what it found itself."""
+    """The checks of one server from outside, in the order of their dependencies, and its own checks."""
     import time
 
     import msgspec
@@ -179,7 +179,9 @@ def _version(diagnosis: Diagnosis) -> Check:
 
 
 def _skew(there: int, before: int, after: int, most_s: float) -> Check:
-    """How far the server's clock is from ours, at least: it was read at some moment between the two of ours."""
+    """The minimum difference between the server's clock and this machine's; the former was read between the two
+    times.
+    """
     from arclog.ports.views.checks import OK, WARN, Check
 
     apart = max(before - there, there - after, 0) / 1_000_000

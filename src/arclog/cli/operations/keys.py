@@ -1,7 +1,7 @@
-"""The commands `key` and `audit`: who may call a server, and what callers were granted and denied.
+"""The commands `key` and `audit`: API keys, and the requests that were granted and denied.
 
-On a home they work on the store itself: whoever may write there needs no key, and sees all tenants. At a server they are
-an admin's, and tell of its tenant. A key is printed once, when it is made.
+On a home they use the store directly: a user who may write there needs no key, and sees all tenants. At a server they
+require the role admin, and show its tenant. A key is printed once, when it is created.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ async def _revoke(access: Access, options: Namespace, settings: Settings, out: O
     from arclog.cli.home import server_of
     from arclog.model.errors import NotFound
 
-    # Whoever has the key itself in hand may give it whole; its secret is not looked at, not sent, and not repeated.
+    # The complete key may be given instead of its id; the secret is neither checked nor sent nor printed.
     key_id = options.key_id.removeprefix("ark_").partition("_")[0]
     before = next((key for key in await access.keys.list() if key.key_id == key_id), None)
     if before is None:
@@ -171,7 +171,7 @@ async def _audit(access: Access, options: Namespace, settings: Settings, out: Ou
 
 
 def _with_access(options: Namespace, work: Callable[[Access, Namespace, Settings, Out], Awaitable[int]]) -> int:
-    """Do some work on the keys and the audit; only making a key makes a home."""
+    """Call `work` with the keys and the audit; only the creation of a key creates a home."""
     import asyncio
 
     from arclog.cli.home import server_of, settings_of

@@ -1,4 +1,4 @@
-"""The commands `pool`, `resource` and `workers`: what bounds the work, and who does it."""
+"""The commands `pool`, `resource` and `workers`: limits of concurrent work, and the workers."""
 
 from __future__ import annotations
 
@@ -200,7 +200,9 @@ def _print_rows(rows: list[T], line: Callable[[T], str], out: Out, nothing: str 
 
 
 def _with(options: Namespace, do: Callable[[PoolApi, Out], Awaitable[None]], nothing: str = "") -> int:
-    """Do it here or at a server; what only reads says what to tell when there is nothing."""
+    """Call `do` with the pools of this home or of a server; commands that only read pass a message for an empty
+    home.
+    """
     import asyncio
 
     from arclog.cli import home
@@ -208,7 +210,7 @@ def _with(options: Namespace, do: Callable[[PoolApi, Out], Awaitable[None]], not
 
     settings = home.settings_of(options)
     if nothing and not home.exists(settings):
-        _print_rows([], str, out_of(options), nothing)  # a command that only reads makes no home
+        _print_rows([], str, out_of(options), nothing)  # a command that only reads creates no home
         return OK
 
     async def go() -> int:

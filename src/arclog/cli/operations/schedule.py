@@ -1,4 +1,6 @@
-"""The command `schedule`: which playbook of the catalog runs when. A server (`arclog up`, `arclog server`) fires them."""
+"""The command `schedule`: runs playbooks of the catalog at times. A server (`arclog up`, `arclog server`) fires
+them.
+"""
 
 from __future__ import annotations
 

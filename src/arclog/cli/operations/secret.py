@@ -1,7 +1,7 @@
 """The command `secret`: secrets for keychain entries, in the home, in the store that servers share, or at a server.
 
-A value comes by prompt, pipe, file or variable, never as an argument (arguments are seen by everybody who can list
-processes, and stay in the shell's history), and none is ever printed.
+A value is read from a prompt, pipe, file or variable, never from an argument (which process lists and the shell's
+history show), and is never printed.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def secret_command(options: Namespace) -> int:
             raise Usage("secret list takes no name", "arclog secret list")
     elif not options.name:
         raise Usage(f"secret {options.action}: a NAME is required", f"arclog secret {options.action} NAME")
-    # Read before anything is opened: somebody may type it for a while.
+    # Read before anything is opened, since typing may take a while.
     value = _value(options, settings.integer("secrets.max_bytes")) if options.action == "set" else ""
 
     async def go() -> int:
@@ -124,7 +124,7 @@ def _described(info: SecretInfo) -> str:
 
 
 def _value(options: Namespace, most: int) -> str:
-    """The secret itself, from wherever it is to come."""
+    """The value of the secret, from the source that the options name."""
     import os
     from pathlib import Path
 

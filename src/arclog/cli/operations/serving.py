@@ -1,4 +1,6 @@
-"""Commands that serve: `server` (the control plane; workers come over HTTP) and `up` (with a worker in the same process)."""
+"""Commands that serve: `server` (the control plane; workers connect over HTTP) and `up` (with a worker in the same
+process).
+"""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def worker_command(options: Any) -> int:
 
 
 class _Program:
-    """The worker and the signals that end it."""
+    """Runs the worker and handles the signals that stop it."""
 
     def __init__(self, options: Any) -> None:
         self._quiet = options.quiet
@@ -90,11 +90,11 @@ class _Program:
                 self._print_started(worker.info, url, settings.integer("worker.slots"))
                 await worker.run()
         except asyncio.CancelledError:
-            pass  # told to stop before there was a server, or told twice
+            pass  # stopped before a server was reached, or stopped twice
         return OK
 
     def _on_signal(self) -> None:
-        """Once: leave. Again, or before there is anything to leave: stop where it stands."""
+        """The first signal drains the worker. A second one, or one before it is registered, stops it at once."""
         if self._worker is not None and not self._worker.is_leaving:
             self._worker.leave()
         elif self._task is not None:

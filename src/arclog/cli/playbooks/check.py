@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     from arclog.plan.net import Plan
 
 # ── check ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Commands about playbook files: check, plan. Neither needs a home.
 
-#: Files of tests: they stand beside playbooks, and patterns such as *.yaml name them, too.
+#: Suffixes of test files: patterns such as *.yaml match them, too.
 TEST_SUFFIXES = (".test.yaml", ".test.yml")
 
 
@@ -113,7 +112,7 @@ def _checked_tests(body: bytes, name: str, settings: Settings) -> list[tuple[Fin
 
 
 def _missing_files(plan: Plan | None, file: str) -> list[Finding]:
-    """Playbooks that a plan calls by file and that are not there."""
+    """Playbooks that a plan calls by file and that do not exist."""
     import os
 
     from arclog.engine.runs.bundle import called_files

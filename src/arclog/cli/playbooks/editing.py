@@ -1,4 +1,4 @@
-"""Commands for those who write playbooks: init, fmt, dev, lsp, completion. None needs a home."""
+"""Commands for authors of playbooks: init, fmt, dev, lsp, completion. None needs a home."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from arclog.model.config.settings import Settings
 
 # ── init ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# The command `init`: a playbook to begin with, and its tests. It needs no home.
+# The command `init`: creates a playbook and its tests from a template.
 
 
 def init_arguments(parser: Parser) -> None:
@@ -75,7 +75,7 @@ def init_command(options: Namespace) -> int:
 # ── editing ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Commands for those who write playbooks: fmt, dev, lsp, completion. None needs a home.
 
-#: How often `dev` looks whether a file was saved.
+#: The interval at which `dev` checks whether a file was saved.
 _LOOK_S = 0.3
 _SETTLE_S = 0.05
 
@@ -100,7 +100,7 @@ def fmt_command(options: Namespace) -> int:
     changed: list[str] = []
     for file in options.files:
         text, name = playbook_text(file, settings)
-        load(text, name, settings)  # what is not YAML is said so, and left alone
+        load(text, name, settings)  # a file that is not YAML is reported and not changed
         result = formatted(text)
         if file == "-" and not (options.check or options.diff):
             out.write(result)
@@ -154,7 +154,7 @@ def dev_command(options: Namespace) -> int:
     while True:
         if _stamps(watched) != seen:
             time.sleep(_SETTLE_S)  # an editor may write a file in several parts
-            # Looked at before the round: what is saved while it runs begins the next one.
+            # Taken before the round, so that a file that is saved meanwhile starts the next one.
             watched = {file, *tests, *_files_of(file, settings)}
             seen = _stamps(watched)
             go()
@@ -165,7 +165,7 @@ def dev_command(options: Namespace) -> int:
 
 
 def _stamps(paths: Iterable[Path]) -> dict[Path, int]:
-    """When each of the files that are there was changed."""
+    """The modification time of each existing file."""
     stamps: dict[Path, int] = {}
     for path in paths:
         try:
@@ -176,7 +176,7 @@ def _stamps(paths: Iterable[Path]) -> dict[Path, int]:
 
 
 def _files_of(file: Path, settings: Settings) -> set[Path]:
-    """The files that a playbook takes in: code, and the playbooks that it calls."""
+    """The files that a playbook uses: code, and the playbooks that it calls."""
     from pathlib import Path
 
     from arclog.authoring.beside import FilesBeside, called_playbooks
@@ -192,12 +192,12 @@ def _files_of(file: Path, settings: Settings) -> set[Path]:
     try:
         called_playbooks(read(str(file)), str(file), settings, files, installed_kinds(), read)
     except (OSError, ArclogError):
-        pass  # `check` says what is wrong; what was read so far is watched
+        pass  # `check` reports it; the files read so far are watched
     return {Path(path) for path in (*files.taken, *called)} - {file}
 
 
 def _round(options: Namespace, tests: Iterable[object], out: Out) -> int:
-    """Check, then test, then run; what fails ends the round."""
+    """Check, then test, then run; a failure ends the round."""
     from arclog.cli.main import command
 
     shared = ["--home", options.home] if options.home else []
@@ -249,7 +249,7 @@ _FISH = """\
 complete -c arclog -a '(arclog completion words (commandline -opc)[2..-1] (commandline -ct) 2>/dev/null)'
 """
 SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
-#: Commands whose first word is a run.
+#: Commands whose first argument is a run.
 _OF_RUNS = frozenset(
     {
         "show", "status", "events", "logs", "result", "state", "why", "pause", "resume", "cancel", "retry", "skip",
@@ -285,7 +285,7 @@ def completion_command(options: Namespace) -> int:
 def candidates(
     before: list[str], begun: str, runs: Callable[[], list[str]], steps: Callable[[list[str]], list[str]]
 ) -> list[str]:
-    """What may stand after some words; files are left to the shell."""
+    """The words that may follow some words; files are left to the shell."""
     from arclog.cli.args import COMMANDS, parser_of
 
     command = next((word for word in before if not word.startswith("-")), "")
@@ -309,7 +309,7 @@ def candidates(
 
 
 def _is_step(command: str, word: str) -> bool:
-    """Whether the name of a step stands after a word: an option that takes one, or the run of a command that does."""
+    """Whether the name of a step follows a word: an option that takes one, or the run of a command that does."""
     from arclog.cli.args import parser_of
 
     actions = [action for action in parser_of(command)._actions if action.metavar == "STEP"]  # noqa: SLF001 - argparse has no other way
@@ -333,7 +333,7 @@ def _choices(command: str, option: str) -> list[str]:
 
 
 def _runs(options: Namespace) -> list[str]:
-    """Ids of the newest runs; none where they is not available."""
+    """Ids of the newest runs; none if they are not available."""
 
     async def newest(api: Any) -> list[str]:
         return [run.execution_id for run in await api.list(limit=_RUNS_SHOWN)]
@@ -342,7 +342,7 @@ def _runs(options: Namespace) -> list[str]:
 
 
 def _asked(options: Namespace, question: Callable[[Any], Awaitable[list[str]]]) -> list[str]:
-    """What the home, or the server, answers; nothing where it does not."""
+    """The answer of the home or the server; nothing if it fails."""
     import asyncio
 
     from arclog.cli.home import exists, opened, settings_of

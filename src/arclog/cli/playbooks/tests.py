@@ -98,7 +98,7 @@ def test_command(options: Namespace) -> int:
 
 
 def _tests_in(files: list[str]) -> int:
-    """About how many tests there are, without reading them properly."""
+    """The approximate number of tests, without parsing them."""
     number = 0
     for file in files:
         try:
@@ -124,7 +124,7 @@ def _show(report: FileReport, out: Out) -> None:
 
 
 def _coverages(reports: list[FileReport]) -> dict[str, tuple[float, list[str]]]:
-    """By playbook: the share that its tests took, and what they did not, with its line."""
+    """By playbook: the share that its tests cover, and what they do not cover, with its line."""
     from arclog.testing.playbook_tests.runner import Coverage
 
     merged: dict[str, Coverage] = {}
@@ -229,7 +229,7 @@ async def _recorded(api: object, execution_id: str, settings: Settings) -> str:
             try:
                 contents[ref] = b"".join([chunk async for chunk in known.content(ref)])
             except ArclogError:
-                continue  # it is gone: the test says so
+                continue  # the content is gone; the test notes that
     return recorded(
         events, f"as run {execution_id}", Recorded(await known.source(execution_id), kinds, helpers, contents)
     )

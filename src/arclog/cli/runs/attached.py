@@ -1,4 +1,4 @@
-"""A run that a command shows to its end, and what it started and did not wait for: both are served until they are over."""
+"""Shows a run to its end, and also serves the runs that it started without waiting for them."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ if TYPE_CHECKING:
     from arclog.ports.views.api import Api, Summary
 
 # ── interrupts ────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Ctrl-C and SIGTERM while a run goes on in this process, or at a server.
+# Ctrl-C and SIGTERM while a run continues in this process, or at a server.
 #
-# The first Ctrl-C (or SIGTERM) releases the run and says how to continue with it: nothing is cancelled, finished tasks are
-# kept, and what a server runs continues without this process. A second one does not wait for tasks to be stopped.
-# `arclog cancel` ends a run.
+# The first Ctrl-C (or SIGTERM) releases the run and prints how to continue it: nothing is cancelled, finished tasks are
+# kept, and a server continues its runs without this process. A second one does not wait for tasks to stop. `arclog
+# cancel` ends a run.
 
-#: Time for tasks to be stopped when the program leaves; after it they are left behind.
+#: Time for tasks to stop when the program exits; after it they are abandoned.
 _LEAVE_S = 4.0
 
 
 class Interrupts:
-    """What Ctrl-C and SIGTERM do to the run in this process."""
+    """Handles Ctrl-C and SIGTERM for the run in this process."""
 
     def __init__(self, out: Out) -> None:
         self._out = out
-        #: exit code of a program that left its run behind; 0: it did not
+        #: exit code of a program that released its run; 0 if it did not
         self.left = OK
         #: runs that this process serves and that have not ended
         self._runs: list[str] = []
-        #: the server that runs them, '' when this process does
+        #: the server that runs them, '' if this process does
         self._server = ""
         self._ended = ""
         self._task: asyncio.Task[Any] | None = None
 
     def started(self, execution_id: str, server: str = "") -> None:
-        """A run continues from here."""
+        """A run was started, or is continued."""
         self._runs = [execution_id]
         self._server = server
 
     def ended(self, execution_id: str, left: Sequence[str]) -> None:
-        """The run is over; these that it called are not."""
+        """The run has ended; these runs that it called have not."""
         self._ended = execution_id
         self._runs = list(left)
 
@@ -73,7 +73,7 @@ class Interrupts:
             self._abandon()
         self.left = code
         self._out.notice(self._farewell())
-        # Tasks are stopped on the way out, but nobody waits forever.
+        # Tasks are stopped before the exit, within a time limit.
         asyncio.get_running_loop().call_later(_LEAVE_S, self._abandon)
         if self._task is not None:
             self._task.cancel()
@@ -106,19 +106,19 @@ class Interrupts:
 
 # ── attached ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-#: Runs that are listed in one go.
+#: Runs that are listed at a time.
 _PAGE = 500
 #: Time for a run to be cancelled after its caller has failed.
 _CANCEL_S = 1.0
 
 
 class Shown:
-    """A run that is shown to its end, with what it started and did not wait for."""
+    """Shows a run to its end, with the runs that it started without waiting for them."""
 
     def __init__(
         self, here: Any, out: Out, interrupts: Interrupts, settings: Settings, *, serves: bool, text: str = ""
     ) -> None:
-        """`serves`: this process runs it. `text`: the playbook's, when it is at hand."""
+        """`serves`: this process runs it. `text`: the playbook's text, if it is known."""
         from arclog.cli.runs.attention import Attention, may_wait
 
         self._api: Api = here.api
@@ -129,7 +129,7 @@ class Shown:
         self._attention = Attention(self._api, out) if may_wait(text) else None
 
     async def to_the_end(self, execution_id: str, *, resumed: bool = False) -> int:
-        """The exit code, once the run and all that it started have ended."""
+        """Show the run; returns the exit code once the run and all runs that it started have ended."""
         return await self._attended(execution_id, self._to_the_end(execution_id, resumed=resumed))
 
     async def rest(self, execution_id: str) -> int:
@@ -137,7 +137,7 @@ class Shown:
         return await self._attended(execution_id, self._after_its_end(execution_id))
 
     async def _attended(self, execution_id: str, work: Coroutine[Any, Any, int]) -> int:
-        """Do the work while somebody looks for what waits for a person."""
+        """Do the work, and meanwhile report approvals and signals that the run waits for."""
         import asyncio
 
         if self._attention is None:
@@ -173,12 +173,12 @@ class Shown:
         return BY_STATE.get(summary.state, FAILED)
 
     async def _let_children_end(self, execution_id: str) -> None:
-        """Runs that were waited for are cancelled with their caller, a moment after it."""
+        """Runs that their caller waits for are cancelled a moment after it."""
         for child in (await left_below(self._api, execution_id))[:_PAGE]:
             await self._api.ended(child, timeout_s=_CANCEL_S)
 
     async def _serve_rest(self, execution_id: str) -> None:
-        """Go on with what the run started and did not wait for, until it has ended, too."""
+        """Serve the runs that this one started without waiting for them, until they have ended."""
         out = self._out
         while left := await left_below(self._api, execution_id):
             self._interrupts.ended(execution_id, left)
@@ -197,7 +197,7 @@ class Shown:
 
 
 async def left_below(api: Api, execution_id: str) -> list[str]:
-    """Runs below this one that have not ended, also below those that have."""
+    """Runs below this one that have not ended, including those below runs that have."""
     left: list[str] = []
     callers = [execution_id]
     while callers:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _STATES = ("pending", "running", "completed", "failed", "cancelled")
 _PAGE = 500
-#: From so many columns on, what went wrong stands in the run's own line; below it, in a line of its own.
+#: On terminals of at least so many columns, the error is on the run's line; on others, on the next line.
 _WIDE = 120
 _NARROWEST_NAME = 8
 _NARROWEST_DETAIL = 40
@@ -138,7 +138,7 @@ def _matches(where: str) -> Callable[[Listed], bool] | None:
         try:
             return bool(condition.evaluate({**fields, "run": fields}))
         except ExpressionError:
-            return False  # it speaks of what this run does not have
+            return False  # it refers to data that this run does not have
 
     return matches
 
@@ -146,7 +146,7 @@ def _matches(where: str) -> Callable[[Listed], bool] | None:
 async def _listed(
     api: Api, query: RunQuery, limit: int, matches: Callable[[Listed], bool] | None = None
 ) -> list[Listed]:
-    """As many as were asked for, however many requests it takes."""
+    """The requested number of runs, by as many requests as necessary."""
     from msgspec.structs import replace
 
     rows: list[Listed] = []
@@ -206,7 +206,7 @@ def _state(row: Listed, out: Out) -> str:
 
 
 def _waits_for(row: Listed) -> str:
-    """What a run waits for, in words."""
+    """What a run waits for, as text."""
     from arclog.cli.render import moment
 
     waiting = row.waiting

@@ -1,4 +1,4 @@
-"""The command `logs`: what a run's tasks printed, searched by the store and printed as it is read."""
+"""The command `logs`: the output of a run's tasks, searched by the store and printed as it is read."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def _table(rows: list[StoredResult], out: Out) -> str:
         )
         for row in rows
     ]
-    # The ref is there to be copied: it is never cut.
+    # The ref is never cut, so that it can be copied.
     return table(head, cells, 10_000, out, right=(2, 3))
 
 
@@ -173,7 +173,7 @@ def _get(options: Namespace) -> int:
 
 
 async def _shown(api: Api, ref: str, start: int, end: int | None, out: Out) -> None:
-    """On a terminal control characters are made visible, as everywhere; a pipe or a file gets the bytes."""
+    """On a terminal control characters are made visible; a pipe or a file gets the bytes."""
     import codecs
 
     from arclog.cli.render import clean
@@ -216,7 +216,7 @@ def _save(options: Namespace) -> int:
 
 
 async def _saved(api: Api, ref: str, target: Path, *, force: bool) -> int:
-    """Write beside the target and give it the name at the end: it is there whole or not at all."""
+    """Write to a temporary file and rename it, so that the target is complete or does not exist."""
     part = target.with_name(f".{target.name[:200]}.{os.urandom(4).hex()}.part")
     size = 0
     try:
@@ -242,7 +242,7 @@ async def _saved(api: Api, ref: str, target: Path, *, force: bool) -> int:
 
 
 def _named(part: Path, target: Path) -> None:
-    """Give a file its name, unless something has it by now."""
+    """Rename a file, unless the name is taken by now."""
     try:
         target.hardlink_to(part)
     except FileExistsError:
@@ -254,7 +254,7 @@ def _named(part: Path, target: Path) -> None:
 
 
 def _with_home(options: Namespace, work: Callable[[Api], Awaitable[int]]) -> int:
-    """Do some work on the ref that `options.ref` names."""
+    """Call `work` with the ref in `options.ref`."""
     from arclog.cli import home
     from arclog.model.errors import NotFound
     from arclog.model.refs import parse_ref
@@ -373,11 +373,11 @@ def size_text(size: int) -> str:
 
 
 # ── environments ──────────────────────────────────────────────────────────────────────────────────────────────────────
-# What `arclog gc` does about python environments: those that no task has asked for lately go, those in use never.
+# Python environments and `arclog gc`: those that were not used lately are removed, but never one in use.
 
 
 class Swept(Struct, frozen=True):
-    """Environments that went, or would go, and the room that is free without them."""
+    """Environments that were, or would be, removed, and the bytes that this frees."""
 
     environments: int = 0
     environment_bytes: int = 0
@@ -402,14 +402,14 @@ def sweep_environments(settings: Settings, now: float, *, dry_run: bool) -> Swep
 
 
 def _room(folder: Path) -> int:
-    """Bytes on the disk that are nobody else's: installers link files from their own cache."""
+    """Bytes that the removal would free: files that installers link from their cache do not count."""
     size = 0
     for place, _, names in os.walk(folder):
         for name in names:
             try:
                 status = (Path(place) / name).lstat()
             except OSError:
-                continue  # somebody removes it at this moment
+                continue  # it is being removed by another process
             if status.st_nlink == 1:
                 size += status.st_blocks * 512
     return size

@@ -1,4 +1,4 @@
-"""Printing a run's records in order and following them, and the command that does so with its events."""
+"""Prints a run's records in order and follows them; the command `events`."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 # ── streams ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 PAGE = 1000
-#: as in `dialects.names`, which only a command that tells events needs
+#: as in `dialects.names`, which is imported only by commands that render events
 _DIALECTS = ("canonical", "lifecycle", "run", "wire", "legacy")
-#: how often a followed run is looked at when nothing announces a change (another process runs it)
+#: polling interval of a followed run that another process runs
 _FOLLOW_S = 0.25
 
 
@@ -75,7 +75,8 @@ def events_command(options: Namespace) -> int:
 
     async def work(api: Api, execution_id: str) -> int:
         reader = await _dialect_reader(api, execution_id, options.dialect)
-        # What a dialect says of an event can depend on those before: then it is given them, and they are not shown.
+        # How a dialect renders an event can depend on earlier events; the reader gets those, too, but they are not
+        # shown.
         stateless = reader.needs == frozenset()
         types = canonical_types(options.types) if stateless else tuple(reader.needs or ())
 
@@ -122,7 +123,7 @@ _RUN_STATUSES = {"Completed": "success", "Failed": "error", "Cancelled": "error"
 
 
 def _as_event(rendered: Rendered) -> dict[str, Any]:
-    """What `event_line` shows of a record, whatever shape it has."""
+    """The fields of a record that `event_line` shows, for every dialect."""
     shown = {
         **rendered.source,
         "event_type": rendered.name,
@@ -190,13 +191,13 @@ def event_line(event: dict[str, Any], out: Out) -> str:
     line = " ".join(columns)
     detail = one_line(_detail(event))
     if event.get("informative"):
-        detail = f"(informative) {detail}"  # in the log for readers only: it must not look like a part of the run
+        detail = f"(informative) {detail}"  # informative: it must not look like a part of the run
     room = out.size()[0] - width_of(bare(line)) - 2 if out.tty else 200
     return f"{line}  {clip(detail, max(room, 20))}".rstrip()
 
 
 def _detail(event: dict[str, Any]) -> str:
-    """What matters of a payload, in a few words."""
+    """The important part of a payload, in a few words."""
     payload = event.get("payload") or {}
     outcome = payload.get("outcome") or {}
     error = payload.get("error") or outcome.get("error")
@@ -233,7 +234,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= 300 else text[:299] + "…"
 
 
-#: what a followed run's new records come from, behind the last one that was shown
+#: the source of a followed run's new records, after the last one that was shown
 Source = Callable[[int], AsyncIterator[dict[str, Any]]]
 
 
@@ -248,13 +249,13 @@ async def stream(
     follow: bool,
     sent: Source | None = None,
 ) -> None:
-    """Print everything there is; when following, until the run has ended and the rest is printed too.
+    """Print all records; when following, until the run has ended and the rest is printed, too.
 
-    Where new records are `sent`, nobody asks for them; `sent` ends with the run.
+    If new records are `sent`, there is no polling; `sent` ends with the run.
     """
     head = (await api.wait(execution_id, timeout_s=0)) if follow else 0
     if not follow:
-        await api.status(execution_id)  # an unknown id is said so, not shown as empty
+        await api.status(execution_id)  # raises for an unknown id, instead of printing nothing
     while True:
         over = follow and (await api.status(execution_id)).ended_at is not None
         while page := await read(after):
@@ -273,7 +274,7 @@ async def stream(
 
 
 def sent_events(api: Api, execution_id: str, types: Sequence[str]) -> Source | None:
-    """A run's events as they are sent, to its terminal one; None where there is nobody far away to send them."""
+    """A run's events as a server sends them, to its terminal one; None without a server."""
     from arclog.model.events import TERMINAL
     from arclog.ports.views.api import Following
 
@@ -282,7 +283,7 @@ def sent_events(api: Api, execution_id: str, types: Sequence[str]) -> Source | N
     asked = (*types, *TERMINAL) if types else ()
 
     async def source(after: int) -> AsyncIterator[dict[str, Any]]:
-        # What comes behind the end (a webhook that is tried for hours, say) is not waited for.
+        # Events after the end (for example of a webhook that is retried for hours) are not waited for.
         async with aclosing(api.follow(execution_id, after=after, types=asked)) as events:
             async for event in events:
                 if not types or event["event_type"] in types:
