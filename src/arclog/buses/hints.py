@@ -1,4 +1,4 @@
-"""What the buses share: names that may stand in subjects, streams and channels, and the hints that are still to be sent."""
+"""What the buses share: names of subjects, streams and channels, and notices that are still to be sent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from arclog.model.errors import SettingsError
 from arclog.ports.bus import Notice
 
 # ── names ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Names on a bus: what of the settings, and of the pools, may stand in subjects, streams and channels.
+# Names on a bus: checks of settings and pools that become parts of subjects, streams and channels.
 
 _WORD = re.compile(r"[A-Za-z0-9_-]{1,32}")
 _SUBJECT = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
@@ -41,8 +41,8 @@ def token_of(pool: str) -> str:
 
 
 # ── pending ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-# What is still to be told, merged: of each run the highest head, of each pool the number of offers. Bounded: when more runs
-# wait than may, the oldest are abandoned and counted.
+# Pending notices, merged: for each run the highest head, for each pool the number of offers. Bounded: when too many
+# runs wait, the oldest are dropped and counted.
 
 
 class Pending:
@@ -55,7 +55,7 @@ class Pending:
         self._timer = 0
         self._ended = False
         self._some = asyncio.Event()
-        #: pieces of notices that were given up
+        #: parts of notices that were dropped
         self.dropped = 0
 
     def __bool__(self) -> bool:
@@ -63,7 +63,7 @@ class Pending:
 
     def add(self, notice: Notice) -> None:
         for execution_id, head in notice.moved:
-            # Moved to the end: what happened last is told last, and given up last.
+            # Moved to the end: the latest change is sent last, and dropped last.
             before = self._moved.pop(execution_id, 0)
             self._moved[execution_id] = max(before, head)
         for pool, count in notice.offered:
@@ -81,11 +81,11 @@ class Pending:
             self._some.set()
 
     async def some(self) -> None:
-        """Wait until there is something to tell."""
+        """Wait until there is something to send."""
         await self._some.wait()
 
     def take(self, runs: int, pools: int) -> Notice:
-        """Some of it, oldest first: at most so many runs and pools."""
+        """Take the oldest, at most so many runs and pools."""
         moved = tuple((key, self._moved.pop(key)) for key in list(self._moved)[:runs])
         offered = tuple((key, self._offered.pop(key)) for key in list(self._offered)[:pools])
         taken = Notice(moved=moved, ended=self._ended, offered=offered, timer=self._timer)
@@ -95,7 +95,7 @@ class Pending:
         return taken
 
     def give_up(self, notice: Notice) -> None:
-        """What was taken could not be sent."""
+        """Put back what could not be sent."""
         self.dropped += len(notice.moved) + len(notice.offered) + bool(notice.timer) + notice.ended
 
 

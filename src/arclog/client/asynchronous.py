@@ -1,4 +1,4 @@
-"""The client for asyncio programs: `ports.views.api` whole, and short ways to what is asked for most."""
+"""The client for asyncio programs: all of `ports.views.api`, and shortcuts for common requests."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from arclog.ports.views.api import ExecuteRequest, Started, Summary
 # ── follow ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 # A run's events and log lines as they happen, over server-sent events.
 #
-# Order and completeness rest on `seq` (a line's `position`) alone: who was cut off asks for what comes behind the last that
-# it has, and what it has already is not given twice. The end is the run's end, never the connection's.
+# Order and completeness depend only on `seq` (a line's `position`): after a lost connection the client continues after
+# the last record that it has, and no record is returned twice. The stream ends with the run, not with the connection.
 
-#: An event, with what its envelope adds, is far below this; a server that sends more is none of ours.
+#: An event with its envelope is far smaller than this; a server that sends more is not an arclog server.
 _LARGEST_EVENT = 64 * 1024 * 1024
 
 
 class _NoStream(ServerUnavailable):
-    """What answers is not a stream of events; it would be none the next time either."""
+    """The answer is not a stream of events, and a retry would not change that."""
 
 
 async def _follow_events(
     connection: Connection, api: RemoteApi, execution_id: str, *, after: int = 0, types: Sequence[str] = ()
 ) -> AsyncGenerator[dict[str, Any], None]:
-    """Full envelopes behind a seq, to the run's end. Raises NotFound, or ServerUnavailable once patience is over."""
+    """Full envelopes after a seq, to the run's end. Raises NotFound, or ServerUnavailable after `client.patience_s`."""
 
     async def rest(last: int) -> bool:
         return bool(await api.events(execution_id, after=last, limit=1, types=types))
@@ -52,7 +52,7 @@ async def _follow_events(
 async def _follow_logs(
     connection: Connection, api: RemoteApi, execution_id: str, *, after: int = 0, where: LogFilter = ANY_LINE
 ) -> AsyncGenerator[dict[str, Any], None]:
-    """Task log lines behind a position, to the run's end. Raises as `follow` does."""
+    """Task log lines after a position, to the run's end. Raises as `follow` does."""
 
     async def rest(last: int) -> bool:
         return bool(await api.logs(execution_id, after=last, limit=1, where=where))
@@ -90,7 +90,8 @@ async def _followed(
             if not await patience.more():
                 raise
             continue
-        # A stream also ends when its server stops: the run's end is known only if it was over before, and all was told.
+        # A stream also ends when its server stops, so the run has ended only if that was known before and no record is
+        # left.
         if over and not await rest(last):
             return
         await patience.more()
@@ -110,7 +111,7 @@ async def _records(answer: httpx2.Response, key: str) -> AsyncGenerator[dict[str
 
 # ── asynchronous ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-#: Where `arclog up` listens unless told otherwise.
+#: The default address of `arclog up`.
 DEFAULT_SERVER = "http://127.0.0.1:8420"
 
 
@@ -133,7 +134,7 @@ class AsyncClient(RemoteApi):
 
     @property
     def schedules(self) -> RemoteSchedules:
-        """Which playbook runs when."""
+        """Schedules."""
         return RemoteSchedules(self._link)
 
     @property
@@ -143,7 +144,7 @@ class AsyncClient(RemoteApi):
 
     @property
     def audits(self) -> RemoteAudit:
-        """What callers were granted and denied."""
+        """The audit: requests that were granted and denied."""
         return RemoteAudit(self._link)
 
     @property
@@ -153,7 +154,7 @@ class AsyncClient(RemoteApi):
 
     @property
     def server(self) -> str:
-        """Its address."""
+        """The address of the server."""
         return self._link.url
 
     async def __aenter__(self) -> Self:
@@ -176,7 +177,8 @@ class AsyncClient(RemoteApi):
         idempotency_key: str = "",
         priority: int | None = None,
     ) -> Started:
-        """Start a run of a playbook's text, or of what the catalog has under `path`; durable when it answers.
+        """Start a run of a playbook's text, or of the catalog's playbook under `path`. The run is durable when this
+        returns.
 
         Raises PlaybookError, NotFound or RequestRejected.
         """
@@ -202,10 +204,11 @@ class AsyncClient(RemoteApi):
         timeout_s: float | None = None,
         check: bool = True,
     ) -> Summary:
-        """Start a run and wait for its end (at most so long: then the summary says RUNNING, and the run continues).
+        """Start a run and wait for its end, at most `timeout_s`; after that the summary has the state RUNNING, and the
+        run continues.
 
-        Raises RunFailed, which carries the summary, when the run failed or was cancelled; with `check=False` the summary
-        is returned whatever it says.
+        Raises RunFailed, which carries the summary, when the run failed or was cancelled; with `check=False` the
+        summary is returned in any case.
         """
         started = await self.start(playbook, workload, path=path, version=version)
         await self.ended(started.execution_id, timeout_s=timeout_s)
@@ -217,13 +220,13 @@ class AsyncClient(RemoteApi):
     def follow(
         self, execution_id: str, *, after: int = 0, types: Sequence[str] = ()
     ) -> AsyncGenerator[dict[str, Any], None]:
-        """The run's events as they happen, to its end, also across restarts of the server: none missing, none twice."""
+        """The run's events as they happen, to its end and across restarts of the server, each exactly once."""
         return _follow_events(self._link, self, execution_id, after=after, types=types)
 
     def follow_logs(
         self, execution_id: str, *, after: int = 0, where: LogFilter = ANY_LINE
     ) -> AsyncGenerator[dict[str, Any], None]:
-        """What the run's tasks print, as they print it, to the run's end: none missing, none twice."""
+        """Output of the run's tasks as it is printed, to the run's end, each line exactly once."""
         return _follow_logs(self._link, self, execution_id, after=after, where=where)
 
 

@@ -1,8 +1,9 @@
-"""Requests to a server, or to several that share a store: any of them answers any request, so one that is unavailable is left
-for the next.
+"""Requests to a server, or to several that share a store: each of them can answer every request, so the client switches
+to the next one if a server is unavailable.
 
-What is safe to send twice is tried again while the server cannot be reached or is busy, for `client.patience_s` at most;
-anything else is sent again only if it cannot have arrived. Redirects are never followed: a token goes where it was meant to.
+A request that is safe to repeat is retried while the server cannot be reached or is busy, for at most
+`client.patience_s`; any other request is repeated only if it cannot have arrived. Redirects are never followed, so that
+a token is sent only to the given server.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from arclog.model.config.settings import Settings
 from arclog.model.errors import ArclogError, ServerUnavailable, SettingsError
 
 # ── problems ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-# What a server's refusal means here: `application/problem+json` becomes the exception that the server raised.
+# Converts errors of a server: `application/problem+json` becomes the exception that the server raised.
 
 #: title of a problem → the exception of the same name
 _BY_TITLE: dict[str, type[errors.ArclogError]] = {
@@ -59,7 +60,7 @@ _MOST_SHOWN = 300
 
 
 def error_of(status: int, content_type: str, body: bytes, where: str) -> errors.ArclogError:
-    """The exception for an answer that is not a success; `where` says which server was asked for what."""
+    """The exception for an answer that is not a success; `where` names the server and the request."""
     problem = _problem(content_type, body)
     if problem is None:
         return _no_problem(status, body, where)
@@ -93,7 +94,7 @@ def _problem(content_type: str, body: bytes) -> dict[str, Any] | None:
 
 
 def _no_problem(status: int, body: bytes, where: str) -> errors.ArclogError:
-    """Something between, or something else than arclog, answered."""
+    """The answer came from a proxy, or from something else than arclog."""
     text = " ".join(body[: 4 * _MOST_SHOWN].decode("utf-8", "replace").split())[:_MOST_SHOWN]
     shown_text = f": {text}" if text else ""
     if status in (401, 403):
@@ -116,10 +117,10 @@ def _playbook_error(problem: dict[str, Any], detail: str) -> errors.ArclogError:
 
 # ── connection ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-#: Answers of a server, or of something before it, that is there but cannot work now.
+#: Statuses of a server, or of a proxy in front of it, that is temporarily unable to answer.
 _TOO_MANY = 429
 _BUSY = frozenset({_TOO_MANY, 502, 503, 504})
-#: Those of them for which another server may do better; one that is asked too often has told how long to wait.
+#: Those of them after which another server is tried; not 429, which has a Retry-After.
 _AWAY = frozenset({502, 503, 504})
 #: Failures before anything of the request was sent.
 _UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
@@ -136,53 +137,54 @@ class _Request(NamedTuple):
 
 
 class _Failure(NamedTuple):
-    """Why a request was not answered with a success."""
+    """The failure of a request."""
 
     url: str
     error: ArclogError
-    #: another server may do better
+    #: whether another server may succeed
     is_away: bool
-    #: it passes by itself
+    #: whether the failure is temporary
     is_passing: bool
-    #: nothing of the request can have arrived
+    #: whether nothing of the request can have arrived
     is_unsent: bool = False
-    #: the server did not look at it
+    #: whether the server refused the request unread
     is_unread: bool = False
-    #: the server asks for so long a pause
+    #: the pause that the server asks for
     pause_s: float = 0.0
 
 
 class Connection:
-    """Where to ask, and what it takes to be answered."""
+    """The addresses of the servers, the token and the HTTP client."""
 
     def __init__(self, url: str, settings: Settings, *, token: str = "") -> None:
         """`url` may name several servers, separated by commas."""
         self._urls = checked_urls(url)
-        # Clients begin at any of them, so that each has its share.
+        # Clients begin with a random one, so that the load is shared.
         self._at = random.randrange(len(self._urls))
         self._timeout_s = settings.number("client.timeout_s")
         self._patience_s = settings.number("client.patience_s")
         self._token = checked_token(token)
-        #: a server that never answered is probably not there at all: who names a wrong one must not wait to hear it
+        #: whether a server has ever answered; if not, the address is probably wrong, and the error is raised without
+        #: retries
         self._reached = False
         self._http = httpx2.AsyncClient(
             headers={"User-Agent": f"arclog/{__version__}"},
             auth=self._signed,
-            # Without TLS there is nothing to verify, and authorities take long to load.
+            # Without TLS there is nothing to verify, and loading certificates takes long.
             verify=_trust(settings.text("client.ca_file")) if self.url.startswith("https:") else False,
             timeout=self._timeout_s,
-            # What this machine's proxy settings say is not meant for this machine itself.
+            # Proxy settings do not apply to servers on this machine.
             trust_env=not all(map(_is_loopback, self._urls)),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=3.0),
         )
 
     @property
     def url(self) -> str:
-        """The server that is asked now."""
+        """The address of the current server."""
         return self._urls[self._at]
 
     def _leave(self, url: str) -> None:
-        """Ask the next one from now on, unless somebody has turned there already."""
+        """Switch to the next server, unless another request has done so already."""
         if self.url == url:
             self._at = (self._at + 1) % len(self._urls)
 
@@ -203,8 +205,8 @@ class Connection:
         extra_s: float = 0.0,
         limit_s: float = math.inf,
     ) -> bytes:
-        """The body of a success. `safe`: may be sent twice (default: GET may); `extra_s`: the server may wait so long;
-        `limit_s`: where there are several servers, one that takes longer is left for the next.
+        """The body of a success. `safe`: may be sent twice (default: GET may); `extra_s`: the time that the server may
+        wait; `limit_s`: with several servers, the time after which the next one is tried.
         """
         may_repeat = method == "GET" if safe is None else safe
         timeout_s = min(self._timeout_s, limit_s) if len(self._urls) > 1 else self._timeout_s
@@ -213,7 +215,7 @@ class Connection:
         pause_s: float | None = None
 
         async def attempt() -> bytes:
-            """One try at each server that is not away."""
+            """Try each server that is available."""
             nonlocal pause_s
             away: set[str] = set()
             while True:
@@ -232,7 +234,7 @@ class Connection:
         return await retry(attempt, on=ArclogError, patience_s=self._seconds_to_retry, pause_s=lambda _: pause_s)
 
     async def _sent_once(self, request: _Request, limit_s: float) -> tuple[bytes, _Failure | None]:
-        """The body of a success, or what went wrong."""
+        """The body of a success, or the failure."""
         url = self.url
         try:
             answer = await self._http.request(
@@ -264,7 +266,7 @@ class Connection:
     async def streamed(
         self, path: str, *, params: Params | None = None, headers: Mapping[str, str] | None = None
     ) -> AsyncIterator[httpx2.Response]:
-        """The answer to one GET, its body yet to be read. Raises ServerUnavailable if it breaks off; nothing is repeated."""
+        """The answer to one GET, with its body unread. Raises ServerUnavailable if it breaks off; there is no retry."""
         url = self.url
         try:
             async with self._http.stream("GET", f"{url}{path}", params=params, headers=dict(headers or {})) as answer:
@@ -293,13 +295,13 @@ class Connection:
         await self._http.aclose()
 
     def _signed(self, request: httpx2.Request) -> httpx2.Request:
-        """Our token and no other: ~/.netrc may know this host, too."""
+        """Use only the given token: ~/.netrc may contain this host, too."""
         if self._token:
             request.headers["Authorization"] = f"Bearer {self._token}"
         return request
 
     def _refused(self, url: str, answer: httpx2.Response) -> ArclogError:
-        """The refusal of a request that is not repeated here; whoever repeats it finds another server."""
+        """The error of a request that is not repeated here; a repetition by the caller goes to another server."""
         if answer.status_code in _AWAY:
             self._leave(url)
         return self._refusal(url, answer)
@@ -331,7 +333,7 @@ class Connection:
 def checked_urls(urls: str) -> tuple[str, ...]:
     """The addresses of servers, separated by commas. Raises SettingsError."""
     if "@" in urls:
-        # Nothing is shown: with a comma or slash in a password, parts of it would look like hosts.
+        # The message shows nothing of it: with a comma or slash in a password, parts of it would look like hosts.
         raise SettingsError("a server's address holds no user and no password; a token belongs into ARCLOG_TOKEN")
     checked = tuple(dict.fromkeys(checked_url(each.strip()) for each in urls.split(",")))
     if len({each.partition(":")[0] for each in checked}) > 1:
@@ -362,7 +364,7 @@ def checked_token(token: str) -> str:
 
 
 def _trust(ca_file: str) -> Any:
-    """Whom to believe: the usual authorities, and those in a file."""
+    """The TLS context: the default authorities, and those in a file."""
     import ssl
 
     context = httpx2.create_ssl_context()
@@ -382,7 +384,7 @@ def _is_loopback(url: str) -> bool:
 
 
 def _retry_after(answer: httpx2.Response) -> float:
-    """Seconds that the server asks for; a date is as good as nothing."""
+    """The seconds of Retry-After; a date is ignored."""
     try:
         return max(0.0, float(answer.headers.get("retry-after", "")))
     except ValueError:

@@ -10,10 +10,10 @@ from typing import TypeVar
 R = TypeVar("R")
 E = TypeVar("E", bound=Exception)
 
-#: Between attempts to reach a server that is away.
+#: Pauses between attempts to reach a server that is unavailable.
 FIRST_PAUSE_S = 0.02
 LONGEST_PAUSE_S = 1.0
-#: Random share by which a pause is shortened: those who wait for the same server must not all ask at once.
+#: The largest random share by which a pause is shortened, so that clients of one server do not all retry at once.
 SPREAD = 0.5
 _MOST_DOUBLINGS = 62
 
@@ -24,7 +24,7 @@ def pause_after(attempts: int, first_s: float, longest_s: float) -> float:
 
 
 class Backoff:
-    """The pauses of one series of attempts. The caller waits, by whichever clock it has."""
+    """The pauses of one series of attempts. The caller waits, with a clock of its own."""
 
     def __init__(self, first_s: float, longest_s: float, *, spread: float = 0.0) -> None:
         self._first_s = first_s
@@ -44,7 +44,7 @@ class Backoff:
 
 
 class Patience:
-    """A back-off that ends: attempts go on until a time has passed, and one is made when it has."""
+    """A back-off that ends: attempts continue until a time has passed, and a last one is made then."""
 
     def __init__(self, seconds: float | Callable[[], float]) -> None:
         """`seconds` may be a function, if the time depends on what the attempts show."""

@@ -31,8 +31,8 @@ async def connect(
     cursors: Any = None,
     **own: Any,
 ) -> AsyncConnection[Any]:
-    """A connection that commits each statement and prepares none: behind a pooler, the next one may go to another server
-    process. `own` keywords go before the address, the address before `defaults`. Raises psycopg.Error.
+    """A connection that commits each statement and prepares none: behind a pooler, the next one may go to another
+    server process. `own` keywords take precedence over the address, the address over `defaults`. Raises psycopg.Error.
     """
     try:
         return await AsyncConnection.connect(
@@ -72,7 +72,7 @@ def timeout_of(seconds: float) -> int:
 
 @contextmanager
 def answering(connection: AsyncConnection[Any], seconds: float) -> Iterator[None]:
-    """Give a connection up that does not answer in time, as one whose network was cut after it was made. Its socket is shut
+    """Abandon a connection that does not answer in time, for example because its network was cut. Its socket is shut
     down: a cancellation would wait for the server as well.
     """
     late = False
@@ -94,7 +94,7 @@ def answering(connection: AsyncConnection[Any], seconds: float) -> Iterator[None
 
 
 def shut_down(connection: AsyncConnection[Any] | Connection[Any]) -> None:
-    """End a connection under whoever waits for it; closing it would pull it from under libpq."""
+    """Shut down the socket of a connection that is in use; closing it would be unsafe for libpq."""
     with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.pgconn.socket)) as shared:
         shared.shutdown(socket.SHUT_RDWR)
 
@@ -115,8 +115,8 @@ def _without_secrets(error: psycopg.Error, address: PostgresAddress) -> psycopg.
 # ── pool ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Connections that are kept for the next user.
 #
-# Law: an error of connecting reaches the caller that needed the connection, at once and with its reason. (psycopg_pool
-# connects in the background and answers with a time-out in its place: ADR 069.) A connection that broke, or whose user was
+# Law: a connection error is raised at once, with its reason, to the caller that needed the connection. (psycopg_pool
+# connects in the background and raises a time-out instead: ADR 069.) A connection that broke, or whose user was
 # cancelled, is never kept.
 
 
@@ -139,7 +139,7 @@ class Pool:
         self._closed = False
 
     async def take(self) -> AsyncConnection[Any]:
-        """A connection for one user, which gives it back. Waits while all are in use."""
+        """A connection for one user, as a context manager. Waits while all are in use."""
         await self._room.acquire()
         try:
             while self._idle:
@@ -152,10 +152,10 @@ class Pool:
             raise
 
     async def give(self, connection: AsyncConnection[Any], *, keep: bool) -> None:
-        """Give a connection back; `keep`: nothing is left over on it, so that another may use it."""
+        """Return a connection; `keep`: it has no leftover state, so that others may use it."""
         try:
             if connection.closed:
-                await self._close_idle()  # those that have been idle since may be broken as well
+                await self._close_idle()  # connections that have been idle longer may be broken as well
             elif keep and self._idle_s != 0 and not self._closed:
                 self._idle.append((connection, time.monotonic()))
                 if self._idle_s is not None and self._reaping is None:
