@@ -105,9 +105,9 @@ _SARIF_LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 _GITHUB_LEVELS = {"error": "error", "warning": "warning", "info": "notice"}
 
 
-def as_sarif(found: Sequence[tuple[Finding, str]]) -> dict[str, Any]:
+def as_sarif(findings: Sequence[tuple[Finding, str]]) -> dict[str, Any]:
     """A SARIF 2.1.0 log of (finding, file)."""
-    codes = list(dict.fromkeys(finding.code for finding, _ in found))
+    codes = list(dict.fromkeys(finding.code for finding, _ in findings))
     rules = [{"id": code, "help": {"text": f"docs/findings.md#{code}"}} for code in codes]
     results = [
         {
@@ -124,7 +124,7 @@ def as_sarif(found: Sequence[tuple[Finding, str]]) -> dict[str, Any]:
                 }
             ],
         }
-        for finding, file in found
+        for finding, file in findings
     ]
     driver = {"name": "arclog", "version": __version__, "rules": rules}
     return {

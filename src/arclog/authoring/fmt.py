@@ -87,7 +87,7 @@ def _place(node: Any, column: int, prefix: str, placed: dict[int, _Place]) -> No
 
 def _inside(root: Any) -> set[int]:
     """Lines of texts and flows that began on a line before: a `#` there is no comment of its own."""
-    found: set[int] = set()
+    lines: set[int] = set()
     pending = [root]
     while pending:
         node = pending.pop()
@@ -98,8 +98,8 @@ def _inside(root: Any) -> set[int]:
         else:
             # A block text ends where the next token begins, on a line that is not its own.
             own = 1 if getattr(node, "style", None) in ("|", ">") else 0
-            found.update(range(int(node.start_mark.line) + 1, int(node.end_mark.line) + 1 - own))
-    return found
+            lines.update(range(int(node.start_mark.line) + 1, int(node.end_mark.line) + 1 - own))
+    return lines
 
 
 def _of_comment(number: int, rooms: list[int], placed: dict[int, _Place]) -> int:
@@ -300,14 +300,14 @@ def _tidied(text: str) -> str:
 
 def _lines_of_texts(root: yaml.Node) -> set[int]:
     """Lines of texts that go over several: their white space may be part of the value."""
-    found: set[int] = set()
+    lines: set[int] = set()
     for _, node in scalars(root):
         first, last = line_of(node), int(node.end_mark.line)
         if node.style in ("|", ">"):
-            found.update(range(first + 1, last + 1))
+            lines.update(range(first + 1, last + 1))
         elif last + 1 > first:
-            found.update(range(first, last + 2))
-    return found
+            lines.update(range(first, last + 2))
+    return lines
 
 
 def _comments(text: str) -> list[str]:

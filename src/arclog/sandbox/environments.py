@@ -131,21 +131,21 @@ def _trouble(notes: Path) -> list[str]:
 def installer_failure(program: Installer, wanted: Wanted, source: Source, lines: list[str], notes: Path) -> TaskError:
     """What an installer's last words mean. pip says only in its notes why a registry gave nothing."""
     telling = [without_logins(_COLOUR.sub("", line)) for line in lines if not line.startswith("Using Python")]
-    said = "\n".join(telling[-_LAST_LINES:])[-_MESSAGE_MAX:].strip()
+    last_lines = "\n".join(telling[-_LAST_LINES:])[-_MESSAGE_MAX:].strip()
     everything = "\n".join([*lines, *_trouble(notes)])
     what = f"the environment for {wanted} could not be made"
     if _FULL.search(everything):
-        return error("limit", f"{what}: the disk is full ({program.name}):\n{said}", code="ENOSPC")
+        return error("limit", f"{what}: the disk is full ({program.name}):\n{last_lines}", code="ENOSPC")
     if not source.offline and _UNREACHABLE.search(everything) and not _UNKNOWN.search(everything):
         hint = "no package registry can be reached; a retry may help, or set python.find_links and python.offline"
-        return error("connection", f"{what}: {hint} ({program.name}):\n{said}", code="REGISTRY")
+        return error("connection", f"{what}: {hint} ({program.name}):\n{last_lines}", code="REGISTRY")
     if _UNAUTHORIZED.search(everything):
-        return error("auth", f"{what}: the registry refuses access ({program.name}):\n{said}", code="REGISTRY")
+        return error("auth", f"{what}: the registry refuses access ({program.name}):\n{last_lines}", code="REGISTRY")
     if "ensurepip" in everything and not program.program:
         hint = "install uv, or the venv module of this Python (Debian, Ubuntu: apt install python3-venv)"
-        return error("config", f"{what}: {hint}:\n{said}", code="INSTALLER")
+        return error("config", f"{what}: {hint}:\n{last_lines}", code="INSTALLER")
     offline = " (offline: python.offline)" if source.offline else ""
-    return error("config", f"{what}{offline}; {program.name} says:\n{said}", code="REQUIREMENTS")
+    return error("config", f"{what}{offline}; {program.name} says:\n{last_lines}", code="REQUIREMENTS")
 
 
 # ── environments ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -252,9 +252,9 @@ class Environments:
             raise EnvironmentFailed(error("config", str(problem))) from None
         try:
             while True:
-                found = None if need.digest in self._making else _taken(self._folder / need.digest)
-                if found is not None:
-                    return found
+                taken = None if need.digest in self._making else _taken(self._folder / need.digest)
+                if taken is not None:
+                    return taken
                 await self._made(need, log)
         except OSError as problem:
             message = f"no environment can be kept in {self._folder}: {problem}; set python.environments"
@@ -319,14 +319,14 @@ class Environments:
         log("log", f"the environment is ready after {time.monotonic() - began:.1f} s")
 
     async def _run(self, command: list[str], need: Wanted, program: Installer, scratch: Path, log: Log) -> None:
-        said = bytearray()
+        output = bytearray()
         out = Lines("stdout", log, self._log_cap, "logs.max_task_bytes")
         err = Lines("stderr", log, self._log_cap, "logs.max_task_bytes")
 
         def listener(lines: Lines) -> Callable[[bytes], None]:
             def take(data: bytes) -> None:
-                said.extend(data)
-                del said[:-_TAIL_BYTES]
+                output.extend(data)
+                del output[:-_TAIL_BYTES]
                 lines.feed(data)
 
             return take
@@ -354,20 +354,20 @@ class Environments:
             message = f"{program.name} was ended by {how} while it made the environment for {need}"
             raise EnvironmentFailed(error("killed", message, code=code))
         if os.waitstatus_to_exitcode(report.status):
-            words = said.decode("utf-8", "replace").splitlines()
+            words = output.decode("utf-8", "replace").splitlines()
             raise EnvironmentFailed(installer_failure(program, need, self._source, words, scratch / _NOTES))
 
 
 def known_environments(folder: Path) -> list[KnownEnvironment]:
     """Every environment below the folder, the longest unused first."""
-    found: list[KnownEnvironment] = []
+    environments: list[KnownEnvironment] = []
     for lock in folder.glob("*.lock"):
         place = lock.with_suffix("")
         record = _record(place)
         with suppress(OSError):
             used_at = (place / _RECORD if record else place if place.exists() else lock).stat().st_mtime
-            found.append(KnownEnvironment(place.name, place, used_at, record))
-    return sorted(found, key=lambda each: (each.used_at, each.digest))
+            environments.append(KnownEnvironment(place.name, place, used_at, record))
+    return sorted(environments, key=lambda each: (each.used_at, each.digest))
 
 
 def remove_environment(folder: Path, digest: str) -> bool:

@@ -42,10 +42,10 @@ class TaskFolders(Struct, frozen=True):
         if self.fresh:
             return 0, 0
         try:
-            found = self.workdir.stat()
+            status = self.workdir.stat()
         except OSError:
             return 0, 0
-        return found.st_dev, found.st_ino
+        return status.st_dev, status.st_ino
 
 
 def scratch_parent() -> Path:

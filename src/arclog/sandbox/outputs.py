@@ -153,14 +153,14 @@ def _walked(root: Path, parts: tuple[str, ...]) -> BinaryIO:
             below = os.open(part, _STEP, dir_fd=at)
             os.close(at)
             at = below
-        found = os.open(parts[-1], _FILE, dir_fd=at)
+        file = os.open(parts[-1], _FILE, dir_fd=at)
     finally:
         with suppress(OSError):
             os.close(at)
-    mode = os.fstat(found).st_mode
+    mode = os.fstat(file).st_mode
     if stat.S_ISREG(mode):
-        return os.fdopen(found, "rb", buffering=0)
-    os.close(found)
+        return os.fdopen(file, "rb", buffering=0)
+    os.close(file)
     if stat.S_ISDIR(mode):
         raise IsADirectoryError
     raise OSError(0, "it is not a plain file")

@@ -162,7 +162,7 @@ async def held(settings: Settings, scratch: Path) -> Held:
     folders = Folders(settings, scratch).of_next("probe")
     folders.make()
     launcher = Launcher()
-    said = bytearray()
+    output = bytearray()
     try:
         # What the kernel lacks is to be told, also at level strict.
         asked = msgspec.structs.replace(confinement, level="standard")
@@ -172,12 +172,12 @@ async def held(settings: Settings, scratch: Path) -> Held:
             tree = Tree(launcher, spec, null)
         finally:
             os.close(null)
-        tree.stdout.listener = said.extend
+        tree.stdout.listener = output.extend
         try:
             report: Report = await asyncio.shield(tree.gone)
         finally:
             await tree.finished()
-        facts = msgspec.json.decode(bytes(said), type=Facts)
+        facts = msgspec.json.decode(bytes(output), type=Facts)
     except (OSError, msgspec.DecodeError) as problem:
         failed = report.failed if isinstance(problem, msgspec.DecodeError) else ""
         return Held(level, user, problem=failed.strip().rpartition("\n")[2] or str(problem))

@@ -192,15 +192,15 @@ def session_record(row: Sequence[Any]) -> SessionRecord:
     return SessionRecord(digest, key_id, name, tenant, _ROLES.decode(roles), *rest)
 
 
-def refusal_of(what: Append, found: tuple[int, bool] | None, *, terminal: bool) -> Conflict:
+def refusal_of(what: Append, state: tuple[int, bool] | None, *, terminal: bool) -> Conflict:
     """The error of an append whose compare-and-set matched no row, by the execution's head and whether it has ended."""
     own = what.execution_id
-    if found is None:
+    if state is None:
         if what.new is not None:
             key = what.new.idempotency_key
             return Conflict(f"an execution with the idempotency key {key!r} exists in its scope already")
         return Conflict(f"execution {own} does not exist in this store")
-    head, over = found
+    head, over = state
     if terminal and over:
         return TerminalExists(f"execution {own} has its terminal event already")
     if what.new is not None:

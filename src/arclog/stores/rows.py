@@ -184,7 +184,7 @@ class Codec:
             body = encode(part)
             if len(body) > self._max_bytes and len(part) > 1:
                 encoded = [encode(event) for event in part]
-                stop = start + _first_cut([len(one) for one in encoded], self._max_bytes)
+                stop = start + _first_cut([len(event_body) for event_body in encoded], self._max_bytes)
                 part = events[start:stop]
                 body = _joined(encoded[: stop - start])
             bits = 0
@@ -275,19 +275,19 @@ def _check_sizes(append: Append) -> None:
 
 def _ingested(append: Append) -> list[Ingested]:
     """The events of an append that came from outside with ids of their own."""
-    found = [
+    ingested = [
         Ingested(event.own_id, append.digests[event.own_id], seq)
         for seq, event in enumerate(append.events, append.expected + 1)
         if event.own_id in append.digests
     ]
-    if len(found) != len(append.digests):
+    if len(ingested) != len(append.digests):
         raise InvariantBroken(f"append to execution {append.execution_id}: each digest belongs to exactly one event")
-    return found
+    return ingested
 
 
 def _results(append: Append) -> list[NewResult]:
     """What an append's events say was stored outside the log."""
-    found: list[NewResult] = []
+    results: list[NewResult] = []
     for seq, event in enumerate(append.events, append.expected + 1):
         if event.type != _STORING or event.informative:
             continue
@@ -306,8 +306,8 @@ def _results(append: Append) -> list[NewResult]:
             raise RequestRejected(f"{event.type}: ttl_s {given.ttl_s} is not between 0 and {_LONGEST_TTL_S:g} seconds")
         ttl = None if given.ttl_s is None else round(given.ttl_s * 1_000_000)
         scope = SCOPES.index(given.scope)
-        found.append(NewResult(ref.name, given.result_ref, scope, ttl, event.step, event.run, event.task, seq))
-    return found
+        results.append(NewResult(ref.name, given.result_ref, scope, ttl, event.step, event.run, event.task, seq))
+    return results
 
 
 def _note(change: StepChange, event: Event, seq: int) -> None:
@@ -355,7 +355,7 @@ def encode(value: Any) -> bytes:
 
 def _joined(encoded: Sequence[bytes]) -> bytes:
     """The JSON text of a list of encoded values; one that `encode` had to escape makes the list such a text."""
-    escaped = any(one[0] == _ESCAPED for one in encoded)
+    escaped = any(body[0] == _ESCAPED for body in encoded)
     return (b" [" if escaped else b"[") + b",".join(encoded) + b"]"
 
 

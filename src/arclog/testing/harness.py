@@ -310,15 +310,15 @@ class World:
         return await self.store.events(self.execution_id, limit=1_000_000)
 
     async def events(self) -> list[Event]:
-        return [one.event for one in await self.stored()]
+        return [stored.event for stored in await self.stored()]
 
     async def state(self, at: int | None = None) -> State:
         """The state folded from the log, up to event `at`."""
         state = State(execution_id=self.execution_id)
-        for one in await self.stored():
-            if at is not None and one.seq > at:
+        for stored in await self.stored():
+            if at is not None and stored.seq > at:
                 break
-            apply(self.program, state, one.event)
+            apply(self.program, state, stored.event)
         return state
 
     async def terminal_events(self) -> list[str]:

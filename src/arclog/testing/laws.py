@@ -28,52 +28,56 @@ _RUN_ENDS = {"RunCompleted", "RunFailed", "RunCancelled"}
 Log = Sequence[dict[str, Any]]
 
 
-def told(dialect: str, log: Log) -> list[Rendered]:
-    """The whole log in a dialect."""
+def rendered_log(dialect: str, log: Log) -> list[Rendered]:
+    """The whole log, rendered in a dialect."""
     reader = reader_of(dialect, SUBJECT)
-    said = [one for envelope in log for one in reader.render(envelope)]
-    return said + reader.rest()
+    records = [record for envelope in log for record in reader.render(envelope)]
+    return records + reader.rest()
 
 
 def check_dialects(log: Log, cursor: int) -> None:
     """All laws; `cursor` is where a second reader begins."""
     for dialect in DIALECTS:
-        said = told(dialect, log)
-        assert all(a.seq <= b.seq for a, b in pairwise(said)), f"{dialect} is out of order"
+        records = rendered_log(dialect, log)
+        assert all(a.seq <= b.seq for a, b in pairwise(records)), f"{dialect} is out of order"
         check_cursor(dialect, log, cursor)
     for dialect in ("lifecycle", "wire", "legacy"):
-        check_layers(dialect, [one.record for one in told(dialect, log)])
-    check_commands(told("lifecycle", log))
-    check_run(told("run", log))
-    back = [lifecycle.canonical(one.record) for one in told("lifecycle", log)]
-    assert [one for one in back if one is not None] == list(log), "lifecycle cannot be undone"
-    assert [legacy.canonical(one.record) for one in told("legacy", log)] == list(log), "legacy cannot be undone"
+        check_layers(dialect, [record.record for record in rendered_log(dialect, log)])
+    check_commands(rendered_log("lifecycle", log))
+    check_run(rendered_log("run", log))
+    back = [lifecycle.canonical(record.record) for record in rendered_log("lifecycle", log)]
+    assert [record for record in back if record is not None] == list(log), "lifecycle cannot be undone"
+    assert [legacy.canonical(record.record) for record in rendered_log("legacy", log)] == list(log), (
+        "legacy cannot be undone"
+    )
 
 
 def check_cursor(dialect: str, log: Log, cursor: int) -> None:
     """A reader that begins behind a cursor tells what one from the beginning tells there, with the state and without."""
-    whole = told(dialect, log)
+    whole = rendered_log(dialect, log)
     first = reader_of(dialect, SUBJECT)
-    head = [one.record for envelope in log[:cursor] for one in first.render(envelope)]
+    head = [record.record for envelope in log[:cursor] for record in first.render(envelope)]
     second = reader_of(dialect, SUBJECT, state_of(first))
-    tail = [one.record for envelope in log[cursor:] for one in second.render(envelope)]
-    assert head + tail + [one.record for one in second.rest()] == [one.record for one in whole], f"{dialect} with state"
+    tail = [record.record for envelope in log[cursor:] for record in second.render(envelope)]
+    assert head + tail + [record.record for record in second.rest()] == [record.record for record in whole], (
+        f"{dialect} with state"
+    )
     needs = first.needs
-    given = [one for one in log if needs is None or one["event_type"] in needs or one["seq"] > cursor]
-    found = [one.record for one in told(dialect, given) if one.seq > cursor]
-    assert found == [one.record for one in whole if one.seq > cursor], f"{dialect} without state"
+    given = [record for record in log if needs is None or record["event_type"] in needs or record["seq"] > cursor]
+    records = [record.record for record in rendered_log(dialect, given) if record.seq > cursor]
+    assert records == [record.record for record in whole if record.seq > cursor], f"{dialect} without state"
 
 
-def check_commands(said: Sequence[Rendered]) -> None:
+def check_commands(records: Sequence[Rendered]) -> None:
     """Stored and derived facts together are the whole, legal life of each command."""
     lives: dict[str, list[str]] = defaultdict(lambda: [status.PENDING])
     fences: dict[str, list[int]] = defaultdict(list)
-    for one in said:
-        if one.name.startswith("command.") and not one.record.get("informative"):
-            lives[one.record["command_id"]].append(one.record["status"])
-        if one.name == "command.claimed":
-            fences[one.record["command_id"]].append(one.record["fence"])
-    assert all(found == list(range(1, len(found) + 1)) for found in fences.values()), f"fences: {dict(fences)}"
+    for record in records:
+        if record.name.startswith("command.") and not record.record.get("informative"):
+            lives[record.record["command_id"]].append(record.record["status"])
+        if record.name == "command.claimed":
+            fences[record.record["command_id"]].append(record.record["fence"])
+    assert all(numbers == list(range(1, len(numbers) + 1)) for numbers in fences.values()), f"fences: {dict(fences)}"
     over = status.terminal_states("command")
     for command, life in lives.items():
         for before, after in pairwise(life):
@@ -81,19 +85,19 @@ def check_commands(said: Sequence[Rendered]) -> None:
         assert life[-1] in over, f"command {command} is never over: {life}"
 
 
-def check_run(said: Sequence[Rendered]) -> None:
+def check_run(rendered: Sequence[Rendered]) -> None:
     """One beginning, one end, a key for each record, and every attempt of a step in its order."""
-    records = [one.record for one in said]
-    assert len({one["idempotencyKey"] for one in records}) == len(records), "two records share a key"
-    kinds = [one["eventType"] for one in records]
+    records = [record.record for record in rendered]
+    assert len({record["idempotencyKey"] for record in records}) == len(records), "two records share a key"
+    kinds = [record["eventType"] for record in records]
     assert kinds.count("RunStarted") <= 1
     assert [kind for kind in kinds if kind in _RUN_ENDS] == kinds[-1:], "not exactly one end, at the end"
     attempts: dict[str, int] = {}
-    for one in records:
-        if "stepId" in one:
-            step, attempt = one["stepId"], one["logicalAttemptId"]
+    for record in records:
+        if "stepId" in record:
+            step, attempt = record["stepId"], record["logicalAttemptId"]
             before = attempts.get(step, 0)
-            begins = one["eventType"] == "StepStarted"
+            begins = record["eventType"] == "StepStarted"
             assert attempt == before + begins, f"{step}: {attempt} after {before}"
             attempts[step] = attempt
     check_run_records(records)
@@ -117,10 +121,10 @@ _STEP_ENDS = {"step.done", "step.failed"}
 
 def check_log(stored: Sequence[StoredEvent], name: str = "test", *, one_process: bool = True) -> None:
     """All laws over the log of one run that has ended. Ids rise with seq only while one process at a time writes."""
-    events = [one.event for one in stored]
+    events = [stored_event.event for stored_event in stored]
     begun = any(event.type == "playbook.started" for event in events)
-    assert [one.seq for one in stored] == list(range(1, len(stored) + 1)), "seq has gaps"
-    assert len({one.event_id for one in stored}) == len(stored), "an event id stands twice"
+    assert [stored_event.seq for stored_event in stored] == list(range(1, len(stored) + 1)), "seq has gaps"
+    assert len({stored_event.event_id for stored_event in stored}) == len(stored), "an event id stands twice"
     if one_process:
         assert all(a.event_id < b.event_id for a, b in pairwise(stored)), "event ids do not rise"
     if not begun:
@@ -137,14 +141,14 @@ def check_log(stored: Sequence[StoredEvent], name: str = "test", *, one_process:
 
 def closed(stored: Sequence[StoredEvent], name: str = "test") -> None:
     """Everything that the log of an ended run opens is closed, exactly once and in order, in the log and in every dialect."""
-    check_events([one.event for one in stored])
+    check_events([stored_event.event for stored_event in stored])
     log = _envelopes(stored, name)
     for dialect in ("lifecycle", "wire", "legacy"):
-        records = told(dialect, log)
+        records = rendered_log(dialect, log)
         check_layers(dialect, [record.record for record in records])
         if dialect == "lifecycle":
             check_commands(records)
-    check_run_records([record.record for record in told("run", log)])
+    check_run_records([record.record for record in rendered_log("run", log)])
 
 
 def _lifecycle(events: Sequence[Event]) -> None:
@@ -290,12 +294,12 @@ def _tokens(events: Iterable[Event]) -> None:
 
 
 def _causes(stored: Sequence[StoredEvent]) -> None:
-    for one in stored:
-        if one.event.cause:
-            seq = one.seq - one.event.cause
-            assert seq >= 1, f"{one.event.type} at {one.seq} is caused by what is not there"
-            assert stored[seq - 1].event_id == moved(one.event_id, -one.event.cause), (
-                f"cause_id of event {one.seq} names no event"
+    for stored_event in stored:
+        if stored_event.event.cause:
+            seq = stored_event.seq - stored_event.event.cause
+            assert seq >= 1, f"{stored_event.event.type} at {stored_event.seq} is caused by what is not there"
+            assert stored[seq - 1].event_id == moved(stored_event.event_id, -stored_event.event.cause), (
+                f"cause_id of event {stored_event.seq} names no event"
             )
 
 
@@ -329,11 +333,17 @@ def _reports(events: Iterable[Event]) -> None:
 def _envelopes(stored: Sequence[StoredEvent], name: str) -> list[dict[str, Any]]:
     log: list[dict[str, Any]] = []
     begun: set[tuple[str, int]] = set()
-    for one in stored:
-        event = one.event
+    for stored_event in stored:
+        event = stored_event.event
         if event.type == "step.started":
             begun.add((event.step, event.run))
-        full = widen(event, Subject(one.execution_id, name), one.seq, one.event_id, one.persisted_at)
+        full = widen(
+            event,
+            Subject(stored_event.execution_id, name),
+            stored_event.seq,
+            stored_event.event_id,
+            stored_event.persisted_at,
+        )
         missing = _ENVELOPE - full.keys()
         assert not missing, f"{event.type} lacks {missing}"
         assert full["entity_id"], event.type

@@ -158,7 +158,7 @@ def _as_data(value: Any) -> Any:
 def _of_function(function: Callable[..., Any]) -> tuple[type[Struct], Callable[[ToolServices], Tool]]:
     parameters = inspect.signature(function, eval_str=True).parameters
     name = function.__name__
-    whole = [key for key, one in parameters.items() if _is_struct(one.annotation)]
+    whole = [key for key, declared in parameters.items() if _is_struct(declared.annotation)]
     takes_context = "context" in parameters
     if whole:
         if set(parameters) - {whole[0], "context"}:

@@ -183,8 +183,8 @@ class _Session(FileSession):
 
     def _look_at_attached(self) -> None:
         self._connection.execute("SELECT path FROM duckdb_databases() WHERE path IS NOT NULL")
-        while found := self._connection.fetch(BATCH):
-            for (path,) in found:
+        while rows := self._connection.fetch(BATCH):
+            for (path,) in rows:
                 not_ours(path, self._reach, write=False)
 
     def _fetch(self) -> list[Any]:

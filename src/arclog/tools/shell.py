@@ -293,8 +293,8 @@ def _outcome(config: ShellConfig, report: Report, out: _Output, err: _Output) ->
         problem = error("killed", f"the command was ended by {how}", code=code)
         return Outcome(ERROR, result, error=problem, helper=helper)
     if exit_code and config.check:
-        said = _last_line(err.text)
-        problem = error("exception", f"{how}: {said}" if said else f"{how}, and nothing on stderr", code=code)
+        last_line = _last_line(err.text)
+        problem = error("exception", f"{how}: {last_line}" if last_line else f"{how}, and nothing on stderr", code=code)
         return Outcome(ERROR, result, error=problem, helper=helper)
     if config.parse == "json":
         misfit = _parse(result, out)

@@ -90,7 +90,7 @@ def read_case(step: Any) -> list[Entry]:
     node = entry(step, "case")
     if not items(node):
         raise Undecided(node, "case: not a list of entries", _HINT)
-    read = [found for part in items(node) for found in _read_entry(part, last=part is items(node)[-1])]
+    read = [case for part in items(node) for case in _read_entry(part, last=part is items(node)[-1])]
     _check_order(step, read)
     return read
 
@@ -376,8 +376,8 @@ def _routes(source: Source, step: Any, key: Any, read: list[Entry]) -> Change:
 
 
 def _default(node: Any) -> list[Target]:
-    found = items(entry(node, "arcs")) if is_map(node) and entry(node, "arcs") is not None else None
-    parts = found if found is not None else items(node) if is_list(node) else [node]
+    arcs = items(entry(node, "arcs")) if is_map(node) and entry(node, "arcs") is not None else None
+    parts = arcs if arcs is not None else items(node) if is_list(node) else [node]
     targets = [_target(part) for part in parts]
     if len(targets) != 1:
         raise Undecided(node, "next: several steps beside a case", "one arc for each, with its condition")

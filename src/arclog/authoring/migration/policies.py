@@ -257,15 +257,15 @@ def evaluations(source: Source) -> Iterator[Change]:
 
 
 def _eval_rule(source: Source, node: Any) -> str:
-    found = {name: value for name, _, value in entries(node)}
-    if any(not is_flow(value) and scalar(value) is None for value in found.values()):
+    given = {name: value for name, _, value in entries(node)}
+    if any(not is_flow(value) and scalar(value) is None for value in given.values()):
         return ""
-    when = found.pop("when", None) or found.pop("expr", None)
-    other = found.pop("else", None)
-    then = found.pop("then", None)
-    if then is not None and found:
+    when = given.pop("when", None) or given.pop("expr", None)
+    other = given.pop("else", None)
+    then = given.pop("then", None)
+    if then is not None and given:
         return ""
-    body = {name: raw(source.text, value) for name, value in found.items()}
+    body = {name: raw(source.text, value) for name, value in given.items()}
     if then is not None:
         action = raw(source.text, then)
     elif is_map(other):

@@ -109,16 +109,16 @@ def _of_step(source: Source, step: Any) -> Change | None:
 def _of_arcs(source: Source, step: Any) -> Change | None:
     """What arcs set: the task before sets it where the arc is the only way out of the step; else a step between sets it."""
     arcs = [arc for arc in items(entry(step, "next", "arcs")) if is_map(arc)]
-    found = [(arc, key, value) for arc in arcs for name, key, value in entries(arc) if name in ("set", "set_ctx")]
-    if not found:
+    sets = [(arc, key, value) for arc in arcs for name, key, value in entries(arc) if name in ("set", "set_ctx")]
+    if not sets:
         return None
-    _, key, value = found[0]
+    _, key, value = sets[0]
     tasks = source.tasks(step)
     about_event = any("event" in str(node.value) for _, node in scalars(value))
     only_way = len(arcs) == 1 and entry(arcs[0], "when") is None and entry(step, "loop") is None
     if only_way and tasks and not about_event and not any(map(_ends_early, tasks)):
         return _moved(source, step, step, tasks[-1], key, value, arc=arcs[0])
-    return _step_between(source, step, *found[0])
+    return _step_between(source, step, *sets[0])
 
 
 def _step_between(source: Source, step: Any, arc: Any, key: Any, value: Any) -> Change:
@@ -205,10 +205,10 @@ def _scope_of(source: Source, step: Any, key: Any, name: str) -> str:
 
     def reads(node: Any) -> bool:
         return any(
-            read.search(found)
+            read.search(template)
             for path, scalar_node in scalars(node)
             if path[-1:] != ("code",)
-            for found in TEMPLATE.findall(str(scalar_node.value))
+            for template in TEMPLATE.findall(str(scalar_node.value))
         )
 
     elsewhere = any(reads(other) for other in source.steps if other is not step) or reads(
@@ -239,8 +239,8 @@ def _flow(source: Source, parts: list[tuple[Any, Any]], at: Any) -> str:
 
 
 def _ends_early(task: Any) -> bool:
-    found = [entry(rule, *path) for rule in rules_of(task) for path in (("then", "do"), ("else", "then", "do"))]
-    return any(scalar(word) in ("jump", "break") for word in found)
+    actions = [entry(rule, *path) for rule in rules_of(task) for path in (("then", "do"), ("else", "then", "do"))]
+    return any(scalar(word) in ("jump", "break") for word in actions)
 
 
 def _moved(source: Source, step: Any, owner: Any, task: Any, key: Any, value: Any, arc: Any = None) -> Change | None:
@@ -278,7 +278,7 @@ def _as_outcome(text: str, names: set[str]) -> str:
     """The templates of a text with `outcome` in the place of some names; a name alone was the data."""
     words = "|".join(re.escape(name) for name in sorted(names))
     name = re.compile(rf"(?<![\w.'\"])(?:{words})(?=[.\s|}}\[])")
-    text = re.sub(r"\{\{.*?\}\}", lambda found: name.sub("outcome", found[0]), text)
+    text = re.sub(r"\{\{.*?\}\}", lambda match: name.sub("outcome", match[0]), text)
     return re.sub(r"\{\{\s*outcome\s*\}\}", "{{ outcome.data }}", text)
 
 
@@ -360,8 +360,8 @@ def bound_names(step: Any, *, args: bool = True) -> set[str]:
         names.add(scalar(entry(loop, "iterator")) or "")
         loop = entry(loop, "loop")
     for _, node in scalars(step):
-        for found in () if "{%" not in node.value else re.findall(r"\{%-?\s*(?:for|set)\s+([\w, ]+)", str(node.value)):
-            names |= {word.strip() for word in found.split(",")}
+        for bound in () if "{%" not in node.value else re.findall(r"\{%-?\s*(?:for|set)\s+([\w, ]+)", str(node.value)):
+            names |= {word.strip() for word in bound.split(",")}
     return names
 
 
@@ -422,12 +422,12 @@ def _calls(source: Source, step: Any, name: str | None) -> bool:
 
 
 def _loops(step: Any) -> set[str]:
-    found: set[str] = set()
+    loops: set[str] = set()
     loop = entry(step, "loop")
     while is_map(loop):
-        found.add(scalar(entry(loop, "iterator")) or "")
+        loops.add(scalar(entry(loop, "iterator")) or "")
         loop = entry(loop, "loop")
-    return found
+    return loops
 
 
 def argument_parameters(source: Source) -> Iterator[Change]:

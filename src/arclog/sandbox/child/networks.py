@@ -155,13 +155,13 @@ class Names:
 
     def _resolve(self, name: str, kind: int) -> tuple[int, list[bytes]]:
         try:
-            found = _socket.getaddrinfo(name, None, _socket.AF_UNSPEC, _socket.SOCK_STREAM)
+            infos = _socket.getaddrinfo(name, None, _socket.AF_UNSPEC, _socket.SOCK_STREAM)
         except _socket.gaierror as problem:
             return (_FAILURE if problem.errno == _socket.EAI_AGAIN else _NO_NAME), []
         except (OSError, UnicodeError):
             return _NO_NAME, []
         family = _FAMILIES.get(kind)
-        packed = [_socket.inet_pton(each[0], str(each[4][0]).partition("%")[0]) for each in found if each[0] == family]
+        packed = [_socket.inet_pton(each[0], str(each[4][0]).partition("%")[0]) for each in infos if each[0] == family]
         return _NO_ERROR, [address for address in dict.fromkeys(packed) if self._networks.permits(address)][
             :_MOST_ADDRESSES
         ]

@@ -73,9 +73,9 @@ class Reporter:
 
     def _send_progress(self) -> None:
         if self._unsent is not None:
-            said = {"ok": True, "say": "progress", "progress": self._unsent}
+            message = {"ok": True, "say": "progress", "progress": self._unsent}
             self._unsent = None
-            wire.send(self._socket, json.dumps(said).encode())
+            wire.send(self._socket, json.dumps(message).encode())
 
     def _warn_elsewhere(self) -> None:
         if not self._warned:

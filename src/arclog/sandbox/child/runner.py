@@ -114,10 +114,10 @@ class Brought:
         return None
 
     def exec_module(self, module: ModuleType) -> None:
-        found = self._modules.get(module.__name__)
-        if found is None:
+        module_spec = self._modules.get(module.__name__)
+        if module_spec is None:
             return  # a folder without __init__.py
-        path, source = found["path"], found["source"]
+        path, source = module_spec["path"], module_spec["source"]
         linecache.cache[path] = (len(source), None, source.splitlines(keepends=True), path)
         program: CodeType = compile(source, path, "exec", dont_inherit=True)
         self._loading.append(module.__name__)
@@ -340,10 +340,10 @@ def _explained(problem: BaseException, names: set[str], limits: dict[str, str]) 
     _keep_own_lines(summary, names, set())
     text = "".join(summary.format())
     try:
-        said = str(problem)
+        problem_text = str(problem)
     except Exception:  # noqa: BLE001 - user code again
-        said = "(its text cannot be had)"
-    message = f"{kind}: {said}" if said else kind
+        problem_text = "(its text cannot be had)"
+    message = f"{kind}: {problem_text}" if problem_text else kind
     fault = _fault("exception", _shortened(message, _MESSAGE_MAX), kind)
     if isinstance(problem, MemoryError):
         fault = _fault("limit", f"MemoryError: the task needs more memory than {limits['memory']}", kind)
@@ -357,12 +357,12 @@ def _explained(problem: BaseException, names: set[str], limits: dict[str, str]) 
 
 def _refused(problem: BaseException) -> list[Any]:
     """The first refusal of the system in an exception and its causes: its number, class and file."""
-    found: BaseException | None = problem
+    cause: BaseException | None = problem
     for _ in range(_CAUSES):
-        if isinstance(found, OSError) and isinstance(found.errno, int):
-            name = found.filename
-            return [found.errno, type(found).__name__, name[:4096] if isinstance(name, str) else ""]
-        found = None if found is None else found.__cause__ or found.__context__
+        if isinstance(cause, OSError) and isinstance(cause.errno, int):
+            name = cause.filename
+            return [cause.errno, type(cause).__name__, name[:4096] if isinstance(name, str) else ""]
+        cause = None if cause is None else cause.__cause__ or cause.__context__
     return []
 
 

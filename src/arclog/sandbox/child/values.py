@@ -44,9 +44,9 @@ def reader_of(value: Any) -> Callable[[Any], Any] | None:
 
 def _by_class(value: Any, known: dict[str, Callable[..., Any]]) -> Callable[..., Any] | None:
     for kind in type(value).__mro__:
-        found = known.get(f"{str(kind.__module__).partition('.')[0]}.{kind.__qualname__}")
-        if found is not None:
-            return found
+        handler = known.get(f"{str(kind.__module__).partition('.')[0]}.{kind.__qualname__}")
+        if handler is not None:
+            return handler
     return None
 
 
@@ -179,13 +179,13 @@ def encoded(value: Any, path: str = "result") -> bytes:
 
 def column_names(names: Iterable[Any], path: str) -> list[str]:
     """The names of a table's columns as keys of its rows."""
-    found: dict[str, Any] = {}
+    names_seen: dict[str, Any] = {}
     for name in names:
         text = _key(name, path)
-        if text in found:
+        if text in names_seen:
             raise NotJSON(f"{path}: two columns are called {_short(text)}; rename one of them")
-        found[text] = name
-    return list(found)
+        names_seen[text] = name
+    return list(names_seen)
 
 
 def _is_plain(value: Any, depth: int) -> bool:
@@ -240,13 +240,13 @@ def _converted(value: Any, path: str, above: tuple[int, ...]) -> Any:
 
 
 def _map(items: Iterable[tuple[Any, Any]], path: str, within: tuple[int, ...]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    converted: dict[str, Any] = {}
     for key, item in items:
         text = _key(key, path)
-        if text in found:
+        if text in converted:
             raise NotJSON(f"{path}: two keys become {_short(text)} as text; give them different names")
-        found[text] = _converted(item, _member(path, text), within)
-    return found
+        converted[text] = _converted(item, _member(path, text), within)
+    return converted
 
 
 def _list(items: Iterable[Any], path: str, within: tuple[int, ...]) -> list[Any]:
@@ -275,10 +275,10 @@ def _leaf(value: Any, path: str) -> Any:
     for kind in type(value).__mro__:
         convert = _CONVERTERS.get(f"{str(kind.__module__).partition('.')[0]}.{kind.__qualname__}")
         if convert is not None:
-            found = convert(value)
-            if found is NotImplemented:
+            converted = convert(value)
+            if converted is NotImplemented:
                 break
-            return found
+            return converted
     raise NotJSON(f"{path}: {_refusal(value)}")
 
 

@@ -72,8 +72,8 @@ class Duties(Tables):
 
     async def schedules(self, tenant: str = "", *, after: str = "", limit: int = 1000) -> list[Schedule]:
         self._check_open()
-        found = sorted(key for key in self._schedules if tenant in {"", key[0]} and key[1] > after)
-        return [self._schedules[key] for key in found[:limit]]
+        keys = sorted(key for key in self._schedules if tenant in {"", key[0]} and key[1] > after)
+        return [self._schedules[key] for key in keys[:limit]]
 
     async def late_schedules(self, before: int, limit: int = 1000) -> list[Schedule]:
         self._check_open()
@@ -84,8 +84,8 @@ class Duties(Tables):
 
     async def next_schedules(self, tenant: str, limit: int = 20) -> list[Schedule]:
         self._check_open()
-        found = [each for (owner, _), each in self._schedules.items() if owner == tenant]
-        return sorted(found, key=lambda each: (each.wakes_at, each.name))[:limit]
+        schedules = [each for (owner, _), each in self._schedules.items() if owner == tenant]
+        return sorted(schedules, key=lambda each: (each.wakes_at, each.name))[:limit]
 
     async def change_schedule(self, schedule: Schedule, owner: str = "", until: int = 0) -> Schedule:
         self._check_open()
@@ -196,15 +196,15 @@ class Access(Tables):
 
     async def keys(self, tenant: str = "") -> list[KeyRecord]:
         self._check_open()
-        found = [key for key in self._callers.values() if tenant in ("", key.tenant)]
-        return sorted(found, key=lambda key: (key.created_at, key.key_id))
+        keys = [key for key in self._callers.values() if tenant in ("", key.tenant)]
+        return sorted(keys, key=lambda key: (key.created_at, key.key_id))
 
     async def revoke_key(self, key_id: str, at: int) -> KeyRecord | None:
         self._check_open()
-        found = self._callers.get(key_id)
-        if found is not None and found.revoked_at is None:
-            found = self._callers[key_id] = replace(found, revoked_at=at)
-        return found
+        key = self._callers.get(key_id)
+        if key is not None and key.revoked_at is None:
+            key = self._callers[key_id] = replace(key, revoked_at=at)
+        return key
 
     async def has_keys(self) -> bool:
         self._check_open()
@@ -217,11 +217,11 @@ class Access(Tables):
         self._sessions[session.digest] = session
         subject = (session.tenant, session.subject)
         own = sorted(
-            (one for one in self._sessions.values() if (one.tenant, one.subject) == subject),
-            key=lambda one: (-one.created_at, one.digest),
+            (old for old in self._sessions.values() if (old.tenant, old.subject) == subject),
+            key=lambda old: (-old.created_at, old.digest),
         )
-        for one in own[most:] if most else ():
-            del self._sessions[one.digest]
+        for old in own[most:] if most else ():
+            del self._sessions[old.digest]
 
     async def session(self, digest: str) -> SessionRecord | None:
         self._check_open()
@@ -242,12 +242,12 @@ class Access(Tables):
         self, *, tenant: str = "", decision: str = "", before: int = 0, limit: int = 100
     ) -> list[tuple[int, AuditEntry]]:
         self._check_open()
-        found = [
+        entries = [
             (position, entry)
             for position, entry in reversed(self._audit)
             if tenant in ("", entry.tenant) and decision in ("", entry.decision) and (not before or position < before)
         ]
-        return found[:limit]
+        return entries[:limit]
 
     # -- sealed credentials -----------------------------------------------------------------------------------------
 
@@ -259,8 +259,8 @@ class Access(Tables):
 
     async def secret(self, name: str, scopes: Sequence[str]) -> SealedSecret | None:
         self._check_open()
-        found = (self._sealed.get((name, scope)) for scope in sorted(scopes, key=len, reverse=True))
-        return next((each for each in found if each is not None), None)
+        secrets = (self._sealed.get((name, scope)) for scope in sorted(scopes, key=len, reverse=True))
+        return next((each for each in secrets if each is not None), None)
 
     async def secrets(self) -> list[SecretInfo]:
         self._check_open()

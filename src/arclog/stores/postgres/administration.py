@@ -27,7 +27,7 @@ class Duties(SqlDuties, PostgresPart):
 
     async def add_crashes(self, work: Sequence[tuple[int, int]], at: int, since: int) -> list[Crash]:
         calls: list[Call] = [("forget_crashes", (since,))]
-        calls += [("add_crash", (*one, at)) for one in work]
+        calls += [("add_crash", (*crash, at)) for crash in work]
         *_, rows = await self._run([*calls, ("crashes", ())])
         return [Crash(*row) for row in rows]
 

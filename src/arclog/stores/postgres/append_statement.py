@@ -220,12 +220,12 @@ def _statement(texts: _Texts, names: Sequence[str], *, slots: bool, lone: bool) 
 
 def _of_one_row(text: str) -> str:
     """Plain values instead of arrays with one element, which halves the work of PostgreSQL."""
-    text = _UNNEST.sub(lambda found: f"(SELECT {found[1].replace('[]', '')})", text)
+    text = _UNNEST.sub(lambda match: f"(SELECT {match[1].replace('[]', '')})", text)
     return re.sub(r"= ANY\((\$\d+)\)", r"= \1::int8", text)
 
 
 def _shifted(text: str, by: int) -> str:
-    return _PARAMETER.sub(lambda found: f"${int(found[1]) + by}", text).replace("$at", "$1::int8")
+    return _PARAMETER.sub(lambda match: f"${int(match[1]) + by}", text).replace("$at", "$1::int8")
 
 
 @lru_cache(maxsize=1024)
@@ -236,12 +236,12 @@ def kinds_literal(kinds: tuple[str, ...]) -> str:
 
 def _merged(results: Sequence[NewResult]) -> Iterable[NewResult]:
     """Combine records of the same content under the same name: one record with the longer lifetime."""
-    found: dict[tuple[str, str], NewResult] = {}
+    merged: dict[tuple[str, str], NewResult] = {}
     for each in results:
         key = (each.name, each.ref.meta.sha256)
-        if (known := found.get(key)) is not None:
+        if (known := merged.get(key)) is not None:
             ttl = None if known.ttl is None or each.ttl is None else max(known.ttl, each.ttl)
-            found[key] = replace(each, scope=max(known.scope, each.scope), ttl=ttl)
+            merged[key] = replace(each, scope=max(known.scope, each.scope), ttl=ttl)
         else:
-            found[key] = each
-    return found.values()
+            merged[key] = each
+    return merged.values()

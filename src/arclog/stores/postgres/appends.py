@@ -57,19 +57,19 @@ async def refusal(pool: Pool, queries: dict[str, str], what: Append, *, terminal
                 return Conflict(f"command {command_id} no longer has fence {fence}: reload and decide again")
     if what.slots:
         if what.new is None:
-            found = await pool.read(queries["slot_holders"], own, what.slots)
+            rows = await pool.read(queries["slot_holders"], own, what.slots)
         else:
             new = what.new
-            found = await pool.read(queries["slot_holders_of"], new.scope.tenant, new.path, own, what.slots)
-        holders = [holder for (holder,) in found]
+            rows = await pool.read(queries["slot_holders_of"], new.scope.tenant, new.path, own, what.slots)
+        holders = [holder for (holder,) in rows]
         if len(holders) >= what.slots:
             return NoSlot(holders)
     if what.digests:
         known = await pool.read(queries["ingested"], own, ints(what.digests))
         if known:
             return EventIdTaken(f"execution {own} has an event {known[0][0]} already")
-    found = await pool.read(queries["head"], own)
-    return refusal_of(what, found[0] if found else None, terminal=terminal)
+    rows = await pool.read(queries["head"], own)
+    return refusal_of(what, rows[0] if rows else None, terminal=terminal)
 
 
 async def find_out(
@@ -89,7 +89,7 @@ async def find_out(
             link = await lane()
             # Two transactions, so that the second reads the state after the first at any isolation level.
             end = link.request([(queries["end_session"], (lost.link,))])
-            [still_there], found = await asyncio.gather(end, link.request(look))
+            [still_there], answers = await asyncio.gather(end, link.request(look))
             if not still_there:
                 break
             problem: ArclogError = StoreUnavailable("its server process cannot be ended; look at pg_stat_activity")
@@ -102,7 +102,7 @@ async def find_out(
                 f"the connection to PostgreSQL was lost in the middle of a commit ({text_of(lost)}), which may or may not have "
                 f"taken place: {problem}"
             ) from lost
-    committed = {id(item): rows[0][0] for (item, _), rows in zip(asked, found, strict=True) if rows}
+    committed = {id(item): rows[0][0] for (item, _), rows in zip(asked, answers, strict=True) if rows}
     left: list[Item] = []
     for item in items:
         if id(item) in committed:
@@ -153,11 +153,11 @@ class Group:
             self.calls += wave.calls(queries, at)
             self._verdicts.append(len(self.calls) - 1)
 
-    def settle(self, found: list[Rows]) -> list[Item]:
+    def settle(self, answers: list[Rows]) -> list[Item]:
         """Resolves the appends that were committed, and returns those that were refused."""
         refused: list[Item] = []
         for index, items in zip(self._verdicts, self._places, strict=True):
-            won = {execution_id for execution_id, _ in found[index]}
+            won = {execution_id for execution_id, _ in answers[index]}
             for item in items:
                 if item.what.execution_id in won:
                     item.settle(item.appended(self._at))

@@ -42,7 +42,7 @@ class Lookups(Generic[Found]):
 
     async def _answer(self, asked: Asked[Found]) -> None:
         try:
-            found = await self._read(list(asked))
+            records = await self._read(list(asked))
         except Exception as error:  # noqa: BLE001 - it is raised where the record is awaited
             for futures in asked.values():
                 for future in futures:
@@ -52,7 +52,7 @@ class Lookups(Generic[Found]):
         for execution_id, futures in asked.items():
             for future in futures:
                 if not future.done():  # its caller was cancelled
-                    future.set_result(found.get(execution_id))
+                    future.set_result(records.get(execution_id))
 
 
 # ── part ──────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -17,13 +17,13 @@ _WITHIN = re.compile(r"/\*within (.*?)\*/", re.DOTALL)
 @cache
 def queries(schema: str) -> dict[str, str]:
     """The named statements; with `_within` behind their names, those that can be limited to a project and an environment."""
-    found: dict[str, str] = {}
+    statements: dict[str, str] = {}
     for name, text in files.load_queries(_HERE, files.POSTGRES).items():
         written = in_schema(text, schema)
-        found[name] = _WITHIN.sub("", written)
-        if found[name] != written:
-            found[f"{name}_within"] = _WITHIN.sub(r"\1", written)
-    return found
+        statements[name] = _WITHIN.sub("", written)
+        if statements[name] != written:
+            statements[f"{name}_within"] = _WITHIN.sub(r"\1", written)
+    return statements
 
 
 def load_migrations(after: int, schema: str) -> list[tuple[int, str]]:

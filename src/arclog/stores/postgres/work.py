@@ -148,16 +148,16 @@ class Claims:
                         del self._known[asked.pools]
                         await link.request([(_COMMIT, ())])
                         return None
-                    calls, found = self._chosen(asked, facts, turn)
+                    calls, commands = self._chosen(asked, facts, turn)
                     taking = True
                     rows = await link.request([*calls, *self._tidying(facts), (_COMMIT, ())])
                 if crowds := _crowds(facts.rows):
                     await self._crowd(crowds)
                 if facts.window and set(turn.crowded) == set(asked.pools) and len(self._known) < _KNOWN:
                     self._known[asked.pools] = turn._replace(pools=asked.pools, crowded=asked.pools, built=True)
-                places = {(each.execution_id, each.command_id): n for n, each in enumerate(found)}
+                places = {(each.execution_id, each.command_id): n for n, each in enumerate(commands)}
                 # A claim that needs no turn may have taken a command meanwhile.
-                return sorted(rows[0], key=lambda row: places[row[0], row[1]]) if found else []
+                return sorted(rows[0], key=lambda row: places[row[0], row[1]]) if commands else []
             except Exception as error:
                 if not is_away(error) or taking:
                     raise translated(error, self._place) from error
@@ -189,19 +189,19 @@ class Claims:
             calls |= {"held": (), "two_lanes": (crowded, _blobs(asked.kinds))}
         elif turn.crowded:
             calls |= {"window": self._window(asked, turn, Room(0))}
-        found = await self._request(link, asked, calls, begin=True)
+        answers = await self._request(link, asked, calls, begin=True)
         room = Room(
-            int(found["time"][0][0]),
-            {(pool, tenant): most for pool, tenant, most in found["limits"]},
-            Counter({(pool, tenant): count for pool, tenant, count in found.get("held", ())}),
-            {row[0]: ResourceRecord(Resource(*row[:4]), *row[4:]) for row in found["resources"]},
+            int(answers["time"][0][0]),
+            {(pool, tenant): most for pool, tenant, most in answers["limits"]},
+            Counter({(pool, tenant): count for pool, tenant, count in answers.get("held", ())}),
+            {row[0]: ResourceRecord(Resource(*row[:4]), *row[4:]) for row in answers["resources"]},
         )
         if turn.crowded and turn.limited:
             # Limits decide which lanes have to be read.
-            found |= await self._request(link, asked, {"window": self._window(asked, turn, room)})
-        rows, window = found.get("lanes", found.get("lanes_in", [])), found.get("window", [])
-        tenants = {row[1] for row in (*rows, *window)} | {tenant for (tenant,) in found.get("two_lanes", ())}
-        return Facts(rows, window, room, len(tenants) > 1, {pool for (pool,) in found.get("are_crowded", ())})
+            answers |= await self._request(link, asked, {"window": self._window(asked, turn, room)})
+        rows, window = answers.get("lanes", answers.get("lanes_in", [])), answers.get("window", [])
+        tenants = {row[1] for row in (*rows, *window)} | {tenant for (tenant,) in answers.get("two_lanes", ())}
+        return Facts(rows, window, room, len(tenants) > 1, {pool for (pool,) in answers.get("are_crowded", ())})
 
     def _window(self, asked: Asked, turn: Turn, room: Room) -> tuple[Any, ...]:
         pools = turn.crowded
@@ -246,16 +246,16 @@ class Claims:
             if turn.wide or room.resources.keys().isdisjoint(resources_of(needs))
         ]
         before = dict(service.counts)
-        found = chosen(lanes, asked.limit, room, service if facts.shared else None)
-        owners, ids = ints(each.execution_id for each in found), ints(each.command_id for each in found)
-        calls: list[Call] = [(self._sql["take"], (asked.worker_id, asked.lease_until, owners, ids))] if found else []
+        waiting = chosen(lanes, asked.limit, room, service if facts.shared else None)
+        owners, ids = ints(each.execution_id for each in waiting), ints(each.command_id for each in waiting)
+        calls: list[Call] = [(self._sql["take"], (asked.worker_id, asked.lease_until, owners, ids))] if waiting else []
         if room.spent:
             names = sorted(room.spent)
             spent = ints(room.resources[name].full_at for name in names)
             calls.append((self._sql["spend"], (texts(names), spent)))
         if facts.shared:
             calls += self._keeping(service, before)
-        return calls, found
+        return calls, waiting
 
     def _keeping(self, service: Service, before: dict[tuple[str, str], int]) -> list[Call]:
         changed = {place: count for place, count in service.counts.items() if before.get(place) != count}

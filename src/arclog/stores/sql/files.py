@@ -98,5 +98,5 @@ def is_online(script: str) -> bool:
 
 def oldest_for(script: str) -> int:
     """The oldest schema that code must know after the migration; 0 if it only adds."""
-    found = _OLDEST.search(script)
-    return int(found.group(1)) if found else 0
+    match = _OLDEST.search(script)
+    return int(match.group(1)) if match else 0

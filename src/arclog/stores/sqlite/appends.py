@@ -62,8 +62,8 @@ def append(tx: Tx, what: Append, derived: Derived) -> Appended:
         _change_step(tx, execution_id, change)
     for result in derived.results:
         execute(SQL["add_result"], result_columns(execution_id, result, tx.at))
-    for one in derived.ingested:
-        execute(_ADD_INGESTED, (execution_id, one.event_id, bytes.fromhex(one.digest), one.seq))
+    for ingested in derived.ingested:
+        execute(_ADD_INGESTED, (execution_id, ingested.event_id, bytes.fromhex(ingested.digest), ingested.seq))
     _change_work(tx, what, derived)
     for n, new in enumerate(what.tell, 1):
         row = (execution_id, n, new.url, new.secret, new.event, new.body, tx.at, tx.at)
@@ -80,11 +80,11 @@ def _check_reserved(tx: Tx, what: Append) -> None:
             raise Conflict(f"command {command_id} no longer has fence {fence}: reload and decide again")
     if what.slots:
         if what.new is None:
-            found = tx.execute(SQL["slot_holders"], (what.execution_id, what.slots))
+            rows = tx.execute(SQL["slot_holders"], (what.execution_id, what.slots))
         else:
             place = (what.new.scope.tenant, what.new.path)
-            found = tx.execute(SQL["slot_holders_of"], (*place, what.execution_id, what.slots))
-        holders = [holder for (holder,) in found.fetchall()]
+            rows = tx.execute(SQL["slot_holders_of"], (*place, what.execution_id, what.slots))
+        holders = [holder for (holder,) in rows.fetchall()]
         if len(holders) >= what.slots:
             raise NoSlot(holders)
 

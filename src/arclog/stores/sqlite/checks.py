@@ -99,11 +99,11 @@ def _pages(connection: apsw.Connection, path: str, limit_s: float) -> Check:
     return _damaged(path, "; ".join(str(row[0]) for row in answer).replace("\n", " "))
 
 
-def _damaged(path: str, found: str) -> Check:
+def _damaged(path: str, damage: str) -> Check:
     remedy = (
         "stop what uses this home, restore a backup, or save what can be read with `sqlite3 … .recover`; check the disk"
     )
-    return Check("pages", FAIL, f"{path} is damaged: {found}", remedy)
+    return Check("pages", FAIL, f"{path} is damaged: {damage}", remedy)
 
 
 def _rights(path: str) -> Check:

@@ -51,33 +51,33 @@ class _Found(NamedTuple):
 def claim(tx: Tx, asked: Asked) -> list[Sequence[Any]]:
     kinds, within = frozenset(asked.kinds), Scope(asked.tenant, *(asked.within or ("", "")))
     if asked.execution_id:
-        found = _below(tx, asked.execution_id, kinds, frozenset(asked.pools), within)
+        candidates = _below(tx, asked.execution_id, kinds, frozenset(asked.pools), within)
     else:
-        found = _waiting(tx, sorted(set(asked.pools)) or _pools(tx), kinds, within, asked.limit)
+        candidates = _waiting(tx, sorted(set(asked.pools)) or _pools(tx), kinds, within, asked.limit)
     taken = [
         tx.execute(_TAKE, (asked.worker_id, asked.lease_until, each.execution_id, each.command_id)).fetchall()
-        for each in _chosen(tx, found, kinds, asked.limit)
+        for each in _chosen(tx, candidates, kinds, asked.limit)
     ]
-    for pool in found.crowded:
+    for pool in candidates.crowded:
         uncrowd(tx, pool)
     return [row for rows in taken for row in rows]
 
 
-def _chosen(tx: Tx, found: _Found, kinds: frozenset[str], limit: int) -> list[Waiting]:
-    lanes = found.lanes
+def _chosen(tx: Tx, candidates: _Found, kinds: frozenset[str], limit: int) -> list[Waiting]:
+    lanes = candidates.lanes
     room = Room(tx.at)
-    if found.limited:
+    if candidates.limited:
         room.limits = {(pool, tenant): most for pool, tenant, most in tx.execute(SQL["limits"]).fetchall()}
-    if room.limits or (lanes and found.crowded) or any(lane.tenant != lanes[0].tenant for lane in lanes):
+    if room.limits or (lanes and candidates.crowded) or any(lane.tenant != lanes[0].tenant for lane in lanes):
         room.held = Counter({(pool, tenant): count for pool, tenant, count in tx.execute(SQL["held"]).fetchall()})
     service = Service()
-    for pool in found.crowded:
+    for pool in candidates.crowded:
         lanes = lanes + _in_turn(tx, pool, kinds, limit, room, service)
     shared = any(lane.tenant != lanes[0].tenant for lane in lanes)
     if any(lane.resources for lane in lanes):
         room.resources = {each.resource.name: each for each in read_resources(tx.execute)}
     if shared:
-        _read_service(tx, found.lanes, service)
+        _read_service(tx, candidates.lanes, service)
     before = dict(service.counts)
     taken = chosen(lanes, limit, room, service if shared else None)
     for name in sorted(room.spent):

@@ -83,11 +83,11 @@ async def either(*ears: Ear, reached: Callable[[Ear], Any]) -> None:
     waits = [asyncio.ensure_future(ear.until(reached)) for ear in ears]
     try:
         done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        for one in done:
-            one.result()
+        for task in done:
+            task.result()
     finally:
-        for one in waits:
-            one.cancel()
+        for task in waits:
+            task.cancel()
         await asyncio.gather(*waits, return_exceptions=True)
 
 
@@ -124,7 +124,7 @@ class Rules:
 MANY = 5_000
 
 
-class TellingRules(Rules):
+class NoticeRules(Rules):
     async def test_every_other_process_hears_what_one_tells(self, join: Join) -> None:
         a, b, c = await join(), await join(), await join()
         a.bus.notify(Notice(moved=((7, 3), (8, 1)), ended=True, timer=99))
@@ -285,7 +285,7 @@ class LossRules(Rules):
 # ── bus ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class BusContract(TellingRules, LossRules):
+class BusContract(NoticeRules, LossRules):
     """All rules."""
 
 

@@ -199,10 +199,10 @@ class MockedToolbox(Toolbox):
             result = {spec.data_at: ok} if spec.data_at else ok
         outcome = Outcome(result=result, data_at=spec.data_at, helper=helper)
         if problem is not None:
-            told = error(
+            mismatch = error(
                 problem["kind"], str(problem["message"]), code=problem.get("code"), retryable=problem.get("retryable")
             )
-            return replace(outcome, status="error", error=told)
+            return replace(outcome, status="error", error=mismatch)
         if not call.config.get("outputs"):
             return outcome
         return replace(outcome, files=await stored_files(_bodies(files), call.config["outputs"], context))

@@ -42,17 +42,17 @@ class Coverage:
 
     @classmethod
     def of(cls, plan: Plan) -> Coverage:
-        found = cls()
+        coverage = cls()
         for step in plan.steps:
-            found.places[f"step {step.name}"] = step.at
+            coverage.places[f"step {step.name}"] = step.at
             for index, arc in enumerate(step.arcs):
-                found.places[f"arc {step.name}[{index}] → {arc.target}"] = arc.at
+                coverage.places[f"arc {step.name}[{index}] → {arc.target}"] = arc.at
             for index, rule in enumerate(step.admit or ()):
-                found.places[f"admission rule {step.name}[{index}]"] = rule.at
+                coverage.places[f"admission rule {step.name}[{index}]"] = rule.at
             for task in step.tasks:
                 for index, chosen in enumerate(task.policy.rules if task.policy is not None else ()):
-                    found.places[f"rule {step.name}.{task.name}[{index}]"] = chosen.at
-        return found
+                    coverage.places[f"rule {step.name}.{task.name}[{index}]"] = chosen.at
+        return coverage
 
     def add(self, plan: Plan, events: Iterable[Event]) -> None:
         """Take note of what a run did."""

@@ -26,7 +26,7 @@ def bad_body(message: str) -> Failure:
     return Failure(error("server_error", message, code="BAD_BODY", retryable=False))
 
 
-def of_status(status: int, what: str, said: str) -> TaskError | None:
+def of_status(status: int, what: str, detail: str) -> TaskError | None:
     """The error that a status is, None below 400."""
     if status < 400:
         return None
@@ -42,7 +42,7 @@ def of_status(status: int, what: str, said: str) -> TaskError | None:
         phrase = f" {HTTPStatus(status).phrase}"
     except ValueError:
         phrase = ""
-    shown = " ".join(shortened(said).split())
+    shown = " ".join(shortened(detail).split())
     return error(kind, f"{what} answered {status}{phrase}{f': {shown}' if shown else ''}", code=str(status))
 
 
@@ -77,13 +77,13 @@ def of_exception(problem: Exception, what: str, timeouts: Timeouts) -> TaskError
 
 def _reason(problem: BaseException) -> str:
     """What the system said at the bottom of it, e.g. 'Connection refused'."""
-    found = ""
+    reason = ""
     below: BaseException | None = problem
     while below is not None:
         if isinstance(below, OSError) and below.strerror:
-            found = below.strerror if below.errno is None else os.strerror(below.errno)
+            reason = below.strerror if below.errno is None else os.strerror(below.errno)
         below = below.__cause__ or below.__context__
-    return found
+    return reason
 
 
 def retry_after(status: int, headers: Mapping[str, str], now: float, longest_s: float) -> float | None:

@@ -124,15 +124,15 @@ def _bytes(content: bytes, content_type: str) -> Payload:
 def pairs(values: Mapping[str, Any], key: str) -> list[tuple[str, str]]:
     """Names and texts of a map: a list repeats its name, null is left out."""
     return [
-        (name, as_text(one, f"{key}.{name}"))
+        (name, as_text(item, f"{key}.{name}"))
         for name, value in values.items()
-        for one in (value if isinstance(value, list) else (value,))
-        if one is not None
+        for item in (value if isinstance(value, list) else (value,))
+        if item is not None
     ]
 
 
-def urlencoded(found: Iterable[tuple[str, str]], key: str) -> bytes:
-    texts = [f"{_quoted(name, key)}={_quoted(value, f'{key}.{name}')}" for name, value in found]
+def urlencoded(fields: Iterable[tuple[str, str]], key: str) -> bytes:
+    texts = [f"{_quoted(name, key)}={_quoted(value, f'{key}.{name}')}" for name, value in fields]
     return "&".join(texts).encode("ascii")
 
 
@@ -240,14 +240,14 @@ def _addressed(target: Target, headers: dict[str, str]) -> dict[str, str]:
 
 
 def _headers(given: Mapping[str, Any]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    headers: dict[str, str] = {}
     for name, value in given.items():
         lower = name.lower()
         if not _TOKEN.fullmatch(name):
             raise refused(f"headers: {shortened(name)!r} cannot be the name of a header")
         if lower in _FRAMING:
             raise refused(f"headers: {name} is set by the client itself; leave it out")
-        if lower in found:
+        if lower in headers:
             raise refused(f"headers: {name} is set twice")
         if value is None:
             continue
@@ -255,8 +255,8 @@ def _headers(given: Mapping[str, Any]) -> dict[str, str]:
         if _UNPRINTABLE.search(text):
             raise refused(f"headers.{name}: it holds a line break, NUL or another control character")
         encoded(text, f"headers.{name}")
-        found[lower] = text
-    return found
+        headers[lower] = text
+    return headers
 
 
 def _authorization(credential: Credential) -> str:

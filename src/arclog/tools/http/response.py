@@ -65,8 +65,8 @@ class ContentType(NamedTuple):
     @classmethod
     def of(cls, header: str) -> ContentType:
         name, _, parameters = header.partition(";")
-        found = re.search(r"charset\s*=\s*\"?([\w.:-]{1,40})", parameters, re.IGNORECASE)
-        return cls(name.strip().lower(), found[1] if found else "")
+        match = re.search(r"charset\s*=\s*\"?([\w.:-]{1,40})", parameters, re.IGNORECASE)
+        return cls(name.strip().lower(), match[1] if match else "")
 
     @property
     def codec(self) -> str:
@@ -125,15 +125,15 @@ class Reader:
         total = None if decoder else _length(self._headers)
         if total is not None and total > limit:
             raise _too_large(limit, setting, f"the body says that it has {total:,} bytes")
-        seen = told = 0
+        seen = reported = 0
         async for raw in self._raw:
             for chunk in decoder.feed(raw) if decoder else (raw,):
                 seen += len(chunk)
                 if seen > limit:
                     raise _too_large(limit, setting, "the body has more")
                 yield chunk
-            if seen - told >= _PROGRESS_BYTES:
-                told = seen
+            if seen - reported >= _PROGRESS_BYTES:
+                reported = seen
                 self._context.progress(seen, total, "bytes")
         if decoder and not decoder.ended:
             raise cut_short(encoding)

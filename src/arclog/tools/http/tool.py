@@ -85,17 +85,17 @@ class HttpTool:
 
     def _headers(self, response: httpcore2.Response) -> dict[str, str]:
         """The answer's headers by lower-case name; those that stand several times are joined."""
-        found: dict[str, str] = {}
+        headers: dict[str, str] = {}
         size = 0
         for name, value in response.headers:
             size += len(name) + len(value)
             lower, text = name.decode("latin-1").lower(), _text(value)
-            found[lower] = f"{found[lower]}, {text}" if lower in found else text
+            headers[lower] = f"{headers[lower]}, {text}" if lower in headers else text
         if size > self._max_header_bytes:
             message = f"the answer has {size:,} bytes of headers, and {self._max_header_bytes:,} are taken"
             code = "http.max_header_bytes"
             raise Failure(error("limit", f"{message} (setting {code})", code=code))
-        return found
+        return headers
 
     async def _outcome(
         self, message: Message, response: httpcore2.Response, headers: dict[str, str], config: HttpConfig,

@@ -83,7 +83,7 @@ def check(config: NatsConfig) -> None:
     for name in config.__struct_fields__:
         given = getattr(config, name) is not UNSET
         if given and name not in _EVERYWHERE and name not in (*op.needs, *op.takes):
-            fitting = ", ".join(one.name for one in OPS if name in (*one.needs, *one.takes))
+            fitting = ", ".join(row.name for row in OPS if name in (*row.needs, *row.takes))
             raise refused(f"{name} belongs to op {fitting}, not to {config.op}")
         if not given and name in op.needs:
             raise refused(f"op {config.op} needs `{name}`")

@@ -41,11 +41,11 @@ _NANO = 1_000_000_000
 
 async def get(link: Link, config: NatsConfig, context: TaskContext) -> Outcome:
     bucket, key = _names(config)
-    found = await _entry(link, bucket, key, 0 if config.revision is UNSET else config.revision)
-    if found is None:
+    entry = await _entry(link, bucket, key, 0 if config.revision is UNSET else config.revision)
+    if entry is None:
         raise Failure(error("not_found", _which(bucket, key) + " is not there", code="KEY_NOT_FOUND"))
-    about = {"bucket": bucket, "key": key, "revision": found["seq"], "time": _moment(found)}
-    return await outcome_of(_body(found), config.decode, about, context, _which(bucket, key))
+    about = {"bucket": bucket, "key": key, "revision": entry["seq"], "time": _moment(entry)}
+    return await outcome_of(_body(entry), config.decode, about, context, _which(bucket, key))
 
 
 async def write(link: Link, config: NatsConfig, context: TaskContext) -> Outcome:
@@ -65,12 +65,12 @@ async def write(link: Link, config: NatsConfig, context: TaskContext) -> Outcome
     elif config.revision is not UNSET:
         headers[_EXPECTED] = str(config.revision)
     try:
-        told = await _stored(link, bucket, key, body, headers)
+        stored = await _stored(link, bucket, key, body, headers)
     except Failure as failure:
         if failure.problem.code != "WRONG_REVISION":
             raise
-        told = await _settled(link, config, body, headers)
-    return Outcome(result={"bucket": bucket, "key": key, "data": {"revision": told["seq"]}}, data_at="data")
+        stored = await _settled(link, config, body, headers)
+    return Outcome(result={"bucket": bucket, "key": key, "data": {"revision": stored["seq"]}}, data_at="data")
 
 
 async def keys(link: Link, config: NatsConfig, context: TaskContext, most: int) -> Outcome:
@@ -137,12 +137,12 @@ async def _stored(link: Link, bucket: str, key: str, body: bytes, headers: dict[
 async def _entry(link: Link, bucket: str, key: str, revision: int) -> dict[str, Any] | None:
     """The last value of a key, or the one of a revision; None when it has none."""
     if not revision:
-        found = await _last(link, bucket, key)
+        message = await _last(link, bucket, key)
     else:
-        found = await _message(link, bucket, {"seq": revision}, _which(bucket, key))
-        if found is not None and found["subject"] != _subject(bucket, key):
-            found = None  # the revision of another key
-    return None if found is None or _operation(_headers(found)) in _GONE else found
+        message = await _message(link, bucket, {"seq": revision}, _which(bucket, key))
+        if message is not None and message["subject"] != _subject(bucket, key):
+            message = None  # the revision of another key
+    return None if message is None or _operation(_headers(message)) in _GONE else message
 
 
 async def _last(link: Link, bucket: str, key: str) -> dict[str, Any] | None:
@@ -152,14 +152,14 @@ async def _last(link: Link, bucket: str, key: str) -> dict[str, Any] | None:
 async def _message(link: Link, bucket: str, asked: dict[str, Any], what: str) -> dict[str, Any] | None:
     """A message of the bucket's stream, from its leader: what was written before is seen."""
     try:
-        told = await link.api(f"STREAM.MSG.GET.KV_{bucket}", asked, what)
+        answer = await link.api(f"STREAM.MSG.GET.KV_{bucket}", asked, what)
     except Failure as failure:
         if failure.problem.code == "MESSAGE_NOT_FOUND":
             return None
         if failure.problem.code == "STREAM_NOT_FOUND":
             raise _no_bucket(bucket) from None
         raise
-    message: dict[str, Any] = told["message"]
+    message: dict[str, Any] = answer["message"]
     return message
 
 
@@ -185,8 +185,8 @@ async def _each(
     left = int(made["num_pending"])
     try:
         if left > most:
-            told = f"{what}: holds {left:,} entries of these, and {most:,} are given (setting nats.max_entries)"
-            raise Failure(error("limit", f"{told}; narrow it with `filter`", code="nats.max_entries"))
+            message = f"{what}: holds {left:,} entries of these, and {most:,} are given (setting nats.max_entries)"
+            raise Failure(error("limit", f"{message}; narrow it with `filter`", code="nats.max_entries"))
         async with Pull(link, stream, made["name"], what) as pull:
             while left > 0:
                 came = await pull.ask(min(left, batch), 0)

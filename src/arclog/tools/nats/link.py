@@ -176,10 +176,10 @@ class Link:
 
     def trouble(self, problem: Exception) -> None:
         """Something that the server says outside of any answer."""
-        found = denial(str(problem))
-        if found is None:
+        denied = denial(str(problem))
+        if denied is None:
             return
-        verb, subject = found
+        verb, subject = denied
         if verb == "publish":
             for waiting, (subjects, _) in self._waiting.items():
                 if subject in subjects and not waiting.done():
@@ -210,15 +210,15 @@ class Link:
 def answered(answer: Msg, what: str) -> dict[str, Any]:
     """What JetStream said, which is JSON."""
     try:
-        said = msgspec.json.decode(answer.data)
+        body = msgspec.json.decode(answer.data)
     except msgspec.DecodeError:
-        said = None
-    if not isinstance(said, dict):
+        body = None
+    if not isinstance(body, dict):
         message = f"{what}: who answered is not a stream; without `stream` the message is published to all current subscribers"
         raise Failure(error("server_error", message, code="NO_STREAM", retryable=False))
-    if said.get("error"):
-        raise of_api(said["error"], what)
-    return said
+    if body.get("error"):
+        raise of_api(body["error"], what)
+    return body
 
 
 def too_old(link: Link, what: str, least: Version) -> Failure:

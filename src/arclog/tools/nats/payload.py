@@ -80,7 +80,7 @@ async def outcome_of(body: bytes, decode: Any, about: dict[str, Any], context: T
 
 def headers_of(given: Mapping[str, Any] | None) -> dict[str, str]:
     """Headers as they are sent; null is left out."""
-    found: dict[str, str] = {}
+    headers: dict[str, str] = {}
     for name, value in (given or {}).items():
         if value is None:
             continue
@@ -91,8 +91,8 @@ def headers_of(given: Mapping[str, Any] | None) -> dict[str, str]:
             raise refused(f"header {name}: its value holds a line end or another control character")
         if not name or any(not 33 <= ord(letter) <= 126 or letter == ":" for letter in name):
             raise refused("the name of a header is made of visible ASCII characters without `:`")
-        found[name] = text
-    return found
+        headers[name] = text
+    return headers
 
 
 def check_size(body: bytes, headers: Mapping[str, str], most: int) -> None:

@@ -49,8 +49,8 @@ async def publish(link: Link, config: NatsConfig, context: TaskContext) -> Outco
     done: dict[str, Any] = {"published": 0}
     if to_stream:
         done |= {"duplicates": 0, "stream": None, "seq": None}
-    one = config.messages is UNSET
-    total = None if isinstance(config.messages, ResultRef) or one else len(_listed(config.messages))
+    single = config.messages is UNSET
+    total = None if isinstance(config.messages, ResultRef) or single else len(_listed(config.messages))
     async for ready in _ready(link, config, context, to_stream=to_stream):
         if to_stream:
             for stored in await _to_stream(link, ready, total):
@@ -78,16 +78,18 @@ async def request(link: Link, config: NatsConfig, context: TaskContext) -> Outco
         answer = await link.request(subject, body, headers, wait_s=wait_s, what=what, by=by)
     except NoRespondersError:
         raise Failure(error("server_error", f"{what}: there is no subscriber", code="NO_RESPONDERS")) from None
-    told = dict(answer.headers or {})
-    about: dict[str, Any] = {"subject": subject, "headers": told}
-    code = told.get(_SERVICE_CODE)
+    answer_headers = dict(answer.headers or {})
+    about: dict[str, Any] = {"subject": subject, "headers": answer_headers}
+    code = answer_headers.get(_SERVICE_CODE)
     outcome = await outcome_of(
         answer.data, UNSET if code else config.decode, about, context, f"the answer to {subject}"
     )
     if code:
         kind = kind_of(int(code) if code.isascii() and code.isdigit() else 500)
         outcome.status = ERROR
-        outcome.error = error(kind, f"{what}: the service says {code}: {told.get(_SERVICE_ERROR, '')[:200]}", code=code)
+        outcome.error = error(
+            kind, f"{what}: the service says {code}: {answer_headers.get(_SERVICE_ERROR, '')[:200]}", code=code
+        )
     return outcome
 
 

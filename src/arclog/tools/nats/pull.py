@@ -127,7 +127,7 @@ async def acknowledge(link: Link, config: NatsConfig, context: TaskContext) -> O
 def _token(given: Any, at: int) -> str:
     token = given.get("ack") if isinstance(given, dict) else given
     # Anything else would be a message to a subject that somebody may listen to.
-    if not isinstance(token, str) or not token.startswith(_TOKEN) or any(ord(one) < 33 for one in token):
+    if not isinstance(token, str) or not token.startswith(_TOKEN) or any(ord(char) < 33 for char in token):
         raise refused(f"messages[{at}]: is neither a message that `fetch` gave nor its `ack`")
     return token
 

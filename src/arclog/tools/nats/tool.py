@@ -101,15 +101,15 @@ def _given(auth: Credential) -> dict[str, str]:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             parsed = None
         fields = parsed if isinstance(parsed, dict) else _of_text(value)
-    found: dict[str, str] = {}
+    given_fields: dict[str, str] = {}
     for ours, names in _NAMES.items():
         for name in names:
             text = fields.get(name)
             if isinstance(text, list):
                 text = ",".join(map(str, text))
             if isinstance(text, str) and text:
-                found.setdefault(ours, text)
-    return found
+                given_fields.setdefault(ours, text)
+    return given_fields
 
 
 def _of_text(value: str) -> dict[str, str]:
@@ -272,9 +272,9 @@ class Links:
             self._forget(target, place)
             return
         place.expiry = asyncio.get_running_loop().call_later(self._idle_s, self._forget, target, place)
-        unused = [(one, at) for one, at in self._places.items() if not at.users]
-        for one, at in unused[: max(0, len(unused) - _KEPT)]:
-            self._forget(one, at)
+        unused = [(link, at) for link, at in self._places.items() if not at.users]
+        for link, at in unused[: max(0, len(unused) - _KEPT)]:
+            self._forget(link, at)
 
     def _forget(self, target: Target, place: _Place) -> None:
         if self._places.get(target) is place:

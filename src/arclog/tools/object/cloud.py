@@ -71,20 +71,20 @@ def fields_for(scheme: str, auth: Credential | None) -> dict[str, str]:
     if auth is None:
         return {}
     given = _given(scheme, auth)
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for field, names in _NAMES[scheme].items():
         for name in names:
             value = given.get(name)
             if isinstance(value, str) and value:
-                found.setdefault(field, value)
-    if not any(all(field in found for field in needed) for needed in _NEEDED[scheme]):
+                fields.setdefault(field, value)
+    if not any(all(field in fields for field in needed) for needed in _NEEDED[scheme]):
         wanted = " or ".join(" + ".join(needed) for needed in _NEEDED[scheme])
         raise refuse(
             "config",
             f"auth {auth.name!r} ({auth.kind}) does not suit {scheme}://: it has to give {wanted} "
             "(as its fields, or as one JSON text)",
         )
-    return found
+    return fields
 
 
 def _given(scheme: str, auth: Credential) -> Mapping[str, Any]:
@@ -366,9 +366,9 @@ class Cloud:
 
         try:
             if part is None:
-                found = await obstore.get_async(self._store, key)
-                meta = _meta(found.meta, found.attributes)
-                return Found(meta, 0, meta.size, self._pieces(key, found, meta.size))
+                answer = await obstore.get_async(self._store, key)
+                meta = _meta(answer.meta, answer.attributes)
+                return Found(meta, 0, meta.size, self._pieces(key, answer, meta.size))
             # A range behind the end is refused by some servers and cut by others; so the size is asked first.
             known = await self.head(key)
             start, end = resolved(part, known.size)
@@ -377,15 +377,15 @@ class Cloud:
             options: Any = {"range": (start, end)}
             if known.etag:
                 options["if_match"] = known.etag
-            found = await obstore.get_async(self._store, key, options=options)
-            return Found(known, start, end, self._pieces(key, found, end - start))
+            answer = await obstore.get_async(self._store, key, options=options)
+            return Found(known, start, end, self._pieces(key, answer, end - start))
         except Exception as problem:
             raise self._translated(problem, self._url(key)) from problem
 
-    async def _pieces(self, key: str, found: Any, length: int) -> AsyncIterator[bytes]:
+    async def _pieces(self, key: str, answer: Any, length: int) -> AsyncIterator[bytes]:
         got = 0
         try:
-            async for piece in found.stream(min_chunk_size=PIECE):
+            async for piece in answer.stream(min_chunk_size=PIECE):
                 got += len(piece)
                 yield bytes(piece)
         except Exception as problem:
@@ -398,8 +398,8 @@ class Cloud:
 
         options: Any = {"head": True}
         try:
-            found = await obstore.get_async(self._store, key, options=options)
-            return _meta(found.meta, found.attributes)
+            answer = await obstore.get_async(self._store, key, options=options)
+            return _meta(answer.meta, answer.attributes)
         except Exception as problem:
             raise self._translated(problem, self._url(key)) from problem
 
@@ -409,8 +409,8 @@ class Cloud:
         under = prefix.rstrip("/") or None
         try:
             if not recursive:
-                found = await obstore.list_with_delimiter_async(self._store, under)
-                yield [_meta(meta) for meta in found["objects"]], list(found["common_prefixes"])
+                listed = await obstore.list_with_delimiter_async(self._store, under)
+                yield [_meta(meta) for meta in listed["objects"]], list(listed["common_prefixes"])
                 return
             async for chunk in obstore.list(self._store, under, chunk_size=_LISTED_AT_A_TIME):
                 yield [_meta(meta) for meta in chunk], []

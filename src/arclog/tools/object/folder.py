@@ -106,8 +106,8 @@ class Folder:
     async def listing(self, prefix: str, *, recursive: bool) -> AsyncIterator[tuple[list[ObjectMeta], list[str]]]:
         top = self.path_of(prefix)
         if not recursive:
-            found, folders = await _do(prefix, lambda: self._entries(top, prefix))
-            yield found, folders
+            objects, folders = await _do(prefix, lambda: self._entries(top, prefix))
+            yield objects, folders
             return
         walk = self._walk(top, prefix)
         while chunk := await _do(prefix, lambda: list(islice(walk, _LISTED_AT_A_TIME))):
@@ -119,8 +119,8 @@ class Folder:
             await _do(key, lambda path=path: path.unlink(missing_ok=True))  # type: ignore[misc]  # as above
 
     def _walk(self, top: Path, prefix: str) -> Iterator[ObjectMeta]:
-        found, folders = self._entries(top, prefix)
-        merged = sorted([(meta.key, meta) for meta in found] + [(name + "/", None) for name in folders])
+        objects, folders = self._entries(top, prefix)
+        merged = sorted([(meta.key, meta) for meta in objects] + [(name + "/", None) for name in folders])
         for key, meta in merged:
             if meta is not None:
                 yield meta
@@ -129,7 +129,7 @@ class Folder:
 
     def _entries(self, top: Path, prefix: str) -> tuple[list[ObjectMeta], list[str]]:
         """Files and folders right in a folder; links that lead out of the root, and odd files, are left out."""
-        found: list[ObjectMeta] = []
+        objects: list[ObjectMeta] = []
         folders: list[str] = []
         base = prefix.rstrip("/")
         base = base + "/" if base and base != "." else ("/" if prefix.startswith("/") else "")
@@ -144,8 +144,8 @@ class Folder:
             if entry.is_dir(follow_symlinks=False):
                 folders.append(key)
             elif entry.is_file():
-                found.append(self._meta(key, entry.stat()))
-        return found, folders
+                objects.append(self._meta(key, entry.stat()))
+        return objects, folders
 
     def _inside(self, key: str) -> bool:
         try:

@@ -192,15 +192,15 @@ class ObjectTool:
         from arclog.tools.object.content import read
 
         part = None if config.range is UNSET else _range(config.range)
-        found: Found = await place.get(at.key, part)
-        kind = found.meta.content_type if config.content_type is UNSET else config.content_type
+        content: Found = await place.get(at.key, part)
+        kind = content.meta.content_type if config.content_type is UNSET else config.content_type
         decode = "auto" if config.decode is UNSET else config.decode
-        length = found.end - found.start
-        pieces = _watched(found.pieces, context, length)
+        length = content.end - content.start
+        pieces = _watched(content.pieces, context, length)
         made = await read(pieces, length, kind, decode, context.results, at.url)
-        result = _known(found.meta)
+        result = _known(content.meta)
         if part is not None:
-            result["range"] = {"start": found.start, "end": found.end}
+            result["range"] = {"start": content.start, "end": content.end}
         if made.stored is not None:
             return Outcome(result={"url": at.url, **result}, data_at="data", stored=made.stored)
         return _ok(at, {**result, "data": made.data})

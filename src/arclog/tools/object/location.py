@@ -64,14 +64,14 @@ def locate(url: str, *, prefix: bool = False) -> Location:
     """The place that a URL names; `prefix`: it may be a folder or a whole bucket."""
     scheme, colon, rest = url.partition("://")
     if not colon:
-        found = Location(FILE, "", url)
+        location = Location(FILE, "", url)
     elif scheme.lower() not in SCHEMES:
         raise refuse("config", f"{url}: this is not a place for objects; s3://, gs://, az://, file:// or a path is")
     elif SCHEMES[scheme.lower()] == FILE:
         host, slash, path = rest.partition("/")
         if host not in ("", "localhost") or not slash:
             raise refuse("config", f"{url}: a file URL has three slashes (file:///folder/name); a plain path works too")
-        found = Location(FILE, "", "/" + unquote(path))
+        location = Location(FILE, "", "/" + unquote(path))
     else:
         bucket, _, key = rest.partition("/")
         if not bucket:
@@ -80,9 +80,9 @@ def locate(url: str, *, prefix: bool = False) -> Location:
             raise refuse(
                 "config", f"{url}: the part before the key is not a valid bucket name; use `auth` for credentials"
             )
-        found = Location(SCHEMES[scheme.lower()], bucket, key)
-    check_key(found.key, url, prefix=prefix)
-    return found
+        location = Location(SCHEMES[scheme.lower()], bucket, key)
+    check_key(location.key, url, prefix=prefix)
+    return location
 
 
 def check_key(key: str, shown: str, *, prefix: bool = False) -> None:

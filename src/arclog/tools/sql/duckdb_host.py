@@ -258,8 +258,8 @@ class Host:
         if report.failed:
             return SqlFailure("killed", f"DuckDB's process could not be started: {report.failed}", "START")
         how, code = ended_by(report.status)
-        said = self._stderr.decode("utf-8", "replace").strip()[-500:]
-        return SqlFailure("killed", f"DuckDB's process ended: {how}{': ' + said if said else ''}", code)
+        stderr = self._stderr.decode("utf-8", "replace").strip()[-500:]
+        return SqlFailure("killed", f"DuckDB's process ended: {how}{': ' + stderr if stderr else ''}", code)
 
     async def close(self) -> None:
         """End the process and remove its folder."""

@@ -250,8 +250,8 @@ def failed_with(problem: SqlFailure, helper: str) -> Outcome:
 
 
 def _failed(problem: SqlFailure, helper: str, place: str) -> Outcome:
-    found = problem.problem
+    error = problem.problem
     return failed(
-        type(found)(found.kind, place + found.message, found.code, found.retryable),
-        **{helper: {"code": found.code, "rowcount": None}},
+        type(error)(error.kind, place + error.message, error.code, error.retryable),
+        **{helper: {"code": error.code, "rowcount": None}},
     )

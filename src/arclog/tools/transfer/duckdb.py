@@ -112,10 +112,10 @@ class _Database:
         try:
             return work()
         except DuckdbError as problem:
-            found = failure_of(problem, ()).problem
+            error = failure_of(problem, ()).problem
             # DuckDB turns backslashes of a path; as it was written, redaction knows it.
-            message = self._shown(found.message.replace(self._database.replace("\\", "/"), self._database))
-            raise SqlFailure(found.kind, message, found.code, retryable=found.retryable) from None
+            message = self._shown(error.message.replace(self._database.replace("\\", "/"), self._database))
+            raise SqlFailure(error.kind, message, error.code, retryable=error.retryable) from None
 
     def _shown(self, message: str) -> str:
         """A message with the path that the author knows."""
@@ -246,8 +246,8 @@ class DuckdbTarget(_Database):
     def write(self, rows: list[Row]) -> None:
         if not rows:
             return
-        if found := bad_cell(rows, self._columns, self._done, nul=False):
-            raise found
+        if bad := bad_cell(rows, self._columns, self._done, nul=False):
+            raise bad
         lines = [",".join(map(_csv_cell, row)) for row in rows]
         name = f"chunk-{id(self)}.csv"
         longest = 4 * max(map(len, lines)) + 16
@@ -306,13 +306,13 @@ class DuckdbTarget(_Database):
         return message if self._draft is None else message.replace(self._draft.path, self._database)
 
     def _placed(self, problem: DuckdbError) -> SqlFailure:
-        found = failure_of(problem, ()).problem
-        line, column = _LINE.search(found.message), _COLUMN.search(found.message)
+        error = failure_of(problem, ()).problem
+        line, column = _LINE.search(error.message), _COLUMN.search(error.message)
         if line is None or column is None:
-            kept = self._shown(found.message.split("\n\n", 1)[0])
-            return SqlFailure(found.kind, f"rows from {self._done + 1}: {kept}", found.code, retryable=found.retryable)
+            kept = self._shown(error.message.split("\n\n", 1)[0])
+            return SqlFailure(error.kind, f"rows from {self._done + 1}: {kept}", error.code, retryable=error.retryable)
         name = self._columns[int(column[1][1:])].name
-        return SqlFailure("sql", f"row {self._done + int(line[1])}, column {name}: {column[2]}", found.code)
+        return SqlFailure("sql", f"row {self._done + int(line[1])}, column {name}: {column[2]}", error.code)
 
 
 #: What comes out of DuckDB as every target takes it.

@@ -120,10 +120,10 @@ class CsvSource(_TextSource):
 
     def chunks(self) -> Iterator[list[Row]]:
         done, width, null = 0, len(self._columns), self._form.null
-        while found := self._first or self._read(self._at_a_time, done):
+        while rows := self._first or self._read(self._at_a_time, done):
             self._first = []
             chunk = []
-            for row in found:
+            for row in rows:
                 done += 1
                 if not row and width > 1:
                     continue  # an empty line
@@ -134,17 +134,17 @@ class CsvSource(_TextSource):
             yield chunk
 
     def _read(self, count: int, done: int) -> list[list[str]]:
-        found: list[list[str]] = []
+        rows: list[list[str]] = []
         try:
-            found.extend(islice(self._rows, count))
+            rows.extend(islice(self._rows, count))
         except csv.Error as problem:
-            raise SqlFailure("exception", f"{self._shown}: row {done + len(found) + 1}: {problem}", _BAD_ROW) from None
+            raise SqlFailure("exception", f"{self._shown}: row {done + len(rows) + 1}: {problem}", _BAD_ROW) from None
         except UnicodeDecodeError as problem:
-            message = f"{self._shown}: is not UTF-8 text near row {done + len(found) + 1}: {problem.reason}"
+            message = f"{self._shown}: is not UTF-8 text near row {done + len(rows) + 1}: {problem.reason}"
             raise SqlFailure("exception", message, "NotText") from None
         except OSError as problem:
             raise _failure(self._shown, problem) from None
-        return found
+        return rows
 
 
 class NdjsonSource(_TextSource):
@@ -164,15 +164,15 @@ class NdjsonSource(_TextSource):
 
     def chunks(self) -> Iterator[list[Row]]:
         done = 0
-        while found := self._first or self._read(done):
+        while rows := self._first or self._read(done):
             self._first = []
-            yield as_rows(found, self._columns, done, self._shown)
-            done += len(found)
+            yield as_rows(rows, self._columns, done, self._shown)
+            done += len(rows)
 
     def _read(self, done: int) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
+        rows: list[dict[str, Any]] = []
         file = self._file
-        while file is not None and len(found) < self._at_a_time:
+        while file is not None and len(rows) < self._at_a_time:
             try:
                 line = file.readline(_LINE_BYTES)
             except OSError as problem:
@@ -181,20 +181,20 @@ class NdjsonSource(_TextSource):
                 break
             if len(line) == _LINE_BYTES:
                 raise SqlFailure(
-                    "limit", f"{self._shown}: row {done + len(found) + 1} is longer than {_LINE_BYTES} bytes"
+                    "limit", f"{self._shown}: row {done + len(rows) + 1} is longer than {_LINE_BYTES} bytes"
                 )
             if line.isspace():
                 continue
             try:
                 row = msgspec.json.decode(line)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-                message = f"{self._shown}: row {done + len(found) + 1} is not JSON: {problem}"
+                message = f"{self._shown}: row {done + len(rows) + 1} is not JSON: {problem}"
                 raise SqlFailure("exception", message, _BAD_ROW) from None
             if not isinstance(row, dict):
-                message = f"{self._shown}: row {done + len(found) + 1} is not a JSON object"
+                message = f"{self._shown}: row {done + len(rows) + 1} is not a JSON object"
                 raise SqlFailure("exception", message, _BAD_ROW)
-            found.append(row)
-        return found
+            rows.append(row)
+        return rows
 
 
 def columns_of(rows: Sequence[dict[str, Any]]) -> list[Column]:
@@ -210,14 +210,14 @@ def as_rows(rows: Sequence[dict[str, Any]], columns: Sequence[Column], done: int
     """Maps as tuples; a key that no column has is refused, since its values would be lost."""
     names = [column.name for column in columns]
     known = set(names)
-    found = []
+    checked = []
     for number, row in enumerate(rows, start=done + 1):
         if not row.keys() <= known:
             lost = next(name for name in row if name not in known)
             message = f"{shown}: row {number} has the key '{lost}', which the rows before did not have; give a larger chunk_rows"
             raise SqlFailure("exception", message, _BAD_ROW)
-        found.append(tuple([json_cell(row.get(name)) for name in names]))
-    return found
+        checked.append(tuple([json_cell(row.get(name)) for name in names]))
+    return checked
 
 
 class PathTarget:
@@ -423,10 +423,10 @@ class ResultSource:
 
     def chunks(self) -> Iterator[list[Row]]:
         done = 0
-        while found := self._first or self._some(done):
+        while rows := self._first or self._some(done):
             self._first = []
-            yield as_rows(found, self._columns, done, _SHOWN)
-            done += len(found)
+            yield as_rows(rows, self._columns, done, _SHOWN)
+            done += len(rows)
 
     def interrupt(self) -> None:
         """Reading some items is short."""
@@ -435,11 +435,11 @@ class ResultSource:
         """What was read is left to the event loop."""
 
     def _some(self, done: int) -> list[dict[str, Any]]:
-        found = list(islice(self._items, self._at_a_time))
-        for number, row in enumerate(found, start=done + 1):
+        items = list(islice(self._items, self._at_a_time))
+        for number, row in enumerate(items, start=done + 1):
             if not isinstance(row, dict):
                 raise SqlFailure("config", f"rows: row {number} is {type(row).__name__}; a map of columns is needed")
-        return found
+        return items
 
     def _batches(self, reading: AsyncIterator[list[Any]]) -> Iterator[list[Any]]:
         while (batch := self._wait(_next(reading))) is not None:

@@ -223,10 +223,10 @@ async def _carry_out(connection: AsyncConnection[Any], address: Address, number:
 
 async def _create(connection: AsyncConnection[Any], address: Address) -> None:
     schema = address.schema
-    found = await (await connection.execute(_TABLES, (schema,))).fetchone()
-    if found is not None:
+    row = await (await connection.execute(_TABLES, (schema,))).fetchone()
+    if row is not None:
         raise StoreUnavailable(
-            f"{address.place}: the schema {schema} holds another program's tables ({found[0]}); "
+            f"{address.place}: the schema {schema} holds another program's tables ({row[0]}); "
             "choose another ARCLOG_STORE_SCHEMA"
         )
     await connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{schema}"')
@@ -237,8 +237,8 @@ async def _create(connection: AsyncConnection[Any], address: Address) -> None:
 async def _version(connection: AsyncConnection[Any], address: Address) -> int:
     """The version of the schema; -1 if there is none. A newer one is accepted if it is compatible with this release."""
     # Read from the catalog tables: to_regclass may use a cached answer from before the wait for a lock.
-    found = await connection.execute(_TABLES + " AND relname = 'schema_version'", (address.schema,))
-    if await found.fetchone() is None:
+    cursor = await connection.execute(_TABLES + " AND relname = 'schema_version'", (address.schema,))
+    if await cursor.fetchone() is None:
         return -1
     row = await (
         await connection.execute(f'SELECT version, oldest FROM "{address.schema}".schema_version')  # noqa: S608 - the schema is a plain name

@@ -295,15 +295,15 @@ def check(path: str) -> int:
         connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
         try:
             application, schema = connection.pragma("application_id"), connection.pragma("user_version")
-            found = connection.execute("PRAGMA integrity_check(1)").get
+            damage = connection.execute("PRAGMA integrity_check(1)").get
         finally:
             connection.close()
     except apsw.Error as error:
         raise StoreUnavailable(f"{path} cannot be read as a store: {error}; take another backup") from error
     if application != APPLICATION:
         raise StoreUnavailable(f"{path} is not an arclog store; name a folder that `arclog backup` made")
-    if found != "ok":
-        raise StoreUnavailable(f"{path} is damaged: {found}; take another backup")
+    if damage != "ok":
+        raise StoreUnavailable(f"{path} is damaged: {damage}; take another backup")
     if schema > SCHEMA:
         raise StoreUnavailable(
             f"{path} was written by a newer arclog (schema {schema}, this one knows {SCHEMA}); update arclog"

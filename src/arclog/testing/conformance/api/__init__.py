@@ -12,10 +12,10 @@ Needs pytest and pytest-asyncio (`asyncio_mode = "auto"`).
 from arclog.testing.conformance.api.history import HistoryRules
 from arclog.testing.conformance.api.overview import CatalogRules, OverviewRules
 from arclog.testing.conformance.api.reading import ReadingRules, StoredRules
-from arclog.testing.conformance.api.runs import StartingRules, TellingRules
+from arclog.testing.conformance.api.runs import SignalRules, StartingRules
 
 __all__ = ["ApiContract"]
 
 
-class ApiContract(StartingRules, ReadingRules, OverviewRules, TellingRules, StoredRules, CatalogRules, HistoryRules):
+class ApiContract(StartingRules, ReadingRules, OverviewRules, SignalRules, StoredRules, CatalogRules, HistoryRules):
     """All rules. A subclass gives the fixture `api`."""

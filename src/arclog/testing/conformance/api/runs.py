@@ -126,7 +126,7 @@ workflow:
 """
 
 
-class TellingRules(Rules):
+class SignalRules(Rules):
     async def test_a_run_gets_the_signal_that_it_waits_for(self, api: Api) -> None:
         execution_id = await started(api, WAITING)
         await until_event(api, execution_id, "task.started")

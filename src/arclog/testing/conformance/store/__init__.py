@@ -17,7 +17,7 @@ from arclog.testing.conformance.store.log import IngestedRules, LogRules, Payloa
 from arclog.testing.conformance.store.pools import PoolRules
 from arclog.testing.conformance.store.reading import ReadingRules
 from arclog.testing.conformance.store.searching import SearchRules, TaskLogRules
-from arclog.testing.conformance.store.timers import OddsRules
+from arclog.testing.conformance.store.timers import TimerRules
 
 __all__ = ["MakeStore", "StoreContract"]
 
@@ -30,7 +30,7 @@ class StoreContract(
     RaceRules,
     CommandRules,
     ControlRules,
-    OddsRules,
+    TimerRules,
     OperationRules,
     TaskLogRules,
     PayloadRules,
