@@ -30,11 +30,11 @@ _SHOWN = 100
 
 
 class NotARequirement(Exception):
-    """The text cannot be given to an installer; the message says why."""
+    """The text is not a valid requirement; the message has the reason."""
 
 
 class Wanted(Struct, frozen=True):
-    """What an environment has to hold."""
+    """The required packages of an environment."""
 
     #: normalized, sorted, each once
     requirements: tuple[str, ...]
