@@ -16,6 +16,7 @@ import resource
 import signal
 import struct
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -32,6 +33,8 @@ PLAN, CHECK = "plan", "check"
 _NICE = 10
 #: Processor time after which a playbook is heavy.
 _LIGHT_S = 0.25
+#: From then on it pauses after each slice: even a process of the lowest priority slows others down where cores share hardware.
+_SLICE_S, _PAUSE_S = 0.010, 0.010
 _FIRST_TO_GO = "1000"
 REQUEST = msgspec.msgpack.Decoder(tuple[str, str, str, dict[str, Any], dict[str, str]])
 ANSWER = msgspec.msgpack.Decoder(tuple[bytes, list[Finding], bool])
@@ -57,13 +60,15 @@ def main(max_memory: int, source: BinaryIO, sink: BinaryIO) -> None:
     heavy: list[bool] = []
 
     def yield_to_others(*_: object) -> None:
-        heavy.append(True)
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        if not heavy:
+            heavy.append(True)
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        time.sleep(_PAUSE_S)
 
     signal.signal(signal.SIGPROF, yield_to_others)
     while len(head := source.read(LENGTH.size)) == LENGTH.size:
         what, text, file, settings, files = REQUEST.decode(source.read(LENGTH.unpack(head)[0]))
-        signal.setitimer(signal.ITIMER_PROF, _LIGHT_S)
+        signal.setitimer(signal.ITIMER_PROF, _LIGHT_S, _SLICE_S)
         built = build(text, file, kinds, Settings(settings), files)
         body, findings = b"", built.findings
         if what == CHECK:
