@@ -47,19 +47,20 @@ _KINDS = {
     "PermissionException": "auth",
     "OutOfMemoryException": "limit",
 }
-#: What DuckDB says of a file that another process has open, or that this one is still closing or has attached elsewhere.
+#: DuckDB's messages about a file that another process has open, or that this one is still closing or has attached
+#: elsewhere.
 _IN_USE = ("Could not set lock on file", "Unique file handle conflict")
-#: First and longest pause between two looks at a file that another process has open.
+#: First and longest pause between two attempts to open a file that another process has open.
 _FIRST_PAUSE_S = 0.001
 _PAUSE_S = 0.05
-#: Files that no other attempt will find different.
+#: Errors of files that another attempt would meet again.
 _FOR_GOOD = ("not a valid DuckDB database file", "Permission denied", "Is a directory")
-#: The ways in which DuckDB names an extension that it lacks.
+#: DuckDB's messages about a missing extension.
 _EXTENSION = re.compile(
     r'Extension "(?:[^"]*/)?(\w+)\.duckdb_extension" not found|requires the extension (\w+) to be loaded'
     r"|it exists in the (\w+) extension"
 )
-#: What does without an extension.
+#: Alternatives that need no extension.
 _INSTEAD = {
     **dict.fromkeys(
         ("httpfs", "aws", "azure"),
@@ -103,7 +104,7 @@ class DuckdbTool:
             self._hosts.release(connection)
 
     async def execution_ended(self, execution_id: str) -> None:
-        """Nothing is kept warm."""
+        """There is nothing to release for a run."""
 
     async def close(self) -> None:
         await self._hosts.close()
@@ -164,7 +165,7 @@ class _Session(FileSession):
     def _open(self) -> None:
         not_ours(self._database, self._reach, write=False)
         if self._database != MEMORY and not Path(self._database).parent.is_dir():
-            # Told whole: a part of a path that holds a secret would not be known for one.
+            # The path is shown completely: redaction would not recognize a part of a secret in it.
             message = f"cannot open the database {self._database}: its folder does not exist"
             raise SqlFailure("connection", message, "IO", retryable=False)
         connect(self._connection, self._database, self._options, self._busy_s, self._stopped)
@@ -209,7 +210,7 @@ def require_duckdb(what: str) -> None:
 def connect(
     connection: Connection, database: str, options: Mapping[str, str], busy_s: float, stopped: threading.Event
 ) -> None:
-    """Open a database. A file that is in use elsewhere is waited for: `busy_s`, or until the attempt is `stopped`."""
+    """Open a database. Waits for a file that is in use elsewhere: for `busy_s`, or until the attempt is `stopped`."""
     end = time.monotonic() + busy_s
     backoff = Backoff(_FIRST_PAUSE_S, _PAUSE_S)
     while True:
@@ -224,7 +225,7 @@ def connect(
 
 
 def options_of(settings: Settings, scratch: Path) -> dict[str, str]:
-    """What a database is opened with: the operator's limits."""
+    """The options of a database: the operator's limits."""
     memory, disk = settings.integer("duckdb.max_memory_bytes"), settings.integer("duckdb.max_temp_bytes")
     return {
         "extension_directory": extension_folder(settings),
@@ -242,7 +243,7 @@ def options_of(settings: Settings, scratch: Path) -> dict[str, str]:
 def _bound(value: Any, number: int, *, json: bool) -> Any:
     checked(value, f"value {number}", nul=True)
     if json and isinstance(value, str):
-        return value  # it is JSON already, or the cast says what is wrong with it
+        return value  # it is JSON already, or the cast reports the error
     if (json and value is not None) or isinstance(value, dict) or (isinstance(value, list) and not is_flat(value)):
         return json_text(value)
     return value
@@ -262,7 +263,7 @@ def failure_of(problem: DuckdbError, args: tuple[Any, ...]) -> SqlFailure:
     elif any(words in text for words in _FOR_GOOD):
         retryable = False
     if any(words in text for words in ("No space left on device", "Disk quota exceeded")):
-        kind = "limit"  # whatever was being done: a commit that cannot be written is not a conflict
+        kind = "limit"  # during any operation: a commit that cannot be written is not a conflict
     params = len(args[1]) if len(args) > 1 else 0
     message = explained(text, syntax=name == "ParserException", outside=False, params=params)
     return SqlFailure(kind, message, name.removesuffix("Exception"), retryable=retryable)

@@ -1,6 +1,7 @@
 """Kind `python`: user code in a warm, isolated, killable process, never in ours.
 
-It is code execution: the sandbox bounds what a task can use up and what it leaves behind, not what it may reach.
+It executes code: the sandbox limits the resources of a task and removes what it leaves behind; confinement limits what
+it may reach.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ if TYPE_CHECKING:
     from arclog.sandbox.environments import Environment, Environments, Installer
 
 # ── stacks ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Where a python task was when it was stopped: what `faulthandler` wrote, in the form of a traceback.
+# The stack of a stopped python task: the output of `faulthandler` in the form of a traceback.
 
 _FRAME = re.compile(r'  File "(.*)", line (\d+|\?\?\?) in (.*)')
 _MOST_THREADS = 5
 
 
 def as_traceback(dumped: str, name: str, code: str) -> str:
-    """The stack of each thread from the task's own code on, the innermost call last; '' when that is in none. `name` is
-    the file name that the task's `code` was compiled under.
+    """The stack of each thread from the task's own code on, the innermost call last; '' if no thread runs the task's
+    code. `name` is the file name that the task's `code` was compiled under.
     """
     lines = code.splitlines()
     shown: list[str] = []
@@ -92,11 +93,11 @@ class PythonConfig(Struct, frozen=True):
 
 
 class _NotStored(Exception):
-    """The result store did not take an item; the message says why."""
+    """The result store refused an item; the message has the reason."""
 
 
 class _Listener:
-    """Takes what a task says while it runs; items of its result go to the result store as they come."""
+    """Handles the messages of a task while it runs; items of its result go to the result store as they arrive."""
 
     def __init__(self, context: TaskContext, config: PythonConfig, rules: OutputRules) -> None:
         self.log = context.log
@@ -112,7 +113,7 @@ class _Listener:
         self._writer: ResultWriter | None = None
 
     def stopped(self, stack: str) -> None:
-        """Keep where the task was: if it took too long, its outcome says so."""
+        """Keep the stack of the task, for the outcome of a time-out."""
         traceback = as_traceback(stack, code_name(self._context), self._code)
         if traceback:
             self._context.stopped["py"] = {"exception": None, "traceback": traceback}
@@ -134,7 +135,7 @@ class _Listener:
             self.problem = problem.problem
 
     async def stored(self) -> Content | None:
-        """What was stored; None when no items came."""
+        """The stored items; None if there were none."""
         try:
             return None if self._writer is None else await self._writer.commit()
         except (ArclogError, OSError) as problem:
@@ -234,7 +235,7 @@ class PythonTool:
         return Outcome(result=result, helper={"py": dict.fromkeys(_HELPER_FIELDS)})
 
     def _death(self, report: Report, cell: Cell) -> TaskError:
-        """Why there was no reply."""
+        """The error if there was no reply."""
         limits = self._limits
         if refused := not_allowed(report, self._settings):
             return refused
@@ -277,7 +278,7 @@ def environments_folder(settings: Settings) -> Path:
 
 
 def code_name(context: TaskContext) -> str:
-    """What tracebacks call the task's code."""
+    """The file name of the task's code in tracebacks."""
     return f"<{context.step}.{context.task}>"
 
 

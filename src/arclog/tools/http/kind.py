@@ -11,7 +11,7 @@ from arclog.model.data.shapes import LONGEST_S, Field
 from arclog.ports.tool import Tool, ToolKind, ToolServices
 
 # ── config ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# What an http task may say, as the tool gets it.
+# The config of an http task, as the tool gets it.
 
 
 class Part(Struct, frozen=True):
@@ -44,7 +44,7 @@ class HttpConfig(Struct, frozen=True):
 
 # ── kind ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-#: SPEC's built-in time limit of an attempt.
+#: The default time limit of an attempt, from SPEC.
 _TIMEOUT_S = 60
 
 

@@ -1,7 +1,7 @@
-"""From a task's config to a request, and from a redirect to the next one.
+"""Builds a request from a task's config, and the next one from a redirect.
 
-Law: what a task says goes out exactly once encoded, or is refused with the key that is wrong; nothing of it can become a
-second header or request. On a redirect to another origin only harmless headers go along.
+Law: values of a task are encoded exactly once, or refused with the invalid key; no value can become a second header or
+request. On a redirect to another origin only harmless headers are sent.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from arclog.tools.http.kind import HttpConfig, Part
 # ── payload ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Bodies of requests: JSON, forms, text, multipart, and stored results that are streamed.
 #
-# Law: text leaves as UTF-8; what cannot be said in UTF-8 is refused and names its key, never altered.
+# Law: text is sent as UTF-8; text that cannot be encoded is refused with its key, never altered.
 
-#: As browsers write file names into a multipart header.
+#: File names in a multipart header, escaped as browsers do.
 _QUOTED = str.maketrans({'"': "%22", "\r": "%0D", "\n": "%0A"})
 
 
@@ -73,11 +73,11 @@ def _json(value: Any, key: str) -> Payload:
 
 
 def _plain(body: Any, context: TaskContext) -> Payload:
-    """Text and bytes as they are, anything else as JSON: the same whether it is stored or not."""
+    """Text and bytes as they are, anything else as JSON, whether it is stored or not."""
     if isinstance(body, ResultRef):
         if body.kind != LIST:
             return Payload(lambda: context.results.read(body), body.meta.bytes, body.meta.content_type)
-        # Its bytes are a line for each item; brackets and commas make them one value, a byte longer.
+        # Its bytes are a line for each item; brackets and commas make them one JSON value, which is a byte longer.
         length = body.meta.bytes + 1 if body.meta.rows else 2
         return Payload(lambda: as_array(context.results.read(body)), length, "application/json")
     if not isinstance(body, str):
@@ -166,11 +166,11 @@ def _surrogate(where: str) -> Failure:
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-#: Headers that frame the message: ours alone.
+#: Headers that frame the message; tasks cannot set them.
 _FRAMING = frozenset(
     {"connection", "content-length", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"}
 )
-#: Headers that may go along to another origin: any other may be a credential.
+#: Headers that may be sent to another origin; any other may be a credential.
 _HARMLESS = frozenset(
     {"accept", "accept-encoding", "accept-language", "content-language", "content-length", "content-type",
      "if-modified-since", "if-none-match", "range", "user-agent"}
@@ -209,7 +209,7 @@ def first_message(config: HttpConfig, context: TaskContext) -> Message:
 
 
 def next_message(sent: Message, status: int, headers: Mapping[str, str]) -> Message | None:
-    """The request that an answer redirects to; None when it does not."""
+    """The request that an answer redirects to; None if it does not redirect."""
     location = headers.get("location", "")
     if status not in _REDIRECTS or not location:
         return None
@@ -235,7 +235,7 @@ def described(message: Message) -> str:
 
 
 def _addressed(target: Target, headers: dict[str, str]) -> dict[str, str]:
-    """With the host first, as servers like it."""
+    """With the host first, as servers expect it."""
     return headers if "host" in headers else {"host": target.authority, **headers}
 
 
@@ -260,7 +260,7 @@ def _headers(given: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _authorization(credential: Credential) -> str:
-    """The Authorization header of a credential. No message ever holds a part of it."""
+    """The Authorization header of a credential. No message contains a part of it."""
     fields = credential.fields
     if credential.kind == "basic":
         pair = f"{fields.get('username', '')}:{fields.get('password', '')}"

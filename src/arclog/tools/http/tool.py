@@ -1,6 +1,6 @@
 """Runs http tasks: one attempt is one request and the redirects behind it.
 
-Law: an attempt ends with an outcome that names the request, and with its connection given back or closed.
+Law: an attempt ends with an outcome that names the request, and its connection is returned or closed.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class HttpTool:
             return _failed(of_exception(trouble, what, timeouts), message)
 
     async def execution_ended(self, execution_id: str) -> None:
-        """Connections belong to nobody."""
+        """Connections are not bound to a run."""
 
     async def close(self) -> None:
         await self._client.close()
@@ -148,7 +148,7 @@ def _within(problem: TaskError, message: Message) -> TaskError:
 
 
 def _body_text(body: Body) -> str:
-    """What an answer says, for an error message."""
+    """The text of an answer, for an error message."""
     if body.stored is not None:
         return body.stored.preview
     data = body.data

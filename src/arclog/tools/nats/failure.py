@@ -1,4 +1,4 @@
-"""What goes wrong between a task and a NATS server, as the task's error. The only place that knows what servers say."""
+"""Converts failures of NATS into the task's error. No other module knows the messages of servers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from arclog.model.outcome import ERROR_KINDS, error
 
 __all__ = ["Failure", "broken", "denial", "kind_of", "of_api", "refused", "too_late"]
 
-#: JetStream's error numbers that a task can do something about → kind, code, and what.
+#: JetStream's error numbers with a specific error → kind, code and message.
 _KNOWN: dict[int, tuple[str, str, str]] = {
     10014: ("not_found", "CONSUMER_NOT_FOUND", "there is no such consumer"),
     10037: ("not_found", "MESSAGE_NOT_FOUND", "there is no such message"),

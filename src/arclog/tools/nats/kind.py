@@ -13,14 +13,14 @@ from arclog.ports.tool import Tool, ToolKind, ToolServices
 from arclog.tools.nats.failure import refused
 
 # ── config ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# What a nats task may say, as the tool gets it, and which keys belong to which operation.
+# The config of a nats task, as the tool gets it, and the keys of each operation.
 
 Op = Literal[
     "publish", "request", "fetch", "ack",
     "kv_get", "kv_put", "kv_create", "kv_update", "kv_delete", "kv_keys", "kv_history",
 ]  # fmt: skip
 
-#: What each operation needs, and what it takes beside that.
+#: The required and the optional keys of each operation.
 OPS: tuple[Variant, ...] = (
     Variant("publish", takes=("subject", "data", "encoding", "headers", "messages", "stream", "msg_id", "ttl_s")),
     Variant("request", needs=("subject",), takes=("data", "encoding", "headers", "decode", "wait_s")),
@@ -78,7 +78,7 @@ class Message(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def check(config: NatsConfig) -> None:
-    """Keys that do not belong to the operation, lack, or exclude each other."""
+    """Refuse keys that do not belong to the operation, are missing, or exclude each other."""
     op = _BY_NAME[config.op]
     for name in config.__struct_fields__:
         given = getattr(config, name) is not UNSET

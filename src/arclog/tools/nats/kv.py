@@ -1,7 +1,7 @@
-"""Key-value buckets: streams named `KV_bucket` with one subject a key.
+"""Key-value buckets: streams named `KV_bucket` with one subject for each key.
 
-Law: a write carries an id that is the same in each attempt. One whose acknowledgement was lost is neither done twice (a
-stream knows ids for a while) nor taken for somebody else's (the last write of a key shows its id).
+Law: a write carries an id that is the same in each attempt. A write whose acknowledgement was lost is neither repeated
+(a stream remembers ids for a while) nor mistaken for another's (the last write of a key has its id).
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ async def history(link: Link, config: NatsConfig, context: TaskContext, most: in
 
 
 async def _settled(link: Link, config: NatsConfig, body: bytes, headers: dict[str, str]) -> dict[str, Any]:
-    """What came of a write that met another revision than it expected."""
+    """The result of a write that found another revision than expected."""
     bucket, key = _names(config)
     last = await _last(link, bucket, key)
     if last is not None and _headers(last).get(MSG_ID) == headers[MSG_ID]:
@@ -116,7 +116,7 @@ async def _settled(link: Link, config: NatsConfig, body: bytes, headers: dict[st
         raise Failure(error("conflict", message, code="WRONG_REVISION"))
     if last is not None and _operation(_headers(last)) in _GONE:
         try:
-            # The mark that a deleted key leaves counts as its last revision.
+            # The marker of a deleted key counts as its last revision.
             return await _stored(link, bucket, key, body, {**headers, _EXPECTED: str(last["seq"])})
         except Failure as failure:
             if failure.problem.code != "WRONG_REVISION":
@@ -135,7 +135,7 @@ async def _stored(link: Link, bucket: str, key: str, body: bytes, headers: dict[
 
 
 async def _entry(link: Link, bucket: str, key: str, revision: int) -> dict[str, Any] | None:
-    """The last value of a key, or the one of a revision; None when it has none."""
+    """The last value of a key, or that of a revision; None if there is none."""
     if not revision:
         message = await _last(link, bucket, key)
     else:
@@ -150,7 +150,7 @@ async def _last(link: Link, bucket: str, key: str) -> dict[str, Any] | None:
 
 
 async def _message(link: Link, bucket: str, asked: dict[str, Any], what: str) -> dict[str, Any] | None:
-    """A message of the bucket's stream, from its leader: what was written before is seen."""
+    """A message of the bucket's stream, from its leader, so that earlier writes are visible."""
     try:
         answer = await link.api(f"STREAM.MSG.GET.KV_{bucket}", asked, what)
     except Failure as failure:
@@ -175,7 +175,7 @@ def _revision(message: Msg, config: NatsConfig, what: str) -> dict[str, Any]:
 async def _each(
     link: Link, bucket: str, asked: dict[str, Any], most: int, batch: int
 ) -> AsyncGenerator[list[Msg], None]:
-    """Messages of the bucket's stream, some at a time, through a consumer that is there for that alone."""
+    """Messages of the bucket's stream, some at a time, through a temporary consumer."""
     stream, what = f"KV_{bucket}", f"bucket {bucket}"
     config = {**asked, "ack_policy": "none", "mem_storage": True, "inactive_threshold": 60 * _NANO}
     try:
@@ -191,11 +191,11 @@ async def _each(
             while left > 0:
                 came = await pull.ask(min(left, batch), 0)
                 if not came:
-                    return  # others took entries away meanwhile
+                    return  # entries were removed meanwhile
                 yield came
                 left -= len(came)
     finally:
-        with suppress(Failure):  # the server takes away what nobody uses
+        with suppress(Failure):  # the server removes unused consumers
             await link.api(f"CONSUMER.DELETE.{stream}.{made['name']}", None, what)
 
 
@@ -236,5 +236,5 @@ def _operation(headers: Mapping[str, str]) -> str:
 
 
 def _moment(message: dict[str, Any]) -> str:
-    """The server tells nanoseconds; everything here tells microseconds."""
+    """The server's times have nanoseconds; ours have microseconds."""
     return _MOMENT.sub(r"\1Z", str(message.get("time", "")))

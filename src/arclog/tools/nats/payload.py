@@ -1,4 +1,4 @@
-"""Payloads: bytes made of what a task says, and what is made of bytes that come."""
+"""Payloads: encodes values of tasks as bytes, and decodes received bytes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def encoded(data: Any, encoding: Any, results: ResultSink, most: int) -> b
 
 
 def decoded(body: bytes, decode: Any, what: str) -> tuple[Any, str]:
-    """What the bytes mean, and as what they were taken: json, text or base64."""
+    """The decoded value, and its form: json, text or base64."""
     how = "auto" if decode is UNSET else decode
     if how == "base64":
         return base64.b64encode(body).decode(), how
@@ -96,7 +96,7 @@ def headers_of(given: Mapping[str, Any] | None) -> dict[str, str]:
 
 
 def check_size(body: bytes, headers: Mapping[str, str], most: int) -> None:
-    """Headers count: a server hangs up on a message that is larger with them."""
+    """Headers count: a server closes the connection if a message is too large with them."""
     around = sum(len(name) + len(value.encode()) + 4 for name, value in headers.items())
     size = len(body) + (around + _FRAME_BYTES if headers else 0)
     if size > most:

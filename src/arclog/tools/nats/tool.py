@@ -29,13 +29,13 @@ from arclog.tools.nats.publish import publish, request
 from arclog.tools.nats.pull import acknowledge, fetch
 
 # ── where ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Where a task's server is and who to be there: the task's `servers` and what its `auth` gives.
+# The target of a task: its `servers`, and the login that its `auth` gives.
 #
-# Law: an address that came out of a credential is never shown, whole or in part.
+# Law: an address from a credential is never shown, not even in part.
 
 _IS_CREDS = "-----BEGIN NATS USER JWT-----"
 _IS_SEED = re.compile(r"SU[A-Z2-7]{56}")
-#: what a login needs → the names that it may have in a credential
+#: field of a login → the names that it may have in a credential
 _NAMES = {
     "servers": ("servers", "server", "url"),
     "creds": ("creds", "credentials"),
@@ -48,10 +48,10 @@ _NAMES = {
 
 
 class Target(Struct, frozen=True):
-    """What a connection is kept by: tasks with the same target share one."""
+    """The key of a connection: tasks with the same target share one."""
 
     servers: tuple[Server, ...]
-    #: what errors say in place of a server that came out of a credential
+    #: the replacement in errors for a server from a credential
     hidden: str
     login: Login
     inbox_prefix: str
@@ -113,7 +113,7 @@ def _given(auth: Credential) -> dict[str, str]:
 
 
 def _of_text(value: str) -> dict[str, str]:
-    """What a secret that is one text must be."""
+    """The meaning of a secret that is a single text."""
     text = value.strip()
     if _IS_CREDS in text:
         return {"creds": text}
@@ -151,26 +151,26 @@ def _named(text: str) -> tuple[Server, ...]:
 # ── links ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 # The connections of one worker, kept for the next task.
 #
-# Law: tasks with the same servers, login and scope share one connection; one that nobody uses is closed after a while. Each
-# is made to an address that the guard let through.
+# Law: tasks with the same servers, login and scope share one connection; an unused one is closed after a while. Each
+# goes to an address that the guard permits.
 
 SETTING = "nats.allow_networks"
 #: Unused connections that are kept at most, whatever their age.
 _KEPT = 64
-#: Older servers know neither headers nor "nobody listens", which everything here is built on.
+#: Older servers lack headers and the "no responders" status, which this kind depends on.
 _OLDEST = (2, 2, 0)
 #: A server that is silent for twice as long is gone.
 _PING_S = 20
-#: A cancellation that was lost is repeated this often.
+#: The interval at which a lost cancellation is repeated.
 _AGAIN_S = 0.05
 
 
 class _Place:
-    """Where the connection to one target is."""
+    """The slot of one target's connection."""
 
     def __init__(self) -> None:
         self.link: Link | None = None
-        #: whoever comes while a connection is made shares it, and its failure
+        #: the connection being opened; concurrent tasks share it, and its failure
         self.opening: asyncio.Task[Link] | None = None
         self.users = 0
         self.expiry: asyncio.TimerHandle | None = None
@@ -184,7 +184,7 @@ class Links:
         self._answer_s = settings.number("nats.request_timeout_s")
         self._idle_s = settings.number("nats.idle_s")
         self._trust: ssl.SSLContext | None = None
-        #: the one used last stands last
+        #: least recently used first
         self._places: dict[Target, _Place] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -229,7 +229,7 @@ class Links:
         return place.link
 
     async def _connected(self, target: Target) -> Link:
-        """A connection to the first of the target's servers that takes one."""
+        """A connection to the first of the target's servers that accepts one."""
         failure = refused("there is no server to connect to")
         for server in target.servers:
             try:
@@ -290,7 +290,7 @@ class Links:
         self._close(place)
 
     async def _abandon(self, place: _Place, opening: asyncio.Task[Link]) -> None:
-        """End the making of a connection; one cancellation may be lost in the client."""
+        """Cancel the opening of a connection; the client may swallow one cancellation."""
         while not opening.done():
             opening.cancel()
             await asyncio.wait({opening}, timeout=_AGAIN_S)
@@ -355,7 +355,7 @@ def _not_connected(problem: NotConnected, where: str, *, auth: bool) -> Failure:
 
 
 def _unnamed(failure: Failure, target: Target) -> Failure:
-    """The guard names a host; one that came out of a credential is not to be shown."""
+    """The guard's error names a host, which must not be shown if it came from a credential."""
     if not target.hidden:
         return failure
     problem = failure.problem
@@ -388,7 +388,7 @@ class NatsTool:
             return failed(error("result", str(lost)))
 
     async def execution_ended(self, execution_id: str) -> None:
-        """Connections serve every execution of their scope."""
+        """Connections are shared by all executions of their scope."""
 
     async def close(self) -> None:
         await self._links.close()

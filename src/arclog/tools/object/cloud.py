@@ -1,7 +1,7 @@
 """Objects in S3, Google Cloud Storage and Azure, through obstore.
 
-Large content goes up in parts, and an upload that does not end well is aborted: its source raises, which makes obstore
-take back the parts that it sent (a future that is merely cancelled would leave them in the bucket forever).
+Large content is uploaded in parts, and a failed upload is aborted: its source raises, which makes obstore remove the
+parts that it sent (cancelling its future would leave them in the bucket forever).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from arclog.drivers.http.guard import Guard
 
 # ── credentials ───────────────────────────────────────────────────────────────────────────────────────────────────────
-# What a task's `auth` gives a cloud, by the names that each cloud uses.
+# The credential of a task's `auth`, by the names that each cloud uses.
 
 #: field as the store takes it → the names that it may have in a credential
 _NAMES: dict[str, dict[str, tuple[str, ...]]] = {
@@ -53,7 +53,7 @@ _NAMES: dict[str, dict[str, tuple[str, ...]]] = {
         "endpoint": ("endpoint",),
     },
 }
-#: Sets of fields of which one must be there whole.
+#: Sets of fields, one of which must be complete.
 _NEEDED: dict[str, tuple[tuple[str, ...], ...]] = {
     "s3": (("access_key_id", "secret_access_key"),),
     "gs": (("token",), ("service_account",)),
@@ -104,16 +104,17 @@ def _given(scheme: str, auth: Credential) -> Mapping[str, Any]:
 
 
 # ── faults ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# What obstore's errors mean to a task. Their texts hold times and addresses that differ on every try: we write our own.
+# Converts obstore's errors. Their texts contain times and addresses that differ between attempts, so the messages are
+# written here.
 
 _TRANSPORT = re.compile(r"reqwest|hyper|HttpError|HTTP error|error sending request")
-#: What the forwarder answers to a request without its token.
+#: The forwarder's answer to a request without its token.
 _NO_TOKEN = 407
 
 
 def translated(problem: Exception, url: str, *, signed: bool, route: Route | None = None) -> Refused:
-    """The task's error for a failure of obstore; one that is ours passes as it is. A connection that was not made says why
-    on its route.
+    """The task's error for a failure of obstore; an error of arclog is returned unchanged. The reason for a failed
+    connection is on its route.
     """
     if isinstance(problem, Refused):
         return problem
@@ -178,7 +179,7 @@ _RETRY_S = 30.0
 
 
 class Access(Struct, frozen=True):
-    """How a bucket is reached: everything that makes one connection pool differ from another."""
+    """The access to a bucket: everything that distinguishes one connection pool from another."""
 
     scheme: str
     bucket: str
@@ -187,7 +188,7 @@ class Access(Struct, frozen=True):
     allow_http: bool
     #: sorted credential fields; () means unsigned requests
     credential: tuple[tuple[str, str], ...]
-    #: without `credential`: use what the worker itself has
+    #: without `credential`: use the worker's own credentials
     ambient: bool
     connect_timeout_s: float
     read_timeout_s: float
@@ -195,8 +196,8 @@ class Access(Struct, frozen=True):
 
     @property
     def asks_metadata(self) -> bool:
-        """Whether the machine's own credentials may be asked for. Not for a server that a playbook names: it could
-        redirect a request there.
+        """Whether the machine's own credentials may be used. Not for a server that a playbook names, since it could
+        redirect a request to the metadata service.
         """
         return self.ambient and not self.credential and not self.endpoint
 
@@ -212,13 +213,13 @@ class Opened:
 
     def __init__(self, store: Any, route: Route | None = None) -> None:
         self.store = store
-        #: None: a proxy of the environment is in between
+        #: None if a proxy of the environment is used
         self.route = route
 
 
 def open_store(access: Access, forwarder: Forwarder, guard: Guard | None) -> Opened:
-    """A store whose connections go where the guard lets them; without one, where the environment's proxy does. Nothing is
-    sent yet.
+    """A store whose connections the guard checks; without a guard, those of the environment's proxy. Nothing is sent
+    yet.
     """
     if guard is None:
         return Opened(_store(access, ""))
@@ -232,7 +233,7 @@ def open_store(access: Access, forwarder: Forwarder, guard: Guard | None) -> Ope
 def _store(access: Access, proxy: str) -> Any:
     import obstore.store as stores
 
-    # Without a limit for the whole: the task's own time limit rules.
+    # No total limit: the task's own time limit applies.
     shared = client_config(
         allow_http=access.allow_http,
         connect_s=access.connect_timeout_s,
@@ -268,7 +269,7 @@ def _s3(access: Access, given: dict[str, str]) -> dict[str, Any]:
             "token": given.get("session_token"),
             "expires_at": None,
         }
-        # A provider rather than options: options are mixed with AWS_… variables of the worker.
+        # A provider, not options: options would be mixed with AWS_… variables of the worker.
         options["credential_provider"] = lambda: credential
     elif not access.ambient:
         options["skip_signature"] = True
@@ -358,7 +359,7 @@ class Cloud:
             source.stop()
             await asyncio.wait({sending})
             if not sending.cancelled():
-                sending.exception()  # seen: it is what stopping it gives
+                sending.exception()  # expected when it is stopped
             raise
 
     async def get(self, key: str, part: Range | None) -> Found:
@@ -369,7 +370,7 @@ class Cloud:
                 answer = await obstore.get_async(self._store, key)
                 meta = _meta(answer.meta, answer.attributes)
                 return Found(meta, 0, meta.size, self._pieces(key, answer, meta.size))
-            # A range behind the end is refused by some servers and cut by others; so the size is asked first.
+            # Servers treat a range after the end differently, so the size is requested first.
             known = await self.head(key)
             start, end = resolved(part, known.size)
             if start == end:
@@ -440,7 +441,7 @@ class Cloud:
 
 
 class _Source:
-    """Gives an upload its pieces, or makes it fail once it is stopped."""
+    """The source of an upload's pieces, which makes it fail once it is stopped."""
 
     def __init__(self, head: list[bytes], rest: Pieces) -> None:
         self._head = head
@@ -478,7 +479,7 @@ class _Source:
 
 
 async def _beginning(pieces: Pieces, limit: int) -> tuple[list[bytes], Pieces | None]:
-    """The first pieces; None beside them when they are all there is, within the limit."""
+    """The first pieces, and the rest; None for the rest if they are all, within the limit."""
     head: list[bytes] = []
     size = 0
     async for piece in pieces:

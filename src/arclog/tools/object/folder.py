@@ -1,7 +1,7 @@
-"""Objects that are files, confined to one root folder: nothing outside it is read, written or told of.
+"""Objects that are files, confined to one root folder: nothing outside it is read, written or listed.
 
-A path is judged after its symbolic links are followed. The folder that arclog keeps its own data in is out of bounds.
-An object is written under another name, made durable, and then takes its place.
+A path is checked after its symbolic links are resolved. The folder of arclog's own data is excluded. An object is
+written under another name, synced, and then renamed.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def _begin(path: Path) -> tuple[int, str]:
 
 
 def _give_up(unfinished: tuple[int, str]) -> None:
-    """Close it, and remove it unless it took its place."""
+    """Close the file, and remove it unless it was renamed."""
     os.close(unfinished[0])
     Path(unfinished[1]).unlink(missing_ok=True)
 
@@ -201,7 +201,7 @@ def _write(descriptor: int, piece: bytes) -> None:
 
 
 def _open(path: Path) -> int:
-    # Not blocking: a FIFO would wait for its writer forever.
+    # Non-blocking: opening a FIFO would wait for a writer forever.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -223,12 +223,12 @@ async def _pieces(key: str, descriptor: int, start: int, end: int) -> AsyncItera
 
 
 async def _do(key: str, work: Callable[[], T], undo: Callable[[T], None] | None = None) -> T:
-    """Run file work off the event loop, to its end even when the task is cancelled (then `undo` it), and say what failed."""
+    """Run file work in a thread, to its end even if the task is cancelled (then `undo` it), and convert its errors."""
     doing = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         return await asyncio.shield(doing)
     except asyncio.CancelledError:
-        # The work is short; whoever cleans up next must not meet it half done.
+        # The work is short, and clean-up must not run while it is in progress.
         await asyncio.wait({doing})
         if doing.exception() is None and undo is not None:
             undo(doing.result())

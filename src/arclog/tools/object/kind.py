@@ -1,7 +1,7 @@
 """Kind `object`: put, get, list, head and delete by URL.
 
 Result: `{url, …, data}`, where `data` is what the action is about: the content (get), the rows (list), else what is
-known of the object. A put is whole or not at all; delete and put may be repeated.
+known of the object. A put is atomic; delete and put may be repeated.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class ObjectTool:
             return failed(result_error(problem))
 
     async def execution_ended(self, execution_id: str) -> None:
-        """Nothing is kept for an execution."""
+        """There is nothing to release for a run."""
 
     async def close(self) -> None:
         self._stores.clear()
@@ -149,7 +149,7 @@ class ObjectTool:
             ambient=self._ambient,
             connect_timeout_s=self._connect_timeout_s,
             read_timeout_s=self._read_timeout_s,
-            # An answer that was lost would make a second try meet the object that the first one created.
+            # After a lost answer, a retry would find the object that the first attempt created.
             retries=0 if config.if_absent is True else self._retries,
         )
         return Cloud(await self._opened(access), at, self._create_max_bytes, signed=bool(given) or self._ambient)
@@ -236,7 +236,7 @@ async def _delete(place: Place, at: Location, config: ObjectConfig) -> Outcome:
 
 
 def _check(config: ObjectConfig) -> None:
-    """Keys that do not belong to the action, or lack."""
+    """Refuse keys that do not belong to the action, or are missing."""
     for name, actions in _ONLY.items():
         if getattr(config, name) is not UNSET and config.action not in actions:
             raise refuse("config", f"{name} belongs to action {' or '.join(actions)}, not to {config.action}")

@@ -1,4 +1,4 @@
-"""Where an object lies: a URL taken apart, and everything refused that could name another place than it seems to."""
+"""The location of an object: parses a URL, and refuses everything that could name another place than it seems to."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 # ── location ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 FILE = "file"
-#: scheme as authors write it → scheme as we call it
+#: scheme in a URL → our name of it
 SCHEMES = {"file": FILE, "s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure": "az", "abfs": "az"}
 
 
 class Refused(Exception):
     """An object cannot be reached as asked; carries the task's error.
 
-    Its message shows what the author wrote whole and as it is, or not at all: redaction knows a secret by its spelling,
-    and would miss a part of one, or one with escapes.
+    Its message shows what the author wrote completely and unchanged, or not at all: redaction recognizes a secret only
+    by its exact text.
     """
 
     def __init__(self, problem: TaskError) -> None:
@@ -33,7 +33,7 @@ class Refused(Exception):
 
 
 class Location(Struct, frozen=True):
-    """One object, or what lies under one prefix."""
+    """One object, or the objects under a prefix."""
 
     scheme: str
     #: '' for files
@@ -47,11 +47,11 @@ class Location(Struct, frozen=True):
 
     @property
     def store(self) -> str:
-        """What holds the object: with the key it names the object as the URL does."""
+        """The place that contains the object; with the key it identifies the object."""
         return FILE if self.scheme == FILE else f"{self.scheme}://{self.bucket}"
 
     def below(self, key: str) -> Location:
-        """What a key relative to this place names."""
+        """The location of a key relative to this place."""
         base = self.key.rstrip("/")
         return Location(self.scheme, self.bucket, f"{base}/{key}" if base else key)
 
@@ -86,7 +86,7 @@ def locate(url: str, *, prefix: bool = False) -> Location:
 
 
 def check_key(key: str, shown: str, *, prefix: bool = False) -> None:
-    """A key that every store takes and that cannot climb out of where it stands."""
+    """Check that every store accepts a key, and that it cannot leave its place."""
     if any(ord(letter) < 32 or ord(letter) == 127 or 0xD800 <= ord(letter) <= 0xDFFF for letter in key):
         raise refuse("config", "a name holds a NUL, a control character or half a character, which none may")
     if ".." in key.split("/"):
@@ -96,7 +96,7 @@ def check_key(key: str, shown: str, *, prefix: bool = False) -> None:
 
 
 async def check_endpoint(endpoint: str, guard: Guard, *, allow_http: bool, proxied: bool) -> None:
-    """Refuse an endpoint that is no server's address, is not encrypted, or must not be reached. `proxied`: its name may be
+    """Refuse an endpoint that is not an address, is not encrypted, or must not be reached. `proxied`: its name may be
     one that only a proxy knows.
     """
     try:
@@ -123,7 +123,7 @@ async def check_endpoint(endpoint: str, guard: Guard, *, allow_http: bool, proxi
 
 
 # ── places ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# What a place that holds objects can do. Files and clouds answer alike; every failure is a `Refused`.
+# The interface of a place that contains objects. Files and clouds behave alike; every failure is a `Refused`.
 
 #: Bytes that are read, hashed or sent at a time.
 PIECE = 1024 * 1024
@@ -132,7 +132,7 @@ Pieces = AsyncIterator[bytes]
 
 
 class ObjectMeta(Struct, frozen=True):
-    """What is known of an object without reading it."""
+    """The metadata of an object."""
 
     key: str
     size: int
@@ -164,10 +164,10 @@ class Place(Protocol):
     """A root folder or a bucket."""
 
     async def put(self, key: str, pieces: Pieces, content_type: str, *, if_absent: bool) -> ObjectMeta:
-        """Store an object whole or not at all; `if_absent`: only where there is none."""
+        """Store an object atomically; `if_absent`: only if there is none."""
 
     async def get(self, key: str, part: Range | None) -> Found:
-        """Open an object. Its pieces are read after this, and closed by the reader."""
+        """Open an object. The caller reads its pieces, and closes it."""
 
     async def head(self, key: str) -> ObjectMeta: ...
 
@@ -175,11 +175,11 @@ class Place(Protocol):
         """Objects under a prefix in order, some at a time, and (not recursive) the folders in it."""
 
     async def delete(self, keys: list[str]) -> None:
-        """Remove objects; those that are not there are gone already."""
+        """Remove objects; missing ones are ignored."""
 
 
 def resolved(part: Range | None, size: int) -> tuple[int, int]:
-    """What a range means in an object of this size; an empty one when it lies behind the end."""
+    """The bounds of a range in an object of this size; an empty range if it is after the end."""
     if part is None:
         return 0, size
     if part.last is not None:
