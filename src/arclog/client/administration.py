@@ -18,7 +18,7 @@ from arclog.ports.storage.schedules import NewSchedule, ScheduleView
 
 
 class RemoteKeys(Caller):
-    """Implements `ports.access.KeyApi`: the keys of the caller's tenant."""
+    """Implements `ports.storage.access.KeyApi`: the keys of the caller's tenant."""
 
     async def create(self, new: NewKey) -> KeyMade:
         return await self._call(access.CREATE_KEY, body=new)
@@ -31,7 +31,7 @@ class RemoteKeys(Caller):
 
 
 class RemoteAudit(Caller):
-    """Implements `ports.access.AuditApi`: what callers of the caller's tenant were granted and denied."""
+    """Implements `ports.storage.access.AuditApi`: what callers of the caller's tenant were granted and denied."""
 
     async def page(self, *, decision: str = "", before: int = 0, limit: int = 100) -> list[Audited]:
         async def read(at: int, most: int) -> list[Audited]:
@@ -68,7 +68,7 @@ def _parts(scope: str) -> dict[str, str]:
 
 
 class RemotePools(Caller):
-    """Implements `ports.pools.PoolApi`."""
+    """Implements `ports.storage.pools.PoolApi`."""
 
     async def pools(self) -> list[PoolView]:
         return (await self._call(pools.POOLS)).pools
@@ -103,7 +103,7 @@ class RemotePools(Caller):
 
 
 class RemoteSchedules(Caller):
-    """Implements `ports.schedules.ScheduleApi`."""
+    """Implements `ports.storage.schedules.ScheduleApi`."""
 
     async def add(self, new: NewSchedule) -> ScheduleView:
         return await self._call(schedules.ADD, body=new)

@@ -60,7 +60,7 @@ _PART = 16 * 1024 * 1024
 
 
 class RemoteApi(Caller):
-    """Implements `ports.api.Api` over a server's operations."""
+    """Implements `ports.views.api.Api` over a server's operations."""
 
     def __init__(self, connection: Connection, settings: Settings) -> None:
         super().__init__(connection)

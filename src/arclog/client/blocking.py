@@ -101,7 +101,7 @@ def _each(
 
 
 class Schedules(Blocking[RemoteSchedules]):
-    """See `ports.schedules.ScheduleApi`."""
+    """See `ports.storage.schedules.ScheduleApi`."""
 
     add = _done(RemoteSchedules.add)
     list = _done(RemoteSchedules.list)
@@ -114,7 +114,7 @@ class Schedules(Blocking[RemoteSchedules]):
 
 
 class Pools(Blocking[RemotePools]):
-    """See `ports.pools.PoolApi`."""
+    """See `ports.storage.pools.PoolApi`."""
 
     pools = _done(RemotePools.pools)
     set_limit = _done(RemotePools.set_limit)
@@ -128,7 +128,7 @@ class Pools(Blocking[RemotePools]):
 
 
 class Keys(Blocking[RemoteKeys]):
-    """See `ports.access.KeyApi`."""
+    """See `ports.storage.access.KeyApi`."""
 
     create = _done(RemoteKeys.create)
     list = _done(RemoteKeys.list)
@@ -136,7 +136,7 @@ class Keys(Blocking[RemoteKeys]):
 
 
 class Audits(Blocking[RemoteAudit]):
-    """See `ports.access.AuditApi`."""
+    """See `ports.storage.access.AuditApi`."""
 
     page = _done(RemoteAudit.page)
 

@@ -1,7 +1,7 @@
 """Limits on connections: the head of a request must arrive within a time and a size, or the connection is closed.
 
 Without this, a client could hold a connection forever by sending a head byte by byte, or fill the memory with one that
-does not end. Bodies have limits of their own (`bodies`), and idle connections are uvicorn's.
+does not end. Bodies have limits of their own (`server.call`), and idle connections are uvicorn's.
 
 Open connections are counted (`server.max_connections`): one address cannot take all of them. Law: from the share
 `server.fair_from` on, an address may have at most as many connections as are left for others.

@@ -1,6 +1,6 @@
 """The account of a run, for people: what failed, the root cause with its line and traceback, what to do next.
 
-It has the content of `ports.insight.Account`, as `run`, `show` and `why` print it. Pure: structs in, lines out.
+It has the content of `ports.views.insight.Account`, as `run`, `show` and `why` print it. Pure: structs in, lines out.
 """
 
 from __future__ import annotations

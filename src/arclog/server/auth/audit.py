@@ -126,7 +126,7 @@ class Audit:
 
 
 class AuditBook:
-    """Implements `ports.access.AuditApi`. A reader of all tenants also sees the entries of unknown callers."""
+    """Implements `ports.storage.access.AuditApi`. A reader of all tenants also sees the entries of unknown callers."""
 
     def __init__(self, book: AccessBook, boundary: Boundary) -> None:
         self._book = book

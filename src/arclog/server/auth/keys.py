@@ -214,7 +214,7 @@ _LONGEST_S = 10 * 366 * 86_400
 
 
 class KeyBook:
-    """Implements `ports.access.KeyApi`."""
+    """Implements `ports.storage.access.KeyApi`."""
 
     def __init__(self, book: AccessBook, clock: Clock, boundary: Boundary) -> None:
         """A principal that is bound to a project or an environment creates and sees only keys that are bound to the

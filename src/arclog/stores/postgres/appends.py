@@ -170,7 +170,7 @@ class Group:
 # Group commit: all waiting appends become one transaction on the next free connection, in one round trip.
 #
 # - Appends of one execution are carried out in the order of the calls: while one is in progress, the others wait.
-# - A refused append writes nothing and does not fail its neighbours (see `appends`). When the server refuses a whole
+# - A refused append writes nothing and does not fail its neighbours (see `append_statement`). When the server refuses a whole
 #   group (a row that breaks a rule), each of it is carried out alone.
 # - A connection that is lost under a group leaves nobody knowing whether it was committed. So its server process is ended,
 #   then the log is read: what is there was committed and is answered, what is not is carried out again.

@@ -27,7 +27,7 @@ _ENVIRONMENT = ("PYTHONPATH", "PATH", "HOME", "LANG", "LC_ALL", "TMPDIR")
 
 
 class CompilingProcesses:
-    """Implements `engine.compiled.Elsewhere`."""
+    """Implements `engine.runs.compile_cache.Elsewhere`."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings

@@ -113,7 +113,7 @@ _CRASHES = "crashes.json"
 
 
 class FileMarks:
-    """Implements `ports.marks.Marks` below a home."""
+    """Implements `ports.storage.marks.Marks` below a home."""
 
     def __init__(self, home: Path, owner: str) -> None:
         self._folder = home / "under-way"
