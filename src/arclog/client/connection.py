@@ -318,16 +318,16 @@ class Connection:
 
     def _unreachable(self, url: str, problem: httpx2.HTTPError, limit_s: float = math.inf) -> ServerUnavailable:
         if isinstance(problem, httpx2.ConnectError | httpx2.ConnectTimeout):
-            what = "cannot be reached"
+            problem_text = "cannot be reached"
             hint = "; is `arclog up` or `arclog server` running there?"
         elif isinstance(problem, httpx2.TimeoutException):
-            what, hint = f"did not answer within {min(self._timeout_s, limit_s):g} s", ""
+            problem_text, hint = f"did not answer within {min(self._timeout_s, limit_s):g} s", ""
             if limit_s >= self._timeout_s:
                 hint = " (setting client.timeout_s)"
         else:
-            what, hint = "broke off", ""
+            problem_text, hint = "broke off", ""
         detail = str(problem).strip()
-        return ServerUnavailable(f"the server {url} {what}{f': {detail}' if detail else ''}{hint}")
+        return ServerUnavailable(f"the server {url} {problem_text}{f': {detail}' if detail else ''}{hint}")
 
 
 def checked_urls(urls: str) -> tuple[str, ...]:

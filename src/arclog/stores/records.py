@@ -192,20 +192,20 @@ def session_record(row: Sequence[Any]) -> SessionRecord:
     return SessionRecord(digest, key_id, name, tenant, _ROLES.decode(roles), *rest)
 
 
-def refusal_of(what: Append, state: tuple[int, bool] | None, *, terminal: bool) -> Conflict:
+def refusal_of(append: Append, state: tuple[int, bool] | None, *, terminal: bool) -> Conflict:
     """The error of an append whose compare-and-set matched no row, by the execution's head and whether it has ended."""
-    own = what.execution_id
+    own = append.execution_id
     if state is None:
-        if what.new is not None:
-            key = what.new.idempotency_key
+        if append.new is not None:
+            key = append.new.idempotency_key
             return Conflict(f"an execution with the idempotency key {key!r} exists in its scope already")
         return Conflict(f"execution {own} does not exist in this store")
     head, over = state
     if terminal and over:
         return TerminalExists(f"execution {own} has its terminal event already")
-    if what.new is not None:
+    if append.new is not None:
         return Conflict(f"execution {own} exists already")
-    return Conflict(f"execution {own} is at seq {head}, not {what.expected}: reload and decide again")
+    return Conflict(f"execution {own} is at seq {head}, not {append.expected}: reload and decide again")
 
 
 def worker_columns(worker: WorkerRecord) -> Bindings:

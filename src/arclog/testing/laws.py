@@ -1,4 +1,4 @@
-"""What every event log must keep to, whatever the playbook and whatever went wrong. Breaking one is an AssertionError."""
+"""The laws of every event log, for any playbook and after any failure. A violation is an AssertionError."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from arclog.ports.storage.store import StoredEvent
 from arclog.testing.closed import check_events, check_layers, check_run_records
 
 # ── dialect laws ──────────────────────────────────────────────────────────────────────────────────────────────────────
-# What every dialect must keep to, over the log of any run that has ended. Breaking one is an AssertionError.
+# The laws of every dialect, for the log of any run that has ended.
 
 SUBJECT = RunSubject("00000000-0000-4000-8000-000000000001", "flows/demo", "3")
 _RUN_ENDS = {"RunCompleted", "RunFailed", "RunCancelled"}
@@ -53,7 +53,9 @@ def check_dialects(log: Log, cursor: int) -> None:
 
 
 def check_cursor(dialect: str, log: Log, cursor: int) -> None:
-    """A reader that begins behind a cursor tells what one from the beginning tells there, with the state and without."""
+    """A reader that begins after a cursor renders the same records as one from the beginning, with the state and
+    without.
+    """
     whole = rendered_log(dialect, log)
     first = reader_of(dialect, SUBJECT)
     head = [record.record for envelope in log[:cursor] for record in first.render(envelope)]
@@ -111,7 +113,7 @@ _ENVELOPE = {
     "entity_id", "status", "workflow_run_id", "payload",
 }  # fmt: skip
 _TASK_ENDS = {"task.done", "task.failed"}
-#: these always say how long it took; the ends of steps do when somebody had begun them
+#: these always have a duration; the ends of steps have one if the step had begun
 _TIMED = _TASK_ENDS | {
     "task.attempt.done", "task.attempt.failed", "loop.done", "loop.iteration.done", "loop.iteration.failed",
     "workflow.finished",
@@ -189,7 +191,7 @@ def _step_runs(events: Sequence[Event]) -> None:
 
 
 def _one_step_run(what: str, own: list[Event]) -> None:
-    # What a worker did beyond the end of its step run is a fact for readers, without effect.
+    # Events of a worker after the end of its step run are informative, without effect.
     beside = ("command.", "signal.", "result.")
     own = [event for event in own if not event.informative and not event.type.startswith(beside)]
     types = [event.type for event in own]
@@ -200,7 +202,7 @@ def _one_step_run(what: str, own: list[Event]) -> None:
         assert outer[kind] <= 1, f"{what} has {counts[kind]} {kind}"
     ends = [event for event in own if event.type in {"step.done", "step.failed"}]
     assert len(ends) == 1, f"{what} ends {len(ends)} times"
-    # One that the end of the run closes is not routed.
+    # A step run that the end of the run closes is not routed.
     assert counts["next.evaluated"] == (not is_closing(ends[0])), f"{what} was not routed exactly once"
     if counts["step.started"]:
         assert types[1] == "step.started"

@@ -136,9 +136,9 @@ def _line(node: TraceNode) -> str:
 
     item = f" item {'.'.join(map(str, node.item))}" if node.item else ""
     parts = [f"{node.name}{item} = {clip(one_line(json_text(node.value)), _LONGEST)}"]
-    what = {"workload": "the request", "default": "the playbook's default", "keychain": "a secret", "run": "the run"}
-    if node.what in what:
-        parts.append(what[node.what])
+    sources = {"workload": "the request", "default": "the playbook's default", "keychain": "a secret", "run": "the run"}
+    if node.what in sources:
+        parts.append(sources[node.what])
     if node.kind:
         parts.append(node.kind)
     parts += [

@@ -153,18 +153,18 @@ def _value(options: Namespace, most: int) -> str:
     return _decoded(sys.stdin.buffer.read(most + 2), "standard input")
 
 
-def _decoded(body: bytes, what: str) -> str:
+def _decoded(body: bytes, source: str) -> str:
     try:
-        return _checked(body.decode().removesuffix("\n").removesuffix("\r"), what)
+        return _checked(body.decode().removesuffix("\n").removesuffix("\r"), source)
     except UnicodeDecodeError:
-        raise Usage(f"secret set: {what} is not UTF-8") from None
+        raise Usage(f"secret set: {source} is not UTF-8") from None
 
 
-def _checked(text: str, what: str) -> str:
+def _checked(text: str, source: str) -> str:
     if not text:
-        raise Usage(f"secret set: {what} is empty")
+        raise Usage(f"secret set: {source} is empty")
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise Usage(f"secret set: {what} is not UTF-8") from None
+        raise Usage(f"secret set: {source} is not UTF-8") from None
     return text

@@ -109,5 +109,5 @@ def _announce(url: str, settings: Settings, out: Out, *, with_worker: bool) -> N
         from arclog.server.console import is_built
 
         parts = "console, API" if is_built() else "API (the console is not built: ./x ui build)"
-        what = f"{parts} and worker" if with_worker else f"{parts}; workers: arclog worker --server {url}"
-        out.print(f"{out.paint(url, 'bold')}  ({what}; runs in {home}; press Ctrl-C to stop)")
+        parts_text = f"{parts} and worker" if with_worker else f"{parts}; workers: arclog worker --server {url}"
+        out.print(f"{out.paint(url, 'bold')}  ({parts_text}; runs in {home}; press Ctrl-C to stop)")

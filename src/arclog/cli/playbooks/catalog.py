@@ -86,8 +86,8 @@ def _register(options: Namespace) -> int:
             out.data(made)
         elif not out.quiet:
             for (_, name), entry in zip(texts, made, strict=True):
-                what = "is" if entry.created else "is already registered as"
-                out.print(f"{out.mark('done')} {name} {what} {out.paint(f'{entry.path}@{entry.version}', 'bold')}")
+                verb = "is" if entry.created else "is already registered as"
+                out.print(f"{out.mark('done')} {name} {verb} {out.paint(f'{entry.path}@{entry.version}', 'bold')}")
         return OK
 
     return _with_api(options, work, writes=True)

@@ -61,9 +61,9 @@ def check_command(options: Namespace) -> int:
             if not out.quiet or finding.severity == "error" or (options.strict and finding.severity == "warning"):
                 out.print(findings.as_text(finding, source, name, out) + "\n")
         if not out.quiet:
-            what = options.files[0] if len(options.files) == 1 else counted(len(options.files), "file")
+            checked = options.files[0] if len(options.files) == 1 else counted(len(options.files), "file")
             verdict = findings.tally([finding for finding, _, _ in problems]) or "no problems found"
-            out.print(f"{out.mark('failed' if bad else 'done')} {what}: {verdict}")
+            out.print(f"{out.mark('failed' if bad else 'done')} {checked}: {verdict}")
     return INVALID if bad else OK
 
 

@@ -102,9 +102,9 @@ def _migrate_file(file: str, settings: Settings) -> tuple[str, str, str, Migrati
     return file, text, name, migrate(text, name, installed_kinds(), settings)
 
 
-def difference(before: str, after: str, name: str, what: str) -> str:
+def difference(before: str, after: str, name: str, label: str) -> str:
     """A unified diff of two texts of one file."""
     from difflib import unified_diff
 
-    lines = unified_diff(before.splitlines(keepends=True), after.splitlines(keepends=True), name, f"{name} ({what})")
+    lines = unified_diff(before.splitlines(keepends=True), after.splitlines(keepends=True), name, f"{name} ({label})")
     return "".join(line if line.endswith("\n") else line + "\n" for line in lines)

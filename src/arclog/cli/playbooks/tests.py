@@ -132,7 +132,7 @@ def _coverages(reports: list[FileReport]) -> dict[str, tuple[float, list[str]]]:
         if report.playbook and not report.problem:
             merged.setdefault(report.playbook, Coverage()).merge(report.coverage)
     return {
-        file: (coverage.share, [f"{file}:{at}: {what}" for what, at in coverage.missed.items()])
+        file: (coverage.share, [f"{file}:{at}: {missed}" for missed, at in coverage.missed.items()])
         for file, coverage in merged.items()
     }
 
@@ -153,7 +153,7 @@ def _as_data(reports: list[FileReport], numbers: dict[str, int]) -> dict[str, ob
                 "playbook": report.playbook,
                 "problem": report.problem or None,
                 "coverage": round(report.coverage.share, 4),
-                "missed": {what: str(at) for what, at in report.coverage.missed.items()},
+                "missed": {missed: str(at) for missed, at in report.coverage.missed.items()},
                 "tests": [
                     {
                         "name": case.name,

@@ -191,9 +191,9 @@ async def _forked(here: Any, execution_id: str, request: ForkRequest, out: Out) 
     fork = await here.api.fork(execution_id, request)
     if not out.as_json and not out.quiet:
         origin = fork.origin
-        what = f"event {origin.seq} of" if origin.how == "fork" else f"step {origin.step} of" if origin.step else ""
+        start = f"event {origin.seq} of" if origin.how == "fork" else f"step {origin.step} of" if origin.step else ""
         out.notice(
-            f"execution {fork.execution_id} continues from {what + ' ' if what else ''}{execution_id}: "
+            f"execution {fork.execution_id} continues from {start + ' ' if start else ''}{execution_id}: "
             f"{origin.events:,} events kept"
         )
     new: str = fork.execution_id

@@ -61,8 +61,8 @@ def make_key(
         raise RequestRejected(f"a key's name has 1 to {_LONGEST_NAME} printable characters")
     unknown = [role for role in roles if role not in ROLES]
     if unknown or not roles:
-        what = f"{unknown[0][:64]!r} is not a role" if unknown else "a key requires a role"
-        raise RequestRejected(f"{what}; roles are {', '.join(ROLES)}")
+        problem = f"{unknown[0][:64]!r} is not a role" if unknown else "a key requires a role"
+        raise RequestRejected(f"{problem}; roles are {', '.join(ROLES)}")
     if expires_at is not None and expires_at <= now:
         raise RequestRejected("a key cannot expire before it is created")
     key_id = "".join(secrets.choice(_ID_LETTERS) for _ in range(16))

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 # Requests to the issuer of tokens: small answers, no redirects, within a time, and only where the network guard allows.
 
 
-def require_https(url: str, what: str) -> None:
+def require_https(url: str, name: str) -> None:
     """Raise SettingsError for an address without TLS, unless it is on this machine."""
     try:
         host = urlsplit(url).hostname or ""
     except ValueError:
-        raise SettingsError(f"{what} is not an address; use https://… or the path of a file") from None
+        raise SettingsError(f"{name} is not an address; use https://… or the path of a file") from None
     if url.startswith("http://") and not is_loopback(host):
-        raise SettingsError(f"{what} {shown(url)} is not https: an attacker on the network could substitute keys")
+        raise SettingsError(f"{name} {shown(url)} is not https: an attacker on the network could substitute keys")
 
 
 async def fetch(

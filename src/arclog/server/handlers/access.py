@@ -78,9 +78,9 @@ def _scope(tenant: str, project: str, environment: str) -> str:
     """TENANT/PROJECT/ENVIRONMENT, of which any part may be empty."""
     if "/" in tenant:
         raise NotFound(f"there is no tenant {tenant[:128]!r} for this caller")
-    for name, what in ((project, "project"), (environment, "environment")):
+    for name, part in ((project, "project"), (environment, "environment")):
         if name:
-            checked_name(name, what)
+            checked_name(name, part)
     return f"{tenant}/{project}/{environment}"
 
 

@@ -239,9 +239,9 @@ def _asker(call: Call, worker_id: str) -> tuple[str, ...]:
 
 def _check_worker(worker: WorkerInfo) -> None:
     _check_id(worker.worker_id)
-    for what, names in (("kinds", worker.kinds), ("pools", worker.pools)):
+    for field, names in (("kinds", worker.kinds), ("pools", worker.pools)):
         if len(names) > _MOST_NAMES or any(len(name) > _LONGEST_NAME for name in names):
-            raise RequestRejected(f"{what}: at most {_MOST_NAMES} names of at most {_LONGEST_NAME} characters")
+            raise RequestRejected(f"{field}: at most {_MOST_NAMES} names of at most {_LONGEST_NAME} characters")
 
 
 def _check_id(worker_id: str) -> None:

@@ -108,8 +108,8 @@ class Metrics:
         engine.measured = self._measured
         engine.hints.on_committed.append(self._on_committed)
 
-    def _measured(self, what: str, seconds: float) -> None:
-        self._seconds[what].observe(seconds)
+    def _measured(self, operation: str, seconds: float) -> None:
+        self._seconds[operation].observe(seconds)
 
     def _on_committed(self, state: State, events: Sequence[Event]) -> None:
         self.events.inc(len(events))

@@ -58,26 +58,26 @@ class Wave:
         self.slots: tuple[int, int, NewExecution | None] | None = None
         self._parts: dict[str, list[tuple[Any, ...]]] = {}
 
-    def takes(self, what: Append) -> bool:
+    def takes(self, append: Append) -> bool:
         """Whether this append can be added: an execution occurs once, and slots are counted for one append at a
         time.
         """
-        return what.execution_id not in self.executions and not (what.slots and self.slots)
+        return append.execution_id not in self.executions and not (append.slots and self.slots)
 
-    def add(self, what: Append, derived: Derived, at: int, number: int) -> None:
+    def add(self, append: Append, derived: Derived, at: int, number: int) -> None:
         """`number` is the count of log rows in the transaction so far."""
-        own = what.execution_id
-        state, step, started, ended, terminal_event, paused, error = state_columns(what.now)
+        own = append.execution_id
+        state, step, started, ended, terminal_event, paused, error = state_columns(append.now)
         if len(derived.rows) + number > MOST_ROWS:
             raise RequestRejected(f"append to execution {own}: more than {MOST_ROWS} log rows in one transaction")
         raw = None if error is None else error.encode()
-        asked = what.now.approvals if what.asks or what.new is not None else None
+        asked = append.now.approvals if append.asks or append.new is not None else None
         now = (state, step, started, ended, terminal_event, paused, raw, asked, derived.terminal)
         self.executions.add(own)
-        if what.new is None:
-            self._put("given", [(own, what.expected, derived.last_seq, *now)])
+        if append.new is None:
+            self._put("given", [(own, append.expected, derived.last_seq, *now)])
         else:
-            self._put("created", [(own, derived.last_seq, *now, *new_columns(what.new))])
+            self._put("created", [(own, derived.last_seq, *now, *new_columns(append.new))])
         rows = enumerate(derived.rows, number)
         self._put("rows", [(n, own, row.seq0, row.seq1, row.base, row.types, row.body) for n, row in rows])
         self._put("marks", [(own, event_type, seq) for event_type, seq in derived.marks])
@@ -93,36 +93,36 @@ class Wave:
             self._put("results", [result_columns(own, each, at)[:-1] for each in _merged(derived.results)])
         outside = [(own, each.event_id, bytes.fromhex(each.digest), each.seq) for each in derived.ingested]
         self._put("from_outside", outside)
-        self._put("to_hold", [(own, command_id, fence) for command_id, fence in what.hold])
-        if what.slots:
-            self.slots = (own, what.slots, what.new)
+        self._put("to_hold", [(own, command_id, fence) for command_id, fence in append.hold])
+        if append.slots:
+            self.slots = (own, append.slots, append.new)
         if derived.terminal:
             self._put("ended", [(own,)])
             self._put("counted", [(own,)])
         else:
-            self._add_work(what, derived)
-        deliveries = [(own, n, new.url, new.secret, new.event, new.body) for n, new in enumerate(what.tell, 1)]
+            self._add_work(append, derived)
+        deliveries = [(own, n, new.url, new.secret, new.event, new.body) for n, new in enumerate(append.tell, 1)]
         self._put("deliveries", deliveries)
 
-    def _add_work(self, what: Append, derived: Derived) -> None:
+    def _add_work(self, append: Append, derived: Derived) -> None:
         """Commands and timers. A statement changes a row only once, so several changes of a row are combined here."""
-        own = what.execution_id
-        if what.extend or what.release or what.hold or what.unhold or what.close:
+        own = append.execution_id
+        if append.extend or append.release or append.hold or append.unhold or append.close:
             changes: dict[int, tuple[int, int, int]] = {}
-            for command_id, fence, lease_until in what.extend:
+            for command_id, fence, lease_until in append.extend:
                 changes[command_id] = (_EXTEND, fence, lease_until)
-            for command_id in what.release:
+            for command_id in append.release:
                 changes[command_id] = (_RELEASE, 0, 0)
-            for command_id, _ in what.hold:
+            for command_id, _ in append.hold:
                 changes[command_id] = (_HOLD, 0, 0)
-            for command_id in what.unhold:  # of a command that was held before: as if released
+            for command_id in append.unhold:  # of a command that was held before: as if released
                 known = changes.get(command_id, (0, 0, 0))[0]
                 changes[command_id] = (_RELEASE if known in (_RELEASE, _HOLD) else _UNHOLD, 0, 0)
-            for command_id in what.close:
+            for command_id in append.close:
                 changes.pop(command_id, None)
             self._put("changed", [(own, command_id, *change) for command_id, change in changes.items()])
-        closed = set(what.close)
-        for command in what.issue:
+        closed = set(append.close)
+        for command in append.issue:
             again = command.command_id in closed
             closed.discard(command.command_id)
             first, last = command.items
@@ -137,7 +137,7 @@ class Wave:
         self._put("closed", [(own, command_id) for command_id in closed])
         timers = {timer.timer_id: (own, timer.timer_id, timer.due, payload) for timer, payload in derived.timers}
         self._put("timers", timers.values())
-        self._put("cleared", [(own, name) for name in dict.fromkeys(what.clear_timers) if name not in timers])
+        self._put("cleared", [(own, name) for name in dict.fromkeys(append.clear_timers) if name not in timers])
 
     def _put(self, part: str, rows: Iterable[tuple[Any, ...]]) -> None:
         if rows:

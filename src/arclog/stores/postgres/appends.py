@@ -25,17 +25,17 @@ from arclog.stores.rows import Derived
 class Item:
     """An append that waits for its result."""
 
-    __slots__ = ("bytes", "derived", "future", "what")
+    __slots__ = ("append", "bytes", "derived", "future")
 
-    def __init__(self, what: Append, derived: Derived, future: asyncio.Future[Appended]) -> None:
-        self.what = what
+    def __init__(self, append: Append, derived: Derived, future: asyncio.Future[Appended]) -> None:
+        self.append = append
         self.derived = derived
         self.future = future
         self.bytes = sum(len(row.body) for row in derived.rows)
 
     def appended(self, at: int) -> Appended:
         """Set the result, once the append is durable."""
-        return Appended(self.what.expected + 1, self.derived.last_seq, at, self.derived.decoded_bytes)
+        return Appended(self.append.expected + 1, self.derived.last_seq, at, self.derived.decoded_bytes)
 
     def settle(self, outcome: Appended | BaseException) -> None:
         if self.future.done():
@@ -46,30 +46,30 @@ class Item:
             self.future.set_result(outcome)
 
 
-async def refusal(pool: Pool, queries: dict[str, str], what: Append, *, terminal: bool) -> Conflict:
+async def refusal(pool: Pool, queries: dict[str, str], append: Append, *, terminal: bool) -> Conflict:
     """The reason why the compare-and-set matched no row. The rows may have changed since; then it is a conflict."""
-    own = what.execution_id
-    if what.hold:
-        asked = ints(command_id for command_id, _ in what.hold)
+    own = append.execution_id
+    if append.hold:
+        asked = ints(command_id for command_id, _ in append.hold)
         fences: dict[int, int] = dict(await pool.read(queries["fences"], own, asked))
-        for command_id, fence in what.hold:
+        for command_id, fence in append.hold:
             if fences.get(command_id) != fence:
                 return Conflict(f"command {command_id} no longer has fence {fence}: reload and decide again")
-    if what.slots:
-        if what.new is None:
-            rows = await pool.read(queries["slot_holders"], own, what.slots)
+    if append.slots:
+        if append.new is None:
+            rows = await pool.read(queries["slot_holders"], own, append.slots)
         else:
-            new = what.new
-            rows = await pool.read(queries["slot_holders_of"], new.scope.tenant, new.path, own, what.slots)
+            new = append.new
+            rows = await pool.read(queries["slot_holders_of"], new.scope.tenant, new.path, own, append.slots)
         holders = [holder for (holder,) in rows]
-        if len(holders) >= what.slots:
+        if len(holders) >= append.slots:
             return NoSlot(holders)
-    if what.digests:
-        known = await pool.read(queries["ingested"], own, ints(what.digests))
+    if append.digests:
+        known = await pool.read(queries["ingested"], own, ints(append.digests))
         if known:
             return EventIdTaken(f"execution {own} has an event {known[0][0]} already")
     rows = await pool.read(queries["head"], own)
-    return refusal_of(what, rows[0] if rows else None, terminal=terminal)
+    return refusal_of(append, rows[0] if rows else None, terminal=terminal)
 
 
 async def find_out(
@@ -114,11 +114,11 @@ async def find_out(
 
 def _look_up(queries: dict[str, str], item: Item) -> Call | None:
     """The query that tells when an append was committed; None if repeating the append changes nothing."""
-    what, rows = item.what, item.derived.rows
+    append, rows = item.append, item.derived.rows
     if rows:
-        return queries["appended_at"], (what.execution_id, rows[0].seq0, rows[0].base)
-    if what.issue:
-        return queries["issued_at"], (what.execution_id, ints(command.command_id for command in what.issue))
+        return queries["appended_at"], (append.execution_id, rows[0].seq0, rows[0].base)
+    if append.issue:
+        return queries["issued_at"], (append.execution_id, ints(command.command_id for command in append.issue))
     return None
 
 
@@ -135,15 +135,15 @@ class Group:
         rows = 0
         depth: dict[int, int] = {}
         for item in items:
-            own = item.what.execution_id
+            own = item.append.execution_id
             index = depth.get(own, 0)
-            while index < len(waves) and not waves[index].takes(item.what):
+            while index < len(waves) and not waves[index].takes(item.append):
                 index += 1
             if index == len(waves):
                 waves.append(Wave())
                 self._places.append([])
             depth[own] = index + 1
-            waves[index].add(item.what, item.derived, at, rows)
+            waves[index].add(item.append, item.derived, at, rows)
             self._places[index].append(item)
             rows += len(item.derived.rows)
         self.calls: list[Call] = []
@@ -159,7 +159,7 @@ class Group:
         for index, items in zip(self._verdicts, self._places, strict=True):
             won = {execution_id for execution_id, _ in answers[index]}
             for item in items:
-                if item.what.execution_id in won:
+                if item.append.execution_id in won:
                     item.settle(item.appended(self._at))
                 else:
                     refused.append(item)
@@ -236,11 +236,11 @@ class Writer:
                 link.close()
             self._lanes[number] = None
 
-    def append(self, what: Append, derived: Derived) -> asyncio.Future[Appended]:
+    def append(self, append: Append, derived: Derived) -> asyncio.Future[Appended]:
         if not self._is_open:
             raise closed(self._place)
         loop = asyncio.get_running_loop()
-        item = Item(what, derived, loop.create_future())
+        item = Item(append, derived, loop.create_future())
         self._pending.append(item)
         if not self._flush_is_due and self._free:
             self._flush_is_due = True
@@ -278,7 +278,7 @@ class Writer:
     def _release(self, number: int, items: list[Item]) -> None:
         """The connection is free again; send what waits."""
         self._free.append(number)
-        self._under_way.difference_update([item.what.execution_id for item in items])
+        self._under_way.difference_update([item.append.execution_id for item in items])
         if self._pending:
             self._flush()
         if not self._under_way:
@@ -293,7 +293,7 @@ class Writer:
         rows = size = 0
         held = set(self._under_way)
         for item in self._pending:
-            own = item.what.execution_id
+            own = item.append.execution_id
             full = len(group) >= _MOST or (group and (size + item.bytes > _MOST_BYTES or rows >= MOST_ROWS // 2))
             if full or own in held:
                 held.add(own)
@@ -303,7 +303,7 @@ class Writer:
             size += item.bytes
             rows += len(item.derived.rows)
         self._pending = left
-        self._under_way.update([item.what.execution_id for item in group])
+        self._under_way.update([item.append.execution_id for item in group])
         self._idle.clear()
         return group
 
@@ -392,7 +392,7 @@ class Writer:
 
     async def _refusal(self, item: Item) -> ArclogError:
         try:
-            return await refusal(self._pool, self._queries, item.what, terminal=item.derived.terminal)
+            return await refusal(self._pool, self._queries, item.append, terminal=item.derived.terminal)
         except StoreUnavailable as error:
             return error
         except Exception as error:  # noqa: BLE001 - it is raised where the append is awaited

@@ -35,13 +35,13 @@ class Network(Protocol):
         """A new bus, not open yet."""
 
     def lose(self) -> None:
-        """Nobody can be reached, and what the network kept is gone."""
+        """The network is down, and what it stored is lost."""
 
     def restore(self) -> None: ...
 
 
 class Ear:
-    """Everything that one process has heard."""
+    """All notices that one process has received."""
 
     def __init__(self, bus: Bus) -> None:
         self.bus = bus
@@ -119,7 +119,7 @@ class Rules:
 
 
 # ── telling ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Rules of telling and hearing.
+# Rules of notices.
 
 MANY = 5_000
 

@@ -21,7 +21,7 @@ _MOST_SHOWN = 600
 
 
 def failures(case: Case, run: CaseRun) -> list[str]:
-    """What is not as the test expects; [] when all is."""
+    """The differences from what the test expects; [] if there are none."""
     if run.problem:
         return [run.problem]
     expect = case.expect
@@ -178,7 +178,7 @@ def _listed(calls: list[Call]) -> str:
 
 
 def snapshot_of(run: CaseRun) -> dict[str, Any]:
-    """What a snapshot keeps of a run."""
+    """The part of a run that a snapshot contains."""
     error = None if run.error is None else {key: run.error.get(key) for key in ("kind", "message", "code", "step")}
     calls = [[call.step, call.task, ".".join(map(str, call.item)), call.attempt, call.config] for call in run.calls]
     return {

@@ -1,4 +1,4 @@
-"""Makes a test from a run: its workload, a mock for each outcome, and what came of it."""
+"""Makes a test from a run: its workload, a mock for each outcome, and its result."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WAITING = frozenset({"wait", "approval"})
 
 @dataclass(slots=True)
 class Recorded:
-    """What a run left, besides its events."""
+    """The data of a run besides its events."""
 
     #: the playbook's text: fields that it never names are not recorded
     source: str

@@ -29,7 +29,7 @@ from arclog.testing.virtual import VirtualLoop
 from arclog.wiring.kinds import KindSpecs, ToolKinds, tool_kinds
 
 # ── coverage ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Which arcs and rules of a playbook its tests took.
+# Coverage: the arcs and rules of a playbook that its tests took.
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ class Coverage:
         return coverage
 
     def add(self, plan: Plan, events: Iterable[Event]) -> None:
-        """Take note of what a run did."""
+        """Add the arcs and rules that a run took."""
         targets = {(step.name, index): arc.target for step in plan.steps for index, arc in enumerate(step.arcs)}
         for event in events:
             if event.type == "step.scheduled":
@@ -75,7 +75,7 @@ class Coverage:
                     self.taken.add(f"{what}[{index}]")
 
     def merge(self, other: Coverage) -> None:
-        """Add what another run of the same playbook's tests took."""
+        """Add the coverage of another run of the same playbook's tests."""
         self.places |= other.places
         self.taken |= other.taken
 
@@ -85,7 +85,7 @@ class Coverage:
 
     @property
     def share(self) -> float:
-        """How much of it was taken, 0 to 1."""
+        """The share that was taken, 0 to 1."""
         return 1.0 if not self.places else 1 - len(self.missed) / len(self.places)
 
 

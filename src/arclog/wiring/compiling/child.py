@@ -67,11 +67,11 @@ def main(max_memory: int, source: BinaryIO, sink: BinaryIO) -> None:
 
     signal.signal(signal.SIGPROF, yield_to_others)
     while len(head := source.read(LENGTH.size)) == LENGTH.size:
-        what, text, file, settings, files = REQUEST.decode(source.read(LENGTH.unpack(head)[0]))
+        kind, text, file, settings, files = REQUEST.decode(source.read(LENGTH.unpack(head)[0]))
         signal.setitimer(signal.ITIMER_PROF, _LIGHT_S, _SLICE_S)
         built = build(text, file, kinds, Settings(settings), files)
         body, findings = b"", built.findings
-        if what == CHECK:
+        if kind == CHECK:
             body = b"" if built.plan is None else msgspec.json.encode(draw.as_json(built.plan))
         elif built.plan is not None:
             body, findings = net.encode(built.plan), []

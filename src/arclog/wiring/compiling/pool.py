@@ -51,14 +51,14 @@ class CompilingProcesses:
         return await self._done(CHECK, text, file, tenant, {})
 
     async def _done(
-        self, what: str, text: str, file: str, tenant: str, files: Mapping[str, str]
+        self, kind: str, text: str, file: str, tenant: str, files: Mapping[str, str]
     ) -> tuple[bytes, list[Finding]]:
         settings = {name: self._settings[name] for name in self._settings}
         async with self._lanes.lane(tenant):
             process = await self._taken()
             try:
                 async with asyncio.timeout(self._timeout_s):
-                    body, findings, was_heavy = await self._asked(process, (what, text, file, settings, dict(files)))
+                    body, findings, was_heavy = await self._asked(process, (kind, text, file, settings, dict(files)))
             except TimeoutError:
                 await _killed(process)
                 raise _refused(
