@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from arclog.core.flow import pipeline as core
-from arclog.core.flow.gathering import after
-from arclog.core.flow.items import are_stored, as_payload, item_at, stored_item
 from arclog.core.flow.loops import not_a_list, too_many
 from arclog.core.flow.pipeline import Ask, Frame, Over, Run
+from arclog.core.flow.reducers import after
 from arclog.core.flow.scopes import items_scope, task_scope
-from arclog.core.transitions.iterations import iterator_of
+from arclog.core.transitions.iterations import are_stored, as_payload, item_at, iterator_of, stored_item
 from arclog.core.transitions.state import path_of
 from arclog.expr import Stored
 from arclog.model.commands import Command, LoopWork, Pipeline

@@ -25,8 +25,7 @@ from arclog.core.boundary.inputs import (
     WorkReported,
 )
 from arclog.core.boundary.projection import command_of
-from arclog.core.flow.asserting import asserted
-from arclog.core.flow.pipeline import Run
+from arclog.core.flow.pipeline import Run, asserted
 from arclog.core.flow.waits import RETRY
 from arclog.core.transitions.decide import Decision
 from arclog.core.transitions.state import OpenCommand, State, Wait

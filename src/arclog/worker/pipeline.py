@@ -18,9 +18,8 @@ from msgspec.json import encode
 from msgspec.structs import replace
 
 from arclog.core.flow import pipeline as core
-from arclog.core.flow.asserting import asserted
-from arclog.core.flow.gathering import after
-from arclog.core.flow.pipeline import Ask, Frame, Over, Run
+from arclog.core.flow.pipeline import Ask, Frame, Over, Run, asserted
+from arclog.core.flow.reducers import after
 from arclog.core.flow.scopes import ctx_of, task_key
 from arclog.core.transitions.iterations import iterator_of
 from arclog.core.transitions.state import path_of

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from arclog.core.boundary import signals
 from arclog.core.flow import joins, loops
-from arclog.core.flow.items import as_payload
 from arclog.core.flow.scopes import arrival_scope
+from arclog.core.transitions.iterations import as_payload
 from arclog.core.transitions.state import Token, run_key
 from arclog.model.data.merge import deep_merge
 from arclog.model.errors import ExpressionError

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from arclog.core.boundary.webhooks import ENDS, to_tell
+from arclog.core.transitions.decide import ENDS, webhooks_for
 from arclog.model.events import TERMINAL, Event
 from arclog.model.ids import timestamp
 from arclog.ports.storage.outbox import NewDelivery
@@ -42,7 +42,7 @@ def news_of(plan: Plan, state: State, events: Sequence[Event], new: NewExecution
         "error": {key: cause[key] for key in ("kind", "message", "code", "step") if cause.get(key)} or None,
     }
     encoded = msgspec.json.encode(body)
-    return [NewDelivery(each.url, each.secret, end, encoded) for each in to_tell(plan, state.status)]
+    return [NewDelivery(each.url, each.secret, end, encoded) for each in webhooks_for(plan, state.status)]
 
 
 def event_name(end: str) -> str:

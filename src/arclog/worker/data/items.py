@@ -6,7 +6,7 @@ import asyncio
 from collections import OrderedDict
 from typing import Any
 
-from arclog.core.flow.items import are_stored, item_at, stored_item
+from arclog.core.transitions.iterations import are_stored, item_at, stored_item
 from arclog.model.commands import LoopWork
 from arclog.worker.data.reading import StoredReader
 

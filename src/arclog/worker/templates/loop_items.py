@@ -9,10 +9,10 @@ from typing import Any
 
 from msgspec.json import encode
 
-from arclog.core.flow.items import as_payload
 from arclog.core.flow.loops import not_a_list, too_many
 from arclog.core.flow.pipeline import Frame
 from arclog.core.flow.scopes import items_scope
+from arclog.core.transitions.iterations import as_payload
 from arclog.expr import Stored
 from arclog.model.commands import Expansion
 from arclog.model.errors import ExpressionError, ResultUnavailable
