@@ -16,7 +16,7 @@ from arclog.drivers.http.client import _proxy
 from arclog.drivers.http.guard import Guard
 from arclog.drivers.http.target import target_of
 from arclog.drivers.nats.cluster import Cluster
-from arclog.engine.duties.health_checks import examined
+from arclog.engine.duties.doctor import examined
 from arclog.model.config.settings import Settings
 from arclog.results.blobs.object.bucket import address_of as object_address
 from arclog.results.blobs.postgres.connections import PgLink

@@ -112,7 +112,7 @@ def _missing_files(plan: Plan | None, file: str) -> list[Finding]:
     """Playbooks that a plan calls by file and that are not there."""
     import os
 
-    from arclog.engine.runs.bundle import called_files
+    from arclog.engine.runs.catalog import called_files
     from arclog.model.errors import Finding
     from arclog.playbook.files import beside
 

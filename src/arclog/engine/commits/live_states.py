@@ -11,11 +11,10 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from arclog.core.transitions import snapshot
 from arclog.core.transitions.apply import apply
 from arclog.core.transitions.state import State
 from arclog.engine.commits.quarantine import Quarantine
-from arclog.engine.commits.snapshots import Pace, Snapshots
+from arclog.engine.commits.snapshots import Pace, Snapshots, encode_state
 from arclog.engine.commits.turns import Turns
 from arclog.engine.runs.compile_cache import Compiled
 from arclog.model.config.settings import Settings
@@ -58,7 +57,7 @@ class Live:
     def weigh(self) -> None:
         """Work out what the state takes in memory."""
         try:
-            self.bytes = decoded_size(snapshot.encode(self.state))
+            self.bytes = decoded_size(encode_state(self.state))
         except (ValueError, RecursionError, TypeError, OverflowError):
             pass  # no JSON: what its events took stands
         self.weigh_at = 2 * self.bytes + _WEIGH_BYTES

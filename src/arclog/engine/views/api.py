@@ -13,9 +13,7 @@ from arclog.core.boundary.inputs import Request, Signal
 from arclog.engine.commits.engine import Engine
 from arclog.engine.commits.ids import new_uuid
 from arclog.engine.commits.live_states import Live
-from arclog.engine.dispatch.claim_blockers import pool_facts
 from arclog.engine.dispatch.worker_registry import silent_before
-from arclog.engine.history.imported import is_imported
 from arclog.engine.runs.compile_cache import Compiler
 from arclog.engine.runs.slots import holders
 from arclog.engine.runs.starting import Starts
@@ -29,10 +27,9 @@ from arclog.engine.views.event_search import (
     types_about,
     widened,
 )
-from arclog.engine.views.name_resolution import require_task
-from arclog.engine.views.state import state_view
+from arclog.engine.views.state import require_task, state_view
 from arclog.engine.views.waiting_runs import WaitingRuns
-from arclog.engine.views.why import explain
+from arclog.engine.views.why import explain, pool_facts
 from arclog.expr import Limits
 from arclog.model import ids, status
 from arclog.model.config.kind_rules import kind_rules
@@ -46,7 +43,7 @@ from arclog.plan.net import Plan
 from arclog.ports.boundary import Boundary
 from arclog.ports.results import Results
 from arclog.ports.storage.event_search import EventQuery
-from arclog.ports.storage.store import ExecutionFilter, ExecutionRecord, NewExecution, Scope
+from arclog.ports.storage.store import ExecutionFilter, ExecutionRecord, NewExecution, Scope, is_imported
 from arclog.ports.storage.task_logs import ANY_LINE, LogFilter
 from arclog.ports.views.api import (
     CatalogDiff,

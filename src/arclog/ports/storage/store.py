@@ -490,3 +490,15 @@ class Store(
 
     async def lease_node(self, owner: str, now: int, until: int) -> int:
         """Reserve a node number (0 to 1023) for minting ids until then. Raises StoreUnavailable when all are taken."""
+
+
+# Recognizes imported runs by the idempotency key that the import gave them.
+
+
+#: Requests cannot bring keys that begin so.
+IMPORT_PREFIX = "arclog.import/"
+
+
+def is_imported(new: NewExecution) -> bool:
+    """Whether a run was recorded elsewhere: it is read-only here."""
+    return new.idempotency_key.startswith(IMPORT_PREFIX)

@@ -19,9 +19,9 @@ from arclog.engine.commits.engine import Engine
 from arclog.engine.commits.ids import Minter
 from arclog.engine.dispatch.control import EngineControl
 from arclog.engine.duties.timers import Timers
-from arclog.engine.runs.bundle import called_files
+from arclog.engine.runs.catalog import called_files
 from arclog.engine.runs.compile_cache import Compiler
-from arclog.engine.runs.secrets import RunSecrets
+from arclog.engine.runs.inputs import RunSecrets
 from arclog.engine.views.api import EngineApi
 from arclog.model.commands import Command
 from arclog.model.config.kinds import KindSpec
