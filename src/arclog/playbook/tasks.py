@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from arclog.model.config.kinds import KindSpec
 from arclog.model.config.settings import Settings
-from arclog.model.data.merge import deep_merge
+from arclog.model.data.json_data import deep_merge
 from arclog.model.data.shapes import Field
 from arclog.playbook.canon import Block, Branch, Step, Task
 from arclog.playbook.files import KEYS as FILE_KEYS

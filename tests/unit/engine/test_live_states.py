@@ -8,7 +8,7 @@ import pytest
 
 from arclog.engine.commits import snapshots
 from arclog.model.config.settings import Settings
-from arclog.model.data.sizes import decoded_size
+from arclog.model.data.json_data import decoded_size
 from arclog.ports.views.api import ExecuteRequest, SignalRequest
 from arclog.testing.harness import Life, World
 from arclog.testing.virtual import run_virtually

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from arclog.model.data.depth import nested_deeper
+from arclog.model.data.json_data import nested_deeper
 
 
 def wrapped(levels: int) -> object:

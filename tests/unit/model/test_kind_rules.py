@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from arclog.model.config.kind_rules import KindRules, kind_rules
+from arclog.model.config.kinds import KindRules, kind_rules
 from arclog.model.config.settings import Settings
 from arclog.model.errors import SettingsError
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arclog.model.config.retention import SCOPES, kept_until
+from arclog.model.refs import SCOPES, kept_until
 
 MOMENT = st.integers(0, 1_000)
 MAYBE = st.none() | MOMENT

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arclog.model.data.sizes import ValueCount, decoded_size, value_count
+from arclog.model.data.json_data import ValueCount, decoded_size, value_count
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),

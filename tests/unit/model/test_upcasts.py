@@ -15,8 +15,7 @@ from arclog.model import events
 from arclog.model.config.settings import Settings
 from arclog.model.envelope import Subject, widen
 from arclog.model.errors import NewerLog
-from arclog.model.events import BITS, MARKED, REGISTRY, Event, EventType
-from arclog.model.upcasts import LIFTS, is_newer, lifted
+from arclog.model.events import BITS, LIFTS, MARKED, REGISTRY, Event, EventType, is_newer, lifted
 from arclog.plan import net
 from arclog.ports.views.api import ExecuteRequest, SignalRequest
 from arclog.server.streams.events import Telling

@@ -14,8 +14,7 @@ from arclog.model.config.settings import Settings
 from arclog.ports.control import Control
 from arclog.ports.storage.task_logs import LogLine
 from arclog.testing.clock import FakeClock
-from arclog.worker.logs import LogSink
-from arclog.worker.progress import AttemptProgress
+from arclog.worker.logs import AttemptProgress, LogSink
 
 
 class Said:

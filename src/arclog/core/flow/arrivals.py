@@ -14,7 +14,7 @@ from arclog.core.flow import joins, loops
 from arclog.core.flow.scopes import arrival_scope
 from arclog.core.transitions.iterations import as_payload
 from arclog.core.transitions.state import Token, run_key
-from arclog.model.data.merge import deep_merge
+from arclog.model.data.json_data import deep_merge
 from arclog.model.errors import ExpressionError
 from arclog.model.outcome import TaskError, error
 from arclog.plan.program import Condition

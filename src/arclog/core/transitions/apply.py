@@ -26,12 +26,11 @@ from arclog.core.transitions.state import (
 )
 from arclog.model import status
 from arclog.model.commands import Pipeline
-from arclog.model.data.merge import deep_merge
+from arclog.model.data.json_data import deep_merge
 from arclog.model.errors import InvariantBroken, NewerLog
-from arclog.model.events import REGISTRY, Event, is_closing, status_of
+from arclog.model.events import REGISTRY, Event, is_closing, is_newer, status_of
 from arclog.model.ids import timestamp
 from arclog.model.outcome import data_of
-from arclog.model.upcasts import is_newer
 from arclog.plan.program import Program
 from arclog.plan.reach import ENTRY
 

@@ -18,8 +18,8 @@ from arclog.engine.commits.snapshots import Pace, Snapshots, encode_state
 from arclog.engine.commits.turns import Turns
 from arclog.engine.runs.compile_cache import Compiled
 from arclog.model.config.settings import Settings
+from arclog.model.data.json_data import decoded_size
 from arclog.model.data.kept import Kept
-from arclog.model.data.sizes import decoded_size
 from arclog.model.errors import NewerLog, NotFound, Poisoned
 from arclog.plan import net
 from arclog.plan.program import Program

@@ -20,11 +20,10 @@ from arclog.engine.duties.duty import Has, always
 from arclog.model.commands import Command, Report, ReportAnswer, Revocation
 from arclog.model.data.kept import Kept
 from arclog.model.errors import Conflict, InvariantBroken, NewerLog, NotFound, ReportGap, RequestRejected, StaleFence
-from arclog.model.events import is_closing
+from arclog.model.events import LIFTS, is_closing, lifted
 from arclog.model.ids import MICROS
 from arclog.model.outcome import data_of
 from arclog.model.status import PENDING, RUNNING
-from arclog.model.upcasts import LIFTS, lifted
 from arclog.plan.program import Program
 from arclog.ports.control import Held, LoopItem, LoopPage, Until, WorkerInfo
 from arclog.ports.storage.store import CommandRecord, ExecutionFilter, Scope

@@ -29,11 +29,10 @@ from arclog.engine.commits.batch import approvals_of, projected
 from arclog.engine.commits.engine import Engine
 from arclog.engine.history.recorded_runs import read_log
 from arclog.model.config.settings import Settings
-from arclog.model.data.sizes import decoded_size
+from arclog.model.data.json_data import decoded_size
 from arclog.model.errors import Conflict, ExpressionError, InvariantBroken, NewerLog, RequestRejected, ResultUnavailable
-from arclog.model.events import REGISTRY, Event
+from arclog.model.events import LIFTS, REGISTRY, Event, is_newer, lifted
 from arclog.model.ids import LATEST, MAX_ID, is_uuid, minted_at_ms, parse_id, timestamp
-from arclog.model.upcasts import LIFTS, is_newer, lifted
 from arclog.plan import net
 from arclog.plan.cycles import TooMuchWork
 from arclog.plan.program import Program

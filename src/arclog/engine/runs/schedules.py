@@ -26,7 +26,7 @@ from arclog.engine.commits.ids import new_uuid
 from arclog.engine.runs.catalog import called_files
 from arclog.engine.runs.inputs import fitted, fitted_or_problem
 from arclog.model.config.schedules import Schedule
-from arclog.model.data.depth import DEEPEST_INPUT, nested_deeper
+from arclog.model.data.json_data import DEEPEST_INPUT, nested_deeper
 from arclog.model.errors import ArclogError, Conflict, NotFound, RequestRejected
 from arclog.model.events import Event
 from arclog.model.ids import MAX_ID, MICROS, micros, timestamp

@@ -16,7 +16,7 @@ from arclog.engine.commits.ids import new_uuid
 from arclog.engine.runs.catalog import Files, register_bundle
 from arclog.engine.runs.compile_cache import Compiler
 from arclog.engine.runs.inputs import fitted
-from arclog.model.data.depth import DEEPEST_INPUT, nested_deeper
+from arclog.model.data.json_data import DEEPEST_INPUT, nested_deeper
 from arclog.model.errors import Conflict, RequestRejected
 from arclog.model.inputs import secret_names
 from arclog.plan.net import Plan

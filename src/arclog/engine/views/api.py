@@ -32,9 +32,8 @@ from arclog.engine.views.waiting_runs import WaitingRuns
 from arclog.engine.views.why import explain, pool_facts
 from arclog.expr import Limits
 from arclog.model import ids, status
-from arclog.model.config.kind_rules import kind_rules
-from arclog.model.config.kinds import KindSpec
-from arclog.model.data.depth import DEEPEST_INPUT, nested_deeper
+from arclog.model.config.kinds import KindSpec, kind_rules
+from arclog.model.data.json_data import DEEPEST_INPUT, nested_deeper
 from arclog.model.errors import Conflict, NewerLog, NotAllowed, NotFound, PlaybookError, RequestRejected
 from arclog.model.inputs import FORGOTTEN_SECRETS, secret_names
 from arclog.model.principal import Principal, may_act_for_the_tenant, may_bring_playbooks, may_signal
@@ -42,8 +41,7 @@ from arclog.model.refs import parse_ref, published_form
 from arclog.plan.net import Plan
 from arclog.ports.boundary import Boundary
 from arclog.ports.results import Results
-from arclog.ports.storage.event_search import EventQuery
-from arclog.ports.storage.store import ExecutionFilter, ExecutionRecord, NewExecution, Scope, is_imported
+from arclog.ports.storage.store import EventQuery, ExecutionFilter, ExecutionRecord, NewExecution, Scope, is_imported
 from arclog.ports.storage.task_logs import ANY_LINE, LogFilter
 from arclog.ports.views.api import (
     CatalogDiff,
@@ -68,8 +66,7 @@ from arclog.ports.views.api import (
 )
 from arclog.ports.views.history import Imported, SimulateRequest, SimulationReport, Trace
 from arclog.ports.views.insight import Account, StateView, Why
-from arclog.ports.views.listed import Listed
-from arclog.ports.views.overview import Activity, ApprovalPage, Failing, Lease, RunPage, RunQuery, Stuck
+from arclog.ports.views.overview import Activity, ApprovalPage, Failing, Lease, Listed, RunPage, RunQuery, Stuck
 
 if TYPE_CHECKING:
     from arclog.engine.runs.catalog import Catalog

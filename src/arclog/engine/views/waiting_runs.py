@@ -16,7 +16,7 @@ from arclog.model.data.kept import Kept
 from arclog.model.errors import ArclogError
 from arclog.model.ids import timestamp
 from arclog.ports.storage.store import ExecutionRecord, is_imported
-from arclog.ports.views.listed import Listed, Waiting
+from arclog.ports.views.overview import Listed, Waiting
 
 # An execution's record as lists show it.
 

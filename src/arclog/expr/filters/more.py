@@ -154,7 +154,7 @@ def _map(value: Any, what: str) -> dict[str, Any]:
 
 
 def combine(budget: Budget, value: Any, *others: Any) -> dict[str, Any]:
-    from arclog.model.data.merge import deep_merge
+    from arclog.model.data.json_data import deep_merge
 
     made = _map(value, "combine")
     for other in others:

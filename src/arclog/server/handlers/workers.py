@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from arclog.core.boundary.reports import MAX_REPORT_EVENTS
 from arclog.model.commands import Report, ReportAnswer
-from arclog.model.data.sizes import value_count
+from arclog.model.data.json_data import value_count
 from arclog.model.errors import RequestRejected
 from arclog.model.events import Event
 from arclog.model.ids import LATEST, MAX_ID

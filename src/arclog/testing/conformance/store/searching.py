@@ -8,8 +8,7 @@ import pytest
 
 from arclog.model.config.settings import Settings
 from arclog.model.errors import RequestRejected
-from arclog.ports.storage.event_search import EventQuery
-from arclog.ports.storage.store import Scope
+from arclog.ports.storage.store import EventQuery, Scope
 from arclog.testing.clock import FakeClock
 from arclog.testing.conformance.store.base import DONE, MakeStore, Rules, World, event
 

@@ -22,10 +22,9 @@ from arclog.model.events import Event
 from arclog.model.outcome import TaskError, error, result_error
 from arclog.model.refs import DATA, FILE, LIST, ResultRef, as_ref, published_form
 from arclog.plan.program import StepProgram
-from arclog.worker.data.local_files import LocalFiles, file_ref
-from arclog.worker.data.results import TaskResults
-from arclog.worker.data.storing import Storing
-from arclog.worker.templates.sync_reader import Bridge
+from arclog.worker.local_files import LocalFiles, file_ref
+from arclog.worker.reading import Bridge
+from arclog.worker.storing import Storing, TaskResults
 
 T = TypeVar("T")
 

@@ -1,10 +1,9 @@
-"""Evaluates a `loop.in` that reads stored data, which the server cannot read, and reports its items.
-
-A stored list is reported by its reference. Any other large value is stored as a list first.
-"""
+"""The items of a loop as its iterations need them: those of a stored list are read some at a time."""
 
 from __future__ import annotations
 
+import asyncio
+from collections import OrderedDict
 from typing import Any
 
 from msgspec.json import encode
@@ -12,19 +11,21 @@ from msgspec.json import encode
 from arclog.core.flow.loops import not_a_list, too_many
 from arclog.core.flow.pipeline import Frame
 from arclog.core.flow.scopes import items_scope
-from arclog.core.transitions.iterations import as_payload
+from arclog.core.transitions.iterations import are_stored, as_payload, item_at, stored_item
 from arclog.expr import Stored
-from arclog.model.commands import Expansion
+from arclog.model.commands import Expansion, LoopWork
 from arclog.model.errors import ExpressionError, ResultUnavailable
 from arclog.model.events import Event
 from arclog.model.outcome import TaskError, error, result_error
 from arclog.plan.net import Limits
 from arclog.plan.program import StepProgram
-from arclog.worker.data.reading import StoredReader
-from arclog.worker.data.results import TaskResults
-from arclog.worker.data.storing import Storing
-from arclog.worker.templates.evaluation import template_error
-from arclog.worker.templates.sync_reader import Bridge
+from arclog.worker.evaluation import template_error
+from arclog.worker.reading import Bridge, StoredReader
+from arclog.worker.storing import Storing, TaskResults
+
+# Evaluates a `loop.in` that reads stored data, which the server cannot read, and reports its items.
+#
+# A stored list is reported by its reference. Any other large value is stored as a list first.
 
 
 class Expanding:
@@ -95,3 +96,35 @@ def _is_list(found: Stored) -> bool:
 
 def _failed(frame: Frame, now: int, problem: TaskError) -> Event:
     return Event("step.failed", now, step=frame.step, run=frame.run, payload={"error": problem.as_dict()})
+
+
+_ITEMS_AT_A_TIME = 200
+#: Iterations run in order, or side by side: few blocks are in use at a time.
+_BLOCKS = 4
+
+
+class Items:
+    """The items of one command's part of a loop."""
+
+    def __init__(self, loop: LoopWork, reader: StoredReader) -> None:
+        self._loop = loop
+        self._reader = reader
+        self._blocks: OrderedDict[int, list[Any]] = OrderedDict()
+        self._lock = asyncio.Lock()
+
+    async def at(self, index: int) -> Any:
+        """The item of an iteration. Raises ResultUnavailable."""
+        loop = self._loop
+        if not are_stored(loop.items):
+            return item_at(loop.items, index - loop.first)
+        at = stored_item(loop.items, index - loop.first)["index"]
+        number = at // _ITEMS_AT_A_TIME
+        async with self._lock:
+            block = self._blocks.get(number)
+            if block is None:
+                first = number * _ITEMS_AT_A_TIME
+                block = await self._reader.part(loop.items["ref"], first, first + _ITEMS_AT_A_TIME)
+                self._blocks[number] = block
+                while len(self._blocks) > _BLOCKS:
+                    self._blocks.popitem(last=False)
+        return block[at % _ITEMS_AT_A_TIME]

@@ -17,9 +17,8 @@ from msgspec import ValidationError
 
 from arclog.model.errors import RequestRejected, ResultUnavailable
 from arclog.model.refs import FILE, ResultRef, as_ref, parse_ref
-from arclog.worker.data.reading import StoredReader
-from arclog.worker.data.results import TaskResults
-from arclog.worker.templates.sync_reader import Bridge
+from arclog.worker.reading import Bridge, StoredReader
+from arclog.worker.storing import TaskResults
 
 _LONGEST_NAME = 200
 _NOT_IN_NAMES = re.compile(r"[/\x00-\x1f\x7f]")

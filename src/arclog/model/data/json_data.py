@@ -1,6 +1,30 @@
-"""What JSON takes once it is decoded, worked out from its text before anything is decoded."""
+"""JSON data: how deep it is nested, what it takes in memory, and how maps are merged."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+# How deep data from outside may be nested: what is written must be read again from any depth of calls.
+
+
+#: Levels of a workload or of a signal's data; a task's result may have as many.
+DEEPEST_INPUT = 200
+
+
+def nested_deeper(value: Any, levels: int) -> bool:
+    """Whether JSON data has more levels of lists and maps; walks level by level, so that depth costs no stack."""
+    level = [value]
+    while level := [one for one in level if isinstance(one, dict | list)]:
+        if levels == 0:
+            return True
+        levels -= 1
+        level = [part for one in level for part in (one.values() if isinstance(one, dict) else one)]
+    return False
+
+
+# What JSON takes once it is decoded, worked out from its text before anything is decoded.
+
 
 #: Bytes of one value as an object, with its place in a list or map.
 VALUE_BYTES = 64
@@ -47,3 +71,15 @@ def value_count(text: bytes, at_once: int = 65_536) -> int:
     for start in range(0, len(text), at_once):
         count.add(text[start : start + at_once])
     return count.values
+
+
+# How layers are laid over each other, everywhere: scalars inner wins, maps merge deeply, lists replace.
+
+
+def deep_merge(outer: Mapping[str, Any], inner: Mapping[str, Any]) -> dict[str, Any]:
+    """`inner` laid over `outer`; neither is changed."""
+    merged = dict(outer)
+    for key, value in inner.items():
+        below = merged.get(key)
+        merged[key] = deep_merge(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+    return merged

@@ -2,23 +2,102 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from threading import Lock
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from arclog.expr import MISSING, Stored
 from arclog.expr.stored import is_json
 from arclog.model.config.settings import Settings
-from arclog.model.errors import ResultUnavailable
-from arclog.model.refs import LIST, as_ref, parse_ref
+from arclog.model.errors import InvariantBroken, ResultStoreAway, ResultUnavailable
+from arclog.model.refs import LIST, as_ref, kept_elsewhere, parse_ref
 from arclog.plan.demand import Path, value_at
 from arclog.ports.results import Results
-from arclog.worker.data.fetching import Fetching
-from arclog.worker.data.loop_results import STORED_ITEM, LoopResults
-from arclog.worker.templates.sync_reader import Bridge
+from arclog.worker.loop_results import STORED_ITEM, LoopResults
+
+# Templates are evaluated synchronously, stored data is read asynchronously: the bridge between the two.
+
+
+T = TypeVar("T")
+
+
+class Bridge(Protocol):
+    async def run(self, compute: Callable[[], T]) -> T:
+        """Compute something that may call `wait`."""
+
+    def wait(self, reading: Coroutine[Any, Any, T]) -> T:
+        """The value of a coroutine; only from inside `run`."""
+
+
+class ThreadBridge:
+    """Computes in a thread, so that it does not block the event loop."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
+
+    async def run(self, compute: Callable[[], T]) -> T:
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        return await asyncio.to_thread(compute)
+
+    def wait(self, reading: Coroutine[Any, Any, T]) -> T:
+        if self._loop is None or threading.get_ident() == self._thread:
+            # On the event loop itself it would wait forever.
+            reading.close()
+            raise InvariantBroken("stored data was read outside a synchronous reader")
+        return asyncio.run_coroutine_threadsafe(reading, self._loop).result()
+
+
+class DirectBridge:
+    """For stores that never wait, such as one in memory: everything happens at once, in a simulated world too."""
+
+    async def run(self, compute: Callable[[], T]) -> T:
+        return compute()
+
+    def wait(self, reading: Coroutine[Any, Any, T]) -> T:
+        try:
+            reading.send(None)
+        except StopIteration as over:
+            value: T = over.value
+            return value
+        reading.close()
+        raise InvariantBroken("a direct reader cannot wait for data")
+
+
+# Reads stored content by reference. An error names the store if the content is in another one.
+
+
+class Fetching:
+    """Content of one tenant."""
+
+    def __init__(self, results: Results, tenant: str) -> None:
+        self._results = results
+        self._tenant = tenant
+
+    async def chunks(self, ref: Mapping[str, Any], sha256: str) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in self._results.chunks(self._tenant, sha256):
+                yield chunk
+        except ResultUnavailable as problem:
+            raise self._meant(ref, problem) from problem
+
+    async def items(self, ref: Mapping[str, Any], sha256: str, first: int, last: int) -> list[Any]:
+        try:
+            return await self._results.items(self._tenant, sha256, first, last)
+        except ResultUnavailable as problem:
+            raise self._meant(ref, problem) from problem
+
+    def _meant(self, ref: Mapping[str, Any], problem: ResultUnavailable) -> ResultUnavailable:
+        store = ref.get("store") or self._results.name
+        if store == self._results.name or isinstance(problem, ResultStoreAway):
+            return problem
+        return kept_elsewhere(str(ref.get("ref")), store, self._results.name)
 
 
 class ReadLately:
