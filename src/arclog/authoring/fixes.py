@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from arclog.model.errors import Finding
-from arclog.playbook.yaml.document import lines_of
+from arclog.playbook.document import lines_of
 
 #: Findings whose remedy is one word in the place of another.
 FIXABLE = frozenset(

@@ -16,7 +16,7 @@ from arclog.authoring.formatting.indentation import indented
 from arclog.authoring.formatting.key_order import ordered, spaced
 from arclog.authoring.spans import compose, entry, is_list, line_of, scalars
 from arclog.model.errors import PlaybookError
-from arclog.playbook.yaml.load import load
+from arclog.playbook.load import load
 
 #: Each pass puts one map into order: more maps than a playbook has.
 _ROUNDS = 10_000

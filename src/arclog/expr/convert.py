@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 from msgspec.json import encode
 
-from arclog.expr.budget import Budget, Failure
-from arclog.expr.sizes import ITEM, LIST, SLOT, TEXT, list_size, repr_size, utf8_size, width
+from arclog.expr.budget import ITEM, LIST, SLOT, TEXT, Budget, Failure, list_size, repr_size, utf8_size, width
 from arclog.expr.values import JSON_TYPES, SCALARS, Group, Undefined, is_lookup, kind_of
 
 #: about the 4,300 digits that Python itself converts; the conversion is quadratic

@@ -1,4 +1,7 @@
-"""The items of a loop as its iterations need them: those of a stored list are read some at a time."""
+"""Evaluates a `loop.in` that reads stored data, which the server cannot read, and reports its items.
+
+A stored list is reported by its reference. Any other large value is stored as a list first.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +25,6 @@ from arclog.plan.program import StepProgram
 from arclog.worker.evaluation import template_error
 from arclog.worker.reading import Bridge, StoredReader
 from arclog.worker.storing import Storing, TaskResults
-
-# Evaluates a `loop.in` that reads stored data, which the server cannot read, and reports its items.
-#
-# A stored list is reported by its reference. Any other large value is stored as a list first.
 
 
 class Expanding:

@@ -16,7 +16,7 @@ from arclog.expr.stored import is_json
 from arclog.model.config.settings import Settings
 from arclog.model.errors import InvariantBroken, ResultStoreAway, ResultUnavailable
 from arclog.model.refs import LIST, as_ref, kept_elsewhere, parse_ref
-from arclog.plan.demand import Path, value_at
+from arclog.plan.reads import Path, value_at
 from arclog.ports.results import Results
 from arclog.worker.loop_results import STORED_ITEM, LoopResults
 

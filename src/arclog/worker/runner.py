@@ -13,8 +13,7 @@ from arclog.drivers.backoff import Backoff
 from arclog.model.commands import TOO_LONG, Command, Revocation
 from arclog.model.config.settings import Settings
 from arclog.model.errors import ArclogError, LeaseLost, RequestRejected, StoreError
-from arclog.plan.program import Program
-from arclog.plan.programs import Programs
+from arclog.plan.program import Program, Programs
 from arclog.ports.clock import Clock
 from arclog.ports.control import Control, Held, WorkerInfo
 from arclog.ports.results import Results

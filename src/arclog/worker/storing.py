@@ -1,4 +1,4 @@
-"""What a task stores its result with, and reads stored inputs through."""
+"""From a tool's outcome to the record that events carry: what is large goes to the result store, the log keeps a ref."""
 
 from __future__ import annotations
 
@@ -15,13 +15,10 @@ from arclog.model.errors import ResultUnavailable
 from arclog.model.events import Event
 from arclog.model.outcome import Outcome, TaskError, data_of, error, failed, result_error
 from arclog.model.refs import DATA, LIST, RefMeta, ResultRef, parse_ref, ref_text
-from arclog.plan.demand import Path, payload_paths, value_at
 from arclog.plan.net import Limits, TaskPlan, event_room
+from arclog.plan.reads import Path, payload_paths, value_at
 from arclog.ports.results import Content, Results, ResultWriter
 from arclog.worker.reading import Fetching, StoredReader
-
-# From a tool's outcome to the record that events carry: what is large goes to the result store, the log keeps a ref.
-
 
 #: Values of other types are always small.
 _MEASURED = (str, list, dict)

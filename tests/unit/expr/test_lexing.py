@@ -9,8 +9,7 @@ from jinja2 import Environment
 from jinja2.exceptions import TemplateError
 from jinja2.lexer import Token, get_lexer, operators
 
-from arclog.expr.compiler.lexing import lone, plain_tokens
-from arclog.expr.compiler.parse import parse_lone, parse_template
+from arclog.expr.compiler.parse import lone, parse_lone, parse_template, plain_tokens
 from arclog.expr.template import _lone_expression
 
 LEXER = get_lexer(Environment())

@@ -9,8 +9,8 @@ import pytest
 
 from arclog.plan import net
 from arclog.plan.build import build_or_raise
-from arclog.plan.demand import payload_paths, value_at
 from arclog.plan.program import Program
+from arclog.plan.reads import payload_paths, value_at
 from arclog.testing.harness import SPECS
 from arclog.wiring.kinds import KindSpecs, tool_kinds
 

@@ -7,8 +7,7 @@ import gc
 from arclog.model.config.settings import Settings
 from arclog.plan import net
 from arclog.plan.build import build_or_raise
-from arclog.plan.program import Program
-from arclog.plan.programs import LARGE, Programs
+from arclog.plan.program import LARGE, Program, Programs
 from arclog.plan.reach import Reach
 from arclog.wiring.kinds import installed_kinds
 

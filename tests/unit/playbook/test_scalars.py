@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arclog.model.config.settings import Settings
-from arclog.playbook.yaml.load import load
+from arclog.playbook.load import load
 
 TEXTS = {
     "plain": "a: one @ two\nb: 1\n",

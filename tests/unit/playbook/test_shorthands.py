@@ -11,8 +11,8 @@ from arclog.model.config.settings import Settings
 from arclog.plan.build import Build, build
 from arclog.plan.expanded import as_playbook
 from arclog.plan.net import Plan
-from arclog.playbook.shorthands import bare
-from arclog.playbook.yaml.write import as_yaml
+from arclog.playbook.load import as_yaml
+from arclog.playbook.rules import bare
 from arclog.testing.harness import SPECS
 
 

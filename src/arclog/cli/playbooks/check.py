@@ -177,7 +177,7 @@ def plan_command(options: Namespace) -> int:
 def _expanded(plan: Plan, out: Out) -> int:
     from arclog.cli.render import clean
     from arclog.plan.expanded import as_playbook
-    from arclog.playbook.yaml.write import as_yaml
+    from arclog.playbook.load import as_yaml
 
     written = as_playbook(plan)
     if out.as_json:

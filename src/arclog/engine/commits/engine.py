@@ -252,9 +252,7 @@ class Engine:
         """The request with what keeps it from running, as far as the pure core cannot know."""
         if not self.asks_for_secrets(program) or request.problem is not None or self._secrets is None:
             return request
-        from arclog.plan.keychain_use import (
-            entries_for,  # few playbooks have a keychain
-        )
+        from arclog.plan.reads import entries_for
 
         # Secret inputs come with the request.
         entries = [entry for entry in entries_for(program, self.pools) if entry["kind"] != "input"]

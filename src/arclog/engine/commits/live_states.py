@@ -22,8 +22,7 @@ from arclog.model.data.json_data import decoded_size
 from arclog.model.data.kept import Kept
 from arclog.model.errors import NewerLog, NotFound, Poisoned
 from arclog.plan import net
-from arclog.plan.program import Program
-from arclog.plan.programs import LARGE, Programs
+from arclog.plan.program import LARGE, Program, Programs
 from arclog.ports.storage.store import ExecutionRecord, Store
 
 log = logging.getLogger("arclog.engine")

@@ -21,7 +21,7 @@ from arclog.model.errors import Conflict, RequestRejected
 from arclog.model.inputs import secret_names
 from arclog.plan.net import Plan
 from arclog.plan.program import Program
-from arclog.plan.workload_reads import unknown_keys
+from arclog.plan.reads import unknown_keys
 from arclog.ports.boundary import Boundary
 from arclog.ports.storage.catalog import PlanRecord
 from arclog.ports.storage.store import IMPORT_PREFIX, ExecutionRecord, NewExecution, Scope

@@ -21,8 +21,8 @@ from arclog.model.errors import ArclogError, Position
 from arclog.model.outcome import is_consequence
 from arclog.plan.net import TaskPlan
 from arclog.plan.program import Program
-from arclog.playbook.yaml.document import Document, Path
-from arclog.playbook.yaml.load import load
+from arclog.playbook.document import Document, Path
+from arclog.playbook.load import load
 from arclog.ports.views.insight import Account, Cause, ItemCounts, ItemError, Problem, StepSummary
 
 

@@ -9,9 +9,8 @@ import operator
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from arclog.expr.budget import Budget, Failure
+from arclog.expr.budget import LIST, NUMBER, SLOT, TEXT, Budget, Failure, width
 from arclog.expr.convert import admit, text, weigh
-from arclog.expr.sizes import LIST, NUMBER, SLOT, TEXT, width
 from arclog.expr.values import MISSING, NUMBERS, SCALARS, Undefined, View, is_lookup, kind_of
 
 #: twice the range of floats; up to here every operation takes microseconds. Passing longer numbers through is free

@@ -6,11 +6,10 @@ import json
 from typing import Any
 from urllib.parse import unquote_plus
 
-from arclog.expr.budget import Budget, Failure
+from arclog.expr.budget import ENTRY, LIST, MAP, SLOT, TEXT, Budget, Failure, json_size, list_size, text_size, width
 from arclog.expr.compiler.operators import search_cost
 from arclog.expr.convert import listed, plain, text, walked, weigh
 from arclog.expr.filters.text import read, split_lines, whole
-from arclog.expr.sizes import ENTRY, LIST, MAP, SLOT, TEXT, json_size, list_size, text_size, width
 from arclog.expr.values import NUMBERS, kind_of
 
 _HASHES = ("md5", "sha1", "sha256", "sha384", "sha512")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from arclog.expr.budget import Budget, Failure
+from arclog.expr.budget import SLOT, TEXT, Budget, Failure, text_size, width
 from arclog.expr.convert import text
 from arclog.expr.filters.text import read, whole
-from arclog.expr.sizes import SLOT, TEXT, text_size, width
 from arclog.model.data.regex import Found, Regex, RegexError, compiled
 
 #: bytes of a match, beside its texts

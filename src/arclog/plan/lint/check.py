@@ -12,9 +12,8 @@ from arclog.model.errors import Position
 from arclog.model.status import RESERVED_SIGNALS
 from arclog.plan.compile import Compiled, Text
 from arclog.plan.lint.conditions import AFTER_ERROR, boundary_names, compared, on_failure, on_success, truth
-from arclog.plan.lint.flow import check_flow
+from arclog.plan.lint.flow import check_flow, check_parallel
 from arclog.plan.lint.keychain import check_keychain
-from arclog.plan.lint.parallel import check_parallel
 from arclog.plan.lint.soundness import Soundness, check_soundness
 from arclog.plan.net import AdmitRule, ArcPlan, StepPlan, TaskPlan, TaskRule
 from arclog.playbook.canon import Playbook, Rule, Task

@@ -14,7 +14,7 @@ import yaml
 
 from arclog.model.config.settings import Settings
 from arclog.model.errors import NOWHERE, Finding, PlaybookError, Position
-from arclog.playbook.yaml.document import Document, lines_of
+from arclog.playbook.document import Document, lines_of
 
 _PARSER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _INT = re.compile(r"[-+]?(0|[1-9][0-9]*)\Z")
@@ -388,3 +388,24 @@ def _noun(value: Any) -> str:
     if isinstance(value, (int, float)):
         return "a number"
     return "a map" if isinstance(value, dict) else "a list" if isinstance(value, list) else "a text"
+
+
+class _Dumper(yaml.SafeDumper):
+    """Texts of several lines stand as blocks; nothing is shared by anchors."""
+
+    def ignore_aliases(self, _: Any) -> bool:
+        return True
+
+
+def _text(dumper: _Dumper, value: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in value and not any(line.endswith((" ", "\t")) for line in value.split("\n")) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def as_yaml(value: Any) -> str:
+    """The text, with keys in their order."""
+    text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
+    return text
