@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from arclog.expr.budget import LIST, SLOT, UNDEFINED, Budget, Failure, width
+from arclog.expr.budget import LIST, SLOT, UNDEFINED, Budget, Failure, char_bytes
 from arclog.expr.convert import admit
 from arclog.expr.values import MISSING, SCALARS, Undefined, View, is_lookup, kind_of, step_text, unnamed
 
@@ -63,7 +63,7 @@ def cut(budget: Budget, value: Any, start: Any, stop: Any, step: Any) -> Any:
     if type(value) is list:
         budget.room(LIST + SLOT * len(value))
     elif type(value) is str:
-        budget.room(LIST + width(value) * len(value))
+        budget.room(LIST + char_bytes(value) * len(value))
     elif type(value) is not range:
         raise Failure(f"a {kind_of(value)} cannot be sliced")
     for bound in (start, stop, step):

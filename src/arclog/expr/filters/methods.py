@@ -201,7 +201,7 @@ def _get(_: Budget, value: dict[str, Any], key: Any, default: Any = None) -> Any
     return value.get(key, default) if type(key) in SCALARS else default
 
 
-MAP: dict[str, Method] = {"keys": _keys, "values": _values, "items": _items, "get": _get}
+MAP_METHODS: dict[str, Method] = {"keys": _keys, "values": _values, "items": _items, "get": _get}
 
 
 def _count(budget: Budget, value: list[Any], item: Any) -> int:
@@ -215,14 +215,14 @@ def _index(budget: Budget, value: list[Any], item: Any) -> int:
     return value.index(item)
 
 
-LIST: dict[str, Method] = {"count": _count, "index": _index}
+LIST_METHODS: dict[str, Method] = {"count": _count, "index": _index}
 
 
 def _cycle(_: Budget, loop: Loop, *choices: Any) -> Any:
     return loop.cycle(choices)
 
 
-TABLES: dict[type, dict[str, Method]] = {str: STRING, dict: MAP, list: LIST, Loop: {"cycle": _cycle}}
+TABLES: dict[type, dict[str, Method]] = {str: STRING, dict: MAP_METHODS, list: LIST_METHODS, Loop: {"cycle": _cycle}}
 NAMES = frozenset(name for table in TABLES.values() for name in table)
 
 

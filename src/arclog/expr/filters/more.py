@@ -6,7 +6,19 @@ import json
 from typing import Any
 from urllib.parse import unquote_plus
 
-from arclog.expr.budget import ENTRY, LIST, MAP, SLOT, TEXT, Budget, Failure, json_size, list_size, text_size, width
+from arclog.expr.budget import (
+    ENTRY,
+    LIST,
+    MAP,
+    SLOT,
+    TEXT,
+    Budget,
+    Failure,
+    char_bytes,
+    json_size,
+    list_size,
+    text_size,
+)
 from arclog.expr.compiler.operators import search_cost
 from arclog.expr.convert import listed, plain, text, walked, weigh
 from arclog.expr.filters.text import read, split_lines, whole
@@ -51,7 +63,7 @@ def _padded(budget: Budget, value: Any, size: Any, fill: Any, *, left: bool) -> 
     if len(char) != 1:
         raise Failure("the filling is one character")
     length = max(whole(size, "width"), len(source))
-    budget.room(TEXT + length * max(width(source), width(char)))
+    budget.room(TEXT + length * max(char_bytes(source), char_bytes(char)))
     return source.ljust(length, char) if left else source.rjust(length, char)
 
 
@@ -65,7 +77,7 @@ def slug(budget: Budget, value: Any, sep: Any = "-") -> str:
     kept = "".join(
         char if char.isascii() and char.isalnum() else " " for char in source if ord(char) not in range(0x300, 0x370)
     )
-    budget.room(TEXT + len(kept) * (SLOT + TEXT) // 2 + len(kept) * len(joint) * width(joint))
+    budget.room(TEXT + len(kept) * (SLOT + TEXT) // 2 + len(kept) * len(joint) * char_bytes(joint))
     return joint.join(kept.split())
 
 
