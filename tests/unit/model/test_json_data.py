@@ -1,4 +1,4 @@
-"""How many values JSON has, and what they take, before it is decoded."""
+"""Depth of data, counted without a stack."""
 
 from __future__ import annotations
 
@@ -9,7 +9,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arclog.model.data.json_data import ValueCount, decoded_size, value_count
+from arclog.model.data.json_data import ValueCount, decoded_size, nested_deeper, value_count
+
+
+def wrapped(levels: int) -> object:
+    value: object = 1
+    for number in range(levels):
+        value = [0, value] if number % 2 else {"a": value, "b": "text"}
+    return value
+
+
+@pytest.mark.parametrize("levels", [0, 1, 2, 5, 100_000])
+def test_levels_are_lists_and_maps(levels):
+    assert not nested_deeper(wrapped(levels), levels)
+    assert not nested_deeper(wrapped(levels), levels + 1)
+    if levels:
+        assert nested_deeper(wrapped(levels), levels - 1)
+
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
