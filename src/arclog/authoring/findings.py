@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from arclog import __version__
 from arclog.model.errors import Finding
-from arclog.playbook.yaml.document import lines_of
+from arclog.playbook.document import lines_of
 
 # ── fixes ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Repairs what `check` found and knows the remedy of, in the text itself: comments and layout stay as they are.

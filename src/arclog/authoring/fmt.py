@@ -29,7 +29,7 @@ from arclog.authoring.spans import (
     start,
 )
 from arclog.model.errors import PlaybookError
-from arclog.playbook.yaml.load import load
+from arclog.playbook.load import load
 
 # ── indentation ───────────────────────────────────────────────────────────────────────────────────────────────────────
 # Indents blocks by two columns a level, lists below their key too. Texts and flows over several lines move along.
