@@ -281,8 +281,8 @@ class PostgresUpload(Upload):
 
 
 def _statements(schema: str) -> dict[str, sql.Composed]:
-    """The statements of `queries.sql` by name."""
-    text = files("arclog.results.blobs.postgres").joinpath("queries.sql").read_text(encoding="utf-8")
+    """The statements of `postgres.sql` by name."""
+    text = files("arclog.results.blobs").joinpath("postgres.sql").read_text(encoding="utf-8")
     _, *parts = re.split(r"^-- name: (\w+)\n", text, flags=re.MULTILINE)
     return {
         # Literal as far as it matters: it is a file of this package.
