@@ -14,14 +14,14 @@ import apsw
 import pytest
 
 from arclog.cli.main import command
-from arclog.engine.duties.health_checks import examined
+from arclog.engine.duties.doctor import examined
 from arclog.model.errors import StoreUnavailable
 from arclog.model.ids import MICROS
 from arclog.ports.storage.task_logs import LogLine
 from arclog.ports.views.checks import FAIL, OK, Check
 from arclog.stores.sqlite import SqliteStore
-from arclog.wiring.clocks.machine import SystemClock
-from arclog.wiring.homes.home import prepare_home
+from arclog.wiring.clocks import SystemClock
+from arclog.wiring.homes.folders import prepare_home
 from tests.integration.server.callers import bearer, make_keys
 from tests.servers.arclog import RunningServer, running
 from tests.servers.nats import NatsServer, running_nats

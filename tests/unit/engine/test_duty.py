@@ -1,0 +1,142 @@
+"""A duty belongs to one server at a time, is renewed, given up, taken over; who was away asks before it acts."""
+
+from __future__ import annotations
+
+import pytest
+
+from arclog.engine.duties.duty import Duty, always
+from arclog.model.errors import StoreUnavailable
+from arclog.stores.memory import MemoryStore
+from arclog.testing.virtual import FakeClock
+
+LEASE_S = 6.0
+
+
+class Asked(MemoryStore):
+    """Counts the questions; may be away."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__(clock=clock)
+        self.asked: list[str] = []
+        self.away = False
+
+    async def lease_duty(self, duty: str, owner: str, now: int, until: int) -> bool:
+        self.asked.append(owner)
+        if self.away:
+            raise StoreUnavailable("the store is away")
+        return await super().lease_duty(duty, owner, now, until)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+async def store(clock: FakeClock) -> Asked:
+    store = Asked(clock)
+    await store.open()
+    return store
+
+
+def duty(store: Asked, clock: FakeClock, owner: str) -> Duty:
+    return Duty(store, clock, "timers", owner, LEASE_S)
+
+
+async def test_one_of_two_has_it_and_keeps_it(store: Asked, clock: FakeClock) -> None:
+    a, b = duty(store, clock, "a"), duty(store, clock, "b")
+    for _ in range(100):
+        assert await a.has()
+        assert not await b.has()
+        clock.advance(0.5)
+    # Each asks once in a third of the lease, not each time.
+    assert 20 <= store.asked.count("a") <= 26
+    assert 20 <= store.asked.count("b") <= 26
+
+
+async def test_it_is_taken_over_when_its_owner_is_silent(store: Asked, clock: FakeClock) -> None:
+    a, b = duty(store, clock, "a"), duty(store, clock, "b")
+    assert await a.has()
+    clock.advance(LEASE_S - 0.1)
+    assert not await b.has()
+    clock.advance(LEASE_S / 3)
+    assert await b.has()
+
+
+async def test_who_was_stopped_past_its_lease_finds_out_before_it_acts(store: Asked, clock: FakeClock) -> None:
+    a, b = duty(store, clock, "a"), duty(store, clock, "b")
+    assert await a.has()
+    clock.advance(LEASE_S + 1)
+    assert await b.has()
+    assert not await a.has()
+    # It comes back once the other one is gone.
+    clock.advance(LEASE_S + 1)
+    assert await a.has()
+
+
+async def test_let_go_of_it_is_free_at_once_and_may_be_asked_for_again(store: Asked, clock: FakeClock) -> None:
+    a, b = duty(store, clock, "a"), duty(store, clock, "b")
+    assert await a.has()
+    await a.let_go()
+    assert await b.has()
+    assert not await a.has()
+    await b.let_go()
+    clock.advance(LEASE_S / 3)
+    assert await a.has()
+
+
+async def test_given_up_it_is_free_at_once_and_never_asked_for_again(store: Asked, clock: FakeClock) -> None:
+    a, b = duty(store, clock, "a"), duty(store, clock, "b")
+    assert await a.has()
+    await a.give_up()
+    assert await b.has()
+    clock.advance(10 * LEASE_S)
+    assert not await a.has()
+
+
+async def test_a_store_that_is_away_leaves_it_to_nobody(store: Asked, clock: FakeClock) -> None:
+    a = duty(store, clock, "a")
+    assert await a.has()
+    store.away = True
+    clock.advance(LEASE_S / 2)
+    with pytest.raises(StoreUnavailable):
+        await a.has()
+    assert not await a.has()
+    store.away = False
+    clock.advance(LEASE_S / 3)
+    assert await a.has()
+
+
+async def test_a_clock_that_is_set_back_makes_no_lease_longer(store: Asked, clock: FakeClock) -> None:
+    a = duty(store, clock, "a")
+    assert await a.has()
+    clock.jump(-3600)
+    store.asked.clear()
+    assert await a.has()
+    assert store.asked == ["a"]
+
+
+async def test_who_is_there_for_one_run_asks_nobody() -> None:
+    assert await always()
+
+
+@pytest.mark.parametrize(("leaves", "took_over"), [("dies", 1), ("gives up", 0)])
+async def test_who_takes_over_from_a_server_that_is_gone_is_told(
+    store: Asked, clock: FakeClock, leaves: str, took_over: int
+) -> None:
+    told: list[str] = []
+
+    async def note() -> None:
+        told.append("b")
+
+    a, b = duty(store, clock, "a"), Duty(store, clock, "timers", "b", LEASE_S, note)
+    assert await a.has()
+    assert not await b.has()
+    if leaves == "gives up":
+        await a.give_up()
+    clock.advance(2 * LEASE_S)
+    assert await b.has()
+    for _ in range(10):
+        clock.advance(LEASE_S / 2)
+        assert await b.has()
+    assert len(told) == took_over
