@@ -267,5 +267,9 @@ def test_an_event_that_does_not_exist_is_said_and_cannot_be_forked(
     page.goto(f"{furnished.url}/runs/{furnished.made['hello']}?seq=999999&tab=history")
     expect(page.get_by_text("This run has no event 999,999")).to_be_visible()
     expect(page.get_by_role("button", name="Fork after")).to_have_count(0)
-    # A link to a tab leads to it, also where it is below everything else.
+    # A link to a tab leads to it, also where it is below everything else, and so does the banner of a failed run.
     expect(page.get_by_role("heading", name="Replay")).to_be_in_viewport()
+    page.goto(f"{furnished.url}/runs/{furnished.made['import']}")
+    page.get_by_role("button", name="Show event", exact=True).click()
+    expect(page.get_by_role("tab", name="Events")).to_be_in_viewport()
+    expect(page.get_by_role("row").filter(has_text="task.failed").first).to_be_in_viewport()

@@ -68,6 +68,25 @@ def test_a_playbook_is_edited_saved_compared_and_run(page: Page, furnished: Furn
     expect(page.locator("header").get_by_text("completed")).to_be_visible()
 
 
+def test_a_text_that_is_an_older_version_is_opened_as_that_version(page: Page, furnished: Furnished) -> None:
+    first = stage.HELLO.replace("examples/hello", "mine/undone")
+    with furnished.server.client() as client:
+        for text in (first, first.replace("world", "moon")):
+            client.post("/api/catalog", json={"playbook": text}).raise_for_status()
+    page.goto(f"{furnished.url}/playbook/mine/undone")
+    expect(page.get_by_role("textbox", name="Playbook source")).to_contain_text("moon")
+    page.get_by_role("textbox", name="Playbook source").click()
+    page.keyboard.press("ControlOrMeta+a")
+    page.keyboard.press("Delete")
+    page.keyboard.insert_text(first)
+    page.get_by_role("button", name="Save as v3").click()
+    expect(page.get_by_text("This text is v1 already")).to_be_visible()
+    expect(page).to_have_url(re.compile("version=1"))
+    expect(page.get_by_role("textbox", name="Playbook source")).to_contain_text("world")
+    page.get_by_role("button", name="Run", exact=True).click()
+    expect(page.get_by_role("dialog").get_by_text("arclog run mine/undone@1")).to_be_visible()
+
+
 def test_statistics_show_what_is_slow_and_what_fails(page: Page, furnished: Furnished) -> None:
     playbook = stage.ORDERS.replace("shop/nightly-orders", "mine/counted")
     furnished.server.run(playbook, fail=False)

@@ -5,6 +5,7 @@ import { type ReactNode, useState } from "react";
 import { call } from "../../api/client.ts";
 import { versionQuery } from "../../api/queries.ts";
 import { useDenied } from "../../api/session.ts";
+import type { CatalogVersion } from "../../api/types.ts";
 import { useCrumbs } from "../../app/crumbs.ts";
 import { toast } from "../../app/toasts.ts";
 import { useKeys } from "../../lib/keys.ts";
@@ -46,7 +47,9 @@ export function Playbook(): ReactNode {
   const tab = search.tab ?? "edit";
   const save = useSave((saved) => {
     setTyped(null);
-    void navigate({ to: "/playbook/$", params: { _splat: saved }, search: { tab: "edit" } });
+    // The text of an older version stays in sight, and *Run* runs it.
+    const search = { tab: "edit" as const, version: saved.created ? undefined : saved.version };
+    void navigate({ to: "/playbook/$", params: { _splat: saved.path }, search });
   });
   const denied = useDenied("POST /api/catalog");
   const mayRun = useDenied("POST /api/executions");
@@ -153,7 +156,7 @@ export function Playbook(): ReactNode {
   );
 }
 
-function useSave(onSaved: (path: string) => void) {
+function useSave(onSaved: (saved: CatalogVersion) => void) {
   const queries = useQueryClient();
   return useMutation({
     mutationFn: (playbook: string) => call("POST /api/catalog", { body: { playbook } }),
@@ -165,7 +168,7 @@ function useSave(onSaved: (path: string) => void) {
           ? `${saved.path} v${saved.version} is registered`
           : `This text is v${saved.version} already`,
       });
-      onSaved(saved.path);
+      onSaved(saved);
     },
   });
 }
@@ -187,7 +190,7 @@ export function NewPlaybook(): ReactNode {
   const [step, setStep] = useState<string | undefined>(undefined);
   const navigate = useNavigate();
   const denied = useDenied("POST /api/catalog");
-  const save = useSave((saved) => void navigate({ to: "/playbook/$", params: { _splat: saved } }));
+  const save = useSave((saved) => void navigate({ to: "/playbook/$", params: { _splat: saved.path } }));
   return (
     <div className={styles.page}>
       <header className={styles.tools}>

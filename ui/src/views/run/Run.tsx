@@ -4,6 +4,7 @@ import { type ReactNode, useCallback, useEffect, useMemo, useRef } from "react";
 import { graphQuery, runQuery, whyQuery } from "../../api/queries.ts";
 import type { StreamState } from "../../api/stream.ts";
 import { useCrumbs } from "../../app/crumbs.ts";
+import { useNarrow } from "../../lib/narrow.ts";
 import { planOf } from "../../lib/plan.ts";
 import { isOver } from "../../lib/states.ts";
 import { Skeleton } from "../../parts/Skeleton.tsx";
@@ -61,6 +62,13 @@ export function Run(): ReactNode {
     (change: Selection) => void navigate({ search: (before) => ({ ...before, ...change }), replace: true }),
     [navigate],
   );
+  // On a phone the tabs are below the fold: whoever asks to see something there is taken there.
+  const narrow = useNarrow();
+  const bottom = useRef<HTMLDivElement>(null);
+  const show = (change: Selection): void => {
+    select(change);
+    if (narrow) bottom.current?.scrollIntoView();
+  };
   const cause = why.data?.execution_id === id ? why.data.cause : null;
   const waits = why.data?.execution_id === id ? why.data.waits[0] : undefined;
   const focus = useMemo<Selection>(() => {
@@ -90,7 +98,7 @@ export function Run(): ReactNode {
       ) : (
         <Skeleton lines={2} height={1.75} />
       )}
-      {run && why.data?.execution_id === id && <Answer run={run} why={why.data} select={select} />}
+      {run && why.data?.execution_id === id && <Answer run={run} why={why.data} select={show} />}
       {view && (
         <RunContext value={view}>
           <MomentProvider log={log} version={version} seq={search.seq} select={select}>
@@ -103,7 +111,7 @@ export function Run(): ReactNode {
               </Boundary>
             </div>
             <Scrubber live={<Live state={state} reason={reason} />} />
-            <div className={styles.bottom}>
+            <div className={styles.bottom} ref={bottom}>
               <Boundary resetKey={id}>
                 <Bottom loading={state === "connecting" && log.length === 0} />
               </Boundary>

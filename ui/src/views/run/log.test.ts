@@ -106,6 +106,28 @@ describe("a log in outline", () => {
     expect(moments.at(10).steps.get("loop")?.ok).toBe(5);
   });
 
+  it("counts what a retry goes on with from its own beginning", () => {
+    const spans = new Spans(
+      logOf([
+        ["playbook.execution.requested"],
+        ["step.scheduled", "loop", "", -1, -8000, { total: 2 }], // eight seconds before, in another run
+        ["step.started", "loop"],
+        ["loop.iteration.started", "loop", "", 0],
+        ["loop.iteration.started", "loop", "", 1],
+        ["loop.iteration.done", "loop", "", 0, 20],
+        ["task.started", "loop", "take", 1, 8080],
+        ["task.done", "loop", "take", 1, 5],
+        ["loop.iteration.done", "loop", "", 1, 5],
+        ["step.done", "loop"],
+      ]),
+      () => "noop",
+    );
+    spans.advance();
+    const [loop] = spans.steps;
+    const took = [loop, loop?.items.get("0"), loop?.items.get("1")].map((one) => (one?.to ?? 0) - (one?.from ?? 0));
+    expect(took).toEqual([110, 20, 110]);
+  });
+
   it("tells waiting, work and back-off apart, and finds the critical path", () => {
     const spans = new Spans(logOf(RUN), () => "python");
     spans.advance();

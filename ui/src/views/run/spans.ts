@@ -93,6 +93,10 @@ export class Spans {
     if (!span) return;
     const item = log.itemOf(seq);
     const part: Span = item === "" ? span : this.#itemOf(span, item, seq, at);
+    // A retry or fork took over what began in another run: what goes on in this one is counted from its request.
+    const begun = log.at[0] ?? 0;
+    if (at >= begun && span.from < begun) span.from = begun;
+    if (at >= begun && part.from < begun) part.from = begun;
     switch (type) {
       case "step.started":
         close(span, at);
