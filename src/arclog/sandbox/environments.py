@@ -129,8 +129,8 @@ def _trouble(notes: Path) -> list[str]:
 
 def installer_failure(program: Installer, wanted: Wanted, source: Source, lines: list[str], notes: Path) -> TaskError:
     """The error for an installer's last output. pip writes only to its notes why a registry failed."""
-    telling = [without_logins(_COLOUR.sub("", line)) for line in lines if not line.startswith("Using Python")]
-    last_lines = "\n".join(telling[-_LAST_LINES:])[-_MESSAGE_MAX:].strip()
+    shown = [without_logins(_COLOUR.sub("", line)) for line in lines if not line.startswith("Using Python")]
+    last_lines = "\n".join(shown[-_LAST_LINES:])[-_MESSAGE_MAX:].strip()
     everything = "\n".join([*lines, *_trouble(notes)])
     what = f"the environment for {wanted} could not be made"
     if _FULL.search(everything):
