@@ -24,7 +24,7 @@ from arclog.plan.build import build
 # Credentials that a playbook uses and does not declare.
 
 
-def _named(source: Source, auth: str | None) -> str | None:
+def _credential_name(source: Source, auth: str | None) -> str | None:
     """The entry that a task's auth names; of `{{ workload.x }}` the one that it names unless a run says otherwise."""
     match = re.fullmatch(r"\{\{\s*workload\.(\w+)\s*\}\}", auth or "")
     if match is None:
@@ -39,7 +39,7 @@ def undeclared_credentials(source: Source) -> Iterator[Change]:
     known = {scalar(entry(node, "name")) for node in items(keychain)}
     needed: dict[str, str] = {}
     for task in source.all_tasks():
-        name, kind = _named(source, scalar(entry(task, "auth"))), source.kind_of(task)
+        name, kind = _credential_name(source, scalar(entry(task, "auth"))), source.kind_of(task)
         if not name or "{{" in name or kind is None or name in known:
             continue
         takes = kind.auth or ()

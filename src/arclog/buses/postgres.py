@@ -50,7 +50,7 @@ _KEEPALIVES = {
 }
 
 
-class _Told(msgspec.Struct, omit_defaults=True):
+class _Payload(msgspec.Struct, omit_defaults=True):
     """The payload of a notice of PostgreSQL."""
 
     #: the sender: every process receives all notices, its own too
@@ -61,7 +61,7 @@ class _Told(msgspec.Struct, omit_defaults=True):
 
 
 _encode = msgspec.json.encode
-_decode = msgspec.json.Decoder(_Told).decode
+_decode = msgspec.json.Decoder(_Payload).decode
 
 
 class PostgresBus:
@@ -256,5 +256,5 @@ class PostgresBus:
     async def _notify(
         self, connection: psycopg.AsyncConnection[tuple[object, ...]], notice: Notice, *, new: bool = False
     ) -> None:
-        payload = _encode(_Told(self._me, notice, new)).decode()
+        payload = _encode(_Payload(self._me, notice, new)).decode()
         await self._answer(connection.execute("SELECT pg_notify(%s, %s)", (self._channel, payload)))

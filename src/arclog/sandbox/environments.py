@@ -204,7 +204,7 @@ class Environment:
 
     def shared(self) -> Environment:
         """Another hold on the same environment, released separately."""
-        again = _taken(self.folder)
+        again = _shared_hold(self.folder)
         if again is None:
             raise FileNotFoundError(f"{self.folder} was removed while it was in use")
         return again
@@ -251,15 +251,15 @@ class Environments:
             raise EnvironmentFailed(error("config", str(problem))) from None
         try:
             while True:
-                taken = None if need.digest in self._making else _taken(self._folder / need.digest)
+                taken = None if need.digest in self._making else _shared_hold(self._folder / need.digest)
                 if taken is not None:
                     return taken
-                await self._made(need, log)
+                await self._wait_until_made(need, log)
         except OSError as problem:
             message = f"no environment can be kept in {self._folder}: {problem}; set python.environments"
             raise EnvironmentFailed(error("config", message)) from None
 
-    async def _made(self, need: Wanted, log: Log) -> None:
+    async def _wait_until_made(self, need: Wanted, log: Log) -> None:
         """Wait until it is created; if the last waiting task is cancelled, so is the creation."""
         making = self._making.get(need.digest)
         if making is None:
@@ -385,7 +385,7 @@ def remove_environment(folder: Path, digest: str) -> bool:
         os.close(lock)
 
 
-def _taken(folder: Path) -> Environment | None:
+def _shared_hold(folder: Path) -> Environment | None:
     """The environment, if it is complete and not being created or removed."""
     if not (folder / _RECORD).exists():
         return None

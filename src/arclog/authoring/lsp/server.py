@@ -131,19 +131,19 @@ class Server:
         self._publish(uri, [])
 
     def completion(self, params: dict[str, Any]) -> list[dict[str, Any]]:
-        features, at = self._asked(params)
+        features, at = self._features_at(params)
         return [
             {"label": candidate.word, "kind": 14, **({"documentation": candidate.doc} if candidate.doc else {})}
             for candidate in features.complete(at)
         ]
 
     def hover(self, params: dict[str, Any]) -> dict[str, Any] | None:
-        features, at = self._asked(params)
+        features, at = self._features_at(params)
         text = features.hover(at)
         return {"contents": {"kind": "markdown", "value": text}} if text else None
 
     def definition(self, params: dict[str, Any]) -> dict[str, Any] | None:
-        features, at = self._asked(params)
+        features, at = self._features_at(params)
         target = features.definition(at)
         return (
             None
@@ -154,7 +154,7 @@ class Server:
             }
         )
 
-    def _asked(self, params: dict[str, Any]) -> tuple[Features, Place]:
+    def _features_at(self, params: dict[str, Any]) -> tuple[Features, Place]:
         uri, position = params["textDocument"]["uri"], params["position"]
         line = self._line(uri, position["line"] + 1)
         before = line.encode("utf-16-le")[: 2 * position["character"]].decode("utf-16-le", "ignore")
