@@ -1,6 +1,6 @@
 """The language server: JSON-RPC over two streams, and the features behind it.
 
-Law: an answer to every request, an error for what is not known, and no end before `exit` or the end of the input.
+Law: every request is answered, an unknown one with an error, and the server runs until `exit` or the end of the input.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from arclog.model.config.settings import Settings
 from arclog.model.errors import Finding
 
 _SEVERITIES = {"error": 1, "warning": 2, "info": 3}
-#: Bytes of one message; more is not an editor's.
+#: The largest message, in bytes.
 _MOST_BYTES = 64 * 1024 * 1024
 #: Digits of a length that are looked at: enough for one that is too large.
 _MOST_DIGITS = 12
@@ -37,12 +37,12 @@ class Server:
         self._kinds = kinds
         self._settings = settings
         self._texts: dict[str, str] = {}
-        #: what was asked about last, by its address: to read a text takes longer than to answer about it
+        #: the features of the last text, by its address, since parsing takes longer than answering
         self._latest: tuple[str, Features] | None = None
         self._stopping = False
 
     def run(self) -> int:
-        """Serve until the editor leaves; 0 when it said so before."""
+        """Serve until the editor disconnects; returns 0 if it sent `shutdown` before."""
         while (message := self._read()) is not None:
             method = message.get("method")
             if method == "exit":
