@@ -51,7 +51,7 @@ def pool() -> list[bytes]:
 
 
 async def by_arclog(pieces: list[bytes], count: int, folder: str) -> dict[str, Any]:
-    from arclog.results.blobs.files.blobs import FileBlobs
+    from arclog.results.blobs.files import FileBlobs
     from arclog.results.store import BlobResults
 
     results = BlobResults(FileBlobs(os.path.join(folder, "results")))
@@ -79,7 +79,7 @@ async def by_arclog(pieces: list[bytes], count: int, folder: str) -> dict[str, A
 
 async def by_rows(count: int, folder: str) -> dict[str, Any]:
     """The same as a list, item by item; encoding them is part of the work."""
-    from arclog.results.blobs.files.blobs import FileBlobs
+    from arclog.results.blobs.files import FileBlobs
     from arclog.results.store import BlobResults
 
     held = [row for row, _ in zip(rows(1), range(50_000), strict=False)]

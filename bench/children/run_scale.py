@@ -51,14 +51,14 @@ def read(file: str) -> str:
 
 async def fold(home: str, execution_id: str, more: dict[str, Any]) -> tuple[float, int, bytes]:
     """Seconds until a new process could go on with the run."""
-    from arclog.core.transitions.snapshot import encode
+    from arclog.engine.commits.snapshots import encode_state
     from arclog.wiring.embedded import embedded
     from arclog.wiring.settings import load_settings
 
     async with embedded(load_settings({"home": home, **more}), read_only=True) as here:
         t0 = time.perf_counter()
         live = await here.engine.live.folded(int(execution_id))
-        return time.perf_counter() - t0, live.state.head, encode(live.state)
+        return time.perf_counter() - t0, live.state.head, encode_state(live.state)
 
 
 async def step_ends(api: Any, execution_id: str) -> list[float]:

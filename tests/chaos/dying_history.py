@@ -57,7 +57,7 @@ def main(home: str, point: str, words: list[str]) -> int:
         if point == "result":
             die()
 
-    appends.append = dying_append
+    appends.__dict__["append"] = dying_append
     store_log.__dict__["write_append"] = dying_append
     portable.__dict__["_store"] = dying_store
     return command([*words, "--home", home])

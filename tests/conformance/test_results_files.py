@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from arclog.results.blobs.files.blobs import FileBlobs
+from arclog.results.blobs.files import FileBlobs
 from arclog.results.store import BlobResults
 from arclog.testing.conformance.results import MakeResults, ResultsContract
 

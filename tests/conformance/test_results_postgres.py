@@ -4,7 +4,7 @@ from collections.abc import Iterator
 import pytest
 
 from arclog.model.config.settings import Settings
-from arclog.results.blobs.postgres.blobs import PostgresBlobs
+from arclog.results.blobs.postgres import PostgresBlobs
 from arclog.results.store import BlobResults
 from arclog.testing.conformance.results import MakeResults, ResultsContract
 from tests.servers.postgres import Database, PostgresServer

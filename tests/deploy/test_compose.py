@@ -15,7 +15,7 @@ import yaml
 
 from arclog.cli.args import parser_of
 from arclog.model.config.settings import TABLE
-from arclog.secrets.key import KEY_BYTES, KeyFile
+from arclog.secrets.seal import KEY_BYTES, KeyFile
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from arclog.dialects import legacy, lifecycle, run, wire
 from arclog.dialects import run_record as contract
-from arclog.dialects.authority import GRANTS
 from arclog.dialects.names import DIALECTS
 from arclog.dialects.schemas import SCHEMAS
+from arclog.dialects.wire import GRANTS
 from arclog.dialects.wire_incoming import ALIASES, EITHER_PLACE, INHERITED
 from arclog.model.events import REGISTRY
 

@@ -14,7 +14,7 @@ import apsw
 import pytest
 
 from arclog.cli.main import command
-from arclog.engine.duties.health_checks import examined
+from arclog.engine.duties.doctor import examined
 from arclog.model.errors import StoreUnavailable
 from arclog.model.ids import MICROS
 from arclog.ports.storage.task_logs import LogLine

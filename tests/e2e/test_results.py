@@ -191,7 +191,7 @@ def test_gc_clears_what_killed_writers_left(where):
     run(where)
     script = (
         "import asyncio, os, signal, sys\n"
-        "from arclog.results.blobs.files.blobs import FileBlobs\nfrom arclog.results.store import BlobResults\n"
+        "from arclog.results.blobs.files import FileBlobs\nfrom arclog.results.store import BlobResults\n"
         "async def main():\n"
         "    writer = BlobResults(FileBlobs('.arclog/results')).writer('default')\n"
         "    for _ in range(20):\n"

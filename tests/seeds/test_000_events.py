@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from arclog.core.boundary.inputs import WorkReported
-from arclog.dialects.authority import PRODUCER
+from arclog.dialects.wire import PRODUCER
 from arclog.dialects.wire_incoming import parse_event
 from arclog.model.config.settings import Settings
 from arclog.model.events import REGISTRY, STATUSES

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from arclog.dialects.authority import PRODUCER
+from arclog.dialects.wire import PRODUCER
 from arclog.dialects.wire_incoming import parse_event
 from arclog.model.errors import StoreUnavailable
 from arclog.model.ids import MAX_ID, micros

@@ -34,8 +34,8 @@ from arclog.testing.scripted import Ledger, scripted_kinds
 from arclog.testing.virtual import START, LoopClock
 from arclog.tools import noop
 from arclog.wiring.clocks import StoreClock
+from arclog.worker.reading import DirectBridge
 from arclog.worker.runner import Worker
-from arclog.worker.templates.sync_reader import DirectBridge
 from arclog.worker.toolbox import Toolbox
 
 T = TypeVar("T")

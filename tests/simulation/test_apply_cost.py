@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from arclog.core.transitions import snapshot
 from arclog.core.transitions.apply import apply
 from arclog.core.transitions.state import State
+from arclog.engine.commits import snapshots
 from arclog.model.config.settings import Settings
 from arclog.model.events import Event
 from arclog.plan.program import Program
@@ -86,7 +86,7 @@ def test_the_last_tenth_of_a_log_costs_what_the_second_did(text: str) -> None:
     sizes: list[int] = []
     for first in range(0, tenth * 10, tenth):
         calls.append(_calls(program, state, events[first : first + tenth]))
-        sizes.append(len(snapshot.encode(state)))
+        sizes.append(len(snapshots.encode_state(state)))
     # The first and the last tenth also hold the beginning and the end of the run.
     middle = calls[1:-1]
     assert max(middle) - min(middle) <= 0.02 * max(middle) + 40, calls

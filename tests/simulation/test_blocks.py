@@ -11,7 +11,7 @@ import pytest
 
 from arclog.core.transitions.apply import apply
 from arclog.core.transitions.state import State
-from arclog.engine.dispatch.position import current_task
+from arclog.engine.views.state import current_task
 from arclog.model.commands import Pipeline
 from arclog.model.events import Event
 from arclog.plan import net

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from arclog.core.transitions import snapshot
 from arclog.core.transitions.apply import apply
 from arclog.core.transitions.state import State
+from arclog.engine.commits import snapshots
 from arclog.engine.commits.snapshots import superfluous
 from arclog.model.config.settings import Settings
 from arclog.model.errors import StoreUnavailable
@@ -67,11 +67,11 @@ def test_every_prefix_of_every_run_comes_back_exactly(group: range) -> None:
             state = State(execution_id=world.execution_id)
             for one in await world.stored():
                 apply(world.program, state, one.event)
-                body = snapshot.encode(state)
-                again = snapshot.decode(body)
+                body = snapshots.encode_state(state)
+                again = snapshots.decode_state(body)
                 assert again == state
                 # also in the order of its maps: which token or step run is the oldest matters to decisions
-                assert snapshot.encode(again) == body
+                assert snapshots.encode_state(again) == body
             engine = world.begin_life().engine
             found = await engine.snapshots.newest(world.execution_id, world.program.digest, state.head)
             assert found is not None
@@ -158,7 +158,7 @@ def test_a_damaged_snapshot_is_ignored_with_a_word(damage: str, caplog: pytest.L
             import zstandard
 
             seq, code, body = store.kept[-1]
-            other = snapshot.encode(State(execution_id=99, head=seq))
+            other = snapshots.encode_state(State(execution_id=99, head=seq))
             bad = {
                 "cut": body[:-7],
                 "noise": b"\x00" * 50,
@@ -225,30 +225,30 @@ workflow:
 
 
 def test_another_plan_and_another_shape_of_state_read_no_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert snapshot.code_of("a") != snapshot.code_of("b")
-    before = snapshot.code_of("a")
-    monkeypatch.setattr(snapshot, "STATE_VERSION", "another")
-    assert snapshot.code_of("a") != before
+    assert snapshots.code_of("a") != snapshots.code_of("b")
+    before = snapshots.code_of("a")
+    monkeypatch.setattr(snapshots, "STATE_VERSION", "another")
+    assert snapshots.code_of("a") != before
     monkeypatch.undo()
 
     class Changed(State):
         more: int = 0
 
-    monkeypatch.setattr(snapshot, "State", Changed)
-    snapshot._schema.cache_clear()
-    assert snapshot.code_of("a") != before
+    monkeypatch.setattr(snapshots, "State", Changed)
+    snapshots._schema.cache_clear()
+    assert snapshots.code_of("a") != before
     monkeypatch.undo()
-    snapshot._schema.cache_clear()
-    assert snapshot.code_of("a") == before
+    snapshots._schema.cache_clear()
+    assert snapshots.code_of("a") == before
 
 
 def test_values_come_back_as_the_log_has_them() -> None:
     state = State(execution_id=2**62, ctx={"big": 2**200, "small": -(2**63) - 1, "float": 1e22, "text": "ü\u2028"})
-    again = snapshot.decode(snapshot.encode(state))
+    again = snapshots.decode_state(snapshots.encode_state(state))
     assert again == state
     assert type(again.ctx["float"]) is float
     with pytest.raises(ValueError, match="surrogates"):
-        snapshot.encode(State(execution_id=1, ctx={"lone": "\ud800"}))
+        snapshots.encode_state(State(execution_id=1, ctx={"lone": "\ud800"}))
 
 
 def test_any_moment_of_a_long_run_is_near_a_snapshot() -> None:
@@ -266,7 +266,7 @@ def test_any_moment_of_a_long_run_is_near_a_snapshot() -> None:
                 before = store.events_read
                 live = await world.here.engine.live.folded(world.execution_id, at)
                 assert store.events_read - before <= farthest
-                assert snapshot.encode(live.state) == snapshot.encode(await world.state(at))
+                assert snapshots.encode_state(live.state) == snapshots.encode_state(await world.state(at))
 
     run_virtually(main())
 

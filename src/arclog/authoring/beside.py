@@ -76,7 +76,7 @@ def called_playbooks(
     """The texts, by path, of the playbooks that this one, and those that it calls, call by file; `read` reads one. The
     files that their tasks use are read from `files`.
     """
-    from arclog.engine.runs.bundle import called_files
+    from arclog.engine.runs.catalog import called_files
     from arclog.plan.build import build
     from arclog.playbook.files import beside
 

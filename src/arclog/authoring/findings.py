@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from arclog import __version__
 from arclog.model.errors import Finding
-from arclog.playbook.yaml.document import lines_of
+from arclog.playbook.document import lines_of
 
 # ── fixes ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Repairs findings of `check` in the text itself, if the remedy is known: comments and layout are kept.

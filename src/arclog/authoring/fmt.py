@@ -29,7 +29,7 @@ from arclog.authoring.spans import (
     start,
 )
 from arclog.model.errors import PlaybookError
-from arclog.playbook.yaml.load import load
+from arclog.playbook.load import load
 
 # ── indentation ───────────────────────────────────────────────────────────────────────────────────────────────────────
 # Indents blocks by two columns per level, including lists below their key. Multi-line texts and flows move with them.

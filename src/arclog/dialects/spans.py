@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from arclog.model.events import TERMINAL, Event
-from arclog.model.traces import span_id
+from arclog.model.ids import span_id
 
 #: The types that spans are made of; a reader asks for no others.
 TYPES = (

@@ -2,10 +2,9 @@
 
 from arclog.expr.budget import DEFAULT_LIMITS, Limits, Meter, OutOfTurn
 from arclog.expr.convert import plain
-from arclog.expr.scope import Scope
+from arclog.expr.frame import Scope
 from arclog.expr.stored import Reader, Stored, Unread, path_of_text, path_text
-from arclog.expr.template import Template, compile_condition, compile_text
-from arclog.expr.tree import Tree, compile_tree, nowhere
+from arclog.expr.template import Template, Tree, compile_condition, compile_text, compile_tree, nowhere
 from arclog.expr.values import MISSING, Lookup, Undefined, View, undefined
 
 __all__ = [

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 from msgspec.json import encode
 
-from arclog.expr.budget import Budget, Failure
-from arclog.expr.sizes import ITEM, LIST, SLOT, TEXT, list_size, repr_size, utf8_size, width
+from arclog.expr.budget import ITEM, LIST, SLOT, TEXT, Budget, Failure, char_bytes, list_size, repr_size, utf8_size
 from arclog.expr.values import JSON_TYPES, SCALARS, Group, Undefined, is_lookup, kind_of
 
 #: about the 4,300 digits that Python itself converts; the conversion is quadratic
@@ -64,7 +63,7 @@ def items_of(budget: Budget, value: Any) -> Sequence[Any]:
             value = list(value)
         elif kind is str:
             # Python keeps characters of one byte ready; each of the others is a text of its own.
-            budget.room(list_size(len(value)) + (0 if width(value) == 1 else (TEXT + 16) * len(value)))
+            budget.room(list_size(len(value)) + (0 if char_bytes(value) == 1 else (TEXT + 16) * len(value)))
             value = list(value)
         elif kind is not list and kind is not range:
             raise Failure(f"a {kind_of(value)} cannot be iterated over")
@@ -126,7 +125,7 @@ def weigh(
             if kind is str:
                 size += spelling(item) + 2
                 if not item.isascii():
-                    wide = max(wide, width(item))
+                    wide = max(wide, char_bytes(item))
             elif kind is list or kind is dict:
                 budget.charge(1 + (len(item) >> 2))
                 size += 2 * len(item) + 2
@@ -165,7 +164,7 @@ def weigh(
 
 
 def _key_width(key: Any) -> int:
-    return 1 if type(key) is not str or key.isascii() else width(key)
+    return 1 if type(key) is not str or key.isascii() else char_bytes(key)
 
 
 def is_plain(value: Any) -> bool:

@@ -2,12 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from arclog.expr.budget import Budget, Limits
-from arclog.expr.sizes import SLOT, TEXT, text_size, width
-from arclog.expr.values import MISSING, SCALARS
+from arclog.expr.budget import SLOT, TEXT, Budget, Failure, Limits, Meter, char_bytes, text_size
+from arclog.expr.values import MISSING, SCALARS, Undefined
+
+# The names that a template sees: layers of mappings, the first that has a name wins.
+
+
+_NONE: Mapping[str, str] = {}
+
+
+class Scope(Mapping[str, Any]):
+    """A read-only stack of mappings from name to JSON value or `Lookup`."""
+
+    __slots__ = ("absent", "layers", "meter")
+
+    def __init__(
+        self, *layers: Mapping[str, Any], absent: Mapping[str, str] = _NONE, meter: Meter | None = None
+    ) -> None:
+        self.layers = layers
+        #: names of steps and tasks with what to say of one that has not run
+        self.absent = absent
+        #: counts what the evaluations in this scope cost together
+        self.meter = meter
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Find a name, first layer first."""
+        for layer in self.layers:
+            value = layer.get(key, MISSING)
+            if value is not MISSING:
+                return value
+        return default
+
+    def __getitem__(self, key: str) -> Any:
+        value = self.get(key, MISSING)
+        if value is MISSING:
+            raise KeyError(key)
+        return value
+
+    def __contains__(self, key: object) -> bool:
+        return any(key in layer for layer in self.layers)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(key for layer in self.layers for key in layer))
+
+    def __len__(self) -> int:
+        return len(set().union(*self.layers))
+
+    def __repr__(self) -> str:
+        return f"Scope({', '.join(map(repr, self))})"
 
 
 class Frame(Budget):
@@ -38,7 +83,7 @@ class Frame(Budget):
         """Write to the text that is being rendered."""
         self.size += len(text)
         if not text.isascii():
-            self.wide = max(self.wide, width(text))
+            self.wide = max(self.wide, char_bytes(text))
         # The part already exists; the whole will be, once it is put together.
         self.bytes -= SLOT
         if self.size * self.wide > self.bytes:
@@ -64,3 +109,47 @@ class Frame(Budget):
 #: a compiled expression, a compiled statement
 Expression = Callable[[Frame], Any]
 Statement = Callable[[Frame], None]
+
+
+# How an error finds its words and its place.
+
+
+def located(made: Expression, line: int) -> Expression:
+    """Note on a failure the line of the template that it came from."""
+
+    def at_line(frame: Frame) -> Any:
+        try:
+            value = made(frame)
+        except Failure as failure:
+            failure.line = failure.line or line
+            raise
+        except Exception as error:  # noqa: BLE001  # whatever Python refuses is the author's error
+            raised = translated(error, line)
+            raise raised from raised.__cause__
+        return value.at_line(line) if type(value) is Undefined and not value.line else value
+
+    return at_line
+
+
+def translated(error: Exception, line: int = 0) -> Failure:
+    """Say in the author's words what Python refused; never with the values at hand, which may be secrets."""
+    match error:
+        case Failure():
+            error.line = error.line or line
+            return error
+        case ZeroDivisionError():
+            message = "division by zero"
+        case OverflowError():
+            message = "the number is too large"
+        case RecursionError():
+            message = "the value or expression is nested too deeply"
+        case MemoryError():
+            message = "the value is too large for the memory"
+        case TypeError():
+            message = f"the values do not fit: {error}"
+        case _:
+            message = f"the expression cannot be evaluated ({type(error).__name__})"
+    failure = Failure(message, line)
+    if type(error).__module__ != "builtins":
+        failure.__cause__ = error  # a Lookup's own, for instance a store that is unavailable
+    return failure

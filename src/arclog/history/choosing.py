@@ -5,10 +5,15 @@ Law: whatever a step run led to goes with it. A step run whose token was made by
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
+from arclog.core.flow.loops import on_one_lease
+from arclog.core.transitions.iterations import level_of
 from arclog.history.step_runs import Key, Log, RecordedRun
 from arclog.model.errors import RequestRejected
+from arclog.model.events import Event, is_closing
+from arclog.plan.net import LoopPlan
+from arclog.plan.program import StepProgram
 
 #: it stays as it is
 KEEP = "keep"
@@ -153,3 +158,188 @@ def _failed_as_a_whole(log: Log) -> bool:
     ends = ("playbook.finished", "execution.cancelled")
     end = next((event for event in reversed(log.events) if event.type in ends), None)
     return end is not None and (end.type == "execution.cancelled" or "error" in end.payload)
+
+
+# The finished part of a step run that was not over: tasks up to the last one that ended well, items that succeeded.
+#
+# Law: what is taken over ends between two tasks. A task that had begun and not ended well runs again; so does an item from
+# the first task that did not. No event here belongs to a command or a report any more: the new run offers its own.
+
+
+_TASK_TYPES = frozenset({
+    "task.started", "task.attempt.started", "task.attempt.done", "task.attempt.failed", "task.done", "task.failed",
+    "policy.task.evaluated", "result.stored",
+})  # fmt: skip
+_ITEM_TYPES = _TASK_TYPES | {"loop.iteration.started", "loop.iteration.done", "loop.iteration.failed"}
+#: What a policy says when the pipeline continues.
+_GOES_ON = frozenset({"continue", "jump", "break"})
+
+_OUTER_ENDS = frozenset({"loop.done", "loop.iteration.done", "loop.iteration.failed"})
+
+Path = tuple[int, ...]
+
+
+def part_of(
+    events: Sequence[Event], run: RecordedRun, step: StepProgram, now: int, *, items_again: bool
+) -> list[Event]:
+    """The events that stay, changed to what they are in the new run; none when nothing of the step run was finished. The first one is
+    its step.scheduled; commands among them have no id yet. `items_again`: items that failed are not over, but run again.
+    """
+    own = [events[index] for index in run.events]
+    scheduled = _bare(own[0])
+    scheduled.at = now
+    started = next((event for event in own if event.type == "step.started"), None)
+    if started is None:
+        return []
+    started = _bare(started)
+    started.at = now
+    if not any(event.type == "loop.started" and event.iteration is None for event in own):
+        tasks = _finished(step, (event for event in own if event.iteration is None))
+        return [scheduled, started, *tasks] if tasks and "total" not in scheduled.payload else []
+    expanded = [_bare(event) for event in own if event.type == "result.manifest.updated" and "items" in event.payload]
+    opened = next(event for event in own if event.type == "loop.started" and event.iteration is None)
+    parted = not on_one_lease(step) or bool(expanded)
+    items = _Items(own, step, now, parted=parted, again=items_again).events(())
+    if not items:
+        return []
+    return [scheduled, started, *expanded, _bare(opened), *items]
+
+
+def _finished(step: StepProgram, events: Iterable[Event]) -> list[Event]:
+    """The events of a pipeline up to its last finished task."""
+    found: list[Event] = []
+    finished = 0
+    for event in events:
+        if event.type not in _TASK_TYPES or is_closing(event):
+            continue
+        if event.type == "policy.task.evaluated":
+            found.append(event)
+            if (event.payload.get("action") or {}).get("do") in _GOES_ON:
+                finished = len(found)
+            else:
+                finished = min(finished, _begin(found))
+            continue
+        found.append(event)
+        if event.type == "task.done" and not _has_policy(step, event.task):
+            finished = len(found)
+    return [_bare(event) for event in found[:finished]]
+
+
+def _has_policy(step: StepProgram, task: str) -> bool:
+    """Whether something is still to say how the pipeline goes on behind a task."""
+    return task in step.index and step.tasks[step.index[task]].plan.policy is not None
+
+
+def _begin(found: Sequence[Event]) -> int:
+    """Where the task run that the last event belongs to began."""
+    last = found[-1]
+    for index in range(len(found) - 1, -1, -1):
+        event = found[index]
+        if event.type == "task.started" and (event.task, event.task_run) == (last.task, last.task_run):
+            return index
+    return 0
+
+
+def _bare(event: Event) -> Event:
+    """The event, which belongs to no command and no report any more."""
+    if event.report or event.command_id or event.fence:
+        event.report = event.command_id = event.fence = 0
+    if event.cause or event.own_id or event.sent:
+        event.cause = event.own_id = 0
+        event.sent = {}
+    return event
+
+
+class _Items:
+    """The items of a loop that was not over, level by level."""
+
+    def __init__(self, own: Sequence[Event], step: StepProgram, now: int, *, parted: bool, again: bool) -> None:
+        self.step = step
+        self.run = own[0].run
+        self.now = now
+        #: its items go to commands of their own, which the log names
+        self.parted = parted
+        self.by_path: dict[Path, list[Event]] = {}
+        self.below: dict[Path, set[int]] = {}
+        #: items that are over; a failure that ends the whole loop is not the end of its item
+        self.over: set[Path] = set()
+        again = again or step.plan.failure_mode == "fail_fast"
+        for event in own:
+            path = event.iteration
+            if path is None:
+                continue
+            known = self.by_path.get(path)
+            if known is not None:
+                known.append(event)
+            else:
+                self.by_path[path] = [event]
+                for depth in range(len(path)):
+                    self.below.setdefault(path[:depth], set()).add(path[depth])
+            kept = event.type == "loop.iteration.failed" and not again and not is_closing(event)
+            if kept or event.type == "loop.iteration.done":
+                self.over.add(path)
+
+    def events(self, path: Path) -> list[Event]:
+        """The events of a level; none when nothing below it was finished."""
+        plan = level_of(self.step, path)
+        return self._outer(path) if plan.inner is not None else self._innermost(path, plan)
+
+    def _innermost(self, path: Path, plan: LoopPlan) -> list[Event]:
+        parts: dict[int, list[Event]] = {}
+        for index in sorted(self.below.get(path, ())):
+            if (*path, index) in self.over:
+                parts[index] = [_bare(event) for event in self.by_path[*path, index] if event.type in _ITEM_TYPES]
+            elif tasks := _finished(self.step, self.by_path[*path, index]):
+                parts[index] = tasks
+        if not parts:
+            return []
+        behind = max(parts) + 1
+        again = [index for index in range(behind) if (*path, index) not in self.over]
+        cuts = _cuts(again, behind, plan) if self.parted else []
+        found: list[Event] = []
+        first = 0
+        for index in range(behind):
+            if cuts and index == first:
+                last = cuts.pop(0)
+                found.append(self._command(path, first, last))
+                first = last
+            events = parts.get(index, [])
+            if not events or events[0].type != "loop.iteration.started":
+                events = [self._begun((*path, index)), *events]
+            found += events
+        return found
+
+    def _outer(self, path: Path) -> list[Event]:
+        found: list[Event] = []
+        for index in sorted(self.below.get(path, ())):
+            here = (*path, index)
+            begin = self.by_path.get(here, [])
+            inner = next((event for event in begin if event.type == "loop.started"), None)
+            if inner is None:
+                return []  # what is behind it cannot stay without it: the step runs again
+            items = self.events(here)
+            found += [self._begun(here), _bare(inner), *items]
+            if here in self.over:
+                found += [_bare(event) for event in begin if event.type in _OUTER_ENDS]
+        return found if self.over or any(event.task for event in found) else []
+
+    def _begun(self, path: Path) -> Event:
+        known = next((one for one in self.by_path.get(path, ()) if one.type == "loop.iteration.started"), None)
+        if known is not None:
+            return _bare(known)
+        return Event("loop.iteration.started", self.now, self.step.name, self.run, path)
+
+    def _command(self, path: Path, first: int, last: int) -> Event:
+        payload = {"reason": "loop", "items": [list(path), first, last]}
+        return Event("command.issued", self.now, self.step.name, self.run, payload=payload)
+
+
+def _cuts(again: Sequence[int], behind: int, plan: LoopPlan) -> list[int]:
+    """Where the parts of a loop end: each has its share of the items that run again, and no more parts run at a time than
+    the loop allows.
+    """
+    at_a_time = plan.max_in_flight if plan.mode == "parallel" and plan.exec == "distributed" else 1
+    count = max(1, min(at_a_time, len(again)))
+    share = -(-len(again) // count)
+    cuts = [again[end - 1] + 1 for end in range(share, len(again), share)] if share else []
+    return [*cuts, behind]

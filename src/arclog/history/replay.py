@@ -11,17 +11,285 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
-from arclog.core.boundary.inputs import Forked, WorkReported
+from arclog.core.boundary.inputs import (
+    Abort,
+    ChildEnded,
+    Continue,
+    Forked,
+    GaveUp,
+    GivenBack,
+    Input,
+    LeaseEnded,
+    ParentTold,
+    Reclaimed,
+    Request,
+    Signal,
+    TakeSlot,
+    TimerFired,
+    WorkReported,
+)
+from arclog.core.boundary.reports import WORKER_TYPES
 from arclog.core.transitions.apply import apply
 from arclog.core.transitions.decide import Decision
 from arclog.core.transitions.state import State
+from arclog.core.transitions.timers import wait_key
 from arclog.expr import Meter
-from arclog.history.recorded import Given, input_at, shared_events
 from arclog.model.errors import NewerLog
-from arclog.model.events import Event
+from arclog.model.events import Event, is_closing
 from arclog.model.ids import moved
+from arclog.model.outcome import TaskError
 from arclog.plan.program import Program
+
+# From a log back to the inputs that led to it.
+#
+# A log holds decisions, not inputs. What was put to the execution follows from the first event of each decision: a report
+# has its number, a signal and a timer have events of their own, and what has none is the engine going on by itself.
+# `input_at` gives None where an input cannot be told from its events; such events are folded and not decided again.
+
+
+#: Events that begin a decision whatever stands before them.
+_HEADS = frozenset({"signal.received", "timer.fired", "command.claimed", "playbook.execution.requested"})
+_TASK_ENDS = frozenset({"task.done", "task.failed"})
+_ATTEMPT_ENDS = frozenset({"task.attempt.done", "task.attempt.failed"})
+#: Signals that a run keeps: no recorded one was refused for want of room unless it says so.
+_ANY_NUMBER = 1 << 60
+
+
+class Given:
+    """An input that was told from the log."""
+
+    __slots__ = ("input", "now")
+
+    def __init__(self, given: Input, now: int) -> None:
+        self.input = given
+        #: the engine's clock when it was decided
+        self.now = now
+
+
+def input_at(events: Sequence[Event], at: int, state: State) -> Given | None:
+    """The input that led to the event at index `at` and to those behind it; `state` is the one before."""
+    event = events[at]
+    if event.report:
+        return _report(events, at)
+    if event.informative:
+        return _given_up(events, at, state) if event.type == "command.failed" and event.fence else None
+    given = _TOLD.get(event.type)
+    if given is not None:
+        found = given(events, at, state)
+        if found is not None:
+            return Given(found, event.at)
+        if event.type in _HEADS:
+            return None
+    if event.type in WORKER_TYPES and event.payload.get("source") == "server":
+        child = _child(events, at, state)
+        if child is not None:
+            return Given(child, event.at)
+        if event.type in _TASK_ENDS | _ATTEMPT_ENDS and wait_key(event) in state.waits:
+            return None
+    if state.open and _ends_the_run(event):
+        return _abort(events, at)
+    return Given(Continue(), event.at)
+
+
+# -- reports ----------------------------------------------------------------------------------------------------------
+
+
+def _report(events: Sequence[Event], at: int) -> Given | None:
+    """The whole report: its events stand among those of the decisions that they led to."""
+    first = events[at]
+    if first.sent or first.own_id:
+        return None  # it came over the wire, and the server completed it
+    step, run = first.step, first.run
+    own = [first]
+    now = 0
+    index = at
+    last = len(events) - 1
+    while index < last:
+        index += 1
+        event = events[index]
+        kind = event.type
+        if (
+            kind in WORKER_TYPES
+            and event.run == run
+            and event.step == step
+            and not (event.report or event.informative or event.own_id or event.sent)
+            and event.payload.get("source") != "server"
+        ):
+            own.append(event)  # what most of them are
+            continue
+        if event.report or kind in _HEADS or event.sent or event.own_id:
+            break
+        if kind not in WORKER_TYPES or event.payload.get("source") == "server":
+            if event.informative:
+                break
+            now = now or event.at
+            continue
+        if event.step != step or event.run != run:
+            break
+        if event.informative:
+            event.informative = False  # the decision itself says what comes too late
+        own.append(event)
+    given = WorkReported(first.command_id, first.fence, first.report, first.worker_id, own)
+    return Given(given, now or own[-1].at)
+
+
+# -- inputs with an event of their own ----------------------------------------------------------------------------------
+
+
+def _requested(events: Sequence[Event], at: int, _: State) -> Input | None:
+    payload = events[at].payload
+    behind = events[at + 1] if at + 1 < len(events) else None
+    problem = None
+    if behind is not None and behind.type == "playbook.request.evaluated" and "error" in behind.payload:
+        problem = _problem(behind.payload["error"])
+    return Request(
+        payload["path"],
+        int(payload["version"]),
+        payload.get("workload") or {},
+        payload.get("scope", ""),
+        problem=problem,
+        parent=payload.get("parent"),
+        depth=payload.get("depth", 0),
+        files=payload.get("files") or {},
+        original_run_id=payload.get("original_run_id", ""),
+        priority=payload.get("priority"),
+        file=payload.get("file", ""),
+    )
+
+
+def _signalled(events: Sequence[Event], at: int, state: State) -> Input:
+    payload = events[at].payload
+    idle: tuple[int, ...] = tuple(payload.get("held") or ())
+    if payload["signal"] == "RETRY_STEP":
+        taken_back = _taken_back(events, at)
+        idle = tuple(one for one in state.commands if one not in taken_back)
+    refused = "error" in payload
+    return Signal(
+        payload["signal"],
+        payload["signal_id"],
+        payload.get("reason", ""),
+        payload.get("by", ""),
+        payload.get("step", ""),
+        payload.get("data"),
+        idle=idle,
+        most_kept=len(state.kept_signals) if refused else _ANY_NUMBER,
+    )
+
+
+def _taken_back(events: Sequence[Event], at: int) -> set[int]:
+    found: set[int] = set()
+    for event in events[at + 1 :]:
+        if event.report or event.type in _HEADS:
+            break
+        if event.type == "command.issued" and event.payload.get("reason") == "retry":
+            found.add(event.command_id)
+    return found
+
+
+def _fired(events: Sequence[Event], at: int, _: State) -> Input:
+    return TimerFired(events[at].payload["timer"])
+
+
+def _reclaimed(events: Sequence[Event], at: int, _: State) -> Input:
+    event = events[at]
+    return Reclaimed(event.command_id, event.fence, event.worker_id)
+
+
+def _offered_again(events: Sequence[Event], at: int, state: State) -> Input | None:
+    event = events[at]
+    command = state.commands.get(event.command_id)
+    if command is None:
+        return None  # new work, which the engine had no room for before
+    payload = event.payload
+    worker = payload.get("worker_id", "")
+    if payload["reason"] == "lease_lost":
+        return LeaseEnded(command.id, command.fence, worker, command.losses + 2)
+    return GivenBack(command.id, command.fence, worker)
+
+
+def _command_failed(events: Sequence[Event], at: int, state: State) -> Input | None:
+    event = events[at]
+    command = state.commands.get(event.command_id)
+    if command is None:
+        return None
+    if event.payload.get("source") == "server":
+        return LeaseEnded(command.id, command.fence, "", command.losses + 1)
+    return GaveUp(command.id, command.fence, event.worker_id, command.losses + 2, replace(event))
+
+
+def _given_up(events: Sequence[Event], at: int, state: State) -> Given | None:
+    """A worker gave its command up: the command is offered again, or was abandoned too often."""
+    event = events[at]
+    command = state.commands.get(event.command_id)
+    behind = events[at + 1] if at + 1 < len(events) else None
+    if command is None or behind is None or behind.command_id != command.id or event.fence != command.fence:
+        return None
+    most = command.losses + (2 if behind.type == "command.issued" else 1)
+    given = GaveUp(command.id, command.fence, event.worker_id, most, replace(event, informative=False))
+    return Given(given, behind.at)
+
+
+def _evaluated(_: Sequence[Event], __: int, state: State) -> Input | None:
+    return TakeSlot() if state.pending_for == "slot" else None
+
+
+def _processed(_: Sequence[Event], __: int, state: State) -> Input | None:
+    return ParentTold() if state.terminal is not None else None
+
+
+def _child(events: Sequence[Event], at: int, state: State) -> Input | None:
+    """A child ended, and with it the task that waited for it: the task's own end has the whole outcome."""
+    event = events[at]
+    if event.type not in _TASK_ENDS and event.type not in _ATTEMPT_ENDS:
+        return None
+    key = wait_key(event)
+    wait = state.waits.get(key)
+    if wait is None or not wait.child or is_closing(event):
+        return None
+    for end in events[at : at + 2]:
+        if end.type in _TASK_ENDS and wait_key(end) == key:
+            return ChildEnded(key, wait.child, end.payload["outcome"])
+    return None
+
+
+def _ends_the_run(event: Event) -> bool:
+    return event.type in ("command.cancelled", "workflow.finished", "playbook.finished") or is_closing(event)
+
+
+def _abort(events: Sequence[Event], at: int) -> Given | None:
+    """The engine could not continue with the run."""
+    for event in events[at:]:
+        if event.type == "playbook.finished" and "error" in event.payload:
+            problem = _problem(event.payload["error"])
+            return None if problem is None else Given(Abort(problem), events[at].at)
+    return None
+
+
+def _problem(said: dict[str, Any]) -> TaskError | None:
+    known = {name: said[name] for name in TaskError.__struct_fields__ if name in said}
+    return TaskError(**known) if len(known) == len(said) else None
+
+
+def shared_events(first: Event) -> int:
+    """How many events a run that began with those of another has of it; 0 of any other run."""
+    origin = first.payload.get("origin")
+    return int(origin["events"]) if origin else 0
+
+
+_TOLD: dict[str, Any] = {
+    "playbook.execution.requested": _requested,
+    "signal.received": _signalled,
+    "timer.fired": _fired,
+    "command.claimed": _reclaimed,
+    "command.issued": _offered_again,
+    "command.failed": _command_failed,
+    "playbook.request.evaluated": _evaluated,
+    "playbook.started": _evaluated,
+    "playbook.processed": _processed,
+}
+
 
 _ENCODE = msgspec.json.Encoder().encode
 _DECODE = msgspec.json.Decoder(Event).decode

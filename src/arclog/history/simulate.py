@@ -25,22 +25,20 @@ from arclog.core.boundary.inputs import (
     WorkReported,
 )
 from arclog.core.boundary.projection import command_of
-from arclog.core.flow.asserting import asserted
-from arclog.core.flow.pipeline import Run
+from arclog.core.flow.pipeline import Run, asserted
 from arclog.core.flow.waits import RETRY
 from arclog.core.transitions.decide import Decision
 from arclog.core.transitions.state import OpenCommand, State, Wait
 from arclog.core.transitions.timers import DEADLINE, EXECUTION, TIMEOUT, WAIT
 from arclog.expr import MISSING, Meter, Reader, path_text
-from arclog.history.answers import Answer, Answers, Place, same_inputs
-from arclog.history.carrying import Carrying, Unanswered
+from arclog.history.simulated_tasks import Answer, Answers, Carrying, Place, Unanswered, same_inputs
 from arclog.model.commands import Command
 from arclog.model.errors import ResultUnavailable
 from arclog.model.events import Event
 from arclog.model.ids import moved
 from arclog.model.outcome import Outcome
-from arclog.plan.demand import payload_paths, value_at
 from arclog.plan.program import Program, StepProgram, TaskProgram
+from arclog.plan.reads import payload_paths, value_at
 
 #: Signals that steer steps and values of a run; others are part of the outcomes of the tasks that waited for them.
 _STEERING = frozenset({"RETRY_STEP", "SKIP_STEP", "UPDATE_PARAMS", "CANCEL", "EMERGENCY_STOP"})

@@ -13,9 +13,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from arclog.history.choosing import DROP, KEEP, PART, ROUTE, Chosen
+from arclog.history.choosing import DROP, KEEP, PART, ROUTE, Chosen, part_of
 from arclog.history.fitting import Arcs
-from arclog.history.parts import part_of
 from arclog.history.step_runs import Key
 from arclog.model.events import Event
 from arclog.model.ids import moved

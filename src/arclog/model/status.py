@@ -81,3 +81,22 @@ def may(layer: str, before: str, after: str) -> bool:
 def terminal_states(layer: str) -> frozenset[str]:
     """The states of a layer that nothing leaves."""
     return frozenset(state for state, exits in TRANSITIONS[layer].items() if not exits)
+
+
+# The signals that mean something to every run (SPEC §6); any other name is a playbook's own.
+
+
+RESERVED_SIGNALS = frozenset(
+    {
+        "PAUSE",
+        "RESUME",
+        "CANCEL",
+        "APPROVE",
+        "REJECT",
+        "RETRY_STEP",
+        "SKIP_STEP",
+        "RETRY_RUN",
+        "UPDATE_PARAMS",
+        "EMERGENCY_STOP",
+    }
+)

@@ -18,11 +18,11 @@ from arclog.model.errors import Finding, PlaybookError
 from arclog.plan.compile import compile_playbook
 from arclog.plan.lint.check import check
 from arclog.plan.net import Plan
+from arclog.playbook.document import lines_of
 from arclog.playbook.engine_kinds import ENGINE_KINDS
+from arclog.playbook.load import load
 from arclog.playbook.normalize import normalize
 from arclog.playbook.walk import Findings
-from arclog.playbook.yaml.document import lines_of
-from arclog.playbook.yaml.load import load
 
 _MOST_SHOWN = 160
 

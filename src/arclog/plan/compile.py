@@ -35,9 +35,9 @@ from arclog.plan.net import (
 )
 from arclog.playbook import canon
 from arclog.playbook.canon import Loop, Playbook, Rule, Step, Task
+from arclog.playbook.document import Document, Path
 from arclog.playbook.schema import has_template
 from arclog.playbook.walk import Findings
-from arclog.playbook.yaml.document import Document, Path
 
 
 class Text(Struct, frozen=True):

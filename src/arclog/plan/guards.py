@@ -1,7 +1,7 @@
 """The guards of a task list, compiled: where a pipeline goes between two of its tasks.
 
 A list with blocks becomes a short code. A pipeline stands before its first task or behind one of them, and follows the
-code from there to the next task or to the end of the list; `core.flow.guards` does so.
+code from there to the next task or to the end of the list; `core.flow.pipeline` does so.
 
     choose   test (else to the next branch) · tasks · go to the end · …
     while    begin · head: test (else to the end) · round · tasks · back to the head

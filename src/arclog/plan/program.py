@@ -12,11 +12,13 @@ from typing import Any
 from msgspec import Struct
 
 from arclog.expr import Limits, Template, Tree, compile_condition, compile_tree
+from arclog.model.config.settings import Settings
+from arclog.model.data.kept import Kept
 from arclog.model.errors import NOWHERE, InvariantBroken, Position
-from arclog.plan.demand import Path, demanded
 from arclog.plan.guards import Guards
 from arclog.plan.net import ArcPlan, LoopPlan, Plan, StepPlan, TaskPlan, TaskRule, event_room
 from arclog.plan.reach import Reach
+from arclog.plan.reads import Path, demanded
 
 #: Names that a task's templates find on the worker itself.
 LOCAL_NAMES = frozenset({"args", "iter", "keychain", "_prev", "_task", "_attempt", "execution_id", "outcome"})
@@ -466,3 +468,39 @@ def _widened(keys: set[str] | None, path: tuple[str, ...]) -> set[str] | None:
         return None
     keys.add(path[1])
     return keys
+
+
+# Programs that are kept in memory, as many as fit: a large plan takes about eleven times the bytes of its encoding.
+#
+# Small and large ones are kept apart, so that a few large ones do not drive out the many small ones of others.
+
+
+#: Bytes of an encoded plan from which on it is large: to prepare a smaller one takes a few milliseconds.
+LARGE = 32_768
+
+
+class Programs:
+    """By the digest of their plan; the one that was not asked for the longest is abandoned first."""
+
+    def __init__(self, settings: Settings) -> None:
+        most, most_bytes = settings.integer("engine.cache_programs"), settings.integer("engine.cache_programs_bytes")
+        self._small: Kept[str, Program] = Kept(most, most_bytes, _size)
+        self._large: Kept[str, Program] = Kept(most, most_bytes, _size)
+
+    def get(self, digest: str) -> Program | None:
+        return self._small.get(digest) or self._large.get(digest)
+
+    def keep(self, program: Program) -> Program:
+        """Keep a program; the one that is kept now, when there was one already."""
+        return self.get(program.digest) or self._side(program).put(program.digest, program)
+
+    def has_given_up(self, program: Program) -> bool:
+        """Whether it is a large one that is no longer kept."""
+        return program.size >= LARGE and program.digest not in self._large
+
+    def _side(self, program: Program) -> Kept[str, Program]:
+        return self._large if program.size >= LARGE else self._small
+
+
+def _size(program: Program) -> int:
+    return program.size

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from arclog.model.config.kinds import KindSpec
-from arclog.playbook.yaml.document import Path
+from arclog.playbook.document import Path
 
 
 class Rule(Struct):

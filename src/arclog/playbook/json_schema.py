@@ -12,11 +12,11 @@ from typing import Any
 from arclog.model.config.kinds import KindSpec
 from arclog.model.data.shapes import Field
 from arclog.model.events import REGISTRY
-from arclog.playbook.announced import ADDRESS, NOTIFICATIONS, SCHEDULE_NAME
+from arclog.playbook.declarations import ADDRESS, NOTIFICATIONS, SCHEDULE_NAME
+from arclog.playbook.declarations import KEYS as INPUT_KEYS
+from arclog.playbook.declarations import TABLES as KEYCHAIN
 from arclog.playbook.engine_kinds import ENGINE_KINDS
 from arclog.playbook.files import FIELDS as FILE_FIELDS
-from arclog.playbook.inputs import KEYS as INPUT_KEYS
-from arclog.playbook.keychain import TABLES as KEYCHAIN
 from arclog.playbook.schema import (
     ACTION,
     ACTION_KEYS,

@@ -16,18 +16,15 @@ from arclog.model.config.settings import Settings
 from arclog.model.data.shapes import Field
 from arclog.model.events import ENVELOPE_BYTES, REGISTRY
 from arclog.model.inputs import defaults, secret_names
-from arclog.playbook.announced import read_notifications, read_schedules
 from arclog.playbook.canon import Arc, Loop, Playbook, Rule, Step, Webhook
+from arclog.playbook.declarations import read_entry, read_inputs, read_notifications, read_schedules
+from arclog.playbook.document import Document, Path, above_zero, as_list, as_map, as_text, dig, priority_of, whole
 from arclog.playbook.files import Files
-from arclog.playbook.inputs import read_inputs
-from arclog.playbook.keychain import read_entry
 from arclog.playbook.older import CONTROL
 from arclog.playbook.rules import read_rules
 from arclog.playbook.schema import ADMIT_THEN, ENDS, ITER_KEYS, LIMITS, POOL_NAME, has_template, root_field
 from arclog.playbook.tasks import Layer, TaskReader
 from arclog.playbook.walk import Findings, Walker
-from arclog.playbook.yaml.document import Document, Path
-from arclog.playbook.yaml.lenient import above_zero, as_list, as_map, as_text, dig, priority_of, whole
 
 _MISSING: Any = object()
 #: Seconds that a final step may take when it names no limit.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from arclog.expr.compiler.parse import has_markers
 from arclog.model.data.shapes import Field
-from arclog.playbook.canon import Rule
+from arclog.playbook.canon import Rule, Task
+from arclog.playbook.document import Path, as_list, as_map, as_text
 from arclog.playbook.schema import ACTION, ACTION_KEYS, ELSE_RULE, EMPTY_ELSE_RULE, RULE
 from arclog.playbook.walk import Walker
-from arclog.playbook.yaml.document import Path
-from arclog.playbook.yaml.lenient import as_list, as_map, as_text
 
 _A_MAP = Field("rule", "object")
 
@@ -77,3 +77,89 @@ def read_action(walker: Walker, rule: Rule) -> None:
     for patch in ("set_iter", "set_ctx"):
         reserved_keys(walker, as_map(then.get(patch)), patch, (*path, patch))
     rule.then = {key: value for key, value in then.items() if any(field.name == key for field in ACTION)}
+
+
+# Short forms of a task's spec, compiled to the rules of a task policy: `retry`, `set_ctx` and `set_iter`; and the
+# conditions of `kind: assert`, compiled to templates.
+#
+# Laws: what a short form stands for could be written out as rules; a task's own policy is never replaced by one.
+
+
+IS_OK = "outcome.status == 'ok'"
+IS_ERROR = "outcome.status == 'error'"
+#: Keys of `task.spec` that are compiled here and are no part of the effective spec.
+COMPILED = frozenset({"retry", "set_ctx", "set_iter"})
+
+
+def short_rules(task: Task, retry: dict[str, Any] | None, sets: dict[str, Any], path: Path) -> None:
+    """Give the task the rules that its short forms stand for. `path` is where its spec stands."""
+    if task.rules is None:
+        if retry is None and not sets:
+            return
+        task.rules = _retry_rules(retry, path) if retry is not None else []
+        if sets and retry is not None:
+            task.rules.append(Rule(None, {"do": "continue", **sets}, path, path))
+        elif sets:
+            task.rules = [
+                Rule(f"{{{{ {IS_OK} }}}}", {"do": "continue", **sets}, path, path),
+                Rule(None, {"do": "fail"}, path, path),
+            ]
+    elif sets:
+        task.rules = [part for rule in task.rules for part in _with_sets(rule, sets)]
+        if all(rule.when is not None for rule in task.rules):
+            task.rules.append(Rule(f"{{{{ {IS_OK} }}}}", {"do": task.on_unmatched, **sets}, path, path))
+
+
+def _retry_rules(retry: dict[str, Any], path: Path) -> list[Rule]:
+    kinds = [kind for kind in as_list(retry.get("on")) if isinstance(kind, str)]
+    again = "outcome.error.retryable"
+    if kinds:
+        again = f"({again} or outcome.error.kind in [{', '.join(repr(kind) for kind in kinds)}])"
+    then: dict[str, Any] = {"do": "retry", **{key: value for key, value in retry.items() if key != "on"}}
+    if "delays" in then and "attempts" not in then:
+        then["attempts"] = len(as_list(then["delays"])) + 1
+    where = (*path, "retry")
+    return [
+        Rule(f"{{{{ {IS_ERROR} and {again} }}}}", then, where, where),
+        Rule(f"{{{{ {IS_ERROR} }}}}", {"do": "fail"}, where, where),
+    ]
+
+
+def _with_sets(rule: Rule, sets: dict[str, Any]) -> list[Rule]:
+    """The rule for ok outcomes, which sets more, and as it was for errors. What the rule itself sets wins."""
+    more = {key: {**values, **as_map(rule.then.get(key))} for key, values in sets.items()}
+    if rule.flawed or rule.when is False:
+        return [rule]
+    when = IS_OK if rule.when is None or rule.when is True else f"{IS_OK} and ({bare(str(rule.when))})"
+    on_ok = Rule(f"{{{{ {when} }}}}", {**rule.then, **more}, rule.path, rule.then_path)
+    return [on_ok, rule]
+
+
+def bare(when: str) -> str:
+    """The expression of a condition, without the braces around it."""
+    text = when.strip()
+    if has_markers(text) and text.startswith("{{") and text.endswith("}}"):
+        # A sign at a brace is Jinja's mark for white space.
+        return text[2:-2].removeprefix("-").removeprefix("+").removesuffix("-").removesuffix("+").strip()
+    return text
+
+
+def assertions(config: dict[str, Any]) -> dict[str, Any]:
+    """The config of an assert task: each condition as a template that gives a boolean, beside its text. The message is
+    rendered only when a condition does not hold.
+    """
+    that = config.get("that")
+    conditions = [
+        str(each).lower() if isinstance(each, bool) else bare(each)
+        for each in (that if isinstance(that, list) else [that])
+        if isinstance(each, str | bool)
+    ]
+    made: dict[str, Any] = {
+        **config,
+        "that": [f"{{{{ true if ({each}) else false }}}}" for each in conditions],
+        "text": conditions,
+    }
+    if isinstance(config.get("message"), str):
+        holds = " and ".join(f"({each})" for each in conditions) or "true"
+        made["message"] = f"{{% if {holds} %}}{{% else %}}{config['message']}{{% endif %}}"
+    return made

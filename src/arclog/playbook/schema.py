@@ -437,7 +437,7 @@ _EXECUTOR_SPEC = (
 KEYCHAIN_ENTRY = Field(
     "keychain entry",
     "object",
-    "A credential that the playbook needs; `playbook.keychain` has the fields of each kind.",
+    "A credential that the playbook needs; `playbook.declarations` has the fields of each kind.",
 )
 
 METADATA = _closed(

@@ -11,8 +11,8 @@ from typing import Any
 from msgspec import Struct
 
 from arclog.model.data.shapes import Field
+from arclog.playbook.document import Path
 from arclog.playbook.walk import Walker
-from arclog.playbook.yaml.document import Path
 
 SUGAR = ("choose", "while", "until")
 

@@ -11,18 +11,16 @@ from typing import Any, NamedTuple
 
 from arclog.model.config.kinds import KindSpec
 from arclog.model.config.settings import Settings
-from arclog.model.data.merge import deep_merge
+from arclog.model.data.json_data import deep_merge
 from arclog.model.data.shapes import Field
 from arclog.playbook.canon import Block, Branch, Step, Task
+from arclog.playbook.document import Path, above_zero, as_list, as_map, as_text, dig, size
 from arclog.playbook.files import KEYS as FILE_KEYS
 from arclog.playbook.files import FileMissing, FileRefused, Files, as_config, entry, functions, script, shell_command
-from arclog.playbook.rules import read_action, read_rules, reserved_keys
+from arclog.playbook.rules import COMPILED, assertions, read_action, read_rules, reserved_keys, short_rules
 from arclog.playbook.schema import ON_SUCCESS, TASK, TASK_POLICY, WORKBOOK_TASK, has_template, task_spec_fields
-from arclog.playbook.shorthands import COMPILED, assertions, short_rules
 from arclog.playbook.sugar import SUGAR, BlockReader, Entry, Group
 from arclog.playbook.walk import Walker
-from arclog.playbook.yaml.document import Path
-from arclog.playbook.yaml.lenient import above_zero, as_list, as_map, as_text, dig, size
 
 #: Kinds that older playbooks name, and what they are now.
 _OLD_KINDS = {

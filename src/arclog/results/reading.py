@@ -18,8 +18,7 @@ import zstandard
 from arclog.model.data.lines import decoded
 from arclog.model.errors import ResultStoreAway, ResultUnavailable
 from arclog.results.blobs.port import Blob, Blobs, Replaced
-from arclog.results.names import is_sha256
-from arclog.results.parts import Damaged, Index, Part
+from arclog.results.parts import Damaged, Index, Part, is_sha256
 from arclog.results.threads import Threads
 
 _AT_HAND = threading.local()

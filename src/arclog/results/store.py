@@ -15,7 +15,7 @@ from arclog.model.config.settings import Settings
 from arclog.model.errors import SettingsError
 from arclog.ports.results import ResultWriter, StoredBlob
 from arclog.results.blobs.port import Blobs
-from arclog.results.names import is_sha256
+from arclog.results.parts import is_sha256
 
 if TYPE_CHECKING:
     from arclog.results.packing import Packing

@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope
 
-from arclog.model.data.sizes import ValueCount, values_size
+from arclog.model.data.json_data import ValueCount, values_size
 from arclog.model.errors import (
     InvariantBroken,
     NotAllowed,

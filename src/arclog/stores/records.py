@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from arclog.model.config.retention import SCOPES
 from arclog.model.errors import Conflict
+from arclog.model.refs import SCOPES
 from arclog.ports.storage.access import KeyRecord, SessionRecord
 from arclog.ports.storage.pools import WorkerRecord
 from arclog.ports.storage.store import (

@@ -15,14 +15,23 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from arclog.model.config.retention import SCOPES
 from arclog.model.config.settings import Settings
-from arclog.model.data.sizes import decoded_size
+from arclog.model.data.json_data import decoded_size
 from arclog.model.errors import EventTooLarge, InvariantBroken, RequestRejected, StoreUnavailable
-from arclog.model.events import BITS, MARKED, MARKED_WITH, REGISTRY, TERMINAL, Event, is_closing, status_of
+from arclog.model.events import (
+    BITS,
+    LIFTS,
+    MARKED,
+    MARKED_WITH,
+    REGISTRY,
+    TERMINAL,
+    Event,
+    is_closing,
+    lifted,
+    status_of,
+)
 from arclog.model.ids import MAX_SEQUENCE, moved
-from arclog.model.refs import ResultRef, parse_ref
-from arclog.model.upcasts import LIFTS, lifted
+from arclog.model.refs import SCOPES, ResultRef, parse_ref
 from arclog.ports.storage.store import Append, Ingested, StoredEvent, Timer
 
 _JSON = ord("[")

@@ -1,4 +1,4 @@
-"""The search of `ports.storage.event_search`, the same for every store: it pages through the marks of types that have them, and
+"""The search of `ports.storage.store`, the same for every store: it pages through the marks of types that have them, and
 through the rows of the log for all others. A store offers both kinds of pages (`SearchPages`).
 """
 
@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 from arclog.model.errors import RequestRejected
 from arclog.model.events import MARKED, MARKED_WITH, REGISTRY
 from arclog.model.ids import MAX_ID
-from arclog.ports.storage.event_search import EventQuery, FoundEvents, StoredEvent
+from arclog.ports.storage.store import EventQuery, FoundEvents, StoredEvent
 from arclog.stores.rows import bits_of
 
 _ALL_TYPES = -1

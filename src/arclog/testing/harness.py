@@ -48,8 +48,8 @@ from arclog.testing.faults import After, Before, faulty
 from arclog.testing.scripted import ACT, PEEK, Hook, Ledger, scripted_kinds
 from arclog.testing.virtual import LoopClock
 from arclog.tools import noop
+from arclog.worker.reading import DirectBridge
 from arclog.worker.runner import Worker
-from arclog.worker.templates.sync_reader import DirectBridge
 from arclog.worker.toolbox import Toolbox
 
 log = logging.getLogger("arclog.testing")

@@ -7,7 +7,7 @@ from typing import Any
 from arclog.ports.results import Results
 from arclog.ports.tool import TaskContext
 from arclog.results.memory import MemoryResults
-from arclog.worker.data.results import TaskResults
+from arclog.worker.storing import TaskResults
 
 
 class Recorder:

@@ -72,7 +72,7 @@ def choose_results(settings: Settings) -> Results:
     url = settings.text("results.url")
     scheme, slashes, _ = url.partition("://")
     if not url:
-        from arclog.results.blobs.files.blobs import FileBlobs
+        from arclog.results.blobs.files import FileBlobs
 
         return BlobResults(FileBlobs(Path(settings.text("home")) / RESULTS), settings)
     if url == "postgres" or (slashes and scheme in ("postgres", "postgresql")):
@@ -82,7 +82,7 @@ def choose_results(settings: Settings) -> Results:
                 "postgresql://user:password@host/database"
             )
         with required("postgres", "ARCLOG_RESULTS_URL"):
-            from arclog.results.blobs.postgres.blobs import PostgresBlobs
+            from arclog.results.blobs.postgres import PostgresBlobs
         return BlobResults(PostgresBlobs(url if slashes else settings.text("store.url"), settings), settings)
     if url == "nats":
         if not settings.text("bus.url"):

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from arclog import __version__
-from arclog.engine.duties.doctor import WorkDoctor
-from arclog.engine.duties.health_checks import Probe, examined
+from arclog.engine.duties.doctor import Probe, WorkDoctor, examined
 from arclog.model.config.extras import required
 from arclog.model.config.settings import Settings
 from arclog.model.errors import ArclogError, SecretUnavailable, SettingsError

@@ -20,7 +20,7 @@ from arclog.engine.dispatch.control import EngineControl
 from arclog.engine.duties.upkeep import Upkeep
 from arclog.engine.duties.webhooks import Outbox
 from arclog.engine.runs.children import Children
-from arclog.engine.runs.secrets import RunSecrets
+from arclog.engine.runs.inputs import RunSecrets
 from arclog.engine.views.api import EngineApi
 from arclog.model.config.settings import Settings
 from arclog.model.errors import ArclogError, MissingExtra, StoreUnavailable

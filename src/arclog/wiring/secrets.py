@@ -23,9 +23,8 @@ def choose_vault(settings: Settings, store: Store | None = None) -> Vault:
     """The vault of secrets: in this store if several servers share it, else in the home."""
     home = Path(settings.text("home"))
     if store is not None and isinstance(store, SecretBook):
-        from arclog.secrets.key import key_source
-        from arclog.secrets.seal import Seal
-        from arclog.secrets.shared import SharedVault
+        from arclog.secrets.seal import Seal, key_source
+        from arclog.secrets.store import SharedVault
 
         return SharedVault(store, Seal(key_source(settings, home)), settings)
     from arclog.secrets.store import HomeVault, LocalStore
@@ -81,9 +80,8 @@ class SecretsOnDemand:
 
     @cached_property
     def _secrets(self) -> Secrets:
-        from arclog.secrets.key import key_source
         from arclog.secrets.keychain import LocalSecrets
-        from arclog.secrets.seal import Seal
+        from arclog.secrets.seal import Seal, key_source
 
         seal = Seal(key_source(self._settings, Path(self._settings.text("home"))))
         return LocalSecrets(

@@ -7,10 +7,12 @@ pipeline. An effectful task's end is acknowledged before the next effectful task
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import itertools
 import math
 import random
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,31 +20,51 @@ from msgspec.json import encode
 from msgspec.structs import replace
 
 from arclog.core.flow import pipeline as core
-from arclog.core.flow.asserting import asserted
-from arclog.core.flow.gathering import after
-from arclog.core.flow.pipeline import Ask, Frame, Over, Run
+from arclog.core.flow.pipeline import Ask, Frame, Over, Run, asserted
+from arclog.core.flow.reducers import after
 from arclog.core.flow.scopes import ctx_of, task_key
 from arclog.core.transitions.iterations import iterator_of
 from arclog.core.transitions.state import path_of
 from arclog.expr import Stored
 from arclog.model.commands import TOO_LONG, Command, LoopWork, Pipeline
+from arclog.model.config.settings import Settings
 from arclog.model.errors import ExpressionError, ResultUnavailable
 from arclog.model.events import Event
 from arclog.model.outcome import Outcome, error, failed, result_error
 from arclog.plan.program import Program, StepProgram
+from arclog.ports.clock import Clock
+from arclog.ports.control import Control
+from arclog.ports.results import Results
+from arclog.ports.secrets import Secrets
 from arclog.ports.tool import TaskContext
-from arclog.worker.data.inputs import snapshot
-from arclog.worker.data.items import Items
-from arclog.worker.data.local_files import LocalFiles
-from arclog.worker.data.loop_results import LoopResults
-from arclog.worker.data.reading import StoredReader
-from arclog.worker.data.results import TaskResults
-from arclog.worker.data.storing import Storing
+from arclog.worker.evaluation import Evaluating, names_files, shown, template_error
 from arclog.worker.keychain import AttemptSecrets, CommandSecrets
+from arclog.worker.local_files import LocalFiles
+from arclog.worker.logs import LogSink
+from arclog.worker.loop_items import Expanding, Items
+from arclog.worker.loop_results import LoopResults, Ordered
+from arclog.worker.reading import Bridge, ReadLately, StoredReader
+from arclog.worker.storing import Storing, TaskResults
 from arclog.worker.stream import ReportStream
-from arclog.worker.surroundings import Surroundings
-from arclog.worker.templates.evaluation import Evaluating, names_files, shown, template_error
-from arclog.worker.templates.loop_items import Expanding
+from arclog.worker.toolbox import Toolbox
+
+# What every command of one worker is carried out with.
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    toolbox: Toolbox
+    results: Results
+    #: None: no keychain can be resolved here
+    secrets: Secrets | None
+    logs: LogSink
+    clock: Clock
+    settings: Settings
+    control: Control
+    bridge: Bridge
+    kept: ReadLately
+    ordered: Ordered
+
 
 MICROS = 1_000_000
 
@@ -277,7 +299,7 @@ class CommandRun:
                 message = f"task {plan.name} was under way when its worker was lost; at_most_once forbids to repeat it"
                 problem = failed(error("killed", message, retryable=False))
         else:
-            inputs = snapshot(secrets.value({**config, **shown(by_ref)}), self.max_inputs_bytes)
+            inputs = inputs_snapshot(secrets.value({**config, **shown(by_ref)}), self.max_inputs_bytes)
             handed = None
             if plan.runs_on == "engine":
                 problem = problem or self._too_large(plan.name, config)
@@ -399,3 +421,20 @@ class CommandRun:
 
     def _add(self, event: Event) -> None:
         self.stream.add(event)
+
+
+# The snapshot of a task's rendered inputs that task.started carries, capped in size.
+
+
+_PREVIEW = 512
+
+
+def inputs_snapshot(config: dict[str, Any], max_bytes: int) -> Any:
+    """The config itself, or a preview with its size and digest when it is large."""
+    if not config:
+        return None
+    body = encode(config)
+    if len(body) <= max_bytes:
+        return config
+    preview = body[:_PREVIEW].decode("utf-8", "ignore")
+    return {"preview": preview, "bytes": len(body), "sha256": hashlib.sha256(body).hexdigest(), "truncated": True}

@@ -13,19 +13,16 @@ from arclog.drivers.backoff import Backoff
 from arclog.model.commands import TOO_LONG, Command, Revocation
 from arclog.model.config.settings import Settings
 from arclog.model.errors import ArclogError, LeaseLost, RequestRejected, StoreError
-from arclog.plan.program import Program
-from arclog.plan.programs import Programs
+from arclog.plan.program import Program, Programs
 from arclog.ports.clock import Clock
 from arclog.ports.control import Control, Held, WorkerInfo
 from arclog.ports.results import Results
 from arclog.ports.secrets import Secrets
-from arclog.worker.data.loop_results import Ordered
-from arclog.worker.data.reading import ReadLately
 from arclog.worker.logs import LogSink
-from arclog.worker.pipeline import CommandRun, PausedHere
+from arclog.worker.loop_results import Ordered
+from arclog.worker.pipeline import CommandRun, PausedHere, Surroundings
+from arclog.worker.reading import Bridge, ReadLately, ThreadBridge
 from arclog.worker.stream import ReportStream
-from arclog.worker.surroundings import Surroundings
-from arclog.worker.templates.sync_reader import Bridge, ThreadBridge
 from arclog.worker.toolbox import Toolbox
 
 log = logging.getLogger("arclog.worker")

@@ -9,8 +9,7 @@ from typing import Any
 
 import msgspec
 
-from arclog.model.config.kind_rules import kind_rules
-from arclog.model.config.kinds import KindSpec
+from arclog.model.config.kinds import KindSpec, kind_rules
 from arclog.model.errors import MissingExtra
 from arclog.model.outcome import Outcome, error, failed
 from arclog.ports.tool import TaskContext, Tool, ToolKind, ToolServices

@@ -15,10 +15,10 @@ from arclog.drivers.addresses import shown
 from arclog.drivers.http.client import _proxy, target_of
 from arclog.drivers.http.guard import Guard
 from arclog.drivers.nats.cluster import Cluster
-from arclog.engine.duties.health_checks import examined
+from arclog.engine.duties.doctor import examined
 from arclog.model.config.settings import Settings
 from arclog.results.blobs.object.bucket import address_of as object_address
-from arclog.results.blobs.postgres.connections import PgLink
+from arclog.results.blobs.postgres import PgLink
 from arclog.server.auth.tokens import KeySet
 from arclog.stores.postgres import checks as store_checks
 from arclog.stores.postgres.connection.connect import address_of as store_address

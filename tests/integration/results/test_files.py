@@ -16,9 +16,8 @@ import zstandard
 
 from arclog.model.config.settings import Settings
 from arclog.model.errors import ResultUnavailable, SettingsError
-from arclog.results.blobs.files.blobs import FileBlobs
-from arclog.results.names import folder_of, tenant_of
-from arclog.results.parts import IndexWriter
+from arclog.results.blobs.files import FileBlobs
+from arclog.results.parts import IndexWriter, folder_of, tenant_of
 from arclog.results.store import BlobResults
 from arclog.testing.conformance.results import TENANT, everything, listed, read, sha256_of, stored
 
@@ -246,7 +245,7 @@ async def test_foreign_files_are_left_alone(tmp_path, results):
 
 WRITE_FOREVER = """
 import asyncio, sys
-from arclog.results.blobs.files.blobs import FileBlobs
+from arclog.results.blobs.files import FileBlobs
 from arclog.results.store import BlobResults
 async def main():
     results = BlobResults(FileBlobs(sys.argv[1]))
@@ -284,7 +283,7 @@ async def test_a_writer_that_is_killed_leaves_nothing_to_read(tmp_path, results)
 
 COMMIT_FOREVER = """
 import asyncio, random, sys
-from arclog.results.blobs.files.blobs import FileBlobs
+from arclog.results.blobs.files import FileBlobs
 from arclog.results.store import BlobResults
 async def store(results, seed):
     chance = random.Random(seed)
@@ -335,7 +334,7 @@ async def test_the_file_of_a_living_writer_is_no_leftover(tmp_path, results):
 async def test_two_processes_store_the_same_content(tmp_path, results):
     script = """
 import asyncio, sys
-from arclog.results.blobs.files.blobs import FileBlobs
+from arclog.results.blobs.files import FileBlobs
 from arclog.results.store import BlobResults
 async def main():
     results = BlobResults(FileBlobs(sys.argv[1]))
@@ -386,7 +385,7 @@ async def test_a_sync_that_fails_keeps_nothing_of_it(tmp_path, results, monkeypa
     def fail(file: int) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr("arclog.results.blobs.files.blobs.os.fsync", fail)
+    monkeypatch.setattr("arclog.results.blobs.files.os.fsync", fail)
     with pytest.raises(ResultUnavailable, match="Input/output error"):
         await stored(results, NOISE)
     monkeypatch.undo()
@@ -447,7 +446,7 @@ async def test_nothing_hangs_or_leaks_after_close(tmp_path):
 
 LARGE = """
 import asyncio, sys
-from arclog.results.blobs.files.blobs import FileBlobs
+from arclog.results.blobs.files import FileBlobs
 from arclog.results.store import BlobResults
 def peak():
     # Not by getrusage: that of a child begins with what its parent had.

@@ -9,8 +9,7 @@ import pytest
 
 from arclog.model.config.settings import Settings
 from arclog.model.errors import ResultStoreAway, ResultUnavailable, SettingsError
-from arclog.results.blobs.postgres.blobs import PostgresBlobs
-from arclog.results.blobs.postgres.connections import PgLink
+from arclog.results.blobs.postgres import PgLink, PostgresBlobs
 from arclog.results.store import BlobResults
 from arclog.testing.conformance.results import TENANT, everything, listed, read, stored
 from tests.integration.results.support import (

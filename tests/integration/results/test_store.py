@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from arclog.model.errors import ResultUnavailable
-from arclog.results.blobs.files.blobs import FileBlobs, FileUpload
+from arclog.results.blobs.files import FileBlobs, FileUpload
 from arclog.results.store import BlobResults
 from arclog.testing.conformance.results import TENANT, everything, listed, read, stored
 
@@ -70,7 +70,7 @@ async def test_a_name_that_is_no_hash_is_nothing(results):
 def test_compression_is_imported_with_the_first_result(tmp_path):
     code = (
         "import sys\n"
-        "from arclog.results.blobs.files.blobs import FileBlobs\n"
+        "from arclog.results.blobs.files import FileBlobs\n"
         "from arclog.results.store import BlobResults\n"
         "results = BlobResults(FileBlobs(sys.argv[1]))\n"
         "assert 'zstandard' not in sys.modules\n"

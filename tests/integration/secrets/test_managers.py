@@ -21,8 +21,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from arclog.model.config.settings import Settings
 from arclog.model.errors import SecretUnavailable, SettingsError
 from arclog.secrets.keychain import LocalSecrets
-from arclog.secrets.managers.naming import Paths
-from arclog.secrets.managers.sigv4 import signed
+from arclog.secrets.managers.aws import signed
+from arclog.secrets.naming import Paths
 from arclog.secrets.store import LocalStore
 from arclog.wiring.secrets import choose_manager
 from tests.integration.secrets.test_keychain import Clock

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from arclog.model.traces import span_id, trace_id, traceparent
+from arclog.model.ids import span_id, trace_id, traceparent
 from arclog.server.observability.tracing import _Words
 from tests.servers.arclog import RunningServer, running
 from tests.servers.web import Web

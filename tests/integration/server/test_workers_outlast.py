@@ -15,7 +15,7 @@ import pytest
 from arclog.model.commands import Revocation
 from arclog.model.config.settings import Settings
 from arclog.model.errors import InvariantBroken, NotAllowed, NotFound, RequestRejected, StoreError
-from arclog.plan.programs import Programs
+from arclog.plan.program import Programs
 from arclog.ports.control import WorkerInfo
 from arclog.ports.views.api import ExecuteRequest
 from arclog.wiring.embedded import Embedded, embedded

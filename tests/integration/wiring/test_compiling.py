@@ -10,7 +10,7 @@ from contextlib import suppress
 import msgspec
 import pytest
 
-from arclog.engine.commits.lanes import Lanes
+from arclog.engine.commits.turns import Lanes
 from arclog.engine.runs import compile_cache as compiled
 from arclog.engine.runs.compile_cache import Compiler
 from arclog.model.config.settings import Settings

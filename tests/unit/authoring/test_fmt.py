@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from arclog.authoring.fmt import formatted
 from arclog.cli.main import command
-from arclog.playbook.yaml.load import load
+from arclog.playbook.load import load
 from tests.unit.authoring.planted import PLANTED
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").rglob("*.yaml"))

@@ -18,7 +18,7 @@ from arclog.cli.main import command
 from arclog.model.config.settings import Settings
 from arclog.plan.build import build
 from arclog.plan.expanded import as_playbook
-from arclog.playbook.yaml.write import as_yaml
+from arclog.playbook.load import as_yaml
 from arclog.testing.playbook_tests.runner import run_file
 from arclog.wiring.kinds import installed_kinds
 

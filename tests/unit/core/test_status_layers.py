@@ -9,8 +9,8 @@ import pytest
 
 from arclog.core.transitions.apply import apply
 from arclog.core.transitions.state import State
-from arclog.dialects.authority import PRODUCER
 from arclog.dialects.lifecycle import LifecycleReader, terminal_name
+from arclog.dialects.wire import PRODUCER
 from arclog.dialects.wire_incoming import parse_event
 from arclog.engine.views.api import _LIFECYCLE_TERMINAL
 from arclog.model import status

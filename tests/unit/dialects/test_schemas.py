@@ -8,8 +8,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from arclog.dialects import run_record as contract
-from arclog.dialects.authority import WORKER
 from arclog.dialects.schemas import SCHEMAS
+from arclog.dialects.wire import WORKER
 from arclog.dialects.wire_incoming import parse_event
 from arclog.model.errors import RequestRejected
 from arclog.model.events import REGISTRY

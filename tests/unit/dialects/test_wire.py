@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arclog.dialects import authority, legacy, lifecycle, run
-from arclog.dialects.authority import PRODUCER, SERVER, WORKER
+from arclog.dialects import legacy, lifecycle, run, wire
 from arclog.dialects.names import DIALECTS, MEANINGS, asked_for
-from arclog.dialects.wire import result_of
+from arclog.dialects.wire import PRODUCER, SERVER, WORKER, result_of
 from arclog.dialects.wire_incoming import Incoming, Refusal, parse_batch, parse_event
 from arclog.model.envelope import Subject, widen
 from arclog.model.errors import NotAllowed, RequestRejected
@@ -483,7 +482,7 @@ def test_a_lifecycle_name_does_not_get_around_the_authority() -> None:
 def test_nobody_else_may_send_anything() -> None:
     with pytest.raises(NotAllowed, match="viewer"):
         parsed("viewer")
-    assert set(authority.GRANTS) == {SERVER, WORKER, PRODUCER}
+    assert set(wire.GRANTS) == {SERVER, WORKER, PRODUCER}
 
 
 def test_unknown_types_are_refused_with_the_nearest_name() -> None:

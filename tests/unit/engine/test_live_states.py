@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from arclog.core.transitions import snapshot
+from arclog.engine.commits import snapshots
 from arclog.model.config.settings import Settings
-from arclog.model.data.sizes import decoded_size
+from arclog.model.data.json_data import decoded_size
 from arclog.ports.views.api import ExecuteRequest, SignalRequest
 from arclog.testing.harness import Life, World
 from arclog.testing.virtual import run_virtually
@@ -72,7 +72,7 @@ def test_a_state_is_weighed_as_what_it_takes(workload: dict[str, Any]) -> None:
             run = await started(life, workload)
             live = life.engine.live.kept(run)
             assert live is not None
-            exact = decoded_size(snapshot.encode(live.state))
+            exact = decoded_size(snapshots.encode_state(live.state))
             assert exact / 2 <= live.bytes <= 2 * exact + 65_536
             life.engine.live.drop(run)
             assert life.engine.live.total_bytes == 0

@@ -10,8 +10,7 @@ import pytest
 from arclog.cli.main import command
 from arclog.model.config.settings import Settings
 from arclog.ports.views.api import ExecuteRequest, RegisterRequest, SignalRequest
-from arclog.ports.views.listed import Listed, Waiting
-from arclog.ports.views.overview import RunQuery
+from arclog.ports.views.overview import Listed, RunQuery, Waiting
 from arclog.wiring.embedded import Embedded, embedded
 
 WAITS = {

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arclog.expr.sql.compile import SqlRefused, compile_sql
-from arclog.expr.sql.dialects import DIALECTS
+from arclog.expr.sql.scan import DIALECTS
 from arclog.model.errors import ExpressionError, Position
 
 ALL = sorted(DIALECTS)

@@ -206,3 +206,49 @@ def test_joins_that_take_too_much_work_are_refused_where_they_stand():
     (finding,) = found(10)
     assert "takes more than 10 operations (playbook.max_join_work)" in finding.message
     assert finding.at.column > 1
+
+
+ELSE: dict[str, Any] = {"else": {"then": {}}}
+
+
+def parallel_findings(
+    value: Any, *, mode: str = "parallel", inner: str = "", when: Any = None, ctx: Any = None
+) -> list[str]:
+    rule: dict[str, Any] = {"else": {"then": {"set_ctx": {"key": value}}}}
+    rules = [rule] if when is None else [{"when": when, "then": rule["else"]["then"]}, ELSE]
+    loop: dict[str, Any] = {"in": [1, 2], "iterator": "item", "spec": {"mode": mode}}
+    if inner:
+        loop["loop"] = {"in": [1], "iterator": "inner", "spec": {"mode": inner}}
+    step = {
+        "step": "start",
+        "loop": loop,
+        "tool": [{"name": "t", "kind": "noop", "spec": {"policy": {"rules": rules}}}],
+    }
+    made = {
+        "metadata": {"name": "p"},
+        "executor": {"spec": {"ctx": ctx or {}}},
+        "workload": {"w": 1},
+        "workflow": [step],
+    }
+    result = build(json.dumps(made), "p.yaml", KINDS)
+    return [one.severity for one in result.findings if one.code == "ctx-conflict"]
+
+
+@pytest.mark.parametrize(
+    "value", ["{{ iter.item }}", "{{ outcome.data.n }}", ["{{ _prev.n }}"], {"a": "{{ t.data }}"}, "n {{ iter.index }}"]
+)
+def test_a_value_that_differs_from_item_to_item(value: Any) -> None:
+    assert parallel_findings(value) == ["warning"]
+    assert parallel_findings(value, mode="sequential") == []
+    assert parallel_findings(value, mode="sequential", inner="parallel") == ["warning"]
+    assert parallel_findings(value, ctx={"key": {"reducer": "append"}}) == []
+
+
+@pytest.mark.parametrize("value", [True, "{{ workload.w }}", "{{ execution_id }}", "plain", {"a": [1]}])
+def test_a_value_that_all_items_share(value: Any) -> None:
+    assert parallel_findings(value) == []
+
+
+def test_a_rule_that_picks_items_may_pick_one() -> None:
+    assert parallel_findings("{{ iter.item }}", when="{{ iter.index == 0 }}") == []
+    assert parallel_findings("{{ iter.item }}", when="{{ outcome.status == 'ok' }}") == ["warning"]

@@ -10,9 +10,9 @@ import pytest
 from arclog.model.config.kinds import KindSpec
 from arclog.model.data.shapes import Field
 from arclog.plan.build import build
+from arclog.playbook.declarations import KINDS as KEYCHAIN_KINDS
+from arclog.playbook.declarations import SOURCE
 from arclog.playbook.json_schema import json_schema
-from arclog.playbook.keychain import KINDS as KEYCHAIN_KINDS
-from arclog.playbook.keychain import SOURCE
 from arclog.wiring.kinds import installed_kinds
 from tests.unit.plan.kinds import KINDS
 

@@ -13,7 +13,7 @@ from arclog.authoring.beside import FilesBeside
 from arclog.model.config.settings import Settings
 from arclog.plan.build import build
 from arclog.playbook.json_schema import json_schema
-from arclog.playbook.yaml.load import load
+from arclog.playbook.load import load
 from arclog.testing.families import family
 from arclog.testing.harness import SPECS
 from arclog.wiring.kinds import installed_kinds

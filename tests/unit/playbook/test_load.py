@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from arclog.model.config.settings import Settings
 from arclog.model.errors import PlaybookError, Position
-from arclog.playbook.yaml.load import load
+from arclog.playbook.load import load
 
 
 def refused(text: str | bytes, limits: Settings | None = None) -> list[tuple[str, Position]]:

@@ -12,8 +12,8 @@ from arclog.model.outcome import Outcome, error, failed
 from arclog.ports.secrets import Credential
 from arclog.results.memory import MemoryResults
 from arclog.testing.tools import Recorder, task_context
-from arclog.worker.data.results import TaskResults
 from arclog.worker.keychain import CommandSecrets
+from arclog.worker.storing import TaskResults
 
 ENTRIES = ({"name": "a", "kind": "env"}, {"name": "b", "kind": "oauth2"}, {"name": "gone", "kind": "env"})
 

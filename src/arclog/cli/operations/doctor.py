@@ -64,7 +64,7 @@ def _print_checks(checks: list[Check], out: Out) -> int:
 
 
 async def _of_settings(settings: Settings) -> list[Check]:
-    from arclog.engine.duties.health_checks import examined, failed
+    from arclog.engine.duties.doctor import examined, failed
     from arclog.model.errors import ArclogError
     from arclog.wiring.doctor import backend_probes, can_be_opened, diagnosed, opened
 

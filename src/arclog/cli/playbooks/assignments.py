@@ -12,7 +12,7 @@ from typing import Any
 from arclog.cli.exits import Usage
 from arclog.plan.net import Plan
 from arclog.plan.program import Program
-from arclog.plan.workload_reads import WorkloadReads
+from arclog.plan.reads import WorkloadReads
 
 _MISSING: Any = object()
 Path = tuple[str, ...]

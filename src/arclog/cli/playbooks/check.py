@@ -115,7 +115,7 @@ def _missing_files(plan: Plan | None, file: str) -> list[Finding]:
     """Playbooks that a plan calls by file and that do not exist."""
     import os
 
-    from arclog.engine.runs.bundle import called_files
+    from arclog.engine.runs.catalog import called_files
     from arclog.model.errors import Finding
     from arclog.playbook.files import beside
 
@@ -180,7 +180,7 @@ def plan_command(options: Namespace) -> int:
 def _expanded(plan: Plan, out: Out) -> int:
     from arclog.cli.render import clean
     from arclog.plan.expanded import as_playbook
-    from arclog.playbook.yaml.write import as_yaml
+    from arclog.playbook.load import as_yaml
 
     written = as_playbook(plan)
     if out.as_json:

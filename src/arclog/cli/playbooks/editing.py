@@ -93,7 +93,7 @@ def fmt_command(options: Namespace) -> int:
     from arclog.cli.playbooks.files import playbook_text
     from arclog.cli.playbooks.migrate import difference
     from arclog.cli.render import out_of
-    from arclog.playbook.yaml.load import load
+    from arclog.playbook.load import load
 
     out = out_of(options)
     settings = settings_of(options)

@@ -23,7 +23,7 @@ def playbook_text(file: str, settings: Settings) -> tuple[str, str]:
     except UnicodeDecodeError:
         text = ""
     if not text.strip():
-        from arclog.playbook.yaml.load import load
+        from arclog.playbook.load import load
 
         load(body, name, settings)  # raises an error with the position of the invalid byte, or for an empty file
     return text, name
@@ -161,7 +161,7 @@ def _workload_file(file: str, settings: Settings) -> dict[str, Any]:
         value = msgspec.json.decode(body)
         _check_numbers(value, name)
     except (msgspec.DecodeError, RecursionError):
-        from arclog.playbook.yaml.load import load
+        from arclog.playbook.load import load
 
         value = load(body, name, settings).value
     if not isinstance(value, dict):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from arclog.cli.exits import INVALID, OK, Usage
 from arclog.cli.options import change_arguments
-from arclog.model.signals import RESERVED
+from arclog.model.status import RESERVED_SIGNALS
 
 if TYPE_CHECKING:
     from arclog.cli.args import Parser
@@ -145,7 +145,7 @@ def signal_arguments(parser: Parser) -> None:
 def signal_command(options: Namespace) -> int:
     if options.name == "RETRY_RUN":
         raise Usage("RETRY_RUN starts a new run", f"to start it: arclog retry {options.id}")
-    own = options.name not in RESERVED
+    own = options.name not in RESERVED_SIGNALS
     kept = (
         f"signal {options.name} was recorded; no task is waiting for it yet, so the next task that waits for it receives it"
         if own

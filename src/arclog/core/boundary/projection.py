@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from arclog.core.flow.gathering import is_parallel
-from arclog.core.flow.items import part
-from arclog.core.transitions.iterations import loop_at
+from arclog.core.flow.reducers import is_parallel
+from arclog.core.transitions.iterations import loop_at, part
 from arclog.core.transitions.state import Chunk, OpenCommand, State, StepRun, path_of, run_key
 from arclog.model.commands import Command, Expansion, LoopWork
 from arclog.plan.program import Program

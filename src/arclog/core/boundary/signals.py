@@ -14,7 +14,7 @@ from arclog.core.boundary.inputs import Refused, Signal
 from arclog.core.flow import routing, waits
 from arclog.core.flow.loops import encoded_size, errors_of
 from arclog.core.transitions import closing
-from arclog.core.transitions.signal_effects import RETRIED
+from arclog.core.transitions.apply import RETRIED
 from arclog.core.transitions.state import Signalled, StepRun, Wait
 from arclog.model import status
 from arclog.model.config.reducers import unfit

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from arclog.core.boundary import signals
 from arclog.core.flow import joins, loops
-from arclog.core.flow.items import as_payload
 from arclog.core.flow.scopes import arrival_scope
+from arclog.core.transitions.iterations import as_payload
 from arclog.core.transitions.state import Token, run_key
-from arclog.model.data.merge import deep_merge
+from arclog.model.data.json_data import deep_merge
 from arclog.model.errors import ExpressionError
 from arclog.model.outcome import TaskError, error
 from arclog.plan.program import Condition

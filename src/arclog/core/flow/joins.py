@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from arclog.core.transitions.state import State, Token
-from arclog.model.data.merge import deep_merge
+from arclog.model.data.json_data import deep_merge
 from arclog.model.errors import InvariantBroken
 from arclog.model.outcome import TaskError, error
 from arclog.plan.program import Program

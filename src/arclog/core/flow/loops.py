@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from arclog.core.flow import gathering, routing
-from arclog.core.flow.items import as_payload
+from arclog.core.flow import reducers, routing
 from arclog.core.flow.scopes import inner_scope
 from arclog.core.transitions import closing
-from arclog.core.transitions.iterations import iter_of, level_of, loop_at, manifest_of
+from arclog.core.transitions.iterations import as_payload, iter_of, level_of, loop_at, manifest_of
 from arclog.core.transitions.state import Gathered, Loop, StepRun, path_key, path_of
 from arclog.expr import Stored, Unread
 from arclog.model.errors import ExpressionError, InvariantBroken
@@ -185,7 +184,7 @@ def _close(decision: Decision, step_run: StepRun, loop: Loop) -> bool:
         _end_outer(decision, step_run, loop)
         problem = _stops(decision, step_run, loop.path)
     else:
-        _, problem = gathering.outcome(decision.program, decision.state, step_run)
+        _, problem = reducers.outcome(decision.program, decision.state, step_run)
         if problem is None:
             if loop.results_in_log:
                 emit_manifest(decision, step_run, cause)

@@ -13,9 +13,13 @@ from itertools import chain
 from typing import Any
 
 from msgspec.json import Encoder, encode
+from msgspec.structs import replace
 
-from arclog.model.config.reducers import misfit, unfit
+from arclog.core.transitions.state import Gathered, State, StepRun, path_key, path_of
+from arclog.model.commands import Captured, Pipeline
+from arclog.model.config.reducers import kind, misfit, unfit
 from arclog.model.outcome import TaskError, error
+from arclog.plan.program import Program
 
 _canonical = Encoder(order="deterministic").encode
 
@@ -153,3 +157,170 @@ _COMBINE: dict[str, Callable[[Sequence[Any]], Any]] = {
     "merge": _merged,
     "last": lambda parts: parts[-1],
 }
+
+
+# How iterations write ctx.
+#
+# A sequential loop writes as it goes: the next iteration sees it. In a parallel loop a key is written once (equal values
+# are fine) or has a declared reducer; what was gathered shows in ctx when the loop is done. The result never depends on
+# the order in which iterations end: parts whose order matters are combined in item order, at the end.
+
+
+#: Every float is a whole number of these, so sums of floats can be kept exact and do not depend on their order.
+_UNIT = 1 << 1074
+#: Reducers that give the same in any order are folded as values come; the others keep them all until the end.
+_ANY_ORDER = frozenset({"sum", "count", "min", "max"})
+
+
+def parts_of(program: Program, patch: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """What an iteration did to ctx, as parts, and which key has a value that its reducer cannot take ('': none).
+
+    In plans of format 1 the last value that it set is all that an iteration contributes.
+    """
+    declared = program.declared
+    if program.names.reducers or declared.keys().isdisjoint(patch):
+        return patch, ""
+    bad = next((key for key, value in patch.items() if key in declared and misfit(declared[key], value)), "")
+    return extended(declared, {}, patch), bad
+
+
+def after(program: Program, captured: Captured, patch: dict[str, Any]) -> Captured:
+    """What the next iteration of a sequential loop sees."""
+    parts, _ = parts_of(program, patch)
+    return replace(captured, ctx={**captured.ctx, **merged(program.declared, captured.ctx, parts)})
+
+
+def take(program: Program, state: State, step_run: StepRun, path: tuple[int, ...], pipeline: Pipeline) -> None:
+    """An iteration has ended: let its writes take effect, or gather them until the loop is done."""
+    patch, problem = pipeline.ctx, pipeline.error or {}
+    if problem.get("code") == REFUSED:
+        gathered = step_run.gathered = step_run.gathered or Gathered()
+        gathered.problem = gathered.problem or {
+            **problem,
+            "message": f"iteration {path_key(path)}: {problem['message']}",
+        }
+    if not patch:
+        return
+    parts, bad = parts_of(program, patch)
+    if bad:
+        gathered = step_run.gathered = step_run.gathered or Gathered()
+        gathered.problem = gathered.problem or _cannot_take(path_key(path), bad, patch[bad], program.declared[bad])
+    if not is_parallel(program, step_run.step):
+        _watch(program, state, step_run, path, parts)
+        state.ctx = {**state.ctx, **merged(program.declared, state.ctx, parts)}
+        step_run.captured = after(program, step_run.captured, patch)
+        return
+    gathered = step_run.gathered = step_run.gathered or Gathered()
+    for key, value in parts.items():
+        if gathered.problem is None:
+            _gather(program, gathered, path, key, value)
+
+
+def finish(program: Program, state: State, step_run: StepRun) -> None:
+    """The loop is over: what it gathered becomes visible."""
+    patch, _ = outcome(program, state, step_run)
+    if patch:
+        state.ctx = {**state.ctx, **patch}
+
+
+def finish_step(program: Program, state: State, step_run: StepRun, pipeline: Pipeline) -> None:
+    """A step run without a loop has ended: its writes take effect, or what keeps them from it is noted."""
+    reducers = program.names.reducers
+    problem = unfitting(reducers, state.ctx, pipeline.ctx, program.plan.limits.max_loop_results_bytes)
+    if problem is not None:
+        step_run.gathered = Gathered(problem=problem.as_dict())
+    state.ctx = {**state.ctx, **merged(reducers, state.ctx, pipeline.ctx)}
+
+
+def outcome(program: Program, state: State, step_run: StepRun) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """What a loop that is over does to ctx, and why it cannot."""
+    gathered = step_run.gathered
+    if gathered is None or not is_parallel(program, step_run.step):
+        return {}, None
+    # Sorted: also the order of ctx's keys must not tell who was first.
+    patch = dict(sorted(gathered.written.items()))
+    for key in sorted({*gathered.folded, *gathered.exact, *gathered.ordered}):
+        reducer = program.declared[key]
+        start = state.ctx.get(key)
+        wrong = unfit(reducer, start)
+        if wrong:
+            message = f"ctx.{key} was {wrong} before the loop of step {step_run.step}, which the reducer {reducer} cannot go on from"
+            return {}, error("conflict", message, code=REFUSED).as_dict()
+        if reducer == "sum":
+            try:
+                patch[key] = _total(start or 0, gathered.folded.get(key, 0), gathered.exact.get(key))
+            except OverflowError:
+                message = f"the sum ctx.{key} of step {step_run.step} is larger than a float can be"
+                return {}, error("conflict", message, code=REFUSED).as_dict()
+        elif key in gathered.folded:
+            patch[key] = combined(reducer, start, gathered.folded[key])
+        else:
+            by_path = gathered.ordered[key]
+            patch[key] = combined(reducer, start, *(by_path[path] for path in sorted(by_path, key=path_of)))
+    return patch, None
+
+
+def _total(start: Any, integers: int, exact: str | None) -> Any:
+    if exact is None and isinstance(start, int):
+        return start + integers
+    units = int(exact or "0", 16) + integers * _UNIT + _units(start)
+    return units / _UNIT
+
+
+def _units(value: Any) -> int:
+    numerator, denominator = value.as_integer_ratio()
+    return int(numerator * (_UNIT // denominator))
+
+
+def is_parallel(program: Program, step: str) -> bool:
+    """Whether any level of the step's loop runs items side by side."""
+    plan = program.steps[step].plan.loop
+    while plan is not None:
+        if plan.mode == "parallel":
+            return True
+        plan = plan.inner
+    return False
+
+
+def _gather(program: Program, gathered: Gathered, path: tuple[int, ...], key: str, part: Any) -> None:
+    where = path_key(path)
+    reducer = program.declared.get(key)
+    if reducer is None:
+        if key in gathered.written and _canonical(gathered.written[key]) != _canonical(part):
+            message = (
+                f"iteration {where} set ctx.{key} to another value than an iteration before; "
+                f"declare a reducer: executor.spec.ctx: {{{key}: {{reducer: …}}}}"
+            )
+            gathered.problem = error("conflict", message, code="CTX_CONFLICT").as_dict()
+        gathered.written.setdefault(key, part)
+    elif reducer == "last":
+        known = gathered.ordered.get(key)
+        if not known or path >= max(map(path_of, known)):
+            gathered.ordered[key] = {where: part}
+    elif reducer not in _ANY_ORDER:
+        gathered.ordered.setdefault(key, {})[where] = part
+        gathered.ordered_bytes += len(encode(part))
+    elif reducer == "sum" and isinstance(part, float):
+        gathered.exact[key] = hex(int(gathered.exact.get(key, "0"), 16) + _units(part))
+    else:
+        gathered.folded[key] = combined(reducer, gathered.folded.get(key), part)
+
+
+def _watch(program: Program, state: State, step_run: StepRun, path: tuple[int, ...], parts: dict[str, Any]) -> None:
+    """In a sequential loop: values that a reducer cannot continue from, and bytes that reducers pile up."""
+    for key, part in parts.items():
+        reducer = program.declared.get(key)
+        if reducer is None:
+            continue
+        gathered = step_run.gathered = step_run.gathered or Gathered()
+        wrong = unfit(reducer, state.ctx.get(key))
+        if wrong:
+            message = f"ctx.{key} was {wrong} before iteration {path_key(path)}, which the reducer {reducer} cannot go on from"
+            gathered.problem = gathered.problem or error("conflict", message, code=REFUSED).as_dict()
+        elif reducer in GROWING:
+            gathered.ordered_bytes += len(encode(part))
+
+
+def _cannot_take(where: str, key: str, value: Any, reducer: str) -> dict[str, Any]:
+    message = f"iteration {where} set ctx.{key} to {kind(value)}, which the reducer {reducer} cannot take"
+    return error("conflict", message, code=REFUSED).as_dict()

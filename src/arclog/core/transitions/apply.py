@@ -9,22 +9,33 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from arclog import __version__
-from arclog.core.flow import final_step, gathering, joins, waits
+from arclog.core.flow import final_step, joins, reducers, waits
 from arclog.core.flow import pipeline as pipelines
 from arclog.core.flow.scopes import capture
 from arclog.core.transitions import closing, faults, iterations, timers
-from arclog.core.transitions import signal_effects as signalled
-from arclog.core.transitions.state import Failure, OpenCommand, State, StepRun, Token, run_key
+from arclog.core.transitions.state import (
+    Failure,
+    KeptSignal,
+    OpenCommand,
+    Pause,
+    Signalled,
+    State,
+    StepRun,
+    Token,
+    run_key,
+)
 from arclog.model import status
 from arclog.model.commands import Pipeline
-from arclog.model.data.merge import deep_merge
+from arclog.model.data.json_data import deep_merge
 from arclog.model.errors import InvariantBroken, NewerLog
-from arclog.model.events import REGISTRY, Event, is_closing, status_of
+from arclog.model.events import REGISTRY, Event, is_closing, is_newer, status_of
 from arclog.model.ids import timestamp
 from arclog.model.outcome import data_of
-from arclog.model.upcasts import is_newer
 from arclog.plan.program import Program
 from arclog.plan.reach import ENTRY
+
+#: Place of a token that a signal put there: its step fires without admission.
+RETRIED = "retry"
 
 
 def apply(program: Program, state: State, event: Event) -> Sequence[timers.Move]:
@@ -170,7 +181,7 @@ def _loop_done(program: Program, state: State, event: Event) -> None:
         return
     step_run = _run(state, event)
     step_run.boundary = boundary("loop.done", event)
-    gathering.finish(program, state, step_run)
+    reducers.finish(program, state, step_run)
     # Of a loop that was skipped under an older release only what had ended is listed.
     iterations.keep_results(program, state, step_run, {"status": "ok"}, gaps="cancelled" in event.payload)
 
@@ -200,12 +211,12 @@ def _step_ended(program: Program, state: State, event: Event) -> None:
         step_run.boundary = boundary(event.type, event)
     if failed and "loop" in event.payload:
         if step_run.gathered is not None and step_run.gathered.problem is None:
-            gathering.finish(program, state, step_run)
+            reducers.finish(program, state, step_run)
         iterations.keep_results(program, state, step_run, {"status": "error", "error": step_run.error}, gaps=True)
     pipeline = step_run.pipeline
     if pipeline is not None and not closed:
         if pipeline.ctx:
-            gathering.finish_step(program, state, step_run, pipeline)
+            reducers.finish_step(program, state, step_run, pipeline)
         skipped = failed or event.status == "skipped"
         step_run.record = pipelines.last_record(program.steps[event.step], pipeline, failed=skipped)
     if step_run.record is not None:
@@ -411,13 +422,78 @@ def boundary(name: str, event: Event) -> dict[str, Any]:
     }
 
 
+# The effects of recorded signals. `core.boundary.signals` decides which signals are recorded.
+
+
+def _received(program: Program, state: State, event: Event) -> None:
+    payload = event.payload
+    name = payload["signal"]
+    problem = (payload.get("error") or {}).get("message", "")
+    state.signals[payload["signal_id"]] = Signalled(name, problem, payload.get("kept", False))
+    if problem:
+        return
+    if payload.get("kept"):
+        kept = KeptSignal(payload["signal_id"], name, payload.get("step", ""), payload.get("data"))
+        state.kept_signals = [*state.kept_signals, kept]
+    match name:
+        case "PAUSE":
+            state.pause = Pause(payload["signal_id"], payload.get("by", ""), payload.get("reason", ""), event.at)
+            for command_id in payload.get("held") or ():
+                state.commands[command_id].held = True
+        case "RESUME" if state.paused_at is None:
+            _go_on(state)
+        case "APPROVE" if state.pending_for == "approval":
+            state.pending_for = "slot" if program.plan.concurrency is not None else ""
+        case "UPDATE_PARAMS":
+            state.ctx = {**state.ctx, **payload["data"]}
+        case "RETRY_STEP":
+            _retry(state, event)
+
+
+def _paused(_: Program, state: State, event: Event) -> None:
+    state.paused_at = event.at
+    state.pauses += 1
+
+
+def _resumed(_: Program, state: State, _event: Event) -> None:
+    _go_on(state)
+
+
+def _go_on(state: State) -> None:
+    state.pause, state.paused_at = None, None
+    for command in state.commands.values():
+        command.held = False
+
+
+def _retry(state: State, event: Event) -> None:
+    step, token = event.step, event.payload.get("token")
+    if token is None:
+        for _, pipeline in state.open[run_key(step, event.run)].open_pipelines():
+            _restart_attempt(pipeline)
+        return
+    failure = state.failures.pop(step)
+    state.unhandled.pop(run_key(step, failure.run), None)
+    state.faults.pop(run_key(step, failure.run), None)
+    state.error = next(iter(state.unhandled.values()), None)
+    state.tokens[token] = Token(token, RETRIED, step, failure.args, failure.event)
+    state.tokens_made = token
+
+
+def _restart_attempt(pipeline: Pipeline) -> None:
+    """The attempt in progress counts as made; a retry that is waited for is due now."""
+    if pipeline.attempt:
+        pipeline.attempt += pipeline.in_flight
+        pipeline.in_flight = False
+        pipeline.due = 0
+
+
 _EFFECTS: dict[str, Callable[[Program, State, Event], None]] = {
     "playbook.execution.requested": _requested,
     "playbook.request.evaluated": _request_evaluated,
     "playbook.started": _playbook_started,
-    "playbook.paused": signalled.paused,
-    "playbook.resumed": signalled.resumed,
-    "signal.received": signalled.received,
+    "playbook.paused": _paused,
+    "playbook.resumed": _resumed,
+    "signal.received": _received,
     "playbook.finished": _playbook_finished,
     "playbook.processed": _processed,
     "execution.cancelled": _cancelled,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from arclog.core.boundary import leases, observed, signals, slots, wire_reports
+from arclog.core.boundary import leases, signals, wire_reports
 from arclog.core.boundary.inputs import (
     Abort,
     ChildEnded,
@@ -31,11 +31,9 @@ from arclog.core.boundary.inputs import (
     WorkReported,
 )
 from arclog.core.boundary.reports import check_report, numbered
-from arclog.core.boundary.webhooks import to_tell
 from arclog.core.flow import arrivals, final_step, joins, loops, routing, waits
 from arclog.core.flow.scopes import result_scope
-from arclog.core.transitions import closing, forking
-from arclog.core.transitions import timer_handling as firing
+from arclog.core.transitions import closing
 from arclog.core.transitions.apply import apply
 from arclog.core.transitions.state import OpenCommand, State, path_key
 from arclog.expr import Meter, Stored
@@ -44,6 +42,7 @@ from arclog.model.errors import ExpressionError
 from arclog.model.events import Event
 from arclog.model.ids import milliseconds
 from arclog.model.outcome import TaskError, error
+from arclog.plan.net import Plan, Webhook
 from arclog.plan.program import Program
 
 #: A decision stops starting further step runs after this many events; the rest is left to a Continue.
@@ -93,7 +92,7 @@ class Decision:
         if isinstance(given, ParentTold):
             return self._parent_told()
         if isinstance(given, Observed):
-            observed.record(self, given)
+            record_observed(self, given)
             return self.txn
         if isinstance(given, Signal) and signals.answered(self, given):
             return self.txn
@@ -124,7 +123,7 @@ class Decision:
             case Reclaimed():
                 leases.reclaim(self, given)
             case TimerFired():
-                firing.fire(self, given)
+                waits.fire_timer(self, given)
             case ChildEnded():
                 self._take_child(given)
             case Signal():
@@ -134,13 +133,13 @@ class Decision:
             case GivenBack():
                 leases.take_back(self, given)
             case TakeSlot():
-                slots.take(self, given)
+                take_slot(self, given)
             case Abort():
                 self.fail_execution(given.problem.as_dict(), bare=given.bare)
             case Continue():
                 loops.go_on_with_all(self)
             case Forked():
-                forking.go_on(self)
+                continue_fork(self)
         if self.txn.events and not isinstance(given, Continue | Forked):
             self._input = 0
         self._advance()
@@ -351,7 +350,7 @@ class Decision:
 
     def _processed(self, cause: int = -1) -> None:
         """Mark the run as processed, once its parent and its webhooks have been notified."""
-        if self.state.parent is None and not to_tell(self.program.plan, self.state.status):
+        if self.state.parent is None and not webhooks_for(self.program.plan, self.state.status):
             self.record("playbook.processed", cause=cause)
 
     # -- going on -----------------------------------------------------------------------------------------------------
@@ -471,3 +470,86 @@ class Decision:
             "command.cancelled", payload, step=command.step, run=command.run, command_id=command.id, cause=cause
         )
         self.txn.close.append(command.id)
+
+
+# Events from outside, recorded for readers of the log.
+#
+# Law: they have no effect. The run neither starts, ends nor continues because of them, and no limit of the playbook
+# counts them: they have one of their own.
+
+
+def record_observed(decision: Decision, given: Observed) -> None:
+    """Write them down, or refuse them all; also of a run that has ended: a late result is a fact, too."""
+    room = given.most - decision.state.informative
+    if len(given.events) > room:
+        decision.txn.refused = Refused(
+            "full", f"the run has {decision.state.informative} events from outside; it takes {given.most}"
+        )
+        return
+    for event in given.events:
+        event.informative = True
+        decision.emit(event)
+    decision.txn.digests.update(given.digests)
+
+
+# `executor.spec.concurrency`: how many runs of one playbook there may be at a time.
+#
+# Law: a run holds a slot from playbook.started to its end. Whether one is free is for the store to say, in the commit that
+# brings playbook.started; a decision only takes for granted that there is one, and is made again when there is none.
+
+
+def take_slot(decision: Decision, given: TakeSlot) -> None:
+    """Start the run; or, all slots being held, refuse it (`on_excess: reject`) or leave it waiting (`queue`)."""
+    state, plan = decision.state, decision.program.plan
+    if state.pending_for != "slot":
+        decision.txn.refused = Refused("closed", "the run does not wait for a concurrency slot")
+        return
+    if not given.holders:
+        if not plan.approval:
+            decision.record("playbook.request.evaluated")
+        decision.begin(-1)
+        decision.txn.slot = True
+        return
+    message = (
+        f"{plan.concurrency} at a time of this playbook may run (executor.spec.concurrency); "
+        f"running: {', '.join(map(str, given.holders[:5]))}{', …' if len(given.holders) > 5 else ''}"
+    )
+    if plan.on_excess == "queue":
+        decision.txn.refused = Refused("no_slot", message)
+        return
+    problem = error("limit", message, code="CONCURRENCY").as_dict()
+    if not plan.approval:
+        decision.record("playbook.request.evaluated", {"error": problem}, event_status="error")
+    decision.fail_execution(problem)
+
+
+# Continues a run that began with the events of another one.
+#
+# Law: what was taken over is complete up to a boundary between tasks. Commands that are open in it have not been offered to
+# anybody, step runs that ended have not all been routed, and loops may have items that nobody was given.
+
+
+def continue_fork(decision: Decision) -> None:
+    """Offer the open commands, route what has ended, and hand out what is left of loops."""
+    state = decision.state
+    for command in list(state.commands.values()):
+        decision.issue(command.id, command.step, command.run)
+    for step_run in list(state.open.values()):
+        if state.run_of(step_run.step, step_run.run) is None:
+            continue  # what another one led to has ended it
+        if step_run.state != "open":
+            routing.route(decision, step_run.step, step_run.run, -1)
+    if state.terminal is None:
+        loops.go_on_with_all(decision)
+
+
+# Notifications about the end of a run (`executor.spec.webhooks`).
+
+
+#: state of an ended run → what `on` calls it
+ENDS = {status.COMPLETED: "completed", status.FAILED: "failed", status.CANCELLED: "cancelled"}
+
+
+def webhooks_for(plan: Plan, state: str) -> tuple[Webhook, ...]:
+    """The webhooks that want to know of an end like this."""
+    return tuple(one for one in plan.webhooks if ENDS.get(state) in one.on) if plan.webhooks else ()

@@ -11,8 +11,7 @@ from typing import Any
 
 from msgspec.json import encode
 
-from arclog.core.flow import gathering
-from arclog.core.flow.items import are_stored, item_at, stored_item
+from arclog.core.flow import reducers
 from arclog.core.flow.pipeline import last_record
 from arclog.core.transitions import faults
 from arclog.core.transitions.state import Chunk, Iteration, Loop, OpenCommand, State, StepRun, path_key, path_of
@@ -168,7 +167,7 @@ def ended(program: Program, state: State, step_run: StepRun, event: Event) -> No
         # Not the one that ended last: that would depend on who was quicker.
         step_run.record, step_run.record_of = record, path
     _keep_result(program, step_run, path, record)
-    gathering.take(program, state, step_run, path, pipeline)
+    reducers.take(program, state, step_run, path, pipeline)
     chunk = chunk_with(step_run, path)
     chunk.open -= 1
     if chunk.open == 0 and chunk.next == chunk.last:
@@ -260,3 +259,39 @@ def _path(event: Event) -> tuple[int, ...]:
     if event.iteration is None:
         raise InvariantBroken(f"{event.type} of step {event.step} without an iteration")
     return event.iteration
+
+
+# The items of a loop: a list, a range that is never written out, or a stored list that only workers read.
+
+
+def as_payload(found: list[Any] | range) -> Any:
+    """How an event records the items."""
+    return {"range": [found.start, found.stop, found.step]} if isinstance(found, range) else found
+
+
+def are_stored(items: Any) -> bool:
+    return isinstance(items, dict) and "ref" in items
+
+
+def item_at(items: Any, index: int) -> Any:
+    if isinstance(items, dict):
+        if "ref" in items:
+            raise InvariantBroken("an item of a stored list is asked for where nothing stored can be read")
+        start, _, step = items["range"]
+        return start + index * step
+    return items[index]
+
+
+def stored_item(items: dict[str, Any], index: int) -> dict[str, Any]:
+    """What names an item of a stored list."""
+    return {"kind": "item", "of": items["ref"], "index": items.get("first", 0) + index}
+
+
+def part(items: Any, first: int, last: int) -> Any:
+    """Items [first, last) in the same form."""
+    if isinstance(items, dict):
+        if "ref" in items:
+            return {"ref": items["ref"], "first": items.get("first", 0) + first}
+        start, _, step = items["range"]
+        return {"range": [start + first * step, start + last * step, step]}
+    return items[first:last]

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from arclog.core.boundary.inputs import NewWork, Refused, Txn
 from arclog.core.boundary.projection import command_of
+from arclog.core.transitions.decide import ENDS, webhooks_for
 from arclog.core.transitions.state import State
 from arclog.engine.dispatch.queues import Queues
 from arclog.engine.views.account import headline
 from arclog.model.commands import Command
-from arclog.model.events import ENVELOPE_BYTES, Event
-from arclog.model.ids import moved
+from arclog.model.events import ENVELOPE_BYTES, TERMINAL, Event
+from arclog.model.ids import moved, timestamp
 from arclog.plan.program import Program
 from arclog.ports.storage.outbox import NewDelivery
 from arclog.ports.storage.store import Append, ExecutionState, Grant, NewCommand, NewExecution, Timer
+
+if TYPE_CHECKING:
+    from arclog.plan.net import Plan
 
 
 class Place(NamedTuple):
@@ -210,3 +216,37 @@ def projected(state: State, approvals: int) -> ExecutionState:
         approvals=approvals,
         error=headline(state) if state.terminal is not None or state.failed_items else None,
     )
+
+
+# Notifications about the end of a run, written to the outbox by the append that ends it. Facts by reference: no
+# result, no workload, and of an error what the log says.
+
+
+def end_notices(plan: Plan, state: State, events: Sequence[Event], new: NewExecution) -> list[NewDelivery]:
+    """The deliveries that these events lead to; `state` is the one behind them."""
+    if not plan.webhooks or not any(event.type in TERMINAL and not event.informative for event in events):
+        return []
+    end = ENDS[state.status]
+    cause = state.error or {}
+    body = {
+        "event": end_event_name(end),
+        "execution_id": str(state.execution_id),
+        "run_id": new.run_id,
+        "name": new.name,
+        "path": new.path,
+        "version": str(new.version),
+        "tenant_id": new.scope.tenant,
+        "project_id": new.scope.project,
+        "environment_id": new.scope.environment,
+        "state": state.status,
+        "started_at": None if state.started_at is None else timestamp(state.started_at),
+        "ended_at": None if state.ended_at is None else timestamp(state.ended_at),
+        "error": {key: cause[key] for key in ("kind", "message", "code", "step") if cause.get(key)} or None,
+    }
+    encoded = msgspec.json.encode(body)
+    return [NewDelivery(each.url, each.secret, end, encoded) for each in webhooks_for(plan, state.status)]
+
+
+def end_event_name(end: str) -> str:
+    """In lifecycle names."""
+    return "execution.cancelled" if end == "cancelled" else f"playbook.{end}"

@@ -27,7 +27,7 @@ from arclog.core.boundary.inputs import (
 )
 from arclog.core.transitions.state import State
 from arclog.drivers.backoff import Backoff
-from arclog.engine.commits.batch import Answer, Batch, Claimant
+from arclog.engine.commits.batch import Answer, Batch, Claimant, end_notices
 from arclog.engine.commits.decisions import Beginning, Deciding, Given
 from arclog.engine.commits.groups import Groups, Start
 from arclog.engine.commits.hints import Hints
@@ -36,8 +36,6 @@ from arclog.engine.commits.live_states import Live, LiveStates
 from arclog.engine.commits.quarantine import Quarantine
 from arclog.engine.commits.snapshots import Snapshots
 from arclog.engine.dispatch.queues import Queues
-from arclog.engine.duties.end_notices import news_of
-from arclog.engine.history.imported import is_imported
 from arclog.expr import OutOfTurn
 from arclog.model.commands import TOO_LONG, Revocation
 from arclog.model.config.settings import Settings
@@ -57,10 +55,11 @@ from arclog.ports.storage.store import (
     NewExecution,
     NoSlot,
     Store,
+    is_imported,
 )
 
 if TYPE_CHECKING:
-    from arclog.engine.runs.secrets import RunSecrets
+    from arclog.engine.runs.inputs import RunSecrets
 
 log = logging.getLogger("arclog.engine")
 
@@ -186,7 +185,7 @@ class Engine:
         execution_id = execution_id or await self.new_id()
         request = await self._evaluated(program, request)
         state, batch = await self._first_decision(program, request, execution_id)
-        append = batch.append(state, expected=0, new=new, tell=news_of(program.plan, state, batch.events, new))
+        append = batch.append(state, expected=0, new=new, tell=end_notices(program.plan, state, batch.events, new))
         appended = await self._append(append)
         self.begun(program, state, batch, append, appended)
         if state.pending_for == "slot":
@@ -219,7 +218,7 @@ class Engine:
             await self.minter.renew()
         execution_id = self.minter.next_id()
         state, batch = await self.deciding.behind(program, begin, execution_id, most)
-        append = batch.append(state, expected=0, new=new, tell=news_of(program.plan, state, batch.events, new))
+        append = batch.append(state, expected=0, new=new, tell=end_notices(program.plan, state, batch.events, new))
         # What was taken over was measured when it was recorded. It takes a concurrency slot in the same commit.
         slots = program.plan.concurrency or 0 if state.status == RUNNING else 0
         appended = await self._append(replace(append, max_event_bytes=0, slots=slots))
@@ -253,9 +252,7 @@ class Engine:
         """The request with what keeps it from running, as far as the pure core cannot know."""
         if not self.asks_for_secrets(program) or request.problem is not None or self._secrets is None:
             return request
-        from arclog.plan.keychain_use import (
-            entries_for,  # few playbooks have a keychain
-        )
+        from arclog.plan.reads import entries_for
 
         # Secret inputs come with the request.
         entries = [entry for entry in entries_for(program, self.pools) if entry["kind"] != "input"]
@@ -371,7 +368,7 @@ class Engine:
                     for asked, txn in zip(batched, batch.txns, strict=False)
                     if asked.extend and txn.refused is None and asked.extend[0] not in batch.close
                 ]
-                tell = news_of(live.program.plan, live.state, batch.events, live.record.new)
+                tell = end_notices(live.program.plan, live.state, batch.events, live.record.new)
                 append = batch.append(live.state, expected=head, extend=extend, tell=tell)
                 try:
                     appended = await self._append(append)
@@ -492,7 +489,7 @@ class Engine:
             batch = self.deciding.at_once(live.program, live.state, [(bare, None)], bounded=False)
         if batch.events:
             try:
-                tell = news_of(live.program.plan, live.state, batch.events, live.record.new)
+                tell = end_notices(live.program.plan, live.state, batch.events, live.record.new)
                 await self._append(batch.append(live.state, expected=head, tell=tell))
             finally:
                 self.live.drop(execution_id)

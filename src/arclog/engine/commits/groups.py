@@ -8,19 +8,17 @@ So a group saves work for the common case, and no rule depends on it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from arclog.core.boundary.inputs import Input, Request, TakeSlot
 from arclog.core.transitions.state import State
-from arclog.engine.commits.batch import Answer, Batch
+from arclog.engine.commits.batch import Answer, Batch, end_notices
 from arclog.engine.commits.live_states import Live
-from arclog.engine.duties.end_notices import news_of
-from arclog.engine.history.imported import is_imported
 from arclog.expr import OutOfTurn
-from arclog.model.errors import Conflict, StoreError
+from arclog.model.errors import ArclogError, Conflict, StoreError
 from arclog.plan.program import Program
-from arclog.ports.storage.store import Append, Appended, NewExecution
+from arclog.ports.storage.store import Append, Appended, NewExecution, is_imported
 
 if TYPE_CHECKING:
     from arclog.engine.commits.engine import Engine
@@ -113,7 +111,7 @@ class Groups:
             batch = self._engine.deciding.at_once(start.program, state, [(start.request, None)])
         except (Exception, OutOfTurn):  # noqa: BLE001 - it comes again on the usual way, which knows what to do
             return
-        tell = news_of(start.program.plan, state, batch.events, start.new)
+        tell = end_notices(start.program.plan, state, batch.events, start.new)
         yield _First(index, state, batch, batch.append(state, expected=0, new=start.new, tell=tell))
 
     async def _folded(self, execution_ids: Sequence[int]) -> dict[int, Live]:
@@ -153,7 +151,7 @@ class Groups:
         if not batch.events:  # refused: on the usual way the store is looked at first
             engine.release(execution_id)
             return None
-        tell = news_of(program.plan, state, batch.events, live.record.new)
+        tell = end_notices(program.plan, state, batch.events, live.record.new)
         return batch, batch.append(state, expected=head, tell=tell)
 
     def _give_up(self, decided: Sequence[_Decided]) -> None:
@@ -203,3 +201,38 @@ async def _outcome(work: Awaitable[T]) -> T | Exception:
         return await work
     except Exception as problem:  # noqa: BLE001 - it is the answer
         return problem
+
+
+# Many things that are due at the same moment: some at a time, so that they share commits and reports pass between them.
+
+
+Item = TypeVar("Item")
+
+#: Groups that are under way at the same time: while one is committed, the next is decided.
+GROUPS = 2
+
+
+def batched(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
+    """The items in their order, so many at a time."""
+    return (items[first : first + size] for first in range(0, len(items), size))
+
+
+async def each(items: Iterable[Item], work: Callable[[Item], Awaitable[None]], at_once: int) -> None:
+    """Do the work for each item, so many at a time, in their order. An error ends it after what is in progress, and is raised."""
+    left = iter(items)
+    problems: list[ArclogError] = []
+
+    async def sequentially() -> None:
+        for item in left:
+            if problems:
+                return
+            try:
+                await work(item)
+            except ArclogError as problem:
+                problems.append(problem)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(at_once):
+            group.create_task(sequentially())
+    if problems:
+        raise problems[0]

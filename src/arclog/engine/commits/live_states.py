@@ -11,20 +11,18 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from arclog.core.transitions import snapshot
 from arclog.core.transitions.apply import apply
 from arclog.core.transitions.state import State
 from arclog.engine.commits.quarantine import Quarantine
-from arclog.engine.commits.snapshots import Pace, Snapshots
+from arclog.engine.commits.snapshots import Pace, Snapshots, encode_state
 from arclog.engine.commits.turns import Turns
 from arclog.engine.runs.compile_cache import Compiled
 from arclog.model.config.settings import Settings
+from arclog.model.data.json_data import decoded_size
 from arclog.model.data.kept import Kept
-from arclog.model.data.sizes import decoded_size
 from arclog.model.errors import NewerLog, NotFound, Poisoned
 from arclog.plan import net
-from arclog.plan.program import Program
-from arclog.plan.programs import LARGE, Programs
+from arclog.plan.program import LARGE, Program, Programs
 from arclog.ports.storage.store import ExecutionRecord, Store
 
 log = logging.getLogger("arclog.engine")
@@ -58,7 +56,7 @@ class Live:
     def weigh(self) -> None:
         """Work out what the state takes in memory."""
         try:
-            self.bytes = decoded_size(snapshot.encode(self.state))
+            self.bytes = decoded_size(encode_state(self.state))
         except (ValueError, RecursionError, TypeError, OverflowError):
             pass  # no JSON: what its events took stands
         self.weigh_at = 2 * self.bytes + _WEIGH_BYTES

@@ -8,14 +8,50 @@ Those before the newest are kept, too, for looks at the past: `engine.snapshots_
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Sequence
+from functools import lru_cache
 
-from arclog.core.transitions import snapshot
-from arclog.core.transitions.state import State
+import msgspec
+
+from arclog import __version__
+from arclog.core.transitions.state import STATE_VERSION, State
 from arclog.model.config.settings import Settings
 from arclog.model.errors import ArclogError
 from arclog.ports.storage.store import Store
+
+# Snapshots: a State as bytes and back. A cache of the log, never a second truth.
+#
+# JSON, as the log is: a value that JSON changes (a tuple, an int key, a NaN) comes back as the replay of the log has it.
+# `code_of` names all that a snapshot depends on: what is not exactly this code and this plan never reads it.
+
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(State)
+
+
+def encode_state(state: State) -> bytes:
+    """The whole state. Raises ValueError for what JSON cannot hold (lone surrogates)."""
+    return _ENCODER.encode(state)
+
+
+def decode_state(body: bytes) -> State:
+    """What `encode_state` made into bytes. Raises ValueError (msgspec's errors are such) for anything else."""
+    return _DECODER.decode(body)
+
+
+@lru_cache(maxsize=1)
+def _schema() -> str:
+    """A fingerprint of every record inside State: a field added, removed or retyped gives another."""
+    return hashlib.sha256(msgspec.json.encode(msgspec.json.schema(State))).hexdigest()
+
+
+def code_of(plan_digest: str) -> str:
+    """The code version that a snapshot of a run of this plan is kept under."""
+    parts = (STATE_VERSION, __version__, _schema(), plan_digest)
+    return hashlib.sha256("|".join(parts).encode()).hexdigest()[:32]
+
 
 log = logging.getLogger("arclog.engine")
 
@@ -63,7 +99,7 @@ class Snapshots:
     def taken(self, pace: Pace, state: State) -> bytes | None:
         """The state as bytes, and the pace set for the next; None when it is not kept."""
         try:
-            body = snapshot.encode(state)
+            body = encode_state(state)
         except (ValueError, RecursionError, TypeError, OverflowError) as problem:
             log.warning("execution %s: no snapshot at seq %d: %s", state.execution_id, state.head, problem)
             pace.due = state.head + 10 * self.every
@@ -86,7 +122,7 @@ class Snapshots:
         import zstandard  # not at the start: most runs are short
 
         try:
-            packed, code = zstandard.ZstdCompressor(level=1).compress(body), snapshot.code_of(plan)
+            packed, code = zstandard.ZstdCompressor(level=1).compress(body), code_of(plan)
             drop = None
             if self._most_past:
                 drop = superfluous(await self._store.past_snapshots(execution_id, code), seq, self._most_past)
@@ -101,11 +137,11 @@ class Snapshots:
         import zstandard  # not at the start: most runs are short
 
         try:
-            found = await self._store.snapshot(execution_id, snapshot.code_of(plan), last)
+            found = await self._store.snapshot(execution_id, code_of(plan), last)
             if found is None:
                 return None
             seq, packed = found
-            state = snapshot.decode(zstandard.ZstdDecompressor().decompress(packed, max_output_size=self._max_bytes))
+            state = decode_state(zstandard.ZstdDecompressor().decompress(packed, max_output_size=self._max_bytes))
         except (ArclogError, zstandard.ZstdError, ValueError, RecursionError) as problem:
             log.warning(
                 "execution %s: its snapshot cannot be used (%s); reading the log instead", execution_id, problem

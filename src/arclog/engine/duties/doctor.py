@@ -5,13 +5,14 @@ Read-only: nothing is claimed, leased or written. Ids of runs are shown to their
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 
 from arclog.engine.commits.engine import Engine
 from arclog.engine.dispatch.worker_registry import silent_before
 from arclog.engine.duties.garbage_collection import GC, LOOK_S
-from arclog.engine.duties.health_checks import Probe
 from arclog.engine.views.api import EngineApi
+from arclog.model.errors import ArclogError
 from arclog.model.ids import EPOCH_MS, MICROS, compose, minted_at_ms, timestamp
 from arclog.ports.storage.duties import DutyRecord
 from arclog.ports.storage.pools import WorkerRecord
@@ -207,3 +208,35 @@ def _span(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
+
+
+# Carries out checks side by side, each within its time: one that hangs or breaks is a finding, and holds up no other.
+
+
+#: a check's name, and the look at it
+Probe = tuple[str, Callable[[], Awaitable[Sequence[Check]]]]
+
+
+async def examined(probes: Sequence[Probe], limit_s: float) -> list[Check]:
+    """What all of them found, in their order."""
+    found = await asyncio.gather(*(_looked(name, look, limit_s) for name, look in probes))
+    return [check for each in found for check in each]
+
+
+async def _looked(name: str, look: Callable[[], Awaitable[Sequence[Check]]], limit_s: float) -> Sequence[Check]:
+    try:
+        async with asyncio.timeout(limit_s):
+            return await look()
+    except TimeoutError:
+        remedy = "the checked service hangs or is overloaded; see the other checks and the server's log, then try again"
+        return [Check(name, FAIL, f"no answer within {limit_s:g} s (doctor.check_s)", remedy)]
+    except ArclogError as problem:
+        return [failed(name, problem)]
+    except Exception as bug:  # noqa: BLE001 - the other checks are needed most when something unforeseen is wrong
+        return [Check(name, FAIL, f"{type(bug).__name__}: {bug}", "this is a bug in arclog; please report it")]
+
+
+def failed(name: str, problem: ArclogError) -> Check:
+    """Our errors say what, where and, behind the last semicolon, what to do."""
+    what, _, remedy = str(problem).rpartition("; ")
+    return Check(name, FAIL, what or remedy, remedy if what else "fix the reported problem, then try again")

@@ -15,13 +15,12 @@ import msgspec
 from arclog.dialects.published import published, topic_of
 from arclog.engine.commits.engine import Engine
 from arclog.engine.duties.log_follower import Follower
-from arclog.engine.history.imported import is_imported
 from arclog.engine.views.event_search import subject_of, widened
 from arclog.model.data.kept import Kept
 from arclog.model.envelope import Subject
 from arclog.model.errors import BusUnavailable, NotFound
 from arclog.ports.bus import Message, Topic
-from arclog.ports.storage.store import LogBatch, StoredEvent
+from arclog.ports.storage.store import LogBatch, StoredEvent, is_imported
 
 log = logging.getLogger("arclog.engine")
 

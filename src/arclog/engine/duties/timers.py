@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 
 from arclog.core.boundary.inputs import Refused, TimerFired
 from arclog.engine.commits.batch import Answer
-from arclog.engine.commits.bursts import GROUPS, batched, each
 from arclog.engine.commits.engine import Engine
+from arclog.engine.commits.groups import GROUPS, batched, each
 from arclog.engine.duties.duty import Has, always
 from arclog.model.errors import ArclogError, NewerLog
 from arclog.model.ids import MAX_ID, MICROS

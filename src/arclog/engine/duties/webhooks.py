@@ -17,9 +17,9 @@ from arclog import __version__
 from arclog.core.boundary.inputs import ParentTold
 from arclog.core.transitions.state import State
 from arclog.drivers.backoff import pause_after
+from arclog.engine.commits.batch import end_event_name
 from arclog.engine.commits.engine import Engine
 from arclog.engine.commits.hints import either
-from arclog.engine.duties.end_notices import event_name
 from arclog.engine.runs.children import Children
 from arclog.model.config import webhooks as signing
 from arclog.model.errors import ArclogError, NotFound, SecretUnavailable
@@ -160,7 +160,7 @@ class Outbox:
             "user-agent": f"arclog/{__version__}",
             signing.TIMESTAMP: sent,
             signing.DELIVERY: number,
-            signing.EVENT: event_name(delivery.event),
+            signing.EVENT: end_event_name(delivery.event),
         }
         if secret:
             headers[signing.SIGNATURE] = signing.signature(secret, sent, number, delivery.body)

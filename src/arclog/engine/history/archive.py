@@ -27,20 +27,26 @@ from arclog.core.transitions.apply import apply
 from arclog.core.transitions.state import State
 from arclog.engine.commits.batch import approvals_of, projected
 from arclog.engine.commits.engine import Engine
-from arclog.engine.history.imported import PREFIX, is_imported
 from arclog.engine.history.recorded_runs import read_log
 from arclog.model.config.settings import Settings
-from arclog.model.data.sizes import decoded_size
+from arclog.model.data.json_data import decoded_size
 from arclog.model.errors import Conflict, ExpressionError, InvariantBroken, NewerLog, RequestRejected, ResultUnavailable
-from arclog.model.events import REGISTRY, Event
+from arclog.model.events import LIFTS, REGISTRY, Event, is_newer, lifted
 from arclog.model.ids import LATEST, MAX_ID, is_uuid, minted_at_ms, parse_id, timestamp
-from arclog.model.upcasts import LIFTS, is_newer, lifted
 from arclog.plan import net
 from arclog.plan.cycles import TooMuchWork
 from arclog.plan.program import Program
 from arclog.plan.reach import Reach
 from arclog.ports.results import Results
-from arclog.ports.storage.store import Append, ExecutionRecord, NewExecution, Scope, StoredEvent
+from arclog.ports.storage.store import (
+    IMPORT_PREFIX,
+    Append,
+    ExecutionRecord,
+    NewExecution,
+    Scope,
+    StoredEvent,
+    is_imported,
+)
 from arclog.ports.storage.stored_results import ResultRecord
 from arclog.ports.views.history import Imported
 
@@ -399,7 +405,7 @@ async def read_run(
     manifest = archive.manifest
     execution_id = parse_id(manifest.execution_id, "the execution id in the file")
     _check_names(manifest, execution_id, engine.clock.now())
-    key = PREFIX + hashlib.sha256(_ENCODE(manifest.parts)).hexdigest()
+    key = IMPORT_PREFIX + hashlib.sha256(_ENCODE(manifest.parts)).hexdigest()
     known = await engine.store.execution(execution_id)
     if known is not None:
         found = _again(known, manifest, key, scope)

@@ -13,12 +13,11 @@ import msgspec
 from arclog import __version__
 from arclog.engine.commits.engine import Engine
 from arclog.engine.duties.log_follower import Follower
-from arclog.engine.history.imported import is_imported
 from arclog.engine.history.recorded_runs import read_log
 from arclog.history.openlineage import Subject, run_events
 from arclog.model.errors import ArclogError, ServerUnavailable, StoreUnavailable
 from arclog.model.events import TERMINAL
-from arclog.ports.storage.store import ExecutionRecord, LogBatch
+from arclog.ports.storage.store import ExecutionRecord, LogBatch, is_imported
 
 log = logging.getLogger("arclog.engine")
 # It warns of every statement that it does not know.

@@ -19,7 +19,7 @@ from arclog.history import choosing, diff, fitting, replay, stats
 from arclog.history.step_runs import Log
 from arclog.history.taking import Head, Taken, Taking
 from arclog.history.taking import Origin as Beginning
-from arclog.model.data.merge import deep_merge
+from arclog.model.data.json_data import deep_merge
 from arclog.model.errors import Conflict, DoesNotFit, NotFound, RequestRejected
 from arclog.model.events import Event
 from arclog.model.inputs import FORGOTTEN_SECRETS, secret_names

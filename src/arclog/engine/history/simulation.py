@@ -18,7 +18,7 @@ from arclog.expr import MISSING
 from arclog.expr.stored import is_json
 from arclog.history import paths
 from arclog.history.simulate import Call, Limits, Simulated, simulate
-from arclog.model.data.merge import deep_merge
+from arclog.model.data.json_data import deep_merge
 from arclog.model.errors import InputsRefused, RequestRejected, ResultUnavailable
 from arclog.model.events import Event
 from arclog.model.refs import LIST, as_ref, parse_ref

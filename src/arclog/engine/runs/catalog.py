@@ -4,15 +4,22 @@ with, so nothing that happens here changes a run.
 
 from __future__ import annotations
 
+import posixpath
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches, unified_diff
 
+from msgspec.structs import replace
+
+from arclog.core.boundary import schedules as rules
 from arclog.engine.commits.engine import Engine
-from arclog.engine.runs.bundle import called_files
-from arclog.engine.runs.compile_cache import Compiler
-from arclog.engine.runs.declared_schedules import apply, declared
-from arclog.model.errors import NotFound, RequestRejected
+from arclog.engine.runs.compile_cache import Compiled, Compiler
+from arclog.engine.runs.inputs import fitted
+from arclog.model.config.schedules import Schedule
+from arclog.model.errors import Conflict, InputsRefused, NotFound, RequestRejected
 from arclog.model.ids import MAX_ID, timestamp
+from arclog.plan.net import Plan
 from arclog.plan.program import Program
+from arclog.playbook.files import beside
 from arclog.ports.storage.catalog import CatalogRecord, PlanRecord
 from arclog.ports.storage.store import Scope
 from arclog.ports.views.api import CatalogDiff, CatalogEntry, CatalogVersion, RegisterRequest
@@ -39,13 +46,13 @@ class Catalog:
         store, now = self._engine.store, self._engine.clock.now()
         path = found.plan.path or found.plan.name
         before = await store.catalog_path(path, **self._reach.parts)
-        schedules = await declared(self._engine, found.plan, path, self._scope)
+        schedules = await declared_schedules(self._engine, found.plan, path, self._scope)
         record = await store.register_plan(found.digest, path, found.body, request.playbook, now, **self._reach.parts)
         if before is not None and before.archived_at is not None:
             await store.archive(path, None, tenant=self._reach.tenant)
         older = None if before is None else (await self._engine.live.program(before.digest)).plan
         if schedules or (older is not None and older.schedules):
-            await apply(self._engine, schedules, older, path, tenant)
+            await apply_declared(self._engine, schedules, older, path, tenant)
         created = before is None or record.version > before.version
         return _version(record, created=created, with_source=False)
 
@@ -138,3 +145,152 @@ def _version(record: PlanRecord, *, created: bool = False, with_source: bool = T
         created=created,
         source=record.source if with_source else "",
     )
+
+
+# Playbooks that call others by file: registered together, so that a run pins what it will call.
+#
+# The engine reads no files: the caller sends the texts with the request.
+
+
+#: Playbooks that one run may bring along.
+MAX_FILES = 1000
+
+Files = dict[str, dict[str, tuple[str, int]]]
+
+
+def called_files(plan: Plan) -> Iterator[str]:
+    """The files that a playbook's tasks name, each once."""
+    seen: dict[str, None] = {}
+    for step in plan.steps:
+        for task in step.tasks:
+            if task.kind == "playbook" and isinstance(task.config.get("file"), str):
+                seen[task.config["file"]] = None
+    yield from seen
+
+
+async def register_bundle(
+    engine: Engine,
+    compiler: Compiler,
+    source: str,
+    compiled: Compiled,
+    file: str,
+    texts: Mapping[str, str],
+    scope: Scope,
+) -> tuple[PlanRecord, Files]:
+    """Register a compiled playbook and all that it calls by file, for a tenant or a part of it ('' parts are any); what
+    each called file came to, by the calling plan's name.
+    """
+    records: dict[str, PlanRecord] = {}
+    first = posixpath.normpath(file) if file else file
+    pending: list[tuple[str, str, Compiled]] = [(first, source, compiled)]
+    plans: dict[str, Plan] = {}
+    while pending:
+        name, text, found = pending.pop()
+        records[name], plans[name] = await _register_plan(engine, found, text, scope), found.plan
+        for called in called_files(found.plan):
+            where = beside(name, called)
+            if where in records or any(where == other for other, _, _ in pending):
+                continue
+            if where not in texts:
+                raise RequestRejected(f"{name or 'the playbook'} calls file {called!r}, which was not sent with it")
+            if len(records) + len(pending) >= MAX_FILES:
+                raise RequestRejected(f"more than {MAX_FILES} playbooks call each other by file")
+            compiled = await compiler.compile(texts[where], where, scope.tenant, texts)
+            pending.append((where, texts[where], compiled))
+    files: Files = {}
+    for name, plan in plans.items():
+        known = {called: records[beside(name, called)] for called in called_files(plan)}
+        if known:
+            files[records[name].digest] = {called: (one.path, one.version) for called, one in known.items()}
+    return records[first], files
+
+
+async def _register_plan(engine: Engine, found: Compiled, source: str, scope: Scope) -> PlanRecord:
+    plan = found.plan
+    now, path = engine.clock.now(), plan.path or plan.name
+    record = await engine.store.register_plan(found.digest, path, found.body, source, now, **scope.parts)
+    await engine.live.program_of(found, record.digest, scope.tenant)
+    return record
+
+
+# Schedules that a playbook declares itself (`executor.spec.schedules`), applied when it is registered.
+#
+# Law: a declared schedule belongs to its playbook. The next version replaces it, keeps whether it is paused and when it fired
+# last, and removes it when it no longer declares it. A schedule of another playbook is never touched.
+
+
+_MAX_CONFLICTS = 20
+
+
+async def declared_schedules(engine: Engine, plan: Plan, path: str, scope: Scope) -> list[Schedule]:
+    """The schedules of a plan. Raises RequestRejected for what can never fire, Conflict for another playbook's name."""
+    found: list[Schedule] = []
+    for entry in plan.schedules:
+        schedule = Schedule(
+            tenant=scope.tenant,
+            project=scope.project,
+            environment=scope.environment,
+            name=entry["name"],
+            cron=entry["cron"],
+            zone=entry.get("tz", "UTC"),
+            path=path,
+            created_at=engine.wall.now(),
+            workload=entry.get("workload") or {},
+            catch_up=entry.get("catch_up", "last"),
+            overlap=entry.get("overlap", "skip"),
+        )
+        rules.check(schedule)
+        try:
+            fitted(plan, schedule.workload, recorded=True)
+        except InputsRefused as refused:
+            raise InputsRefused(f"schedule {schedule.name}: {refused}", refused.faults) from None
+        known = await engine.store.schedule(scope.tenant, schedule.name)
+        if known is not None and known.path != path:
+            raise Conflict(
+                f"schedule {schedule.name} belongs to {known.path}; give it another name under executor.spec.schedules"
+            )
+        found.append(schedule)
+    return found
+
+
+async def apply_declared(
+    engine: Engine, schedules: list[Schedule], before: Plan | None, path: str, tenant: str
+) -> None:
+    """Make the schedules of a path what its newest version declares."""
+    for schedule in schedules:
+        await _put_schedule(engine, schedule)
+    kept = {schedule.name for schedule in schedules}
+    for entry in before.schedules if before is not None else ():
+        if entry["name"] in kept:
+            continue
+        known = await engine.store.schedule(tenant, entry["name"])
+        if known is not None and known.path == path:
+            await engine.store.remove_schedule(tenant, entry["name"])
+
+
+async def _put_schedule(engine: Engine, wanted: Schedule) -> None:
+    now = engine.wall.now()
+    for _ in range(_MAX_CONFLICTS):
+        known = await engine.store.schedule(wanted.tenant, wanted.name)
+        try:
+            if known is None:
+                await engine.store.add_schedule(rules.resumed(wanted, now))
+                return
+            changed = replace(
+                known,
+                cron=wanted.cron,
+                zone=wanted.zone,
+                workload=wanted.workload,
+                catch_up=wanted.catch_up,
+                overlap=wanted.overlap,
+                version=0,
+            )
+            if changed == known:
+                return
+            if not known.paused and (known.cron, known.zone) != (wanted.cron, wanted.zone):
+                changed = rules.resumed(changed, now)
+            await engine.store.change_schedule(changed)
+        except Conflict:
+            continue
+        return
+    raise Conflict(f"schedule {wanted.name} is being changed by others; try again")

@@ -18,7 +18,7 @@ from arclog.model.data.kept import Kept
 from arclog.plan import net
 from arclog.plan.build import build_or_raise
 from arclog.plan.net import Plan
-from arclog.plan.programs import LARGE
+from arclog.plan.program import LARGE
 from arclog.playbook.files import beside
 
 #: Texts kept, and the longest of them; others are compiled each time.

@@ -17,13 +17,11 @@ from msgspec.structs import replace
 from arclog.core.boundary.inputs import GaveUp, Observed, WorkReported
 from arclog.core.boundary.reports import WORKER_TYPES
 from arclog.core.boundary.wire_reports import next_task, pipeline_error, wire_command
-from arclog.dialects.authority import PRODUCER, WORKER
-from arclog.dialects.wire import REF
+from arclog.dialects.wire import PRODUCER, REF, WORKER
 from arclog.dialects.wire_incoming import Incoming, names_a_command, parse_batch, parse_event
 from arclog.engine.commits import batch
 from arclog.engine.commits.engine import MAX_CONFLICTS, Engine
-from arclog.engine.commits.refusals import Refusals
-from arclog.engine.dispatch.past_commands import ended_command
+from arclog.engine.dispatch.refusals import Refusals, ended_command
 from arclog.model.commands import Command, WireCommand
 from arclog.model.data.kept import Kept
 from arclog.model.errors import (

@@ -19,15 +19,14 @@ from arclog.core.boundary import schedules as rules
 from arclog.core.boundary.inputs import Request, Signal
 from arclog.core.flow.loops import encoded_size
 from arclog.core.transitions.state import State
-from arclog.engine.commits.bursts import GROUPS, batched, each
 from arclog.engine.commits.engine import Engine
-from arclog.engine.commits.groups import Start
+from arclog.engine.commits.groups import GROUPS, Start, batched, each
 from arclog.engine.commits.hints import either
 from arclog.engine.commits.ids import new_uuid
-from arclog.engine.runs.bundle import called_files
+from arclog.engine.runs.catalog import called_files
 from arclog.engine.runs.inputs import fitted, fitted_or_problem
 from arclog.model.config.schedules import Schedule
-from arclog.model.data.depth import DEEPEST_INPUT, nested_deeper
+from arclog.model.data.json_data import DEEPEST_INPUT, nested_deeper
 from arclog.model.errors import ArclogError, Conflict, NotFound, RequestRejected
 from arclog.model.events import Event
 from arclog.model.ids import MAX_ID, MICROS, micros, timestamp

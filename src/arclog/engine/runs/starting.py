@@ -13,19 +13,18 @@ from arclog.core.boundary.inputs import Request
 from arclog.core.flow.loops import encoded_size
 from arclog.engine.commits.engine import Engine
 from arclog.engine.commits.ids import new_uuid
-from arclog.engine.history.imported import PREFIX
-from arclog.engine.runs.bundle import Files, register
+from arclog.engine.runs.catalog import Files, register_bundle
 from arclog.engine.runs.compile_cache import Compiler
 from arclog.engine.runs.inputs import fitted
-from arclog.model.data.depth import DEEPEST_INPUT, nested_deeper
+from arclog.model.data.json_data import DEEPEST_INPUT, nested_deeper
 from arclog.model.errors import Conflict, RequestRejected
 from arclog.model.inputs import secret_names
 from arclog.plan.net import Plan
 from arclog.plan.program import Program
-from arclog.plan.workload_reads import unknown_keys
+from arclog.plan.reads import unknown_keys
 from arclog.ports.boundary import Boundary
 from arclog.ports.storage.catalog import PlanRecord
-from arclog.ports.storage.store import ExecutionRecord, NewExecution, Scope
+from arclog.ports.storage.store import IMPORT_PREFIX, ExecutionRecord, NewExecution, Scope
 from arclog.ports.views.api import ExecuteRequest, ForkRequest, Started
 
 if TYPE_CHECKING:
@@ -69,9 +68,9 @@ class Starts:
             raise RequestRejected("set exactly one of `playbook` (its text) and `path` (in the catalog)")
         if len(request.idempotency_key) > _LONGEST_KEY:
             raise RequestRejected(f"an idempotency key has at most {_LONGEST_KEY} characters")
-        if request.idempotency_key.startswith(PREFIX):
+        if request.idempotency_key.startswith(IMPORT_PREFIX):
             raise RequestRejected(
-                f"an idempotency key cannot start with {PREFIX!r}, which is reserved for imported runs"
+                f"an idempotency key cannot start with {IMPORT_PREFIX!r}, which is reserved for imported runs"
             )
         if request.priority is not None and abs(request.priority) > HIGHEST_PRIORITY:
             raise RequestRejected(
@@ -148,7 +147,7 @@ class Starts:
         plan = compiled.plan
         _check_workload(plan, request.workload)
         whose = Scope(tenant, self._boundary.reach.project, self._boundary.reach.environment)
-        record, files = await register(
+        record, files = await register_bundle(
             self._engine, self._compiler, request.playbook, compiled, request.file, request.files, whose
         )
         return record, await self._engine.live.program_of(compiled, record.digest, tenant), files

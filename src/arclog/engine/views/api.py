@@ -13,9 +13,7 @@ from arclog.core.boundary.inputs import Request, Signal
 from arclog.engine.commits.engine import Engine
 from arclog.engine.commits.ids import new_uuid
 from arclog.engine.commits.live_states import Live
-from arclog.engine.dispatch.claim_blockers import pool_facts
 from arclog.engine.dispatch.worker_registry import silent_before
-from arclog.engine.history.imported import is_imported
 from arclog.engine.runs.compile_cache import Compiler
 from arclog.engine.runs.slots import holders
 from arclog.engine.runs.starting import Starts
@@ -29,15 +27,13 @@ from arclog.engine.views.event_search import (
     types_about,
     widened,
 )
-from arclog.engine.views.name_resolution import require_task
-from arclog.engine.views.state import state_view
+from arclog.engine.views.state import require_task, state_view
 from arclog.engine.views.waiting_runs import WaitingRuns
-from arclog.engine.views.why import explain
+from arclog.engine.views.why import explain, pool_facts
 from arclog.expr import Limits
 from arclog.model import ids, status
-from arclog.model.config.kind_rules import kind_rules
-from arclog.model.config.kinds import KindSpec
-from arclog.model.data.depth import DEEPEST_INPUT, nested_deeper
+from arclog.model.config.kinds import KindSpec, kind_rules
+from arclog.model.data.json_data import DEEPEST_INPUT, nested_deeper
 from arclog.model.errors import Conflict, NewerLog, NotAllowed, NotFound, PlaybookError, RequestRejected
 from arclog.model.inputs import FORGOTTEN_SECRETS, secret_names
 from arclog.model.principal import Principal, may_act_for_the_tenant, may_bring_playbooks, may_signal
@@ -45,8 +41,7 @@ from arclog.model.refs import parse_ref, published_form
 from arclog.plan.net import Plan
 from arclog.ports.boundary import Boundary
 from arclog.ports.results import Results
-from arclog.ports.storage.event_search import EventQuery
-from arclog.ports.storage.store import ExecutionFilter, ExecutionRecord, NewExecution, Scope
+from arclog.ports.storage.store import EventQuery, ExecutionFilter, ExecutionRecord, NewExecution, Scope, is_imported
 from arclog.ports.storage.task_logs import ANY_LINE, LogFilter
 from arclog.ports.views.api import (
     CatalogDiff,
@@ -71,8 +66,7 @@ from arclog.ports.views.api import (
 )
 from arclog.ports.views.history import Imported, SimulateRequest, SimulationReport, Trace
 from arclog.ports.views.insight import Account, StateView, Why
-from arclog.ports.views.listed import Listed
-from arclog.ports.views.overview import Activity, ApprovalPage, Failing, Lease, RunPage, RunQuery, Stuck
+from arclog.ports.views.overview import Activity, ApprovalPage, Failing, Lease, Listed, RunPage, RunQuery, Stuck
 
 if TYPE_CHECKING:
     from arclog.engine.runs.catalog import Catalog
@@ -444,7 +438,9 @@ class EngineApi:
             path = plan.path or plan.name
             records = await self._engine.store.executions(self._of_path(path), limit=request.last)
             if not records:
-                raise NotFound(f"there is no run of {path[:200]!r}; name runs to simulate (`runs`, --from)")
+                raise NotFound(
+                    f"there is no run of {path[:200]!r} to simulate; run it first, or name other runs (`runs`, --from)"
+                )
         return await simulating.simulated(self._engine, self._results, plan, records, request)
 
     async def export(self, execution_id: str) -> AsyncIterator[bytes]:

@@ -10,8 +10,7 @@ from arclog.expr import DEFAULT_LIMITS, Limits, compile_condition
 from arclog.model.envelope import Subject, widen
 from arclog.model.errors import ExpressionError, RequestRejected
 from arclog.model.events import REGISTRY
-from arclog.ports.storage.event_search import EventQuery, StoredEvent
-from arclog.ports.storage.store import ExecutionRecord, Store
+from arclog.ports.storage.store import EventQuery, ExecutionRecord, Store, StoredEvent
 
 #: Events that are read at a time while one entity's are looked for, or those for which a condition holds.
 _PAGE = 1000

@@ -7,8 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from arclog.core.transitions.state import State
 from arclog.engine.commits.engine import Engine
-from arclog.engine.views.list_rows import listed
-from arclog.engine.views.waiting_runs import WaitingRuns
+from arclog.engine.views.waiting_runs import WaitingRuns, listed
 from arclog.model.errors import RequestRejected
 from arclog.model.ids import MAX_ID, MICROS, first_since, micros, minted_at_ms, parse_id, timestamp
 from arclog.ports.boundary import Boundary

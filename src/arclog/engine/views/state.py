@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from arclog.core.flow.pipeline import next_index
 from arclog.core.transitions.state import State, StepRun
-from arclog.engine.dispatch.position import current_task, task_run_of
 from arclog.engine.views.account import step_summaries
 from arclog.model.commands import Pipeline
+from arclog.model.errors import RequestRejected
 from arclog.model.ids import timestamp
 from arclog.model.refs import published_form
-from arclog.plan.program import Program, StepProgram
+from arclog.plan.program import Program, StepProgram, TaskProgram
 from arclog.ports.storage.store import StoredEvent
 from arclog.ports.views.insight import CommandView, LoopView, StateView, StepRunView, TaskView, TokenView
 
@@ -65,3 +69,46 @@ def _task(step: StepProgram, pipeline: Pipeline) -> TaskView:
         due=timestamp(pipeline.due) if pipeline.due else None,
         iter=pipeline.iter,
     )
+
+
+# The current task of a pipeline, computed from its plan.
+
+
+def current_task(step: StepProgram, pipeline: Pipeline | None) -> TaskProgram | None:
+    """The task that runs or comes next; None outside a pipeline, behind its last task, and where guards are still to be
+    asked.
+    """
+    if pipeline is None or pipeline.state != "open":
+        return None
+    at = next_index(pipeline, step)
+    return None if at is None or at >= len(step.tasks) else step.tasks[at]
+
+
+def task_run_of(pipeline: Pipeline, task: TaskProgram) -> int:
+    """Which entry into the task it is: a run that has not started yet is counted."""
+    before = pipeline.runs.get(task.plan.name, 0)
+    return before if pipeline.attempt else before + 1
+
+
+# Names that a caller gives: refused with what was probably meant when the run's plan has no such step or task.
+
+
+_LISTED = 20
+
+
+def require_task(program: Program, step: str, task: str) -> None:
+    """Both may be '' (any); a task is looked for in the step, or in all of them."""
+    if step and step not in program.steps:
+        raise RequestRejected(f"the run has no step {step!r}; {_known('it has', program.steps, step)}")
+    within = [program.steps[step]] if step else list(program.steps.values())
+    tasks = dict.fromkeys(one.name for each in within for one in each.plan.tasks)
+    if task and task not in tasks:
+        where = f"step {step}" if step else "the run"
+        raise RequestRejected(f"{where} has no task {task!r}; {_known('it has', tasks, task)}")
+
+
+def _known(intro: str, names: Iterable[str], given: str) -> str:
+    all_names = list(names)
+    near = get_close_matches(given, all_names, n=1)
+    rest = f" and {len(all_names) - _LISTED:,} more" if len(all_names) > _LISTED else ""
+    return (f"did you mean {near[0]}? " if near else "") + f"{intro} {', '.join(all_names[:_LISTED])}{rest}"

@@ -11,13 +11,11 @@ from collections.abc import AsyncIterator
 
 from arclog.engine.commits.engine import Engine
 from arclog.engine.duties.duty import Has, always
-from arclog.engine.history.imported import is_imported
-from arclog.model.config.retention import kept_until
 from arclog.model.errors import NotFound, ResultStoreAway, ResultUnavailable
 from arclog.model.ids import MICROS, timestamp
-from arclog.model.refs import DATA, LIST, as_ref, kept_elsewhere, parse_ref, ref_text
+from arclog.model.refs import DATA, LIST, as_ref, kept_elsewhere, kept_until, parse_ref, ref_text
 from arclog.ports.results import Results, StoredBlob
-from arclog.ports.storage.store import ExecutionRecord
+from arclog.ports.storage.store import ExecutionRecord, is_imported
 from arclog.ports.storage.stored_results import ResultRecord
 from arclog.ports.views.api import Collected, StoredResult
 

@@ -13,14 +13,13 @@ from msgspec import Struct
 from arclog.core.flow import joins
 from arclog.core.transitions import state as states
 from arclog.core.transitions.state import State, StepRun
-from arclog.engine.dispatch.claim_blockers import PoolFacts, hindrance
-from arclog.engine.dispatch.position import current_task
-from arclog.engine.views import run_blockers as holding
 from arclog.engine.views.account import account
+from arclog.engine.views.state import current_task
 from arclog.model.commands import Pipeline
 from arclog.model.ids import MICROS, timestamp
 from arclog.plan.program import Program
-from arclog.ports.storage.store import CommandRecord
+from arclog.ports.storage.pools import EACH, Limit, ResourceRecord, Share, WorkerRecord, next_token, tokens
+from arclog.ports.storage.store import CommandRecord, Store
 from arclog.ports.views.insight import Account, Wait, Why
 
 
@@ -57,7 +56,7 @@ def explain(
     if state.terminal is not None:
         return Why(execution_id, state.status, known.summary, [], known.cause, known.next, known.problems)
     work = {one.command_id: OpenWork(one, _liveness(one, is_alive), pools) for one in commands}
-    waits = holding.waits(state, slot_holders)
+    waits = run_waits(state, slot_holders)
     waits += [wait for contributor in CONTRIBUTORS for wait in contributor(state, program, work, now)]
     if not waits:
         waits = [
@@ -70,7 +69,7 @@ def explain(
     return Why(execution_id, state.status, summary, waits, None, steps, known.problems)
 
 
-def tokens(state: State, _program: Program, _work: Mapping[int, OpenWork], _now: int) -> list[Wait]:
+def ready_tokens(state: State, _program: Program, _work: Mapping[int, OpenWork], _now: int) -> list[Wait]:
     """Tokens that could move on at once: the engine stopped before it went on."""
     text = "step {} is ready to start; the engine has not started it yet"
     ready = state.tokens.values() if state.pause is None else ()
@@ -102,7 +101,7 @@ def waiting_joins(state: State, program: Program, _work: Mapping[int, OpenWork],
 
 #: In order of what to tell first.
 CONTRIBUTORS: list[Contributor] = [
-    tokens,
+    ready_tokens,
     waits_without_worker,
     step_runs,
     waiting_joins,
@@ -229,3 +228,155 @@ def _join(join: joins.Waiting) -> Wait:
         return Wait("join", f"{what} and can start; the engine has not started it yet", join.step)
     lacks = [f"{lack.source} (through {', '.join(lack.from_steps)})" for lack in join.lacks if lack.from_steps]
     return Wait("join", f"{what} and waits for one from {' and '.join(lacks)}", join.step)
+
+
+# What holds a run as a whole: a pause, a missing approval, a missing concurrency slot.
+
+
+def run_waits(state: State, slot_holders: Sequence[int]) -> list[Wait]:
+    """At most one: why nothing new begins."""
+    execution_id = state.execution_id
+    if state.pending_for == "approval":
+        text = (
+            f"the run waits for an approval before it starts (`arclog approve {execution_id}`, "
+            f"or `arclog reject {execution_id} --reason …`)"
+        )
+        return [Wait("approval", text)]
+    if state.pending_for == "slot":
+        if not slot_holders:
+            text = f"a concurrency slot is free (use `arclog resume {execution_id}` if the run's process is gone)"
+            return [Wait("slot", text)]
+        # Nobody continues with a holder whose process is gone, so say where to look for that.
+        by, first = ", ".join(map(str, slot_holders)), slot_holders[0]
+        return [Wait("slot", f"the run waits for a concurrency slot held by execution {by} (`arclog why {first}`)")]
+    if state.pause is None:
+        return []
+    return [Wait("pause", _pause_text(state))]
+
+
+def _pause_text(state: State) -> str:
+    pause = state.pause
+    if pause is None:
+        return ""
+    who = f"by {pause.by}, " if pause.by else ""
+    why = f": {pause.reason}" if pause.reason else ""
+    what = f"{who}signal {pause.signal_id}{why}"
+    if state.paused_at is not None:
+        return (
+            f"the run has been paused since {timestamp(state.paused_at)} ({what}); `arclog resume {state.execution_id}`"
+        )
+    running = [f"{command.step} (run {command.run})" for command in state.commands.values() if not command.held]
+    more = f" and {len(running) - 5} more" if len(running) > 5 else ""
+    return f"the run is pausing ({what}); still running: {', '.join(running[:5])}{more}"
+
+
+# Why an issued command has not been claimed, for `arclog why`.
+
+
+#: Of more commands of one run it is not counted how many come before them.
+_MOST_COUNTED = 20
+
+
+class PoolFacts(Struct, frozen=True):
+    """What the store knows of pools."""
+
+    tenant: str
+    shares: Sequence[Share] = ()
+    limits: Sequence[Limit] = ()
+    resources: Sequence[ResourceRecord] = ()
+    workers: Sequence[WorkerRecord] = ()
+    #: commands of the same pool and tenant before each, by id
+    ahead: Mapping[int, int] = {}
+    #: a worker that was not seen since then is silent
+    silent_before: int = 0
+
+
+async def pool_facts(
+    store: Store, tenant: str, commands: Sequence[CommandRecord], silent_before: int
+) -> PoolFacts | None:
+    """None when no command waits for a worker."""
+    waiting = [each for each in commands if each.state == "issued"]
+    if not waiting:
+        return None
+    return PoolFacts(
+        tenant,
+        await store.shares(),
+        await store.limits(),
+        await store.resources(),
+        await store.workers(),
+        {each.command_id: await store.ahead(each.execution_id, each.command_id) for each in waiting[:_MOST_COUNTED]},
+        silent_before,
+    )
+
+
+def hindrance(record: CommandRecord, facts: PoolFacts, now: int) -> str:
+    """The blocker of a command; '' if none is known."""
+    reasons = [*_limits(record.pool, facts), *_resources(record.resources, facts, now)]
+    if not reasons:
+        reasons = _workers(record, facts)
+    if reasons:
+        return "; " + "; ".join(reasons)
+    before = before_it(record, facts)
+    return f" ({before} before it)" if before else ""
+
+
+def before_it(record: CommandRecord, facts: PoolFacts) -> int:
+    """Commands that come first: those of its tenant, and, since tenants take turns, as many of each other one."""
+    own = facts.ahead.get(record.command_id)
+    if own is None:
+        return 0
+    others = (each for each in facts.shares if each.pool == record.pool and each.tenant != facts.tenant)
+    return own + sum(min(each.issued, own + 1) for each in others)
+
+
+def _limits(pool: str, facts: PoolFacts) -> list[str]:
+    found = []
+    most = {(limit.pool, limit.tenant): limit.concurrency for limit in facts.limits}
+    for where in (pool, ""):
+        name = f"pool {where}" if where else "all pools together"
+        held = [each for each in facts.shares if where in ("", each.pool)]
+        total = sum(each.claimed for each in held)
+        own = sum(each.claimed for each in held if each.tenant == facts.tenant)
+        everybody = most.get((where, ""))
+        if everybody is not None and total >= everybody:
+            found.append(f"{name} {'is' if where else 'are'} full: {total} of {everybody}")
+        mine = most.get((where, facts.tenant), most.get((where, EACH)))
+        if mine is not None and own >= mine:
+            found.append(f"tenant {facts.tenant} has {own} of {mine} slots of {name}")
+    return found
+
+
+def _resources(names: Sequence[str], facts: PoolFacts, now: int) -> list[str]:
+    found = []
+    known = {each.resource.name: each for each in facts.resources}
+    for name in names:
+        record = known.get(name)
+        if record is None:
+            continue
+        most = record.resource.concurrency
+        if most is not None and record.held >= most:
+            found.append(f"resource {name} is in use: {record.held} of {most}")
+        if tokens(record, now) == 0:
+            found.append(f"resource {name}: next token in {(next_token(record) - now) / MICROS:.1f} s")
+    return found
+
+
+def _workers(record: CommandRecord, facts: PoolFacts) -> list[str]:
+    """Says something when no worker that could take it was seen lately."""
+    able = [
+        each
+        for each in facts.workers
+        if (not each.pools or record.pool in each.pools) and each.tenant in ("", facts.tenant)
+    ]
+    knowing = [each for each in able if set(each.kinds).issuperset(record.kinds)]
+    if any(each.seen_at >= facts.silent_before and not each.draining for each in knowing):
+        return []
+    if any(each.seen_at >= facts.silent_before for each in knowing):
+        return [f"every worker of pool {record.pool} that could take it is draining"]
+    if any(each.seen_at >= facts.silent_before for each in able):
+        return [f"no worker of pool {record.pool} supports {', '.join(record.kinds)}"]
+    if able:
+        last = timestamp(max(each.seen_at for each in able))
+        return [f"no worker of pool {record.pool} has been seen since {last}"]
+    # Where `arclog run` brings its own worker along, nobody is listed, and nobody is missing.
+    return [f"no worker of pool {record.pool} has been seen"] if facts.workers or record.pool != "default" else []

@@ -5,13 +5,16 @@ Law: Python's `getattr` is never called on a value, so no attribute of any objec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from arclog.expr.budget import Budget, Failure
+from arclog.expr.budget import LIST, SLOT, UNDEFINED, Budget, Failure, char_bytes
 from arclog.expr.convert import admit
-from arclog.expr.sizes import LIST, SLOT, UNDEFINED, width
-from arclog.expr.values import MISSING, SCALARS, Undefined, View, is_lookup, kind_of, step_text
+from arclog.expr.values import MISSING, SCALARS, Undefined, View, is_lookup, kind_of, step_text, unnamed
+
+if TYPE_CHECKING:
+    from arclog.expr.frame import Expression, Frame
+
 
 _MAX_ATTRIBUTE = 1_000
 
@@ -60,7 +63,7 @@ def cut(budget: Budget, value: Any, start: Any, stop: Any, step: Any) -> Any:
     if type(value) is list:
         budget.room(LIST + SLOT * len(value))
     elif type(value) is str:
-        budget.room(LIST + width(value) * len(value))
+        budget.room(LIST + char_bytes(value) * len(value))
     elif type(value) is not range:
         raise Failure(f"a {kind_of(value)} cannot be sliced")
     for bound in (start, stop, step):
@@ -97,3 +100,122 @@ def path_getter(budget: Budget, attribute: Any, default: Any = None) -> Callable
 
 def _step(part: str) -> str | int:
     return int(part) if part.isdecimal() and len(part) < 10 else part  # longer is no index
+
+
+# Closures that load a name and follow its keys: the hot path of every template.
+#
+# A plain dict is asked directly; everything else, and everything missing, goes the long way through `access.reach`.
+
+
+def named(name: str, slots: list[int], *, free: bool, keys: tuple[str, ...]) -> Expression:
+    """Load a variable of the template, or a free name of the scope, and the static keys after it."""
+    if slots:
+        return _reached(_variable(name, slots, free=free), name, keys)
+    if not keys:
+
+        def load(frame: Frame) -> Any:
+            value = frame.get(name, MISSING)
+            return _unnamed(frame, name) if value is MISSING else value
+
+        return load
+
+    def load_path(frame: Frame) -> Any:
+        value = frame.get(name, MISSING)
+        if value is MISSING:
+            value = _unnamed(frame, name)
+        for at, key in enumerate(keys):
+            if type(value) is dict and key in value:
+                value = value[key]
+            else:
+                return _followed(frame, value, name + "".join(map(step_text, keys[:at])), keys[at:])
+        return value
+
+    def load_key(frame: Frame) -> Any:
+        value = frame.get(name, MISSING)
+        if type(value) is dict and key in value:
+            return value[key]
+        return _followed(frame, _unnamed(frame, name) if value is MISSING else value, name, keys)
+
+    key = keys[0]
+    return load_key if len(keys) == 1 else load_path
+
+
+def _unnamed(frame: Frame, name: str) -> Undefined:
+    frame.room(UNDEFINED)
+    return unnamed(name, frame.scope)
+
+
+def _followed(frame: Frame, value: Any, name: str, keys: tuple[str, ...]) -> Any:
+    for key in keys:
+        value = reach(value, key, name)
+        name += step_text(key)
+    return _counted(frame, value)
+
+
+def _counted(frame: Frame, value: Any) -> Any:
+    """What is missing takes room, too, when a template gathers it."""
+    if type(value) is Undefined:
+        frame.room(UNDEFINED)
+    return value
+
+
+def _variable(name: str, slots: list[int], *, free: bool) -> Expression:
+    if len(slots) == 1 and not free:
+        only = slots[0]
+        return lambda frame: frame.slots[only]
+
+    def load(frame: Frame) -> Any:
+        for slot in slots:
+            value = frame.slots[slot]
+            if value is not MISSING:
+                return value
+        value = frame.get(name, MISSING) if free else MISSING
+        return _unnamed(frame, name) if value is MISSING else value
+
+    return load
+
+
+def _reached(start: Expression, name: str, keys: tuple[str, ...]) -> Expression:
+    return (lambda frame: _followed(frame, start(frame), name, keys)) if keys else start
+
+
+def keyed(start: Expression, key: Any, label: str) -> Expression:
+    """Follow a literal key or index; `label` is what the author calls the value."""
+    return lambda frame: _counted(frame, reach(start(frame), key, label))
+
+
+def indexed(start: Expression, key: Expression, label: str) -> Expression:
+    """Follow a computed key or index."""
+    return lambda frame: _counted(frame, subscript(start(frame), key(frame), label))
+
+
+# Calling an allow-listed function with a template's arguments: a call that does not fit is the author's error.
+
+
+_VARARGS, _VARKEYWORDS = 0x04, 0x08  # CO_* flags; importing inspect costs more than all of this package
+
+
+def misfit(function: Callable[..., Any], label: str, count: int, names: Iterable[str], given: int = 2) -> str:
+    """Say why `count` arguments and the `names`d ones do not fit, or nothing; `given` come before the author's."""
+    code = function.__code__
+    accepted = code.co_varnames[given : code.co_argcount]
+    if count > len(accepted) and not code.co_flags & _VARARGS:
+        return f"{label} takes at most {len(accepted)} arguments, not {count}"
+    taken = set(accepted[:count])
+    for name in names:
+        if name in taken:
+            return f"{label} got {name!r} twice"
+        if name not in accepted and not code.co_flags & _VARKEYWORDS:
+            return f"{label} has no argument {name!r}"
+        taken.add(name)
+    required = accepted[: len(accepted) - len(function.__defaults__ or ())]
+    lacking = [name for name in required if name not in taken]
+    return f"{label} needs the argument {lacking[0]!r}" if lacking else ""
+
+
+def called(function: Callable[..., Any], label: str, *args: Any, **options: Any) -> Any:
+    """Call with arguments that were not checked at compile time; the first two are the budget and the value."""
+    wrong = misfit(function, label, len(args) - 2, options)
+    if wrong:
+        raise Failure(wrong)
+    return function(*args, **options)

@@ -9,9 +9,8 @@ import operator
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from arclog.expr.budget import Budget, Failure
+from arclog.expr.budget import LIST, NUMBER, SLOT, TEXT, Budget, Failure, char_bytes
 from arclog.expr.convert import admit, text, weigh
-from arclog.expr.sizes import LIST, NUMBER, SLOT, TEXT, width
 from arclog.expr.values import MISSING, NUMBERS, SCALARS, Undefined, View, is_lookup, kind_of
 
 #: twice the range of floats; up to here every operation takes microseconds. Passing longer numbers through is free
@@ -42,7 +41,7 @@ def _number(budget: Budget, value: Any) -> Any:
 
 def joint_width(left: str, right: str) -> int:
     """Bytes that each character takes in a text made of both."""
-    return max(width(left), width(right))
+    return max(char_bytes(left), char_bytes(right))
 
 
 def add(budget: Budget, left: Any, right: Any) -> Any:
@@ -71,7 +70,7 @@ def multiply(budget: Budget, left: Any, right: Any) -> Any:
     if two is str or two is list:
         left, right, one, two = right, left, two, one
     if two in (int, bool) and (one is str or one is list):
-        each = SLOT if one is list else width(left)
+        each = SLOT if one is list else char_bytes(left)
         budget.room(LIST + each * len(left) * max(right, 0))
         return left * right
     if _foreign(left) or _foreign(right):
@@ -219,6 +218,6 @@ COMPARE: dict[str, Binary] = {
 def concatenate(budget: Budget, parts: list[Any]) -> str:
     """`a ~ b ~ c`: the parts as one text."""
     texts = [part if type(part) is str else text(budget, part) for part in parts]
-    wide = 1 if all(map(str.isascii, texts)) else max(map(width, texts))
+    wide = 1 if all(map(str.isascii, texts)) else max(map(char_bytes, texts))
     budget.room(TEXT + sum(map(len, texts)) * wide)
     return "".join(texts)

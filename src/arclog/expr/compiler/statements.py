@@ -8,11 +8,10 @@ from __future__ import annotations
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
-from arclog.expr.budget import Failure
+from arclog.expr.budget import ENTRY, SLOT, Failure, list_size, text_size
 from arclog.expr.compiler.compile import MAX_NESTING, Compiler
 from arclog.expr.convert import items_of, text, unpacked
-from arclog.expr.failures import located
-from arclog.expr.sizes import ENTRY, SLOT, list_size, text_size
+from arclog.expr.frame import located
 from arclog.expr.values import MISSING, Loop, Namespace
 
 if TYPE_CHECKING:

@@ -10,12 +10,11 @@ from collections.abc import Callable, Sequence
 from functools import cmp_to_key
 from typing import Any
 
-from arclog.expr.budget import Budget, Failure
+from arclog.expr.budget import ITEM, LIST, NUMBER, SLOT, TEXT, Budget, Failure, char_bytes, list_size, text_size
 from arclog.expr.compiler import operators
 from arclog.expr.compiler.access import path_getter
 from arclog.expr.convert import admit, items_of, listed, text, walked
 from arclog.expr.filters.text import whole
-from arclog.expr.sizes import ITEM, LIST, NUMBER, SLOT, TEXT, list_size, text_size, width
 from arclog.expr.values import NUMBERS, SCALARS, Group, Undefined, kind_of
 
 _MAX_DIGITS = 4_300
@@ -61,13 +60,13 @@ def join(budget: Budget, value: Any, d: Any = "", attribute: Any = None) -> str:
     items = walked(budget, value)
     budget.room(list_size(len(items)))
     texts: list[str] = []
-    size, wide = len(joint) * len(items), width(joint)
+    size, wide = len(joint) * len(items), char_bytes(joint)
     for item in items:
         part = text(budget, get(item))
         texts.append(part)
         size += len(part)
         if not part.isascii():
-            wide = max(wide, width(part))
+            wide = max(wide, char_bytes(part))
         if size * wide > budget.bytes:
             budget.too_large()
     budget.room(TEXT + size * wide)

@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from arclog.expr import sizes
-from arclog.expr.budget import Budget, Failure
+from arclog.expr.budget import ENTRY, LIST, MAP, SLOT, TEXT, Budget, Failure, char_bytes, list_size, text_size
 from arclog.expr.compiler.operators import contains, equal, joint_width, search_cost
 from arclog.expr.convert import admit, items_of
 from arclog.expr.filters import data
 from arclog.expr.filters.text import cased, replaced, split_lines, whole
-from arclog.expr.sizes import ENTRY, SLOT, TEXT, list_size, text_size
 from arclog.expr.values import JSON_TYPES, MISSING, SCALARS, Loop, Namespace, is_lookup, kind_of
 
 Method = Callable[..., Any]
@@ -76,7 +74,7 @@ def _padding(name: str) -> Method:
 
 
 def _zfill(budget: Budget, value: str, width: Any) -> str:
-    budget.room(TEXT + max(whole(width, "width"), len(value)) * sizes.width(value))
+    budget.room(TEXT + max(whole(width, "width"), len(value)) * char_bytes(value))
     return value.zfill(width)
 
 
@@ -93,7 +91,7 @@ def _splitting(name: str) -> Method:
         if limit >= 0:
             pieces = min(pieces, limit + 1)
         budget.charge(3 + (pieces >> 3))
-        budget.room(sizes.LIST + text_size(value) + _PIECE * pieces)
+        budget.room(LIST + text_size(value) + _PIECE * pieces)
         return call(value, sep, limit)
 
     return method
@@ -148,7 +146,7 @@ def _partition(name: str) -> Method:
     call = getattr(str, name)
 
     def method(budget: Budget, value: str, sep: Any) -> list[str]:
-        budget.room(sizes.LIST + 3 * _PIECE + text_size(value))
+        budget.room(LIST + 3 * _PIECE + text_size(value))
         budget.charge(search_cost(value, _string(sep, "sep"), backwards=name == "rpartition"))
         if not sep:
             raise Failure(f"{name} needs a separator that is not empty")
@@ -203,7 +201,7 @@ def _get(_: Budget, value: dict[str, Any], key: Any, default: Any = None) -> Any
     return value.get(key, default) if type(key) in SCALARS else default
 
 
-MAP: dict[str, Method] = {"keys": _keys, "values": _values, "items": _items, "get": _get}
+MAP_METHODS: dict[str, Method] = {"keys": _keys, "values": _values, "items": _items, "get": _get}
 
 
 def _count(budget: Budget, value: list[Any], item: Any) -> int:
@@ -217,14 +215,14 @@ def _index(budget: Budget, value: list[Any], item: Any) -> int:
     return value.index(item)
 
 
-LIST: dict[str, Method] = {"count": _count, "index": _index}
+LIST_METHODS: dict[str, Method] = {"count": _count, "index": _index}
 
 
 def _cycle(_: Budget, loop: Loop, *choices: Any) -> Any:
     return loop.cycle(choices)
 
 
-TABLES: dict[type, dict[str, Method]] = {str: STRING, dict: MAP, list: LIST, Loop: {"cycle": _cycle}}
+TABLES: dict[type, dict[str, Method]] = {str: STRING, dict: MAP_METHODS, list: LIST_METHODS, Loop: {"cycle": _cycle}}
 NAMES = frozenset(name for table in TABLES.values() for name in table)
 
 
@@ -258,17 +256,17 @@ def _range(_: Budget, __: None, start: Any, stop: Any = None, step: Any = 1) -> 
 
 def _dict(budget: Budget, _: None, base: Any = None, **entries: Any) -> dict[str, Any]:
     if base is None:
-        budget.room(sizes.MAP + ENTRY * len(entries))
+        budget.room(MAP + ENTRY * len(entries))
         return dict(entries)
     if type(base) is not dict:
         raise Failure(f"dict() copies a map, not a {kind_of(base)}")
     budget.charge(len(base))
-    budget.room(sizes.MAP + ENTRY * (len(base) + len(entries)))
+    budget.room(MAP + ENTRY * (len(base) + len(entries)))
     return {**base, **entries}
 
 
 def _namespace(budget: Budget, _: None, base: Any = None, **cells: Any) -> Namespace:
-    budget.room(sizes.MAP + ENTRY * len(cells))
+    budget.room(MAP + ENTRY * len(cells))
     return Namespace(_dict(budget, None, base, **cells))
 
 

@@ -6,11 +6,22 @@ import json
 from typing import Any
 from urllib.parse import unquote_plus
 
-from arclog.expr.budget import Budget, Failure
+from arclog.expr.budget import (
+    ENTRY,
+    LIST,
+    MAP,
+    SLOT,
+    TEXT,
+    Budget,
+    Failure,
+    char_bytes,
+    json_size,
+    list_size,
+    text_size,
+)
 from arclog.expr.compiler.operators import search_cost
 from arclog.expr.convert import listed, plain, text, walked, weigh
 from arclog.expr.filters.text import read, split_lines, whole
-from arclog.expr.sizes import ENTRY, LIST, MAP, SLOT, TEXT, json_size, list_size, text_size, width
 from arclog.expr.values import NUMBERS, kind_of
 
 _HASHES = ("md5", "sha1", "sha256", "sha384", "sha512")
@@ -52,7 +63,7 @@ def _padded(budget: Budget, value: Any, size: Any, fill: Any, *, left: bool) -> 
     if len(char) != 1:
         raise Failure("the filling is one character")
     length = max(whole(size, "width"), len(source))
-    budget.room(TEXT + length * max(width(source), width(char)))
+    budget.room(TEXT + length * max(char_bytes(source), char_bytes(char)))
     return source.ljust(length, char) if left else source.rjust(length, char)
 
 
@@ -66,7 +77,7 @@ def slug(budget: Budget, value: Any, sep: Any = "-") -> str:
     kept = "".join(
         char if char.isascii() and char.isalnum() else " " for char in source if ord(char) not in range(0x300, 0x370)
     )
-    budget.room(TEXT + len(kept) * (SLOT + TEXT) // 2 + len(kept) * len(joint) * width(joint))
+    budget.room(TEXT + len(kept) * (SLOT + TEXT) // 2 + len(kept) * len(joint) * char_bytes(joint))
     return joint.join(kept.split())
 
 
@@ -154,7 +165,7 @@ def _map(value: Any, what: str) -> dict[str, Any]:
 
 
 def combine(budget: Budget, value: Any, *others: Any) -> dict[str, Any]:
-    from arclog.model.data.merge import deep_merge
+    from arclog.model.data.json_data import deep_merge
 
     made = _map(value, "combine")
     for other in others:

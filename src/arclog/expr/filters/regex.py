@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from arclog.expr.budget import Budget, Failure
+from arclog.expr.budget import SLOT, TEXT, Budget, Failure, char_bytes, text_size
 from arclog.expr.convert import text
 from arclog.expr.filters.text import read, whole
-from arclog.expr.sizes import SLOT, TEXT, text_size, width
 from arclog.model.data.regex import Found, Regex, RegexError, compiled
 
 #: bytes of a match, beside its texts
@@ -51,7 +50,7 @@ def _all(budget: Budget, regex: Regex, source: str, most: int) -> list[Found]:
         if here is None:
             break
         budget.charge(1)
-        budget.room(_MATCH + (TEXT + SLOT) * regex.groups + 2 * (here.end - here.start) * width(source))
+        budget.room(_MATCH + (TEXT + SLOT) * regex.groups + 2 * (here.end - here.start) * char_bytes(source))
         found.append(here)
         place = here.end if here.end > here.start else here.end + 1
     return found

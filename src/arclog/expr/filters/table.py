@@ -8,14 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from arclog.expr.budget import Budget, Failure
-from arclog.expr.compiler.access import path_getter
-from arclog.expr.compiler.calls import called
+from arclog.expr.budget import ITEM, LIST, SLOT, Budget, Failure
+from arclog.expr.compiler.access import called, path_getter
 from arclog.expr.convert import admit, walked
 from arclog.expr.filters import data, dates, more, regex
 from arclog.expr.filters import text as texts
 from arclog.expr.filters.predicates import LENIENT, PREDICATES
-from arclog.expr.sizes import ITEM, LIST, SLOT
 from arclog.expr.values import did_you_mean
 
 Filter = Callable[..., Any]

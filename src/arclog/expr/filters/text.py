@@ -12,11 +12,9 @@ from binascii import a2b_base64, b2a_base64
 from typing import Any, NoReturn
 from urllib.parse import quote, quote_plus
 
-from arclog.expr import sizes
-from arclog.expr.budget import Budget, Failure
+from arclog.expr.budget import ENTRY, ITEM, LIST, MAP, SLOT, TEXT, Budget, Failure, char_bytes, json_size, text_size
 from arclog.expr.compiler.operators import joint_width, search_cost
 from arclog.expr.convert import plain, text, walked, weigh
-from arclog.expr.sizes import ENTRY, ITEM, LIST, MAP, SLOT, TEXT, json_size, text_size
 from arclog.expr.values import kind_of
 
 _WORD_START = re.compile(r"([-\s({\[<]+)")
@@ -30,7 +28,7 @@ _MAX_DIGITS = 400
 def read(budget: Budget, value: Any, growth: int = 1) -> str:
     """Take `value` as text whose filtered form may take `growth` times as many bytes."""
     found = text(budget, value)
-    budget.room(TEXT + growth * len(found) * sizes.width(found))
+    budget.room(TEXT + growth * len(found) * char_bytes(found))
     budget.charge(growth * len(found) >> 7)
     return found
 
@@ -38,7 +36,7 @@ def read(budget: Budget, value: Any, growth: int = 1) -> str:
 def cased(budget: Budget, value: Any) -> str:
     """Take `value` as text whose letters change their case: one may become three, or need wider characters."""
     found = text(budget, value)
-    budget.room(TEXT + len(found) * (1 if found.isascii() else 3 * max(sizes.width(found), 2)))
+    budget.room(TEXT + len(found) * (1 if found.isascii() else 3 * max(char_bytes(found), 2)))
     budget.charge(len(found) >> 6)
     return found
 
@@ -81,7 +79,7 @@ def capitalize(budget: Budget, value: Any) -> str:
 
 def title(budget: Budget, value: Any) -> str:
     source = cased(budget, value)
-    each = sizes.width(source)
+    each = char_bytes(source)
     words: list[str] = []
     at = 0
     for gap in _WORD_START.finditer(source):
@@ -119,7 +117,7 @@ def replace(budget: Budget, value: Any, old: Any, new: Any, count: Any = None) -
 
 def center(budget: Budget, value: Any, width: Any = 80) -> str:
     source = text(budget, value)
-    budget.room(TEXT + max(whole(width, "width"), len(source)) * sizes.width(source))
+    budget.room(TEXT + max(whole(width, "width"), len(source)) * char_bytes(source))
     return source.center(width)
 
 
@@ -194,8 +192,8 @@ def wordwrap(
             break_on_hyphens=bool(break_on_hyphens),
         )
         wrapped.extend(parts or [""])
-    wide = max(map(sizes.width, wrapped), default=1)
-    budget.room(TEXT + (sum(map(len, wrapped)) + len(joint) * len(wrapped)) * max(wide, sizes.width(joint)))
+    wide = max(map(char_bytes, wrapped), default=1)
+    budget.room(TEXT + (sum(map(len, wrapped)) + len(joint) * len(wrapped)) * max(wide, char_bytes(joint)))
     return joint.join(wrapped)
 
 
@@ -268,7 +266,7 @@ def xmlattr(budget: Budget, value: Any, autospace: Any = True) -> str:
         name, content = escape(budget, key), escape(budget, part)
         budget.room(TEXT + SLOT + (len(name) + len(content)) * joint_width(name, content))
         pairs.append(f'{name}="{content}"')
-    budget.room(TEXT + 2 * (sum(map(len, pairs)) + len(pairs)) * max(map(sizes.width, pairs), default=1))
+    budget.room(TEXT + 2 * (sum(map(len, pairs)) + len(pairs)) * max(map(char_bytes, pairs), default=1))
     joined = " ".join(pairs)
     return " " + joined if autospace and joined else joined
 

@@ -15,10 +15,8 @@ from msgspec import Struct
 from msgspec.json import encode
 
 from arclog.expr.budget import DEFAULT_LIMITS, Failure, Limits
-from arclog.expr.sql.dialects import DIALECTS, Dialect
-from arclog.expr.sql.scan import Hole, Mark, Misplaced, Statement, statements
-from arclog.expr.template import Template, compile_ending
-from arclog.expr.tree import Locate, Tree, compile_tree, nowhere
+from arclog.expr.sql.scan import DIALECTS, Dialect, Hole, Mark, Misplaced, Statement, statements
+from arclog.expr.template import Locate, Template, Tree, compile_ending, compile_tree, nowhere
 from arclog.model.errors import NOWHERE, ExpressionError, Position
 
 IDENTIFIER = "identifier"

@@ -6,18 +6,222 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
+from msgspec import Struct
+
+from arclog.model.config.kinds import OUTPUT_NAME
 from arclog.model.errors import Position
 from arclog.plan.compile import Compiled, Text
 from arclog.plan.lint.conditions import AFTER_ERROR, truth
-from arclog.plan.lint.files import lint_files, outputs_of
 from arclog.plan.lint.python import lint_python
-from arclog.plan.lint.tasks import lint_task
 from arclog.plan.net import StepPlan, TaskRule
-from arclog.playbook.canon import Playbook, Step
+from arclog.playbook.canon import Playbook, Step, Task
+from arclog.playbook.document import Path
 from arclog.playbook.schema import ITER_KEYS, has_template
 from arclog.playbook.walk import Findings
+
+# Lint of task fields: http requests that cannot be meant, and secrets that are written out.
+
+
+METHODS = (
+    "GET",
+    "POST",
+    "PUT",
+    "PATCH",
+    "DELETE",
+    "HEAD",
+    "OPTIONS",
+    "TRACE",
+    "CONNECT",
+    "QUERY",
+    "PROPFIND",
+    "REPORT",
+)
+_BODIES = ("json", "form", "multipart", "body", "content")
+#: scheme://user:password@host, where the password is not a template. Every part is bounded, so that a long text costs linear time.
+_PASSWORD = re.compile(r"\b[a-z][a-z0-9+.-]{0,20}://[^/\s:@{}]{1,100}:([^@\s{}]{1,200})@", re.IGNORECASE)
+_KEYWORD_PASSWORD = re.compile(r"\bpassword\s*=\s*(?!['\"]?\{\{)([^\s;'\"{}]+)", re.IGNORECASE)
+_BEARER = re.compile(r"^\s*(Bearer|Basic|Token)\s+(?!\{\{)[A-Za-z0-9._~+/=-]{8,}\s*$")
+_SECRET_KEYS = re.compile(r"(password|passwd|api[_-]?key|secret|token)$", re.IGNORECASE)
+_KEYCHAIN = "declare it under keychain: and write {{ keychain.NAME.value }}, or name the entry with auth:"
+
+
+def lint_task(task: Task, findings: Findings) -> None:
+    """Add what the fields of one task show."""
+    if task.kind.name == "http":
+        _request(task, findings)
+    if isinstance(outputs := task.config.get("outputs"), dict):
+        _outputs(task, outputs, findings)
+    for inner, text in _texts(task.config):
+        if inner[:1] in (("code",), ("command",), ("script",)) and len(text) > 2_000:
+            continue
+        _secret(inner, text, task, findings)
+
+
+def _request(task: Task, findings: Findings) -> None:
+    config = task.config
+    bodies = [key for key in _BODIES if key in config and config[key] is not None]
+    if len(bodies) > 1:
+        message = f"a request has one body, not {' and '.join(bodies)}"
+        findings.key("two-bodies", message, task.locate((bodies[1],)), f"keep {bodies[0]} or {bodies[1]}", "warning")
+    method = config.get("method")
+    if isinstance(method, str) and not has_template(method) and method.upper() not in METHODS:
+        near = findings.nearest(method.upper(), METHODS)
+        hint = f"did you mean {near}?" if near else f"the usual ones: {', '.join(METHODS[:6])}"
+        findings.value(
+            "http-method", f"method: {method[:40]!r} is not a HTTP method", task.locate(("method",)), hint, "warning"
+        )
+    elif isinstance(method, str) and method.upper() in ("GET", "HEAD") and bodies:
+        message = f"a {method.upper()} request with {bodies[0]}: most servers ignore its body"
+        findings.key("http-body", message, task.locate((bodies[0],)), "method: POST, or give it as params:", "warning")
+    url = config.get("url")
+    if isinstance(url, str) and url.strip() and not url.lstrip().startswith("{{") and not re.match(r"https?://", url):
+        scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://", url)
+        message = f"url: {url[:60]!r} has {'the scheme ' + scheme[1] if scheme else 'no scheme'}"
+        hint = "http:// or https://" if scheme else f"did you mean https://{url[:60].lstrip('/')}?"
+        findings.value("url-scheme", message, task.locate(("url",)), hint, "warning")
+
+
+def _outputs(task: Task, outputs: dict[str, Any], findings: Findings) -> None:
+    for name, path in outputs.items():
+        where = task.locate(("outputs", name))
+        if not OUTPUT_NAME.fullmatch(name):
+            hint = "letters, digits and _, at most 64, no digit first"
+            findings.key("output-name", f"outputs: {name[:40]!r} cannot be the name of a file", where, hint)
+        elif not isinstance(path, str) or not path:
+            findings.value(
+                "output-path", f"outputs.{name} must be the path of a file", where, "for example out/report.csv"
+            )
+        elif not has_template(path) and (path.endswith("/") or ".." in path.split("/")):
+            hint = "a file in the working directory, or $ARCLOG_SCRATCH/name"
+            findings.value(
+                "output-path", f"outputs.{name}: {path[:60]!r} is not a file in the task's folders", where, hint
+            )
+
+
+def _texts(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, dict):
+        for key, part in value.items():
+            yield from _texts(part, (*path, key))
+    elif isinstance(value, list):
+        for index, part in enumerate(value):
+            yield from _texts(part, (*path, index))
+
+
+def _secret(inner: Path, text: str, task: Task, findings: Findings) -> None:
+    where = task.locate(inner)
+    if _BEARER.match(text):
+        scheme = text.split(maxsplit=1)[0]
+        findings.value(
+            "literal-secret", f"{inner[-1]}: a {scheme} credential is written out", where, _KEYCHAIN, "warning"
+        )
+    elif _PASSWORD.search(text) or (inner[-1] in ("dsn", "connection", "url") and _KEYWORD_PASSWORD.search(text)):
+        findings.value("literal-secret", f"{inner[-1]}: a password is written out", where, _KEYCHAIN, "warning")
+    elif (
+        len(inner) > 1
+        and isinstance(inner[-1], str)
+        and _SECRET_KEYS.search(inner[-1])
+        and inner[0] in ("headers", "params", "env", "auth", "connection")
+        and len(text) >= 8
+        and not has_template(text)
+    ):
+        findings.value("literal-secret", f"{inner[-1]}: a secret is written out", where, _KEYCHAIN, "warning")
+
+
+# Lint of templates that name files of tasks: `{{ task.files.name }}`.
+
+
+class Outputs(Struct, frozen=True):
+    """What a playbook says about files, by step and task."""
+
+    #: names of the files that a task stores; one without any is left out
+    names: Mapping[tuple[str, str], frozenset[str]]
+    #: tasks that run no tool, or only hand values on
+    by_reference: frozenset[tuple[str, str]]
+    #: tasks of kinds that open no files and take none by reference
+    nowhere: frozenset[tuple[str, str]]
+
+
+def outputs_of(playbook: Playbook) -> Outputs:
+    found: dict[tuple[str, str], frozenset[str]] = {}
+    by_reference: set[tuple[str, str]] = set()
+    nowhere: set[tuple[str, str]] = set()
+    for step in playbook.steps:
+        for task in step.tasks:
+            outputs = task.config.get("outputs")
+            if isinstance(outputs, dict) and outputs:
+                found[step.name, task.name] = frozenset(outputs)
+            if task.kind.runs_on != "worker" or task.kind.at_once:
+                by_reference.add((step.name, task.name))
+            elif not task.kind.opens_files and not task.kind.by_ref:
+                nowhere.add((step.name, task.name))
+    return Outputs(found, frozenset(by_reference), frozenset(nowhere))
+
+
+def lint_files(
+    text: Text,
+    own: StepPlan | None,
+    steps: Sequence[StepPlan],
+    outputs: Outputs,
+    findings: Findings,
+    place: Callable[[Text, str], Position],
+) -> None:
+    """Add names of files that no task stores, and places where a file is its reference and not a path."""
+    for path in text.paths if outputs.names else ():
+        if len(path) < 2 or path[1] != "files":
+            continue
+        known = _files(path[0], text, own, steps, outputs.names)
+        if known is None:
+            continue
+        words = ".".join(map(str, path[:3]))
+        if len(path) > 2 and path[2] not in known:
+            hint = findings.did_you_mean(str(path[2]), sorted(known))
+            findings.add(
+                "unknown-file", f"{words}: {path[0]!r} stores no file of that name", place(text, words), hint, "warning"
+            )
+        elif (reader := _reader(text, own)) in outputs.nowhere:
+            message = f"{words}: a task of this kind opens no files"
+            hint = "read the file in a python or shell task, and hand its data on"
+            findings.add("file-unread", message, place(text, words), hint, "warning")
+        elif len(path) <= 3 and (reader is None or reader in outputs.by_reference):
+            hint = "name it in a field of a task that opens files, such as the args of a python task, to get a path"
+            message = f"{words} is the reference of the stored file here, not a path"
+            findings.add("file-reference", message, place(text, words), hint, "info")
+
+
+def _files(
+    name: str,
+    text: Text,
+    own: StepPlan | None,
+    steps: Sequence[StepPlan],
+    outputs: Mapping[tuple[str, str], frozenset[str]],
+) -> frozenset[str] | None:
+    """The files that a name's view has; None: not known, or its task stores none."""
+    if own is not None:
+        if name == "outcome" and 0 <= text.task < len(own.tasks):
+            return outputs.get((own.name, own.tasks[text.task].name))
+        if (own.name, name) in outputs:
+            return outputs[own.name, name]
+        if any(task.name == name for task in own.tasks):
+            return None
+    step = next((each for each in steps if each.name == name), None)
+    if step is None or not step.tasks:
+        return None
+    if step.loop is not None:  # its view has the results of all items, and no files
+        return frozenset() if (name, step.tasks[-1].name) in outputs else None
+    return outputs.get((name, step.tasks[-1].name))
+
+
+def _reader(text: Text, own: StepPlan | None) -> tuple[str, str] | None:
+    """The task whose field the template is."""
+    if text.where != "task" or own is None or not 0 <= text.task < len(own.tasks):
+        return None
+    return own.name, own.tasks[text.task].name
+
 
 #: Keys of every view of a step or task; others are looked up in its data.
 _VIEW_KEYS = frozenset({"status", "data", "result", "error", "meta", "results", "files"})

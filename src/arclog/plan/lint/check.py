@@ -9,12 +9,11 @@ from typing import Any
 
 from arclog.model.config.settings import Settings
 from arclog.model.errors import Position
-from arclog.model.signals import RESERVED
+from arclog.model.status import RESERVED_SIGNALS
 from arclog.plan.compile import Compiled, Text
 from arclog.plan.lint.conditions import AFTER_ERROR, boundary_names, compared, on_failure, on_success, truth
-from arclog.plan.lint.flow import check_flow
+from arclog.plan.lint.flow import check_flow, check_parallel
 from arclog.plan.lint.keychain import check_keychain
-from arclog.plan.lint.parallel import check_parallel
 from arclog.plan.lint.soundness import Soundness, check_soundness
 from arclog.plan.net import AdmitRule, ArcPlan, StepPlan, TaskPlan, TaskRule
 from arclog.playbook.canon import Playbook, Rule, Task
@@ -195,7 +194,7 @@ class _Check:
                 self.findings.add(
                     "shell-template", "a template inside a shell text is open to injection", task.at, hint, "info"
                 )
-        if task.kind == "wait" and task.config.get("signal") in RESERVED:
+        if task.kind == "wait" and task.config.get("signal") in RESERVED_SIGNALS:
             message = f"signal {task.config['signal']} means something to the run itself: it never ends a wait"
             self.findings.add("reserved-signal", message, task.at, "wait for a name of your own", "warning")
         if task.policy is None:

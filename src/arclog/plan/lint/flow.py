@@ -12,10 +12,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from arclog.model.errors import Position
+from arclog.expr import compile_condition, compile_tree
+from arclog.model.errors import ArclogError, Position
 from arclog.plan.cycles import TooMuchWork
 from arclog.plan.lint.conditions import on_failure, on_success
-from arclog.plan.net import ArcPlan, Plan, StepPlan
+from arclog.plan.net import ArcPlan, LoopPlan, Plan, StepPlan, TaskRule
 from arclog.plan.reach import Join, Reach
 from arclog.playbook.canon import Playbook
 from arclog.playbook.schema import has_template
@@ -282,3 +283,53 @@ def _constant(value: Any) -> bool:
 
 def _ways(count: int) -> str:
     return "arc leads" if count == 1 else "arcs lead"
+
+
+# Lint of parallel loops: ctx keys that iterations would set to different values. Codes stand in docs/findings.md.
+
+
+#: Names whose values differ from item to item; so do task labels.
+_OWN = frozenset({"iter", "outcome", "_prev", "_task", "_attempt"})
+
+
+def check_parallel(plan: Plan, findings: Findings) -> None:
+    """Add what the plan's parallel loops show."""
+    for step in plan.steps:
+        if not _is_parallel(step.loop):
+            continue
+        for task in step.tasks:
+            for rule in task.policy.rules if task.policy is not None else ():
+                _rule(plan, step, rule, findings)
+
+
+def _rule(plan: Plan, step: StepPlan, rule: TaskRule, findings: Findings) -> None:
+    own = _OWN | {task.name for task in step.tasks}
+    for key, value in rule.then.set_ctx.items():
+        if "reducer" in plan.ctx.get(key, {}) or not _names(value) & own or _chooses(rule):
+            continue
+        message = (
+            f"iterations of the parallel loop of step {step.name} can set ctx.{key} to different values: that fails it"
+        )
+        hint = f"declare executor.spec.ctx: {{{key}: {{reducer: …}}}}, or read {{{{ {step.name}.results }}}} behind the loop"
+        findings.add("ctx-conflict", message, rule.at, hint, "warning")
+
+
+def _chooses(rule: TaskRule) -> bool:
+    """Whether the rule picks items: then perhaps one of them only."""
+    if not isinstance(rule.when, str):
+        return False
+    try:
+        return "iter" in compile_condition(rule.when, rule.at).free
+    except ArclogError:
+        return True  # a finding of its own
+
+
+def _names(value: Any) -> set[str]:
+    try:
+        return {path[0] for path in compile_tree(value).paths}
+    except ArclogError:
+        return set()  # a finding of its own
+
+
+def _is_parallel(loop: LoopPlan | None) -> bool:
+    return loop is not None and (loop.mode == "parallel" or _is_parallel(loop.inner))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import Struct
 
-from arclog.plan.lint.step_ends import Option, admission, open_arcs, options
+from arclog.plan.lint.conditions import Option, admission, open_arcs, options
 from arclog.plan.net import ArcPlan, Plan, StepPlan
 from arclog.plan.reach import ENTRY, Join, Reach, held_back_by_each_other
 

@@ -13,8 +13,8 @@ from functools import cached_property
 from msgspec import Struct
 
 from arclog.plan.cycles import TooMuchWork
+from arclog.plan.lint.conditions import admission, possible_arcs
 from arclog.plan.lint.markings import Explored, Markings, Starved
-from arclog.plan.lint.step_ends import admission, possible_arcs
 from arclog.plan.net import Plan, StepPlan
 from arclog.playbook.walk import Findings
 

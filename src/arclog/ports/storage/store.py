@@ -32,14 +32,66 @@ from arclog.model.ids import MAX_ID
 from arclog.ports.storage.access import AccessBook
 from arclog.ports.storage.catalog import CatalogStore
 from arclog.ports.storage.duties import DutyBook
-from arclog.ports.storage.event_search import EventSearch
-from arclog.ports.storage.event_search import StoredEvent as StoredEvent  # noqa: PLC0414 - readers of the log find it here
 from arclog.ports.storage.outbox import NewDelivery, OutboxStore
 from arclog.ports.storage.pools import PoolBook
 from arclog.ports.storage.schedules import ScheduleStore
 from arclog.ports.storage.statistics import StatisticsBook
 from arclog.ports.storage.stored_results import StoredResultBook
 from arclog.ports.storage.task_logs import ANY_LINE, LogFilter, LogLine
+
+
+class StoredEvent(Struct, frozen=True, gc=False):
+    """An event with what the store knows of it."""
+
+    event: Event
+    execution_id: int
+    seq: int
+    event_id: int
+    persisted_at: int
+
+
+class EventQuery(Struct, frozen=True):
+    """Which events to find; what is left out is any."""
+
+    #: canonical names
+    types: tuple[str, ...] = ()
+    #: persisted at or after this moment, and before that one (microseconds since 1970)
+    since: int = 0
+    until: int = MAX_ID
+    tenant: str = ""
+    project: str = ""
+    environment: str = ""
+    #: those that are for readers only, too
+    informative: bool = False
+
+
+class FoundEvents(Struct, frozen=True):
+    """A page of a search."""
+
+    events: Sequence[StoredEvent]
+    #: the same query continues from here
+    cursor: str
+    #: there may be something behind it now
+    more: bool
+
+
+class EventSearch(Protocol):
+    """Finds events across executions, by type, time and scope.
+
+    Rules that every store keeps (`arclog.testing.conformance.store` proves them):
+    - Events come in the order in which they were persisted, oldest first. A page that continues from another page's cursor
+      has neither gaps nor repetitions.
+    - Informative events are found only when they are asked for.
+    - A page costs a bounded amount of work, whatever is in the store: it may have fewer events than were asked for, even
+      none, while there are more.
+    - A search covers what is there. A reader that pages while others write may miss events that were persisted at the same
+      moment as the last event of a page; to follow one execution without loss, read its events by seq.
+    """
+
+    async def search(self, query: EventQuery, *, cursor: str = "", limit: int = 100) -> FoundEvents:
+        """The events that a query finds behind a cursor, at most `limit`. Raises RequestRejected for the cursor of another
+        kind of query.
+        """
 
 
 class TerminalExists(Conflict):
@@ -490,3 +542,15 @@ class Store(
 
     async def lease_node(self, owner: str, now: int, until: int) -> int:
         """Reserve a node number (0 to 1023) for minting ids until then. Raises StoreUnavailable when all are taken."""
+
+
+# Recognizes imported runs by the idempotency key that the import gave them.
+
+
+#: Requests cannot bring keys that begin so.
+IMPORT_PREFIX = "arclog.import/"
+
+
+def is_imported(new: NewExecution) -> bool:
+    """Whether a run was recorded elsewhere: it is read-only here."""
+    return new.idempotency_key.startswith(IMPORT_PREFIX)

@@ -11,8 +11,8 @@ from msgspec import UNSET, Struct, UnsetType, convert
 from arclog.ports.storage.task_logs import ANY_LINE, LogFilter
 from arclog.ports.views.history import Imported, SimulateRequest, SimulationReport, Trace
 from arclog.ports.views.insight import Cause, Problem, StateView, StepSummary, Why
-from arclog.ports.views.listed import Listed as Listed  # noqa: PLC0414 - it is found here with the rest of the API
 from arclog.ports.views.overview import Activity, ApprovalPage, Failing, Lease, RunPage, RunQuery, Stuck
+from arclog.ports.views.overview import Listed as Listed  # noqa: PLC0414 - it is found here with the rest of the API
 
 
 class ExecuteRequest(Struct, frozen=True, omit_defaults=True):

@@ -13,8 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Collection, Hashable
 
 from arclog.ports.results import StoredBlob
-from arclog.results.names import folder_of
-from arclog.results.parts import END_BYTES, Index, index_bytes, read_index
+from arclog.results.parts import END_BYTES, Index, folder_of, index_bytes, read_index
 from arclog.results.threads import Threads
 
 #: identities of blobs whose indexes are at hand

@@ -6,12 +6,15 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
+import hmac
 import html
 import os
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -19,11 +22,16 @@ from arclog.model.config.settings import Settings
 from arclog.model.errors import SecretUnavailable, SettingsError
 from arclog.model.ids import MICROS
 from arclog.ports.clock import Clock
-from arclog.secrets.managers.http import Answer, ManagerHttp, SecretNotThere, checked_address
-from arclog.secrets.managers.login import Login, credentials_text, file_text
-from arclog.secrets.managers.naming import Paths
-from arclog.secrets.managers.sigv4 import signed
-from arclog.secrets.naming import json_fields
+from arclog.secrets.managers.http import (
+    Answer,
+    Login,
+    ManagerHttp,
+    SecretNotThere,
+    checked_address,
+    credentials_text,
+    file_text,
+)
+from arclog.secrets.naming import Paths, json_fields
 
 _REMEDY = "see the policy of the identity that it is asked with, and its credentials"
 _CONTAINER = "http://169.254.170.2"
@@ -189,3 +197,53 @@ def _tag(text: str, name: str) -> str:
     """What stands in the first element of that name."""
     element = re.search(rf"<{name}>([^<]*)</{name}>", text)
     return html.unescape(element[1].strip()) if element else ""
+
+
+# AWS Signature Version 4 of a request with a body and no query, as its documentation describes it. Pure.
+
+
+_ALGORITHM = "AWS4-HMAC-SHA256"
+
+
+def signed(
+    method: str,
+    url: str,
+    headers: Mapping[str, str],
+    body: bytes,
+    *,
+    access_key: str,
+    secret_key: str,
+    session_token: str,
+    region: str,
+    service: str,
+    at: str,
+) -> dict[str, str]:
+    """The headers of a request with its signature. `at` is the time as 20150830T123600Z."""
+    parts = urlsplit(url)
+    sent = {**headers, "Host": parts.netloc, "X-Amz-Date": at}
+    if session_token:
+        sent["X-Amz-Security-Token"] = session_token
+    lines = {name.lower(): " ".join(value.split()) for name, value in sent.items()}
+    names = ";".join(sorted(lines))
+    canonical = "\n".join(
+        [
+            method,
+            parts.path or "/",
+            parts.query,
+            *(f"{name}:{lines[name]}" for name in sorted(lines)),
+            "",
+            names,
+            hashlib.sha256(body).hexdigest(),
+        ]
+    )
+    scope = f"{at[:8]}/{region}/{service}/aws4_request"
+    to_sign = "\n".join([_ALGORITHM, at, scope, hashlib.sha256(canonical.encode()).hexdigest()])
+    key = f"AWS4{secret_key}".encode()
+    for part in (at[:8], region, service, "aws4_request"):
+        key = hmac.digest(key, part.encode(), "sha256")
+    signature = hmac.new(key, to_sign.encode(), hashlib.sha256).hexdigest()
+    sent["Authorization"] = (
+        f"{_ALGORITHM} Credential={access_key}/{scope}, SignedHeaders={names}, Signature={signature}"
+    )
+    del sent["Host"]  # the client sends it
+    return sent

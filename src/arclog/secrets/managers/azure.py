@@ -11,10 +11,16 @@ from urllib.parse import urlencode, urlsplit
 from arclog.model.config.settings import Settings
 from arclog.model.errors import SecretUnavailable, SettingsError
 from arclog.ports.clock import Clock
-from arclog.secrets.managers.http import Answer, ManagerHttp, SecretNotThere, checked_address
-from arclog.secrets.managers.login import Login, credentials_text, file_text
-from arclog.secrets.managers.naming import Paths
-from arclog.secrets.naming import json_fields
+from arclog.secrets.managers.http import (
+    Answer,
+    Login,
+    ManagerHttp,
+    SecretNotThere,
+    checked_address,
+    credentials_text,
+    file_text,
+)
+from arclog.secrets.naming import Paths, json_fields
 
 _VERSION = "7.4"
 _AUTHORITY = "https://login.microsoftonline.com"

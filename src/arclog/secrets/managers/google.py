@@ -17,10 +17,8 @@ from arclog.model.errors import SecretUnavailable, SettingsError
 from arclog.model.ids import MICROS
 from arclog.ports.clock import Clock
 from arclog.secrets.files import read_small
-from arclog.secrets.managers.http import Answer, ManagerHttp, SecretNotThere, checked_address
-from arclog.secrets.managers.login import Login, credentials_text
-from arclog.secrets.managers.naming import Paths
-from arclog.secrets.naming import json_fields
+from arclog.secrets.managers.http import Answer, Login, ManagerHttp, SecretNotThere, checked_address, credentials_text
+from arclog.secrets.naming import Paths, json_fields
 
 _SERVICE = "https://secretmanager.googleapis.com"
 _ACCESS = "https://www.googleapis.com/auth/cloud-platform"

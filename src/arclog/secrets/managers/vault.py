@@ -10,10 +10,8 @@ import msgspec
 from arclog.model.config.settings import Settings
 from arclog.model.errors import SecretUnavailable, SettingsError
 from arclog.ports.clock import Clock
-from arclog.secrets.managers.http import Answer, ManagerHttp, SecretNotThere, checked_address
-from arclog.secrets.managers.login import Login, credentials_text
-from arclog.secrets.managers.naming import Paths
-from arclog.secrets.naming import json_fields
+from arclog.secrets.managers.http import Answer, Login, ManagerHttp, SecretNotThere, checked_address, credentials_text
+from arclog.secrets.naming import Paths, json_fields
 
 _REMEDY = "see the token's policy, and ARCLOG_SECRETS_MANAGER_CREDENTIALS_FILE or VAULT_TOKEN"
 #: The field of a secret that is one text.

@@ -18,7 +18,7 @@ from starlette.responses import Response, StreamingResponse
 
 from arclog.core.boundary.reports import MAX_REPORT_EVENTS
 from arclog.model.commands import Report, ReportAnswer
-from arclog.model.data.sizes import value_count
+from arclog.model.data.json_data import value_count
 from arclog.model.errors import RequestRejected, ResultTooLarge
 from arclog.model.events import Event
 from arclog.model.ids import LATEST, MAX_ID, MICROS

@@ -19,7 +19,7 @@ from arclog.engine.commits.engine import Engine
 from arclog.model.data.redact import Redactor
 from arclog.model.errors import ArclogError, SettingsError
 from arclog.model.events import TERMINAL, Event
-from arclog.model.traces import span_id, trace_id
+from arclog.model.ids import span_id, trace_id
 from arclog.ports.storage.store import ExecutionRecord
 
 if TYPE_CHECKING:

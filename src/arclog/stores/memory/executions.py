@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from arclog.model.config.retention import SCOPES
 from arclog.model.ids import MAX_ID
+from arclog.model.refs import SCOPES
 from arclog.model.status import PENDING
 from arclog.ports.storage.catalog import CatalogRecord, PlanRecord
 from arclog.ports.storage.statistics import HOUR, RunCount

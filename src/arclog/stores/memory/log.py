@@ -12,12 +12,13 @@ from msgspec.structs import replace
 from arclog.model.errors import Conflict, InvariantBroken
 from arclog.model.events import REGISTRY
 from arclog.model.ids import node_of
-from arclog.ports.storage.event_search import EventQuery, FoundEvents
 from arclog.ports.storage.store import (
     Append,
     Appended,
     EventIdTaken,
+    EventQuery,
     ExecutionRecord,
+    FoundEvents,
     Ingested,
     LogBatch,
     Mark,

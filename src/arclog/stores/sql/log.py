@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from arclog.model.events import REGISTRY
-from arclog.ports.storage.event_search import EventQuery, FoundEvents
-from arclog.ports.storage.store import Ingested, LogBatch, Mark, StoredEvent
+from arclog.ports.storage.store import EventQuery, FoundEvents, Ingested, LogBatch, Mark, StoredEvent
 from arclog.ports.storage.task_logs import ANY_LINE, LogFilter, LogLine
 from arclog.stores.searching import Key, MarkRow, ScannedRow, search
 from arclog.stores.sql.part import SqlPart

@@ -15,9 +15,9 @@ from arclog.model.config.settings import Settings
 from arclog.model.errors import Finding, PlaybookError, Position
 from arclog.model.ids import micros
 from arclog.model.outcome import ERROR_KINDS
-from arclog.playbook.yaml.document import Document
-from arclog.playbook.yaml.document import Path as DocumentPath
-from arclog.playbook.yaml.load import load
+from arclog.playbook.document import Document
+from arclog.playbook.document import Path as DocumentPath
+from arclog.playbook.load import load
 from arclog.testing.virtual import START
 
 SUFFIXES = (".test.yaml", ".test.yml")

@@ -19,14 +19,14 @@ from arclog.engine.commits.engine import Engine
 from arclog.engine.commits.ids import Minter
 from arclog.engine.dispatch.control import EngineControl
 from arclog.engine.duties.timers import Timers
-from arclog.engine.runs.bundle import called_files
+from arclog.engine.runs.catalog import called_files
 from arclog.engine.runs.compile_cache import Compiler
-from arclog.engine.runs.secrets import RunSecrets
+from arclog.engine.runs.inputs import RunSecrets
 from arclog.engine.views.api import EngineApi
 from arclog.model.commands import Command
 from arclog.model.config.kinds import KindSpec
 from arclog.model.config.settings import Settings
-from arclog.model.data.merge import deep_merge
+from arclog.model.data.json_data import deep_merge
 from arclog.model.errors import ArclogError, RequestRejected
 from arclog.model.events import Event
 from arclog.plan.net import Plan
@@ -41,8 +41,8 @@ from arclog.stores.memory import MemoryStore
 from arclog.testing.playbook_tests.cases import Case, SignalAt
 from arclog.testing.playbook_tests.mocks import Call, MockBook, MockedToolbox
 from arclog.testing.virtual import LoopClock
+from arclog.worker.reading import DirectBridge
 from arclog.worker.runner import Worker
-from arclog.worker.templates.sync_reader import DirectBridge
 
 #: Longer than any test: what would look again by itself does not.
 _NEVER_S = 1e10

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from arclog.drivers.failure import Failure, shortened
-from arclog.model.data.depth import DEEPEST_INPUT, nested_deeper
+from arclog.model.data.json_data import DEEPEST_INPUT, nested_deeper
 from arclog.model.outcome import TaskError, error
 from arclog.ports.results import Content, ResultWriter
 from arclog.ports.tool import TaskContext

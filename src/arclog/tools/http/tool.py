@@ -18,8 +18,8 @@ from arclog.drivers.http.client import Client, Message, Timeouts, pieces
 from arclog.drivers.http.guard import SETTING, Guard
 from arclog.model.config.settings import Settings
 from arclog.model.errors import ResultUnavailable
+from arclog.model.ids import traceparent
 from arclog.model.outcome import ERROR, OK, Outcome, TaskError, error, result_error
-from arclog.model.traces import traceparent
 from arclog.ports.tool import TaskContext
 from arclog.tools.http.failure import of_exception, of_status, retry_after
 from arclog.tools.http.kind import HttpConfig

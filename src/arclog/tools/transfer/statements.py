@@ -7,8 +7,7 @@ from typing import Any
 
 from arclog.expr.budget import Failure
 from arclog.expr.sql.compile import quoted_name
-from arclog.expr.sql.dialects import DIALECTS
-from arclog.expr.sql.scan import Hole, Misplaced, statements
+from arclog.expr.sql.scan import DIALECTS, Hole, Misplaced, statements
 from arclog.tools.sql.failures import SqlFailure
 from arclog.tools.transfer.rows import Column
 

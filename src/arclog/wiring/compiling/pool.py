@@ -15,7 +15,7 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
 
-from arclog.engine.commits.lanes import Lanes
+from arclog.engine.commits.turns import Lanes
 from arclog.model.config.settings import Settings
 from arclog.model.errors import Finding, PlaybookError
 from arclog.wiring.compiling.child import ANSWER, CHECK, LENGTH, PLAN, packed

@@ -22,7 +22,7 @@ from arclog import __version__
 from arclog.model.config.settings import Settings
 from arclog.model.errors import NotFound, RequestRejected, StoreUnavailable
 from arclog.model.ids import timestamp
-from arclog.results.blobs.files.folders import NEW
+from arclog.results.blobs.files import NEW
 from arclog.secrets.store import STORE_FILE
 from arclog.stores.sqlite.connection import connect, generation
 from arclog.wiring.backends import DATABASE, RESULTS, keeps_files

@@ -16,8 +16,7 @@ from msgspec.structs import replace
 from arclog.model.config.settings import Settings
 from arclog.model.errors import InvariantBroken, ResultStoreAway, ResultUnavailable
 from arclog.ports.results import StoredBlob
-from arclog.results.blobs.nats.bucket import Bucket, Current, MovedOn
-from arclog.results.blobs.nats.connection import Connect
+from arclog.results.blobs.nats.bucket import Bucket, Connect, Current, MovedOn
 from arclog.results.blobs.nats.objects import (
     ObjectInfo,
     PlacedIndex,

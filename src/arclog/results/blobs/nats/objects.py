@@ -18,8 +18,7 @@ from typing import Any
 
 import msgspec
 
-from arclog.results.names import folder_of, is_sha256, tenant_of
-from arclog.results.parts import Damaged, Index, read_index
+from arclog.results.parts import Damaged, Index, folder_of, is_sha256, read_index, tenant_of
 
 #: as the object store's own clients cut theirs
 CHUNK_BYTES = 128 * 1024

@@ -4,15 +4,115 @@ storing, reading and removing never get into each other's way.
 
 from __future__ import annotations
 
+import asyncio
+import os
+import re
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+import obstore
+from msgspec import Struct
 
 from arclog.model.config.settings import Settings
+from arclog.model.errors import ResultStoreAway, ResultUnavailable
 from arclog.ports.results import StoredBlob
 from arclog.results.blobs.object.bucket import ObjectLink
-from arclog.results.blobs.object.keys import Keys, Version, superseded
-from arclog.results.blobs.object.upload import ObjectUpload
-from arclog.results.blobs.port import Blobs, Known, RangeBlob, Replaced
+from arclog.results.blobs.port import Blob, Blobs, Known, RangeBlob, Replaced, Upload
+from arclog.results.parts import folder_of, is_sha256, tenant_of
+
+# How results are called in a bucket.
+#
+# <prefix>/<tenant>/<first two digits>/<sha256>/<stored at>-<nonce>-<bytes>[-list].zst    the stored file
+# …                                                                      .ref            or: it is in .data/
+# <prefix>/.data/<nonce>.zst                                                             a large one, while it comes too
+#
+# Storing content again makes a new object beside the one before, which goes afterwards: no object is ever changed, and
+# whoever removes what they looked at cannot remove what came meanwhile. That needs nothing of a bucket but that it lists what
+# was written.
+
+
+DATA = ".data"
+_VERSION = re.compile(r"([0-9a-f]{16})-([0-9a-f]{16})-([0-9]{1,19})(-list)?\.(zst|ref)")
+_DATA = re.compile(r"([0-9a-f]{16})\.zst")
+
+
+class Version(Struct, frozen=True, order=True):
+    """Content as it was stored once. The order is that of storing."""
+
+    stored_at: int
+    nonce: str
+    stored_bytes: int
+    listed: bool
+    #: the content is in .data/
+    referred: bool
+
+    @property
+    def name(self) -> str:
+        listed = "-list" if self.listed else ""
+        return f"{self.stored_at:016x}-{self.nonce}-{self.stored_bytes}{listed}.{'ref' if self.referred else 'zst'}"
+
+
+class Keys:
+    """The keys below one prefix."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = f"{prefix}/" if prefix else ""
+
+    @property
+    def root(self) -> str:
+        return self._prefix
+
+    def of(self, tenant: str, sha256: str) -> str:
+        """What the versions of some content stand under."""
+        return f"{self._prefix}{folder_of(tenant)}/{sha256[:2]}/{sha256}/"
+
+    def of_version(self, tenant: str, sha256: str, version: Version) -> str:
+        return f"{self.of(tenant, sha256)}{version.name}"
+
+    def of_data(self, nonce: str) -> str:
+        return f"{self._prefix}{DATA}/{nonce}.zst"
+
+    @property
+    def all_data(self) -> str:
+        return f"{self._prefix}{DATA}/"
+
+    def content(self, version: Version, key: str) -> str:
+        """The key of the object that holds the stored file, of the version with this key."""
+        return self.of_data(version.nonce) if version.referred else key
+
+    def parsed(self, key: str) -> tuple[str, str, Version] | None:
+        """Tenant, sha256 and version; None when it is not a key of a version."""
+        folder, _, rest = key.removeprefix(self._prefix).partition("/")
+        digits, _, rest = rest.partition("/")
+        sha256, _, name = rest.partition("/")
+        tenant, version = tenant_of(folder), version_of(name)
+        if tenant is None or version is None or not is_sha256(sha256) or not sha256.startswith(digits):
+            return None
+        return tenant, sha256, version
+
+    def nonce_of(self, key: str) -> str | None:
+        """The nonce in the key of a large content."""
+        found = _DATA.fullmatch(key.removeprefix(self.all_data))
+        return None if found is None else found[1]
+
+
+def version_of(name: str) -> Version | None:
+    found = _VERSION.fullmatch(name)
+    if found is None:
+        return None
+    stamp, nonce, size, listed, form = found.groups()
+    return Version(int(stamp, 16), nonce, int(size), listed is not None, form == "ref")
+
+
+def new_nonce() -> str:
+    return os.urandom(8).hex()
+
+
+def superseded(versions: Sequence[Version]) -> list[Version]:
+    """Those that a later one stands for. A list can be read both ways, plain bytes cannot: they leave a list alone."""
+    return [each for each in versions if any(later > each and (later.listed or not each.listed) for later in versions)]
 
 
 class ObjectBlobs(Blobs):
@@ -137,3 +237,146 @@ class ObjectBlob(RangeBlob):
         if got is None:
             raise Replaced
         return got
+
+
+# Frames on their way into a bucket: in one request while there are few, else as an upload that goes on while they
+# come. An upload that does not end well is aborted: its source raises, which makes obstore take back what it sent.
+
+
+#: A file up to this size goes in one request; above, in parts of so much: the least that S3 takes, up to 10,000 times.
+PIECE_BYTES = 5 * 1024 * 1024
+_MOST_PIECES = 9_000
+_AT_A_TIME = 2
+
+
+class _Stopped(Exception):
+    """The upload is no longer wanted."""
+
+
+class ObjectUpload(Upload):
+    """A new version of some content. It stands beside those before, which go afterwards."""
+
+    def __init__(self, blobs: ObjectBlobs, tenant: str, *, listed: bool, max_bytes: int) -> None:
+        self._blobs = blobs
+        self._link = blobs.link
+        self._tenant = tenant
+        self._listed = listed
+        self._piece = max(PIECE_BYTES, -(-max_bytes // _MOST_PIECES))
+        self._nonce = new_nonce()
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+        self._bytes = 0
+        self._upload: _Upload | None = None
+        #: there is, or may be, an object in .data that nothing refers to
+        self._unreferred = False
+
+    async def put(self, frame: bytes) -> None:
+        self._bytes += len(frame)
+        if self._upload is None:
+            self._held.append(frame)
+            self._held_bytes += len(frame)
+            if self._held_bytes <= PIECE_BYTES:
+                return
+            self._unreferred = True
+            self._upload = _Upload(self._link, self._blobs.keys.of_data(self._nonce), self._piece)
+            held, self._held = self._held, []
+            for each in held:
+                await self._upload.give(each)
+        else:
+            await self._upload.give(frame)
+
+    async def stored(self, sha256: str) -> Blob | None:  # noqa: ARG002
+        """None: plain bytes leave a list where it is."""
+        return None
+
+    async def finish(self, end: bytes, sha256: str) -> bool:
+        if self._upload is not None:
+            await self._upload.give(end)
+            await self._upload.end()
+            body = self._blobs.keys.of_data(self._nonce).encode()
+        else:
+            body = b"".join([*self._held, end])
+        before = await self._blobs.versions(self._tenant, sha256)
+        version = Version(
+            stored_at=max(self._blobs.now(), *(each.stored_at + 1 for each in before), 0),
+            nonce=self._nonce,
+            stored_bytes=self._bytes + len(end),
+            listed=self._listed,
+            referred=self._upload is not None,
+        )
+        try:
+            await self._link.put(self._blobs.keys.of_version(self._tenant, sha256, version), body)
+        except ResultStoreAway:
+            self._unreferred = False  # it may have come: then gc finds out
+            raise
+        self._unreferred = False
+        with suppress(ResultUnavailable):  # what cannot be removed now is a leftover
+            await self._blobs.tidy(self._tenant, sha256, version)
+        return True
+
+    async def renew(self, sha256: str) -> bool:
+        raise NotImplementedError("`stored` opens nothing that could be kept")
+
+    async def discard(self) -> None:
+        self._held.clear()
+        if self._upload is not None and not self._upload.over:
+            await self._upload.stop()
+        if self._unreferred:
+            self._unreferred = False
+            await self._link.delete(self._blobs.keys.of_data(self._nonce))
+
+
+class _Upload:
+    """An upload in progress; at most one piece waits for it."""
+
+    def __init__(self, link: ObjectLink, key: str, piece_bytes: int) -> None:
+        self._link = link
+        self._pieces: asyncio.Queue[bytes | None] = asyncio.Queue(1)
+        self._stopped = asyncio.Event()
+        self._sending: asyncio.Future[Any] = asyncio.ensure_future(
+            obstore.put_async(link.store, key, self, chunk_size=piece_bytes, max_concurrency=_AT_A_TIME)
+        )
+
+    @property
+    def over(self) -> bool:
+        return self._sending.done()
+
+    async def give(self, piece: bytes | None) -> None:
+        """Hand the next piece over; raises when the upload failed."""
+        giving = asyncio.ensure_future(self._pieces.put(piece))
+        await asyncio.wait({giving, self._sending}, return_when=asyncio.FIRST_COMPLETED)
+        if not giving.done():
+            giving.cancel()
+            await self._ended()
+
+    async def end(self) -> None:
+        await self.give(None)
+        await self._ended()
+
+    async def _ended(self) -> None:
+        try:
+            await self._sending
+        except Exception as problem:  # noqa: BLE001 - `meant` raises what is none of its own
+            raise self._link.meant(problem) from None
+
+    async def stop(self) -> None:
+        self._stopped.set()
+        await asyncio.gather(self._sending, return_exceptions=True)
+
+    def __aiter__(self) -> _Upload:
+        return self
+
+    async def __anext__(self) -> bytes:
+        coming = asyncio.ensure_future(self._pieces.get())
+        stopping = asyncio.ensure_future(self._stopped.wait())
+        try:
+            await asyncio.wait({coming, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if self._stopped.is_set():
+                raise _Stopped
+            piece = coming.result()
+        finally:
+            coming.cancel()
+            stopping.cancel()
+        if piece is None:
+            raise StopAsyncIteration
+        return piece

@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from arclog.model.config.settings import Settings
 from arclog.model.errors import RequestRejected
-from arclog.ports.storage.event_search import EventQuery
-from arclog.ports.storage.store import Scope
+from arclog.ports.storage.store import EventQuery, Scope
 from arclog.ports.storage.task_logs import ANY_LINE, LOG_CUT, PROGRESS_KEPT, LogFilter, LogLine, log_size
 from arclog.testing.conformance.store.base import DONE, MakeStore, Rules, World, event
 from arclog.testing.virtual import FakeClock

@@ -1,0 +1,339 @@
+"""Carries out one command of a simulated run, as a worker would: tasks get their outcomes from the simulation."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.json import encode
+from msgspec.structs import replace
+
+from arclog.core.flow import pipeline as core
+from arclog.core.flow.loops import not_a_list, too_many
+from arclog.core.flow.pipeline import Ask, Frame, Over, Run
+from arclog.core.flow.reducers import after
+from arclog.core.flow.scopes import items_scope, task_scope
+from arclog.core.transitions.iterations import are_stored, as_payload, item_at, iterator_of, stored_item
+from arclog.core.transitions.state import path_of
+from arclog.expr import Stored
+from arclog.model.commands import Command, LoopWork, Pipeline
+from arclog.model.errors import ExpressionError
+from arclog.model.events import Event, is_closing
+from arclog.model.outcome import Outcome, error, failed
+from arclog.plan.program import Program, StepProgram, TaskProgram
+
+if TYPE_CHECKING:
+    from arclog.history.simulate import Simulation
+
+
+# What the tasks of a recorded run came to, by call: the answers that a simulation gives instead of running tools.
+#
+# A call is named by step, run, item, task, task run and attempt. A call that a changed playbook makes in another place is
+# answered by a recorded call of the same task and item that had the same inputs.
+
+
+_ENDS = frozenset({"task.done", "task.failed", "task.attempt.done", "task.attempt.failed"})
+_BOUNDARIES = frozenset({"step.done", "step.failed", "loop.iteration.done", "loop.iteration.failed"})
+
+#: step, run, item, task, task run
+Place = tuple[str, int, tuple[int, ...], str, int]
+
+
+class Answer(Struct):
+    """The recorded end of one attempt."""
+
+    #: its outcome record; None: the server ended the task, because of a time limit or the end of the run
+    record: dict[str, Any] | None
+    #: index of the event that has it
+    index: int
+
+
+class RecordedCall(Struct):
+    """One task run of a log."""
+
+    place: Place
+    #: as task.started has them; None: it had none, or its start is not in the log
+    inputs: Any = None
+    attempts: dict[int, Answer] = {}
+    #: another call was answered with it
+    used: bool = False
+
+
+class Answers:
+    """The answers of one log."""
+
+    def __init__(self, events: Sequence[Event], program: Program, renamed: Mapping[str, str]) -> None:
+        """`program` is the one that was recorded, `renamed` gives steps their new names."""
+        self._events = events
+        self._program = program
+        self._calls: dict[Place, RecordedCall] = {}
+        #: calls of a task, in the order of the log
+        self._alike: dict[tuple[str, tuple[int, ...], str], list[RecordedCall]] = {}
+        #: calls that are answered by one of another place
+        self._moved: dict[Place, RecordedCall] = {}
+        #: index of the end of each step run and iteration
+        self._ends: dict[tuple[str, int, tuple[int, ...]], int] = {}
+        #: old name of each step
+        self._old = {new: old for old, new in renamed.items()}
+        for index, event in enumerate(events):
+            if not event.run or event.informative:
+                continue
+            step = renamed.get(event.step, event.step)
+            if event.task:
+                self._take(index, event, step)
+            elif event.type in _BOUNDARIES:
+                self._ends[step, event.run, event.iteration or ()] = index
+
+    def _take(self, index: int, event: Event, step: str) -> None:
+        starts = event.type == "task.started"
+        if not starts and event.type not in _ENDS:
+            return
+        path = event.iteration or ()
+        place = (step, event.run, path, event.task, event.task_run)
+        call = self._calls.get(place)
+        if call is None:
+            call = self._calls[place] = RecordedCall(place, attempts={})
+            self._alike.setdefault((step, path, event.task), []).append(call)
+        if starts:
+            call.inputs = event.payload.get("inputs")
+            return
+        record = event.payload.get("outcome") or {}
+        attempt = (record.get("meta") or {}).get("attempt") or event.attempt or 1
+        known = call.attempts.get(attempt)
+        if is_closing(event) or record.get("status") is None:
+            if known is None:
+                call.attempts[attempt] = Answer(None, index)
+        else:
+            call.attempts[attempt] = Answer(record, index)
+
+    def order(self, step: str, run: int, path: tuple[int, ...] = ()) -> int:
+        """Where the end of a step run, or of an iteration, is in the log; 0: it has none."""
+        return self._ends.get((step, run, path), 0)
+
+    def at(self, index: int) -> int:
+        """When an event happened."""
+        return self._events[index].at
+
+    def find(self, place: Place, attempt: int, inputs: Any) -> tuple[RecordedCall | None, Answer | None]:
+        """The recorded call that a call is, and its answer; `inputs` as task.started would have them."""
+        call = self._moved.get(place)
+        if call is None:
+            call = self._calls.get(place)
+            if call is not None and call.used:
+                call = None
+        if call is not None and attempt in call.attempts:
+            return call, call.attempts[attempt]
+        if attempt > 1:
+            return call, None
+        for other in self._alike.get((place[0], place[2], place[3]), ()):
+            if other.used or other.place == place or attempt not in other.attempts:
+                continue
+            if inputs is not None and other.inputs == inputs:
+                other.used = True
+                self._moved[place] = other
+                return other, other.attempts[attempt]
+        return call, None
+
+    def task_of(self, place: Place) -> TaskProgram | None:
+        """The task as it was when it ran."""
+        step = self._program.steps.get(self._old.get(place[0], place[0]))
+        return None if step is None or place[3] not in step.index else step.tasks[step.index[place[3]]]
+
+
+def same_inputs(recorded: Any, config: dict[str, Any]) -> bool:
+    """Whether a rendered config is the one that a log has, whole or by its digest."""
+    if isinstance(recorded, Mapping) and recorded.get("truncated") is True and "sha256" in recorded:
+        return bool(recorded["sha256"] == hashlib.sha256(encode(config)).hexdigest())
+    return (recorded or {}) == config or encode(recorded or {}) == encode(config)
+
+
+#: Events of a report, about: a longer one is sent in pieces.
+_PIECE = 400
+
+
+class Unanswered(Exception):
+    """A task has no recorded answer."""
+
+
+class Carrying:
+    """Carries one command out, as a worker would."""
+
+    def __init__(self, simulation: Simulation, command: Command, step: StepProgram) -> None:
+        self._simulation = simulation
+        self._command = command
+        self._step = step
+        self._piece: list[Event] = []
+        self._n = 0
+        self._frame = Frame(
+            execution_id=str(command.execution_id),
+            args=command.args,
+            captured=command.captured,
+            step=command.step,
+            run=command.run,
+            names=step.names,
+            emit=step.emit,
+            event_room=simulation.program.event_room,
+            read=simulation.reader,
+        )
+
+    def run(self) -> None:
+        command = self._command
+        if not command.started:
+            self._add(self._event("step.started", self._frame))
+        if command.expansion is not None:
+            self._expand(command.expansion.event)
+        elif command.loop is not None:
+            self._loop(command.loop)
+        else:
+            try:
+                over = self._pipeline(command.pipeline or Pipeline(), self._frame)
+            except Unanswered:
+                over = None
+            if over is not None:
+                self._add(self._ended("step", self._frame, over))
+        self._flush()
+
+    def _expand(self, arrival: Mapping[str, Any]) -> None:
+        """Say what the items of a loop are that only a worker can read."""
+        frame, program = self._frame, self._simulation.program
+        try:
+            found = self._step.items_at(0).evaluate_items(items_scope(frame, arrival))
+            if isinstance(found, Stored):
+                found = found.plain()
+            problem = not_a_list(self._step.name, found) if not isinstance(found, list | range) else None
+            problem = problem or too_many(self._step.name, len(found), program.plan.limits.max_iterations)
+        except ExpressionError as failure:
+            problem = error("template", str(failure))
+        if problem is not None:
+            self._add(self._ended("step", frame, Over(problem.as_dict())))
+            return
+        event = self._event("result.manifest.updated", frame)
+        event.payload = {"items": as_payload(found), "total": len(found)}
+        self._add(event)
+
+    def _loop(self, loop: LoopWork) -> None:
+        fail_fast = self._step.plan.failure_mode == "fail_fast"
+        for index, under_way in _iterations(loop):
+            frame = replace(self._frame, iteration=(*loop.path, index))
+            if under_way is None:
+                self._add(self._event("loop.iteration.started", frame))
+            pipeline = under_way or self._begun(loop, index)
+            try:
+                over = self._pipeline(pipeline, frame)
+            except Unanswered:
+                if loop.at_a_time > 1:
+                    continue  # the others do not wait for it
+                return
+            if over is None:
+                return
+            self._add(self._ended("loop.iteration", frame, over))
+            if over.error is not None and fail_fast:
+                return
+            if loop.carries_ctx and pipeline.ctx:
+                self._frame.captured = after(self._simulation.program, self._frame.captured, pipeline.ctx)
+            if len(self._piece) >= _PIECE and not self._flush():
+                return
+
+    def _begun(self, loop: LoopWork, index: int) -> Pipeline:
+        names: dict[str, Any] = {"index": index, "total": loop.total}
+        stored: dict[str, Any] = {}
+        iterator = iterator_of(self._step)
+        if are_stored(loop.items):
+            stored[iterator] = stored_item(loop.items, index - loop.first)
+        else:
+            names[iterator] = item_at(loop.items, index - loop.first)
+        if loop.parent is not None:
+            names["parent"] = loop.parent
+        return Pipeline(iter=names, stored=stored)
+
+    def _pipeline(self, pipeline: Pipeline, frame: Frame) -> Over | None:
+        """Run the tasks. None: the engine continues with them."""
+        simulation, step = self._simulation, self._step
+        most = simulation.program.plan.limits.max_task_runs
+        limits = simulation.limits
+        while True:
+            move: Run | Ask | Over = core.next_move(pipeline, step, most)
+            if isinstance(move, Ask):
+                move = core.asked(pipeline, step, frame, most)
+            if isinstance(move, Over):
+                return move
+            record = self._attempt(pipeline, move, frame)
+            if record is None:
+                return None
+            events = core.conclude(
+                pipeline,
+                move,
+                frame,
+                record,
+                simulation.now,
+                0.5,
+                limits.max_ctx_bytes,
+                limits.longest_sleep_s,
+                stores_iter=True,
+            )
+            for event in events:
+                self._emit(pipeline, event)
+            if events[-1].payload.get("suspended"):
+                return None
+            if len(self._piece) >= _PIECE and not self._flush():
+                raise Unanswered  # it was withdrawn meanwhile
+
+    def _attempt(self, pipeline: Pipeline, move: Run, frame: Frame) -> dict[str, Any] | None:
+        """The record of an attempt; None: it was handed over to the engine."""
+        simulation, task = self._simulation, move.task
+        simulation.wait_until(move.due)
+        config: dict[str, Any] | None = None
+        problem: Outcome | None = None
+        if not _reads_keychain(task):
+            try:
+                config = task.config.evaluate(task_scope(pipeline, frame, move))
+            except ExpressionError as failure:
+                problem = failed(error("template", str(failure)))
+        place = (frame.step, frame.run, frame.iteration or (), task.plan.name, move.task_run)
+        if not move.repeated:
+            handed = None
+            if task.plan.runs_on == "engine" and problem is None:
+                handed = {**(config or {}), **task.verbatim}
+            for event in core.started(move, frame, simulation.now, config, handed):
+                self._emit(pipeline, event)
+            if handed is not None:
+                return None
+        return simulation.outcome(place, move, self._step, config, problem)
+
+    # -- reporting --------------------------------------------------------------------------------------------------------
+
+    def _emit(self, pipeline: Pipeline, event: Event) -> None:
+        core.fold(pipeline, self._step, event)
+        self._add(event)
+
+    def _add(self, event: Event) -> None:
+        self._piece.append(event)
+
+    def _flush(self) -> bool:
+        if not self._piece:
+            return True
+        piece, self._piece = self._piece, []
+        self._n += 1
+        return self._simulation.report(self._command, self._n, piece)
+
+    def _event(self, kind: str, frame: Frame) -> Event:
+        return Event(kind, self._simulation.now, frame.step, frame.run, frame.iteration)
+
+    def _ended(self, what: str, frame: Frame, over: Over) -> Event:
+        event = self._event(f"{what}.{'done' if over.error is None else 'failed'}", frame)
+        if over.error is not None:
+            event.payload = {"error": over.error}
+        return event
+
+
+def _iterations(loop: LoopWork) -> Iterator[tuple[int, Pipeline | None]]:
+    for key, pipeline in loop.under_way.items():
+        yield path_of(key)[-1], pipeline
+    for index in range(loop.first, loop.last):
+        yield index, None
+
+
+def _reads_keychain(task: TaskProgram) -> bool:
+    return any(path[0] == "keychain" for path in task.config.paths)

@@ -1,1 +1,0 @@
-"""YAML texts with the place of every value."""

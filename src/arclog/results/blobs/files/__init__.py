@@ -1,1 +1,0 @@
-"""Blobs as files in a folder."""

@@ -1,1 +1,0 @@
-"""Blobs in PostgreSQL."""

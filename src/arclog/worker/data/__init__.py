@@ -1,1 +1,0 @@
-"""Inputs and results of a worker's tasks."""

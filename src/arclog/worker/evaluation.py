@@ -1,0 +1,153 @@
+"""Evaluates a task's templates: its config before it runs, its policy afterwards.
+
+What may read stored data is evaluated over the bridge, so that it does not hold up the event loop; all else is evaluated
+where it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from msgspec.json import encode
+from msgspec.structs import replace
+
+from arclog.core.flow import pipeline as core
+from arclog.core.flow.pipeline import Frame, Over, Run
+from arclog.core.flow.scopes import task_scope
+from arclog.expr import Stored, Tree
+from arclog.model.commands import Pipeline
+from arclog.model.errors import ExpressionError, ResultUnavailable
+from arclog.model.events import Event
+from arclog.model.outcome import TaskError, error, result_error
+from arclog.model.refs import DATA, FILE, LIST, ResultRef, as_ref, published_form
+from arclog.plan.program import StepProgram
+from arclog.worker.local_files import LocalFiles, file_ref
+from arclog.worker.reading import Bridge
+from arclog.worker.storing import Storing, TaskResults
+
+T = TypeVar("T")
+
+#: What a record has that names stored data.
+_KEPT_OUTSIDE = frozenset({"result_ref", "results_in_log", "files"})
+
+
+class Evaluating:
+    """The templates of one command's tasks."""
+
+    def __init__(self, bridge: Bridge, storing: Storing, results: TaskResults) -> None:
+        self._bridge = bridge
+        self._storing = storing
+        self._results = results
+
+    async def guards(self, pipeline: Pipeline, step: StepProgram, frame: Frame, max_task_runs: int) -> Run | Over:
+        """What comes next where `choose`, `while` or `until` say so, see `core.flow.pipeline.asked`."""
+        return await self._evaluated(
+            lambda: core.asked(pipeline, step, frame, max_task_runs), stored=_reads_stored(pipeline, frame)
+        )
+
+    async def config(
+        self, pipeline: Pipeline, move: Run, frame: Frame, keychain: Any, files: LocalFiles | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The task's config, and apart from it the values that may be refs. `files` makes copies of what it names."""
+        if files is not None:
+            frame = replace(frame, read=files)
+        scope = task_scope(pipeline, frame, move, keychain=keychain)
+
+        def evaluate() -> tuple[dict[str, Any], dict[str, Any]]:
+            by_ref = {name: _as_ref(tree, scope) for name, tree in move.task.by_ref.items()}
+            return move.task.config.evaluate(scope), by_ref
+
+        return await self._evaluated(evaluate, stored=_reads_stored(pipeline, frame))
+
+    async def conclude(
+        self,
+        pipeline: Pipeline,
+        move: Run,
+        frame: Frame,
+        record: dict[str, Any],
+        now: int,
+        roll: float,
+        max_set_bytes: int,
+        longest_sleep_s: float,
+    ) -> list[Event]:
+        """The events of an ended attempt, see `core.flow.pipeline.conclude`; what is large in iter is stored."""
+
+        def conclude() -> list[Event]:
+            given = (pipeline, move, frame, record, now, roll, max_set_bytes, longest_sleep_s)
+            return core.conclude(*given, stores_iter=True)
+
+        if move.task.plan.policy is None:
+            return conclude()
+        stored = "result_ref" in record or _reads_stored(pipeline, frame)
+        return await self._with_stored_iter(move, frame, await self._evaluated(conclude, stored=stored))
+
+    async def _evaluated(self, evaluate: Callable[[], T], *, stored: bool) -> T:
+        return await self._bridge.run(evaluate) if stored else evaluate()
+
+    async def _with_stored_iter(self, move: Run, frame: Frame, events: list[Event]) -> list[Event]:
+        """Large values that the policy sets in iter go to the result store."""
+        last = events[-1]
+        if not last.payload.get("set_iter"):
+            return events
+        beside = len(encode({key: value for key, value in last.payload.items() if key != "set_iter"}))
+        try:
+            small, refs, said = await self._storing.set_iter(
+                move, frame, last.payload["set_iter"], self._results, last.at, frame.event_room - beside
+            )
+        except ResultUnavailable as problem:
+            # As with any rule that cannot be carried out: the pipeline fails.
+            refused = result_error(problem).as_dict()
+            last.payload = {"matched_rule_index": None, "action": {"do": "fail"}, "error": refused}
+            last.status = "error"
+            return events
+        if refs:
+            del last.payload["set_iter"]
+            last.payload |= {"set_iter": small, "set_iter_refs": refs} if small else {"set_iter_refs": refs}
+        return [*said, *events]
+
+
+def template_error(failure: ExpressionError) -> TaskError:
+    """What a failed evaluation is: the author's error, or data that cannot be read."""
+    if isinstance(failure.__cause__, ResultUnavailable):
+        return replace(result_error(failure.__cause__), message=str(failure))
+    return error("template", str(failure))
+
+
+def shown(by_ref: Mapping[str, Any]) -> dict[str, Any]:
+    """Values that may be refs, as an event shows them."""
+    return {
+        name: published_form(value.as_dict()) if isinstance(value, ResultRef) else value
+        for name, value in by_ref.items()
+    }
+
+
+def _reads_stored(pipeline: Pipeline, frame: Frame) -> bool:
+    """Whether templates here may read stored data."""
+    if pipeline.stored:
+        return True
+    records = (*pipeline.results.values(), *frame.captured.steps.values())
+    return any(not _KEPT_OUTSIDE.isdisjoint(record) for record in records)
+
+
+def names_files(pipeline: Pipeline, frame: Frame) -> bool:
+    """Whether templates here may name files of other tasks."""
+    return any("files" in record for record in (*pipeline.results.values(), *frame.captured.steps.values()))
+
+
+def _as_ref(tree: Tree, scope: Mapping[str, Any]) -> Any:
+    """The value of a field; stored data that its template names as a whole is handed on as its ref."""
+    value = tree.evaluate_items(scope)
+    if isinstance(value, range):
+        return list(value)
+    if not isinstance(value, Stored):
+        return value
+    if value.is_whole and value.ref["kind"] in (DATA, LIST):
+        return as_ref(value.ref)
+    if value.is_whole and value.ref["kind"] == FILE:
+        try:
+            return file_ref(value.ref)
+        except ResultUnavailable as problem:
+            raise ExpressionError(str(problem)) from problem
+    # Read as any other template is: results of a loop, which may hold stored items, or an item of a list.
+    return tree.evaluate(scope)

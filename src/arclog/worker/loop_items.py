@@ -1,0 +1,129 @@
+"""Evaluates a `loop.in` that reads stored data, which the server cannot read, and reports its items.
+
+A stored list is reported by its reference. Any other large value is stored as a list first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from typing import Any
+
+from msgspec.json import encode
+
+from arclog.core.flow.loops import not_a_list, too_many
+from arclog.core.flow.pipeline import Frame
+from arclog.core.flow.scopes import items_scope
+from arclog.core.transitions.iterations import are_stored, as_payload, item_at, stored_item
+from arclog.expr import Stored
+from arclog.model.commands import Expansion, LoopWork
+from arclog.model.errors import ExpressionError, ResultUnavailable
+from arclog.model.events import Event
+from arclog.model.outcome import TaskError, error, result_error
+from arclog.plan.net import Limits
+from arclog.plan.program import StepProgram
+from arclog.worker.evaluation import template_error
+from arclog.worker.reading import Bridge, StoredReader
+from arclog.worker.storing import Storing, TaskResults
+
+
+class Expanding:
+    """Expands the loops of one command's step."""
+
+    def __init__(
+        self,
+        step: StepProgram,
+        limits: Limits,
+        bridge: Bridge,
+        reader: StoredReader,
+        storing: Storing,
+        results: TaskResults,
+    ) -> None:
+        self._step = step
+        self._limits = limits
+        self._bridge = bridge
+        self._reader = reader
+        self._storing = storing
+        self._results = results
+
+    async def events(self, expansion: Expansion, frame: Frame, now: int) -> list[Event]:
+        """What is to be reported: the items, or why there are none."""
+        scope = items_scope(frame, expansion.event)
+        try:
+            found = await self._bridge.run(lambda: self._evaluated(scope))
+            if isinstance(found, TaskError):
+                return [_failed(frame, now, found)]
+            return await self._events_of(found, frame, now)
+        except ExpressionError as failure:
+            return [_failed(frame, now, template_error(failure))]
+        except ResultUnavailable as problem:
+            return [_failed(frame, now, result_error(problem))]
+
+    def _evaluated(self, scope: Any) -> Any:
+        """A list, a range, a stored list, or what is wrong with it."""
+        found = self._step.items_at(0).evaluate_items(scope)
+        if isinstance(found, Stored) and (not _is_list(found) or self._step.loop.inner is not None):
+            # An outer loop's items are needed by the server, to evaluate the inner ones.
+            found = found.plain()
+        if not isinstance(found, list | range | Stored):
+            return not_a_list(self._step.name, found)
+        return too_many(self._step.name, self._reader.length(found), self._limits.max_iterations) or found
+
+    async def _events_of(self, found: Any, frame: Frame, now: int) -> list[Event]:
+        said: list[Event] = []
+        if isinstance(found, Stored):
+            total = await self._bridge.run(lambda: self._reader.length(found))
+            items: Any = {"ref": dict(found.ref)}
+        else:
+            total, items = len(found), as_payload(found)
+            size = len(encode(items))
+            if size > self._limits.inline_max_bytes and isinstance(found, list):
+                if self._step.loop.inner is not None:
+                    most = self._limits.inline_max_bytes
+                    message = f"the items of the outer loop of step {self._step.name} take {size} bytes; at most {most} are kept (results.inline_max_bytes)"
+                    return [_failed(frame, now, error("limit", message, code="OUTER_ITEMS"))]
+                ref, stored = await self._storing.items(frame, found, self._results, now)
+                items = {"ref": ref}
+                said.append(stored)
+        payload = {"items": items, "total": total}
+        return [*said, Event("result.manifest.updated", now, step=frame.step, run=frame.run, payload=payload)]
+
+
+def _is_list(found: Stored) -> bool:
+    return found.is_list or (found.is_whole and found.ref["kind"] == "loop")
+
+
+def _failed(frame: Frame, now: int, problem: TaskError) -> Event:
+    return Event("step.failed", now, step=frame.step, run=frame.run, payload={"error": problem.as_dict()})
+
+
+_ITEMS_AT_A_TIME = 200
+#: Iterations run in order, or side by side: few blocks are in use at a time.
+_BLOCKS = 4
+
+
+class Items:
+    """The items of one command's part of a loop."""
+
+    def __init__(self, loop: LoopWork, reader: StoredReader) -> None:
+        self._loop = loop
+        self._reader = reader
+        self._blocks: OrderedDict[int, list[Any]] = OrderedDict()
+        self._lock = asyncio.Lock()
+
+    async def at(self, index: int) -> Any:
+        """The item of an iteration. Raises ResultUnavailable."""
+        loop = self._loop
+        if not are_stored(loop.items):
+            return item_at(loop.items, index - loop.first)
+        at = stored_item(loop.items, index - loop.first)["index"]
+        number = at // _ITEMS_AT_A_TIME
+        async with self._lock:
+            block = self._blocks.get(number)
+            if block is None:
+                first = number * _ITEMS_AT_A_TIME
+                block = await self._reader.part(loop.items["ref"], first, first + _ITEMS_AT_A_TIME)
+                self._blocks[number] = block
+                while len(self._blocks) > _BLOCKS:
+                    self._blocks.popitem(last=False)
+        return block[at % _ITEMS_AT_A_TIME]

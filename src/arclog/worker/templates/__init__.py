@@ -1,1 +1,0 @@
-"""Templates of a task, evaluated by a worker."""
