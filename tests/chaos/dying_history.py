@@ -42,12 +42,12 @@ def main(home: str, point: str, words: list[str]) -> int:
     append: Any = appends.append
     store: Any = portable._store
 
-    def dying_append(tx: Any, what: Any, derived: Any) -> Any:
-        if what.new is None:
-            return append(tx, what, derived)
+    def dying_append(tx: Any, request: Any, derived: Any) -> Any:
+        if request.new is None:
+            return append(tx, request, derived)
         if point == "append":
             die()
-        done = append(DyingTx(tx, int(point) if point.isdigit() else -1), what, derived)
+        done = append(DyingTx(tx, int(point) if point.isdigit() else -1), request, derived)
         if point == "commit":
             die()
         return done

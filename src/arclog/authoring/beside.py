@@ -1,4 +1,4 @@
-"""The files in the folders of playbooks, read when a task names them. Links that lead out of a folder are refused."""
+"""Files in the folders of playbooks, read when a task names them. Links that lead out of a folder are refused."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class FilesBeside(Mapping[str, str]):
         return len(self.taken)
 
     def _is_inside(self, path: str) -> bool:
-        """Whether a regular file stands there, and a link does not lead out of the folder of a playbook."""
+        """Whether it is a regular file, and no link leads out of the folder of a playbook."""
         real = os.path.realpath(path)
         inside = any(real.startswith(folder.rstrip("/") + "/") for folder in self._folders)
         if not inside and os.path.isfile(real):  # noqa: PTH113
@@ -61,7 +61,7 @@ class FilesBeside(Mapping[str, str]):
         return inside and os.path.isfile(real)  # noqa: PTH113
 
 
-#: Playbooks that one playbook may bring along.
+#: The most playbooks that one playbook may include.
 _MOST_CALLED = 1000
 
 
@@ -73,8 +73,8 @@ def called_playbooks(
     kinds: Mapping[str, KindSpec],
     read: Callable[[str], str],
 ) -> dict[str, str]:
-    """The texts, by path, of the playbooks that this one, and those that it calls, call by file; `read` reads one. The files
-    that their tasks take in are taken from `files`.
+    """The texts, by path, of the playbooks that this one, and those that it calls, call by file; `read` reads one. The
+    files that their tasks use are read from `files`.
     """
     from arclog.engine.runs.catalog import called_files
     from arclog.plan.build import build

@@ -12,12 +12,12 @@ from arclog.model.errors import Finding
 from arclog.playbook.document import lines_of
 
 # ── fixes ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Repairs what `check` found and knows the remedy of, in the text itself: comments and layout stay as they are.
+# Repairs findings of `check` in the text itself, if the remedy is known: comments and layout are kept.
 #
-# Law: only one word is exchanged for another, and only where the finding names both; a text that does not get better is
-# given back unchanged.
+# Law: a repair only replaces one word with another, and only if the finding names both; a text that does not improve is
+# returned unchanged.
 
-#: Findings whose remedy is one word in the place of another.
+#: Findings whose remedy is to replace one word.
 FIXABLE = frozenset(
     {
         "unknown-key",
@@ -36,7 +36,7 @@ FIXABLE = frozenset(
 _MEANT = re.compile(r"did you mean ([^\s?]+)\?")
 _QUOTED = re.compile(r"'([^']+)'")
 _DOTTED = re.compile(r"^((?:iter|workload)\.[\w.]+):")
-#: One finding can hide another: so often the text is looked at again.
+#: The most passes over a text, since one finding can hide another.
 _ROUNDS = 20
 
 
@@ -53,7 +53,7 @@ def fixed(text: str, findings_of: Callable[[str], Sequence[Finding]]) -> tuple[s
 
 
 def _pass(text: str, findings: Sequence[Finding], done: list[Finding]) -> str:
-    """Repair at most one thing a line, from the last line to the first."""
+    """Repair at most one finding on each line, from the last line to the first."""
     lines = lines_of(text)
     ends = _ends(text, lines)
     taken: set[int] = set()
@@ -87,7 +87,7 @@ def _words(finding: Finding) -> tuple[str, str] | None:
 
 
 def _ends(text: str, lines: Sequence[str]) -> list[str]:
-    """The line end behind each line."""
+    """The line end of each line."""
     ends: list[str] = []
     at = 0
     for line in lines:

@@ -1,7 +1,7 @@
 """Formats a playbook: white space, indentation, the order of well-known keys. Values, comments and quotes stay.
 
-Law: the formatted text loads to the same values and has the same comments, or the text comes back as it was; formatted again,
-it stays as it is.
+Law: the formatted text loads to the same values and has the same comments, or the text is returned unchanged;
+formatting is idempotent.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from arclog.model.errors import PlaybookError
 from arclog.playbook.load import load
 
 # ── indentation ───────────────────────────────────────────────────────────────────────────────────────────────────────
-# Indents blocks by two columns a level, lists below their key too. Texts and flows over several lines move along.
+# Indents blocks by two columns per level, including lists below their key. Multi-line texts and flows move with them.
 
 _INDENT = 2
 
 
 class _Place(NamedTuple):
-    """Where the first key or value of a line stood, where it stands, and what stands before it now."""
+    """The old and the new column of a line's first key or value, and the text before it now."""
 
     old: int
     new: int
@@ -69,7 +69,9 @@ def indented(text: str, root: Any) -> str:
 
 
 def _place(node: Any, column: int, prefix: str, placed: dict[int, _Place]) -> None:
-    """Say where the lines of a block begin. `prefix` stands before its first part: the dashes of lists that it is in."""
+    """Determine the columns of a block's lines. `prefix` is the text before its first part: the dashes of the lists
+    that contain it.
+    """
     if is_map(node) and not is_flow(node):
         for number, (_, key, value) in enumerate(entries(node)):
             line = int(key.start_mark.line)
@@ -86,7 +88,7 @@ def _place(node: Any, column: int, prefix: str, placed: dict[int, _Place]) -> No
 
 
 def _inside(root: Any) -> set[int]:
-    """Lines of texts and flows that began on a line before: a `#` there is no comment of its own."""
+    """Continuation lines of texts and flows: a `#` there does not begin a comment."""
     lines: set[int] = set()
     pending = [root]
     while pending:
@@ -123,7 +125,8 @@ def _of_comment(number: int, rooms: list[int], placed: dict[int, _Place]) -> int
 # ── key order ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Puts the well-known keys of a playbook into the order of the reference, and one empty line between steps.
 #
-# A key moves with its value and the comments above it. Maps that an author names freely (`workload`, `args`, `data` …) stay.
+# A key moves with its value and the comments above it. Maps with free keys (`workload`, `args`, `data` …) are not
+# reordered.
 
 #: Keys in their order; those of one entry in the author's. Others stand where `…` is, in their own order.
 _ROOT = ("apiVersion", "kind", "metadata", "…", "keychain", "executor workload", "workbook", "workflow")
@@ -249,7 +252,7 @@ def _split(chunk: str, column: int) -> tuple[list[str], str]:
 
 # ── fmt ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-#: Each pass puts one map into order: more maps than a playbook has.
+#: The most passes; each pass reorders one map.
 _ROUNDS = 10_000
 
 
@@ -269,7 +272,7 @@ def formatted(text: str) -> str:
 
 
 def _passed(text: str, change: Callable[[str, Any], str]) -> str:
-    """The text after a change; the text itself where that would mean something else."""
+    """The text after a change; the text itself if the change would alter its meaning."""
     root = compose(text)
     made = text if root is None else change(text, root)
     return made if made != text and _same(text, made) and _comments(text) == _comments(made) else text
@@ -299,7 +302,7 @@ def _tidied(text: str) -> str:
 
 
 def _lines_of_texts(root: yaml.Node) -> set[int]:
-    """Lines of texts that go over several: their white space may be part of the value."""
+    """Lines of multi-line texts, whose white space may be part of the value."""
     lines: set[int] = set()
     for _, node in scalars(root):
         first, last = line_of(node), int(node.end_mark.line)

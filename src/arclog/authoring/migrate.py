@@ -1,4 +1,4 @@
-"""Rewrites older forms of playbooks to the present language, in the text itself: comments and layout stay.
+"""Rewrites older forms of playbooks to the current language, in the text itself: comments and layout are kept.
 
 Law: a rule changes a form only where its meaning is certain. What is left is listed with its line: by the rule that met it,
 or by `check` afterwards. A migrated text is a fixed point: a second run changes nothing.
@@ -24,7 +24,7 @@ from arclog.plan.build import build
 # Credentials that a playbook uses and does not declare.
 
 
-def _named(source: Source, auth: str | None) -> str | None:
+def _credential_name(source: Source, auth: str | None) -> str | None:
     """The entry that a task's auth names; of `{{ workload.x }}` the one that it names unless a run says otherwise."""
     match = re.fullmatch(r"\{\{\s*workload\.(\w+)\s*\}\}", auth or "")
     if match is None:
@@ -39,7 +39,7 @@ def undeclared_credentials(source: Source) -> Iterator[Change]:
     known = {scalar(entry(node, "name")) for node in items(keychain)}
     needed: dict[str, str] = {}
     for task in source.all_tasks():
-        name, kind = _named(source, scalar(entry(task, "auth"))), source.kind_of(task)
+        name, kind = _credential_name(source, scalar(entry(task, "auth"))), source.kind_of(task)
         if not name or "{{" in name or kind is None or name in known:
             continue
         takes = kind.auth or ()
@@ -62,11 +62,11 @@ def undeclared_credentials(source: Source) -> Iterator[Change]:
 
 # ── migrate ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-#: Findings of `check` that say no more than that a form is not of today.
+#: Findings of `check` that only report an outdated form.
 _GENERAL = frozenset({"legacy-form", "unknown-key", "unknown-name"})
-#: Warnings of `check` that an older playbook must not keep: nobody can say what is meant, and a run would fail.
+#: Warnings of `check` that a migrated playbook must not have: the meaning is unclear, and a run would fail.
 _UNKNOWN = frozenset({"unknown-name", "workload-template"})
-#: One form can stand inside another: so often all rules are tried again.
+#: The most rounds over all rules, since one form can contain another.
 _ROUNDS = 30
 
 #: Each rule with words of which a text must have one; () for every text.
@@ -116,12 +116,12 @@ _RULES: tuple[tuple[Rule, tuple[str, ...]], ...] = (
 
 @dataclass(slots=True)
 class Migration:
-    """What became of a text."""
+    """The result of migrating a text."""
 
     text: str
     #: what was changed: line in the text that it was found in, and what
     changes: list[tuple[int, str]] = field(default_factory=list)
-    #: what nobody but the author can decide
+    #: what only the author can decide
     undecided: list[Finding] = field(default_factory=list)
 
 
@@ -171,7 +171,7 @@ def _migrated(text: str, file: str, kinds: Mapping[str, KindSpec], settings: Set
         if done.text == before:
             break
     else:
-        if root is not None:  # the rules undo or repeat each other: better nothing than a text that grows
+        if root is not None:  # the rules undo or repeat each other: return the text unchanged
             message = "the older forms of this file could not be rewritten together"
             left = [Finding("undecided", message, Position(1, 1), hint="rewrite those that are listed below first")]
             done.text, done.changes, root = text, [], compose(text)

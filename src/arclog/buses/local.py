@@ -34,14 +34,14 @@ class LocalBus:
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
         self._heard: Callable[[Notice], None] | None = None
-        self._told = self._heard_count = 0
+        self._sent = self._heard_count = 0
 
     async def open(self, heard: Callable[[Notice], None]) -> None:
         self._heard = heard
         self._exchange.buses.append(self)
 
     def notify(self, notice: Notice) -> None:
-        self._told += 1
+        self._sent += 1
         for other in self._exchange.buses:
             if other is not self:
                 self._exchange.carry(lambda other=other: other._deliver(notice))  # type: ignore[misc]  # noqa: SLF001 - one of its own kind; mypy cannot type a lambda's default
@@ -55,7 +55,7 @@ class LocalBus:
         """All buses receive all notices."""
 
     def figures(self) -> Figures:
-        return Figures(connected=self._heard is not None, told=self._told, heard=self._heard_count)
+        return Figures(connected=self._heard is not None, told=self._sent, heard=self._heard_count)
 
     async def close(self) -> None:
         self._heard = None

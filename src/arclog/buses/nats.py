@@ -151,7 +151,7 @@ class NatsBus:
         #: set when the first session is set up, or failed
         self._settled = asyncio.Event()
         self._closing = False
-        self._told = self._heard_count = self._lost = 0
+        self._sent = self._heard_count = self._lost = 0
         self._problem = ""
 
     async def open(self, heard: Callable[[Notice], None]) -> None:
@@ -176,7 +176,7 @@ class NatsBus:
 
     def figures(self) -> Figures:
         connected = self._session is not None
-        return Figures(connected, self._told, self._heard_count, self._pending.dropped, self._lost)
+        return Figures(connected, self._sent, self._heard_count, self._pending.dropped, self._lost)
 
     async def close(self) -> None:
         self._closing = True
@@ -260,7 +260,7 @@ class NatsBus:
             await asyncio.gather(*tasks, return_exceptions=True)
             await client.close()
 
-    # -- telling and hearing -------------------------------------------------------------------------------------------
+    # -- sending and receiving -----------------------------------------------------------------------------------------
 
     async def _send_all(self, client: Connection) -> None:
         while not client.over.is_set():
@@ -280,7 +280,7 @@ class NatsBus:
         except BaseException:
             self._pending.give_up(notice)
             raise
-        self._told += 1
+        self._sent += 1
 
     async def _received(self, message: Any) -> None:
         try:

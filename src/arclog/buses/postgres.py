@@ -50,7 +50,7 @@ _KEEPALIVES = {
 }
 
 
-class _Told(msgspec.Struct, omit_defaults=True):
+class _Payload(msgspec.Struct, omit_defaults=True):
     """The payload of a notice of PostgreSQL."""
 
     #: the sender: every process receives all notices, its own too
@@ -61,7 +61,7 @@ class _Told(msgspec.Struct, omit_defaults=True):
 
 
 _encode = msgspec.json.encode
-_decode = msgspec.json.Decoder(_Told).decode
+_decode = msgspec.json.Decoder(_Payload).decode
 
 
 class PostgresBus:
@@ -85,8 +85,8 @@ class PostgresBus:
         #: set when the first session is set up, or failed
         self._settled = asyncio.Event()
         self._pools: frozenset[str] = frozenset()
-        self._teller: psycopg.AsyncConnection[tuple[object, ...]] | None = None
-        self._told = self._heard_count = self._lost = 0
+        self._notifier: psycopg.AsyncConnection[tuple[object, ...]] | None = None
+        self._sent = self._heard_count = self._lost = 0
         #: set when a new process has announced itself
         self._company = asyncio.Event()
         self._company_until = 0.0
@@ -98,7 +98,7 @@ class PostgresBus:
         self._heard = heard
         self._running = asyncio.ensure_future(self._run())
         await self._settled.wait()
-        if self._teller is None and self._denied:
+        if self._notifier is None and self._denied:
             await self.close()
             raise SettingsError(f"{self._setting}: {self._problem}")
 
@@ -109,16 +109,16 @@ class PostgresBus:
         self._pools = frozenset(pools)
 
     def figures(self) -> Figures:
-        connected = self._teller is not None
-        return Figures(connected, self._told, self._heard_count, self._pending.dropped, self._lost)
+        connected = self._notifier is not None
+        return Figures(connected, self._sent, self._heard_count, self._pending.dropped, self._lost)
 
     async def close(self) -> None:
-        teller = self._teller
-        if teller is not None:
+        notifier = self._notifier
+        if notifier is not None:
             try:
                 async with asyncio.timeout(_LAST_WORDS_S):
                     while self._pending:
-                        await self._send(teller)
+                        await self._send(notifier)
             except (psycopg.Error, TimeoutError):
                 pass
         running, self._running, self._heard = self._running, None, None
@@ -136,15 +136,15 @@ class PostgresBus:
             try:
                 await self._serve()
             except (psycopg.Error, OSError) as problem:
-                if self._teller is not None:
+                if self._notifier is not None:
                     backoff.reset()
                     self._lost += 1
-                    self._teller = None
+                    self._notifier = None
                 self._denied = refusal_of(problem).meaning is Meaning.DENIED
                 self._log_problem(text_of(problem))
             except Exception:  # a later session may work
                 log.exception("the bus stumbled; it is tried again")
-                self._teller = None
+                self._notifier = None
             self._settled.set()
             await asyncio.sleep(backoff.pause_s())
 
@@ -159,17 +159,17 @@ class PostgresBus:
 
     async def _serve(self) -> None:
         """Listen and notify until a connection is lost, which raises."""
-        async with await self._connected() as listener, await self._connected() as teller:
+        async with await self._connected() as listener, await self._connected() as notifier:
             await self._answer(listener.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel))))
             # Losing a notice costs less than waiting for the disk with each.
-            await self._answer(teller.execute("SET synchronous_commit = off"))
-            await self._greet(teller, new=True)
-            self._teller = teller
+            await self._answer(notifier.execute("SET synchronous_commit = off"))
+            await self._greet(notifier, new=True)
+            self._notifier = notifier
             self._settled.set()
             if self._problem:
                 self._problem = ""
                 log.info("PostgreSQL's notices are there again")
-            tasks = [asyncio.ensure_future(each) for each in (self._listen(listener), self._send_all(teller))]
+            tasks = [asyncio.ensure_future(each) for each in (self._listen(listener), self._send_all(notifier))]
             try:
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
@@ -190,13 +190,13 @@ class PostgresBus:
         except TimeoutError:
             raise psycopg.OperationalError(f"no answer within {self._timeout_s:g} s") from None
 
-    # -- telling and hearing -------------------------------------------------------------------------------------------
+    # -- sending and receiving -----------------------------------------------------------------------------------------
 
     async def _listen(self, listener: psycopg.AsyncConnection[tuple[object, ...]]) -> None:
         while True:
             async for each in listener.notifies(timeout=_QUIET_S):
-                if self._received(each.payload) and self._teller is not None:
-                    await self._greet(self._teller)
+                if self._received(each.payload) and self._notifier is not None:
+                    await self._greet(self._notifier)
             await self._greet(listener)
 
     async def _greet(self, connection: psycopg.AsyncConnection[tuple[object, ...]], *, new: bool = False) -> None:
@@ -228,10 +228,10 @@ class PostgresBus:
             self._heard(notice)
         return decoded.new
 
-    async def _send_all(self, teller: psycopg.AsyncConnection[tuple[object, ...]]) -> None:
+    async def _send_all(self, notifier: psycopg.AsyncConnection[tuple[object, ...]]) -> None:
         while True:
             await self._pending.some()
-            await self._send(teller)
+            await self._send(notifier)
             if not self._pending:  # else there is more than one notice holds
                 await self._gather()
 
@@ -244,17 +244,17 @@ class PostgresBus:
             async with asyncio.timeout(_ALONE_S):
                 await self._company.wait()
 
-    async def _send(self, teller: psycopg.AsyncConnection[tuple[object, ...]]) -> None:
+    async def _send(self, notifier: psycopg.AsyncConnection[tuple[object, ...]]) -> None:
         notice = self._pending.take(_RUNS, _POOLS)
         try:
-            await self._notify(teller, notice)
+            await self._notify(notifier, notice)
         except BaseException:
             self._pending.give_up(notice)
             raise
-        self._told += 1
+        self._sent += 1
 
     async def _notify(
         self, connection: psycopg.AsyncConnection[tuple[object, ...]], notice: Notice, *, new: bool = False
     ) -> None:
-        payload = _encode(_Told(self._me, notice, new)).decode()
+        payload = _encode(_Payload(self._me, notice, new)).decode()
         await self._answer(connection.execute("SELECT pg_notify(%s, %s)", (self._channel, payload)))

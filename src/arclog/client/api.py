@@ -66,7 +66,7 @@ class RemoteApi(Caller):
         super().__init__(connection)
         self._poll_s = settings.number("client.poll_s")
 
-    # ── starting and telling ─────────────────────────────────────────────────────────────────────────────────────
+    # ── starts and signals ───────────────────────────────────────────────────────────────────────────────────────
 
     async def execute(self, request: ExecuteRequest) -> Started:
         # With a key the request can be repeated: if a server died before it answered, no second run is started.

@@ -129,8 +129,8 @@ def _trouble(notes: Path) -> list[str]:
 
 def installer_failure(program: Installer, wanted: Wanted, source: Source, lines: list[str], notes: Path) -> TaskError:
     """The error for an installer's last output. pip writes only to its notes why a registry failed."""
-    telling = [without_logins(_COLOUR.sub("", line)) for line in lines if not line.startswith("Using Python")]
-    last_lines = "\n".join(telling[-_LAST_LINES:])[-_MESSAGE_MAX:].strip()
+    shown = [without_logins(_COLOUR.sub("", line)) for line in lines if not line.startswith("Using Python")]
+    last_lines = "\n".join(shown[-_LAST_LINES:])[-_MESSAGE_MAX:].strip()
     everything = "\n".join([*lines, *_trouble(notes)])
     what = f"the environment for {wanted} could not be made"
     if _FULL.search(everything):
@@ -204,7 +204,7 @@ class Environment:
 
     def shared(self) -> Environment:
         """Another hold on the same environment, released separately."""
-        again = _taken(self.folder)
+        again = _shared_hold(self.folder)
         if again is None:
             raise FileNotFoundError(f"{self.folder} was removed while it was in use")
         return again
@@ -251,15 +251,15 @@ class Environments:
             raise EnvironmentFailed(error("config", str(problem))) from None
         try:
             while True:
-                taken = None if need.digest in self._making else _taken(self._folder / need.digest)
+                taken = None if need.digest in self._making else _shared_hold(self._folder / need.digest)
                 if taken is not None:
                     return taken
-                await self._made(need, log)
+                await self._wait_until_made(need, log)
         except OSError as problem:
             message = f"no environment can be kept in {self._folder}: {problem}; set python.environments"
             raise EnvironmentFailed(error("config", message)) from None
 
-    async def _made(self, need: Wanted, log: Log) -> None:
+    async def _wait_until_made(self, need: Wanted, log: Log) -> None:
         """Wait until it is created; if the last waiting task is cancelled, so is the creation."""
         making = self._making.get(need.digest)
         if making is None:
@@ -385,7 +385,7 @@ def remove_environment(folder: Path, digest: str) -> bool:
         os.close(lock)
 
 
-def _taken(folder: Path) -> Environment | None:
+def _shared_hold(folder: Path) -> Environment | None:
     """The environment, if it is complete and not being created or removed."""
     if not (folder / _RECORD).exists():
         return None

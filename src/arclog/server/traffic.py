@@ -32,7 +32,7 @@ _LOOKING = frozenset({"GET", "HEAD", "OPTIONS"})
 SLOT = "arclog.slot"
 
 
-class Places:
+class RequestSlots:
     """Requests in progress at a time, of one sort, by caller and tenant."""
 
     def __init__(self, most: int, fair_from: float) -> None:
@@ -76,8 +76,8 @@ class Traffic:
     def __init__(self, settings: Settings | None = None) -> None:
         settings = settings or Settings()
         fair_from = settings.number("server.fair_from")
-        self._places = Places(settings.integer("server.max_concurrent"), fair_from)
-        self._reserved = Places(settings.integer("server.reserved"), fair_from)
+        self._places = RequestSlots(settings.integer("server.max_concurrent"), fair_from)
+        self._reserved = RequestSlots(settings.integer("server.reserved"), fair_from)
         self._max_held = settings.integer("server.max_held_bytes")
         self._held = 0
         self._held_by: Counter[tuple[str, str]] = Counter()
@@ -144,7 +144,7 @@ class Traffic:
 class Slot:
     """The slot of one request."""
 
-    def __init__(self, traffic: Traffic, places: Places) -> None:
+    def __init__(self, traffic: Traffic, places: RequestSlots) -> None:
         self._traffic = traffic
         self._places = places
         self._caller = ("", "")

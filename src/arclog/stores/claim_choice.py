@@ -16,7 +16,7 @@ from typing import NamedTuple
 from arclog.ports.storage.pools import EACH, Resource, ResourceRecord, tokens
 
 
-class Asked(NamedTuple):
+class ClaimRequest(NamedTuple):
     """A claim."""
 
     worker_id: str

@@ -60,7 +60,7 @@ class SearchPages(Protocol):
         """
 
     async def position_before(self, ts: int) -> int:
-        """A position after which everything was persisted at or after that moment."""
+        """A position such that everything persisted from that moment on comes after it."""
 
     async def events_at(self, keys: Sequence[Key]) -> list[StoredEvent]:
         """The events of these marks, in their order."""

@@ -198,16 +198,16 @@ class StoreClock:
         self._own = own
         self._elapsed = elapsed
         #: the store's time at a moment of this machine's elapsed time
-        self._told = 0
-        self._told_at = 0.0
-        self._is_told = False
+        self._measured = 0
+        self._measured_at = 0.0
+        self._is_measured = False
         #: the latest time that was returned; no earlier one is
         self._latest = 0
 
     def now(self) -> int:
-        if not self._is_told:
+        if not self._is_measured:
             return self._own.now()
-        now = self._told + int((self._elapsed() - self._told_at) * MICROS)
+        now = self._measured + int((self._elapsed() - self._measured_at) * MICROS)
         self._latest = max(self._latest, now)
         return self._latest
 
@@ -222,16 +222,16 @@ class StoreClock:
         asked = self._elapsed()
         store_now = await self._store_time()
         answered = self._elapsed()
-        if not self._is_told:
-            self._told, self._told_at, self._is_told = store_now, answered, True
+        if not self._is_measured:
+            self._measured, self._measured_at, self._is_measured = store_now, answered, True
             apart = (self._own.now() - store_now) / MICROS
             if abs(apart) * MICROS > _JUMP_US:
                 log.warning("this machine's clock is %.1f s off the store's; the store's counts", apart)
             return
         if answered - asked > _SLOW_S:
             return
-        off = store_now - self._told - int((answered - self._told_at) * MICROS)
-        self._told, self._told_at = store_now, answered
+        off = store_now - self._measured - int((answered - self._measured_at) * MICROS)
+        self._measured, self._measured_at = store_now, answered
         # This clock is behind the store's by the time that the answer took; only a larger difference counts.
         if off > _JUMP_US or off < -_JUMP_US - round((answered - asked) * MICROS):
             log.warning("the store's clock jumped by %.1f s; leases and timers follow it", off / MICROS)

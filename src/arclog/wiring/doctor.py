@@ -134,7 +134,7 @@ async def _results(settings: Settings, here: Embedded) -> Sequence[Check]:
 async def _secrets(settings: Settings, here: Embedded) -> Sequence[Check]:
     """Whether this process can open the stored secrets, and whether there are secrets in a place that is not used."""
     vault = choose_vault(settings, here.engine.store)
-    checks = [await _kept(vault)]
+    checks = [await _vault_check(vault)]
     if left := await asyncio.to_thread(left_in_home, settings, vault):
         checks.append(Check(SECRETS, WARN, left, "set them there (arclog secret set), then remove the file"))
     if (managed := await _managed(settings, here)) is not None:
@@ -158,7 +158,7 @@ async def _managed(settings: Settings, here: Embedded) -> Check | None:
     return Check(SECRETS, OK, f"{manager.place} answers, and knows this process")
 
 
-async def _kept(vault: Vault) -> Check:
+async def _vault_check(vault: Vault) -> Check:
     try:
         wrong, count = await vault.problem(), len(await vault.infos())
     except SecretUnavailable as problem:

@@ -51,7 +51,7 @@ ALLOWED = {
     "keys": "the keys of an installation, for people",
     "has_keys": "the first row",
     "schedules": "a page of all schedules, in their order",
-    "told_executions": "an index of executions that are to be settled alone",
+    "executions_to_settle": "an index of executions that are to be settled alone",
     "retirable": "the newest row of the log",
     "count_retirable": "the newest row of the log",
     "retiring": "what retention has begun to remove",
@@ -258,7 +258,7 @@ class Filled:
         await store.next_due()
         await store.lease_schedules("me", 5, 9)
         await store.lease_deliveries(5, 9)
-        await store.told_executions()
+        await store.executions_to_settle()
         await store.given_up(0)
         await store.lease_duty("gc", "me", 1, 2)
         await store.contest("far")

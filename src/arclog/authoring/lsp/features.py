@@ -1,6 +1,7 @@
-"""What an editor asks about a playbook's text. Pure: text and a place in, answers out.
+"""Features for editors: answers about a place in a playbook's text. Pure: text and a place in, answers out.
 
-A text that is being typed is seldom whole, so the place is read from the indentation of the lines above it, not from a tree.
+A text that is being typed is seldom valid YAML, so the context of a place is read from the indentation of the lines
+above it, not from a tree.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Place(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """Something that may be written at a place."""
+    """A completion at a place."""
 
     word: str
     doc: str = ""
@@ -52,14 +53,14 @@ class Features:
         self.root = compose(text)
 
     def findings(self) -> list[Finding]:
-        """What `arclog check` finds."""
+        """The findings of `arclog check`."""
         beside = FilesBeside(self.settings or Settings()).of(self.file)
         return build(self.text, self.file, self._given, self.settings, beside, thorough=True).findings
 
     # --- completion -------------------------------------------------------------------------------------------------
 
     def complete(self, at: Place) -> list[Candidate]:
-        """What may be written at a place."""
+        """The completions at a place."""
         before = self.line(at.line)[: at.column - 1]
         if before.rfind("{{") > before.rfind("}}"):
             return self.names(before)
@@ -117,7 +118,7 @@ class Features:
     # --- hover and definition -----------------------------------------------------------------------------------------
 
     def hover(self, at: Place) -> str:
-        """What is known of the word at a place; '' when nothing is."""
+        """The description of the word at a place; '' if there is none."""
         word = self.word(at)
         if not word:
             return ""
@@ -180,7 +181,7 @@ class Features:
         return None
 
     def definition(self, at: Place) -> Place | None:
-        """Where the step, task or workload key at a place is written."""
+        """The definition of the step, task or workload key at a place."""
         parts = self.word(at).split(".")
         if parts[0] == "workload" and len(parts) > 1:
             for name, key, _ in entries(entry(self.root, "workload")):

@@ -1,6 +1,6 @@
 """The language server: JSON-RPC over two streams, and the features behind it.
 
-Law: an answer to every request, an error for what is not known, and no end before `exit` or the end of the input.
+Law: every request is answered, an unknown one with an error, and the server runs until `exit` or the end of the input.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from arclog.model.config.settings import Settings
 from arclog.model.errors import Finding
 
 _SEVERITIES = {"error": 1, "warning": 2, "info": 3}
-#: Bytes of one message; more is not an editor's.
+#: The largest message, in bytes.
 _MOST_BYTES = 64 * 1024 * 1024
 #: Digits of a length that are looked at: enough for one that is too large.
 _MOST_DIGITS = 12
@@ -37,12 +37,12 @@ class Server:
         self._kinds = kinds
         self._settings = settings
         self._texts: dict[str, str] = {}
-        #: what was asked about last, by its address: to read a text takes longer than to answer about it
+        #: the features of the last text, by its address, since parsing takes longer than answering
         self._latest: tuple[str, Features] | None = None
         self._stopping = False
 
     def run(self) -> int:
-        """Serve until the editor leaves; 0 when it said so before."""
+        """Serve until the editor disconnects; returns 0 if it sent `shutdown` before."""
         while (message := self._read()) is not None:
             method = message.get("method")
             if method == "exit":
@@ -131,19 +131,19 @@ class Server:
         self._publish(uri, [])
 
     def completion(self, params: dict[str, Any]) -> list[dict[str, Any]]:
-        features, at = self._asked(params)
+        features, at = self._features_at(params)
         return [
             {"label": candidate.word, "kind": 14, **({"documentation": candidate.doc} if candidate.doc else {})}
             for candidate in features.complete(at)
         ]
 
     def hover(self, params: dict[str, Any]) -> dict[str, Any] | None:
-        features, at = self._asked(params)
+        features, at = self._features_at(params)
         text = features.hover(at)
         return {"contents": {"kind": "markdown", "value": text}} if text else None
 
     def definition(self, params: dict[str, Any]) -> dict[str, Any] | None:
-        features, at = self._asked(params)
+        features, at = self._features_at(params)
         target = features.definition(at)
         return (
             None
@@ -154,7 +154,7 @@ class Server:
             }
         )
 
-    def _asked(self, params: dict[str, Any]) -> tuple[Features, Place]:
+    def _features_at(self, params: dict[str, Any]) -> tuple[Features, Place]:
         uri, position = params["textDocument"]["uri"], params["position"]
         line = self._line(uri, position["line"] + 1)
         before = line.encode("utf-16-le")[: 2 * position["character"]].decode("utf-16-le", "ignore")

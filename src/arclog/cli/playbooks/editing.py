@@ -338,10 +338,10 @@ def _runs(options: Namespace) -> list[str]:
     async def newest(api: Any) -> list[str]:
         return [run.execution_id for run in await api.list(limit=_RUNS_SHOWN)]
 
-    return _asked(options, newest)
+    return _answer_of(options, newest)
 
 
-def _asked(options: Namespace, question: Callable[[Any], Awaitable[list[str]]]) -> list[str]:
+def _answer_of(options: Namespace, question: Callable[[Any], Awaitable[list[str]]]) -> list[str]:
     """The answer of the home or the server; nothing if it fails."""
     import asyncio
 
@@ -367,7 +367,7 @@ def _steps(options: Namespace, before: list[str]) -> list[str]:
         async def of_run(api: Any) -> list[str]:
             return [step["name"] for step in (await api.graph(await resolve(api, run)))["steps"]]
 
-        return _asked(options, of_run)
+        return _answer_of(options, of_run)
     from pathlib import Path
 
     from arclog.authoring.spans import compose, entry, items, scalar

@@ -112,7 +112,7 @@ _PAGE = 500
 _CANCEL_S = 1.0
 
 
-class Shown:
+class AttachedRun:
     """Shows a run to its end, with the runs that it started without waiting for them."""
 
     def __init__(

@@ -229,7 +229,7 @@ async def _saved(api: Api, ref: str, target: Path, *, force: bool) -> int:
         if force:
             part.replace(target)
         else:
-            _named(part, target)
+            _rename(part, target)
     except FileExistsError:
         raise Usage(f"{target} already exists", "--force overwrites it") from None
     except OSError as problem:
@@ -241,7 +241,7 @@ async def _saved(api: Api, ref: str, target: Path, *, force: bool) -> int:
     return size
 
 
-def _named(part: Path, target: Path) -> None:
+def _rename(part: Path, target: Path) -> None:
     """Rename a file, unless the name is taken by now."""
     try:
         target.hardlink_to(part)

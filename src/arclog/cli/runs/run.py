@@ -69,7 +69,7 @@ async def _run(settings: Any, options: Namespace, text: str, file: str, out: Out
     from arclog.authoring.beside import FilesBeside
     from arclog.cli.home import opened, server_of
     from arclog.cli.playbooks.files import called_playbooks, path_and_version, workload_of
-    from arclog.cli.runs.attached import Interrupts, Shown
+    from arclog.cli.runs.attached import AttachedRun, Interrupts
     from arclog.ports.views.api import ExecuteRequest
 
     out.outlives_reader = True
@@ -100,7 +100,7 @@ async def _run(settings: Any, options: Namespace, text: str, file: str, out: Out
                     return _detached(started, out)
                 interrupts.started(started.execution_id, server_of(settings))
                 await here.start_worker(started.execution_id)
-                shown = Shown(here, out, interrupts, settings, serves=not server_of(settings), text=text)
+                shown = AttachedRun(here, out, interrupts, settings, serves=not server_of(settings), text=text)
                 return await _while_working(here, shown.to_the_end(started.execution_id))
     except BaseException:
         if interrupts.left:
@@ -204,7 +204,7 @@ async def _resume(
     settings: Any, options: Namespace, out: Out, *, again: bool, request: ForkRequest | None = None
 ) -> int:
     from arclog.cli.home import opened, resolve, server_of
-    from arclog.cli.runs.attached import Interrupts, Shown, left_below
+    from arclog.cli.runs.attached import AttachedRun, Interrupts, left_below
     from arclog.cli.runs.signals import print_answer, request_of
     from arclog.model.errors import RequestRejected
 
@@ -223,7 +223,7 @@ async def _resume(
                         return print_answer(answer, "", out)
                     execution_id = answer.started
                 serves = not server_of(settings)
-                shown = Shown(here, out, interrupts, settings, serves=serves)
+                shown = AttachedRun(here, out, interrupts, settings, serves=serves)
                 status = await here.api.status(execution_id)
                 # A server may have finished the new run already; it is shown anyway, since nobody has seen it.
                 if status.ended_at is not None and (serves or not again):

@@ -107,7 +107,7 @@ class Outbox:
                     task.add_done_callback(self._ended)
                 if not due:
                     break
-            while told_of := await store.told_executions():
+            while told_of := await store.executions_to_settle():
                 for execution_id in told_of:
                     await self._settle(execution_id)
 

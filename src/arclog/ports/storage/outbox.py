@@ -4,7 +4,7 @@ Rules that every store keeps (`arclog.testing.conformance.store` proves them):
 - Deliveries are there as soon as the append that brought them is, and not at all when it was refused.
 - A leased delivery is not given to others until its lease ends or its attempt is recorded.
 - Once delivered or dead, a delivery stays so.
-- An execution is told of by `told_executions` once none of its deliveries is pending, until they are settled.
+- `executions_to_settle` returns an execution once none of its deliveries is pending, until they are settled.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class OutboxStore(Protocol):
     async def attempted(self, delivery: Delivery) -> None:
         """Note what became of an attempt: state, due, attempts and problem; the lease is over."""
 
-    async def told_executions(self, limit: int = 100) -> Sequence[int]:
+    async def executions_to_settle(self, limit: int = 100) -> Sequence[int]:
         """Executions whose deliveries are all delivered or dead, and not settled."""
 
     async def given_up(self, since: int, limit: int = 100) -> Sequence[Delivery]:

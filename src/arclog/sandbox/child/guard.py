@@ -27,7 +27,7 @@ from typing import Any, NoReturn
 
 from . import confine, kernel, trees
 from . import runner as python
-from .runner import Places
+from .runner import RunnerFolders
 from .view import View
 
 # ── start ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -128,7 +128,7 @@ def _python(spec: dict[str, Any], facts: confine.Facts, files: list[int], failur
     os.close(failure)
     # Written by the signal handler itself, so that it works while the task holds the interpreter lock.
     faulthandler.register(signal.SIGUSR1, file=stack, all_threads=True)
-    python.serve(tasks, Places(spec), int(spec["max_result_bytes"]), spec["limits"])
+    python.serve(tasks, RunnerFolders(spec), int(spec["max_result_bytes"]), spec["limits"])
 
 
 def _alone(name: str, spec: dict[str, Any], files: list[int], kept: tuple[int, ...]) -> _socket.socket:

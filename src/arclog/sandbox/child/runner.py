@@ -32,7 +32,7 @@ from .reports import Reporter
 # What the worker decided about them is `sandbox.folders`.
 
 
-class Places:
+class RunnerFolders:
     """Where the tasks of one runner run."""
 
     def __init__(self, spec: dict[str, Any]) -> None:
@@ -75,7 +75,7 @@ class Places:
 # Modules that a task brings along: they are imported from memory, and forgotten when the task has ended.
 
 
-class Brought:
+class TaskModules:
     """Finds and loads the modules of one task."""
 
     def __init__(self, modules: dict[str, dict[str, str]]) -> None:
@@ -199,7 +199,7 @@ class Context:
         return f"<context of {self._values.get('step')}.{self._values.get('task')}>"
 
 
-def serve(tasks: _socket.socket, places: Places, max_result_bytes: int, limits: dict[str, str]) -> NoReturn:
+def serve(tasks: _socket.socket, places: RunnerFolders, max_result_bytes: int, limits: dict[str, str]) -> NoReturn:
     """Run tasks until the worker closes the socket."""
     me = os.getpid()
     out = _stream(1)
@@ -250,7 +250,7 @@ def _attempt(
     module = types.ModuleType("__task__")
     space = module.__dict__
     sys.modules["__task__"] = module
-    brought = Brought(request.get("modules") or {})
+    brought = TaskModules(request.get("modules") or {})
     brought.enter()
     try:
         program = compiled.get((name, code))

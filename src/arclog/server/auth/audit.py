@@ -53,7 +53,7 @@ class Denials:
         self._most = most
         self._windows: OrderedDict[tuple[str, str, str], _Window] = OrderedDict()
 
-    def kept(self, entry: AuditEntry) -> list[AuditEntry]:
+    def to_record(self, entry: AuditEntry) -> list[AuditEntry]:
         """The entries to write for a denial: the denial itself while there are few; before the first one of a new
         minute, a summary of those that were left out.
         """
@@ -116,7 +116,7 @@ class Audit:
             address=call.address,
             reason=reason[:_LONGEST],
         )
-        entries = [entry] if decision != DENIED else self._denials.kept(entry)
+        entries = [entry] if decision != DENIED else self._denials.to_record(entry)
         if entries:
             await self._book.add_audit(entries, keep_from=now - self._keep)
 

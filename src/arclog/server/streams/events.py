@@ -86,7 +86,7 @@ class RunEvents:
         if reader.needs != frozenset():
             self._positions.keep(self._id, self._dialect, self._shown, position_of(reader, at, rendered))
 
-    def _kept(self, records: Sequence[Rendered], after: int) -> list[Rendered]:
+    def _filtered(self, records: Sequence[Rendered], after: int) -> list[Rendered]:
         return [
             record
             for record in records
@@ -104,7 +104,7 @@ class RunEvents:
         size = min(_PAGE, limit + 1) if reader.needs == frozenset() else _PAGE
         while len(records) <= limit:
             page = await self._api.events(self._id, after=at, limit=size, types=types)
-            records += self._kept([record for envelope in page for record in reader.render(envelope)], after)
+            records += self._filtered([record for envelope in page for record in reader.render(envelope)], after)
             if page:
                 at = page[-1]["seq"]
             # Keep the position only if this page has everything up to it: the rest would be missing from the next page.
@@ -112,7 +112,7 @@ class RunEvents:
                 self._keep(reader, at, records[-1].seq if records else after)
             if len(page) < size:
                 # Records that a dialect holds back until it sees more events are added at the end of the log.
-                records += self._kept(reader.rest(), after) if over else []
+                records += self._filtered(reader.rest(), after) if over else []
                 break
         cut = limit
         while 0 < cut < len(records) and records[cut].seq == records[cut - 1].seq:
@@ -146,7 +146,7 @@ class RunEvents:
             while page := await self._api.events(self._id, after=at, limit=_PAGE, types=types):
                 at = page[-1]["seq"]
                 over = over or any(map(_ends_the_log, page))
-                records = self._kept([record for envelope in page for record in reader.render(envelope)], after)
+                records = self._filtered([record for envelope in page for record in reader.render(envelope)], after)
                 if records:
                     sent_to = records[-1].seq
                     yield frames(records)
@@ -159,7 +159,7 @@ class RunEvents:
             if services.draining():
                 return
             if over:
-                rest = self._kept(reader.rest(), after)
+                rest = self._filtered(reader.rest(), after)
                 if rest:
                     yield frames(rest)
                 return

@@ -164,7 +164,7 @@ class Duties(Tables):
             )
             self._outbox_leases.pop(key, None)
 
-    async def told_executions(self, limit: int = 100) -> list[int]:
+    async def executions_to_settle(self, limit: int = 100) -> list[int]:
         self._check_open()
         waiting = {key[0] for key, each in self._outbox.items() if each.state == PENDING}
         return sorted({key[0] for key in self._outbox} - waiting - self._settled)[:limit]

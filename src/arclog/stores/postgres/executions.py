@@ -24,7 +24,7 @@ class Executions(SqlExecutions, PostgresPart):
     _lookups: Lookups[ExecutionRecord]
 
     async def execution(self, execution_id: int) -> ExecutionRecord | None:
-        return await self._lookups.one(execution_id)
+        return await self._lookups.get(execution_id)
 
     async def _read_executions(self, execution_ids: Sequence[int]) -> dict[int, ExecutionRecord]:
         records = execution_records(await self._read("executions_by_id", self._ints(execution_ids)))

@@ -67,7 +67,7 @@ class Log(SqlLog, PostgresPart):
         wanted = frozenset(types)
         bits = bits_of(types) if types else _ALL_TYPES
         if not (wanted or after) and 0 < limit <= FEW:
-            return (await self._beginnings.one(execution_id) or [])[:limit]
+            return (await self._beginnings.get(execution_id) or [])[:limit]
         if not wanted:
             return await self._page(execution_id, after, MAX_ID, bits, limit, None)
         return await self._page(execution_id, after, MAX_ID, bits, limit, lambda it: it.event.type in wanted)

@@ -14,23 +14,23 @@ from arclog.stores.sql.part import Call, Rows, SqlPart
 # ── batching ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Combines look-ups by id within one turn of the event loop into one request.
 
-Found = TypeVar("Found")
-Asked = dict[int, list["asyncio.Future[Found | None]"]]
+Record = TypeVar("Record")
+Waiting = dict[int, list["asyncio.Future[Record | None]"]]
 
 
-class Lookups(Generic[Found]):
+class Lookups(Generic[Record]):
     """Look-ups by execution id."""
 
-    def __init__(self, read: Callable[[Sequence[int]], Awaitable[Mapping[int, Found]]]) -> None:
+    def __init__(self, read: Callable[[Sequence[int]], Awaitable[Mapping[int, Record]]]) -> None:
         self._read = read
-        self._asked: Asked[Found] = {}
+        self._asked: Waiting[Record] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def one(self, execution_id: int) -> Found | None:
+    async def get(self, execution_id: int) -> Record | None:
         loop = asyncio.get_running_loop()
         if not self._asked:
             loop.call_soon(self._ask)
-        future: asyncio.Future[Found | None] = loop.create_future()
+        future: asyncio.Future[Record | None] = loop.create_future()
         self._asked.setdefault(execution_id, []).append(future)
         return await future
 
@@ -40,7 +40,7 @@ class Lookups(Generic[Found]):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _answer(self, asked: Asked[Found]) -> None:
+    async def _answer(self, asked: Waiting[Record]) -> None:
         try:
             records = await self._read(list(asked))
         except Exception as error:  # noqa: BLE001 - it is raised where the record is awaited

@@ -13,7 +13,7 @@ from arclog.drivers.backoff import Patience
 from arclog.drivers.postgres.refusals import is_away
 from arclog.model.ids import MAX_ID
 from arclog.ports.storage.pools import EACH, QueueHead, Resource, ResourceRecord
-from arclog.stores.claim_choice import Asked, Lane, Room, Service, Waiting, chosen
+from arclog.stores.claim_choice import ClaimRequest, Lane, Room, Service, Waiting, chosen
 from arclog.stores.postgres.connection.pipeline import Call, Link, Rows, blobs, ints, texts, translated
 from arclog.stores.postgres.connection.pool import Pool
 from arclog.stores.postgres.part import PostgresPart
@@ -95,7 +95,7 @@ class Claims:
         #: what the last claim found out about sets of crowded pools
         self._known: dict[tuple[str, ...], Turn] = {}
 
-    async def claim(self, asked: Asked) -> Rows:
+    async def claim(self, asked: ClaimRequest) -> Rows:
         """Rows of commands, in the order in which they were chosen."""
         narrowed = asked.execution_id or asked.tenant or asked.within
         if not narrowed and asked.pools in self._known:
@@ -133,10 +133,10 @@ class Claims:
         async with self._one:
             return await self._in_turn(asked, Turn(pools, wide, crowded, limited)) or []
 
-    def _statement(self, name: str, asked: Asked) -> str:
+    def _statement(self, name: str, asked: ClaimRequest) -> str:
         return self._sql[f"{name}_within" if asked.within else name]
 
-    async def _in_turn(self, asked: Asked, turn: Turn) -> Rows | None:
+    async def _in_turn(self, asked: ClaimRequest, turn: Turn) -> Rows | None:
         """Returns None if the information about the pools is out of date."""
         patience: Patience | None = None
         while True:
@@ -165,7 +165,7 @@ class Claims:
                 if not await patience.more():
                     raise translated(error, self._place) from error
 
-    async def _facts(self, link: Link, asked: Asked, turn: Turn) -> Facts:
+    async def _facts(self, link: Link, asked: ClaimRequest, turn: Turn) -> Facts:
         """Take the turn and read the waiting commands."""
         crowded = texts(turn.crowded)
         lanes = (asked.limit, texts(turn.pools), _blobs(asked.kinds), asked.tenant)
@@ -203,7 +203,7 @@ class Claims:
         tenants = {row[1] for row in (*rows, *window)} | {tenant for (tenant,) in answers.get("two_lanes", ())}
         return Facts(rows, window, room, len(tenants) > 1, {pool for (pool,) in answers.get("are_crowded", ())})
 
-    def _window(self, asked: Asked, turn: Turn, room: Room) -> tuple[Any, ...]:
+    def _window(self, asked: ClaimRequest, turn: Turn, room: Room) -> tuple[Any, ...]:
         pools = turn.crowded
         named = room.named()
         most = ints(room.limits.get((pool, EACH), MAX_ID) for pool in pools)
@@ -217,7 +217,7 @@ class Claims:
         )
 
     async def _request(
-        self, link: Link, asked: Asked, calls: dict[str, tuple[Any, ...]], *, begin: bool = False
+        self, link: Link, asked: ClaimRequest, calls: dict[str, tuple[Any, ...]], *, begin: bool = False
     ) -> dict[str, Rows]:
         """The answers by the names of the statements."""
         first: list[Call] = [(_BEGIN, ())] if begin else []
@@ -225,7 +225,7 @@ class Claims:
         answers = await link.request([*first, *((statements[name], values) for name, values in calls.items())])
         return dict(zip(calls, answers[len(first) :], strict=True))
 
-    def _chosen(self, asked: Asked, facts: Facts, turn: Turn) -> tuple[list[Call], list[Waiting]]:
+    def _chosen(self, asked: ClaimRequest, facts: Facts, turn: Turn) -> tuple[list[Call], list[Waiting]]:
         """The statements that take the chosen commands, and these commands."""
         room, service = facts.room, Service()
         for pool, tenant, *_, served, present, _kinds in facts.rows:
@@ -337,7 +337,7 @@ def _is_crowded(rows: Rows) -> bool:
 class Work(SqlWork, PostgresPart):
     _claims: Claims
 
-    async def _claim(self, asked: Asked) -> Rows:
+    async def _claim(self, asked: ClaimRequest) -> Rows:
         return await self._claims.claim(asked)
 
     # -- pools ------------------------------------------------------------------------------------------------------

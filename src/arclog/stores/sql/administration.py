@@ -115,8 +115,8 @@ class Duties(SqlPart):
         changes = (delivery.state, delivery.due, delivery.attempts, self._shown(delivery.problem))
         await self._write("attempted", *changes, delivery.execution_id, delivery.n)
 
-    async def told_executions(self, limit: int = 100) -> list[int]:
-        return [execution_id for (execution_id,) in await self._look_up("told_executions", limit)]
+    async def executions_to_settle(self, limit: int = 100) -> list[int]:
+        return [execution_id for (execution_id,) in await self._look_up("executions_to_settle", limit)]
 
     async def given_up(self, since: int, limit: int = 100) -> list[Delivery]:
         return [Delivery(*row) for row in await self._list("given_up", since, limit)]

@@ -338,7 +338,7 @@ WHERE execution_id = $5 AND n = $6 AND state = 'pending'
 SELECT execution_id, n, url, secret, event, body, created_at, state, due, attempts, problem FROM arclog.outbox
 WHERE execution_id >= $1 AND state = 'dead' ORDER BY execution_id DESC, n LIMIT $2
 
--- name: told_executions
+-- name: executions_to_settle
 SELECT DISTINCT execution_id FROM arclog.outbox AS o WHERE settled = {false} AND state <> 'pending'
 AND NOT EXISTS (SELECT 1 FROM arclog.outbox AS p WHERE p.execution_id = o.execution_id AND p.state = 'pending')
 ORDER BY execution_id LIMIT $1

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from arclog.ports.storage.pools import MOST_AHEAD, Contest, Limit, Resource, Share, WorkerRecord
 from arclog.ports.storage.store import Backlog, CommandRecord, Timer
-from arclog.stores.claim_choice import Asked
+from arclog.stores.claim_choice import ClaimRequest
 from arclog.stores.records import command_record, worker_columns, worker_record
 from arclog.stores.rows import decode
 from arclog.stores.sql.part import Rows, SqlPart
@@ -36,11 +36,11 @@ class Work(SqlPart):
         if limit <= 0:
             return []
         within = (project, environment) if project or environment else ()
-        asked = Asked(worker_id, limit, lease_until, tuple(kinds), tuple(pools), execution_id, tenant, within)
+        asked = ClaimRequest(worker_id, limit, lease_until, tuple(kinds), tuple(pools), execution_id, tenant, within)
         return command_records(await self._claim(asked))
 
     @abstractmethod
-    async def _claim(self, asked: Asked) -> Rows:
+    async def _claim(self, asked: ClaimRequest) -> Rows:
         """Rows of commands, in the order in which they were chosen: see `stores.claim_choice`."""
 
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]], lease_until: int) -> list[int]:

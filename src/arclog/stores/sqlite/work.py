@@ -12,7 +12,7 @@ from msgspec import json
 from arclog.model.ids import MAX_ID
 from arclog.ports.storage.pools import EACH, QueueHead, Resource, ResourceRecord
 from arclog.ports.storage.store import Scope
-from arclog.stores.claim_choice import Asked, Lane, Room, Service, Visit, Waiting, chosen
+from arclog.stores.claim_choice import ClaimRequest, Lane, Room, Service, Visit, Waiting, chosen
 from arclog.stores.records import kinds_of, resources_of
 from arclog.stores.sql.part import Rows
 from arclog.stores.sql.work import Work as SqlWork
@@ -40,7 +40,7 @@ _SETTLED = 1000
 _FORGOTTEN = 8
 
 
-class _Found(NamedTuple):
+class _Candidates(NamedTuple):
     lanes: list[Lane]
     #: whether a limit is set
     limited: bool
@@ -48,7 +48,7 @@ class _Found(NamedTuple):
     crowded: Sequence[str] = ()
 
 
-def claim(tx: Tx, asked: Asked) -> list[Sequence[Any]]:
+def claim(tx: Tx, asked: ClaimRequest) -> list[Sequence[Any]]:
     kinds, within = frozenset(asked.kinds), Scope(asked.tenant, *(asked.within or ("", "")))
     if asked.execution_id:
         candidates = _below(tx, asked.execution_id, kinds, frozenset(asked.pools), within)
@@ -63,7 +63,7 @@ def claim(tx: Tx, asked: Asked) -> list[Sequence[Any]]:
     return [row for rows in taken for row in rows]
 
 
-def _chosen(tx: Tx, candidates: _Found, kinds: frozenset[str], limit: int) -> list[Waiting]:
+def _chosen(tx: Tx, candidates: _Candidates, kinds: frozenset[str], limit: int) -> list[Waiting]:
     lanes = candidates.lanes
     room = Room(tx.at)
     if candidates.limited:
@@ -100,7 +100,7 @@ def _in_turn(tx: Tx, pool: str, kinds: frozenset[str], limit: int, room: Room, s
     return lanes
 
 
-def _waiting(tx: Tx, pools: Iterable[str], kinds: frozenset[str], within: Scope, limit: int) -> _Found:
+def _waiting(tx: Tx, pools: Iterable[str], kinds: frozenset[str], within: Scope, limit: int) -> _Candidates:
     """The lanes of some pools that a worker with these kinds can serve."""
     tenant = within.tenant
     narrowed = tenant or within.project or within.environment
@@ -130,7 +130,7 @@ def _waiting(tx: Tx, pools: Iterable[str], kinds: frozenset[str], within: Scope,
                 some.append(Lane(pool, owner, resources_of(resources), waiting))
             row = tx.execute(_NEXT_LANE, (pool, owner, needs, resources, MAX_ID)).fetchone()
         lanes += some
-    return _Found(lanes, limited, crowded)
+    return _Candidates(lanes, limited, crowded)
 
 
 def _in_lane(tx: Tx, place: tuple[str, ...], head: Waiting, limit: int) -> Iterator[Waiting]:
@@ -149,7 +149,7 @@ def _in_lane_within(tx: Tx, place: tuple[str, ...], within: Scope, limit: int) -
     yield from map(Waiting._make, tx.execute(SQL["in_lane_within"], given).fetchall())
 
 
-def _below(tx: Tx, execution_id: int, kinds: frozenset[str], pools: frozenset[str], within: Scope) -> _Found:
+def _below(tx: Tx, execution_id: int, kinds: frozenset[str], pools: frozenset[str], within: Scope) -> _Candidates:
     """The lanes of an execution and those below it."""
     tenant = within.tenant
     rows = tx.execute(SQL["issued_in"], (execution_id, within.project, within.environment)).fetchall()
@@ -162,7 +162,7 @@ def _below(tx: Tx, execution_id: int, kinds: frozenset[str], pools: frozenset[st
         Lane(pool, owner, resources_of(resources), iter([each[3] for each in those]))
         for (pool, owner, resources), those in groupby(sorted(mine), key=lambda each: each[:3])
     ]
-    return _Found(lanes, bool(rows and rows[0][-1]))
+    return _Candidates(lanes, bool(rows and rows[0][-1]))
 
 
 def _pools(tx: Tx) -> Iterator[str]:
@@ -207,7 +207,7 @@ def read_resources(execute: Execute) -> list[ResourceRecord]:
 # -- crowded pools -----------------------------------------------------------------------------------------------------
 
 
-class Seen(NamedTuple):
+class CrowdedLane(NamedTuple):
     """A lane of a crowded pool."""
 
     tenant: str
@@ -236,12 +236,12 @@ def present_of(tx: Tx, pool: str) -> int:
     return present or 0
 
 
-def window(tx: Tx, pool: str, kinds: frozenset[str], limit: int, room: Room, present: int) -> list[Seen]:
+def window(tx: Tx, pool: str, kinds: frozenset[str], limit: int, room: Room, present: int) -> list[CrowdedLane]:
     """The lanes that a claim has to read. `room` has the limits and the held commands."""
     named = room.named()
     hidden = [*named, *room.full()]
     most_held = room.limits.get((pool, EACH), MAX_ID)
-    seen: dict[tuple[str, str, str], Seen] = {}
+    seen: dict[tuple[str, str, str], CrowdedLane] = {}
     for needs in _needs(tx, pool):
         if kinds.issuperset(kinds_of(needs[0])):
             place = (pool, *needs)
@@ -252,13 +252,13 @@ def window(tx: Tx, pool: str, kinds: frozenset[str], limit: int, room: Room, pre
             if room.limits:
                 # Whether tenants compete does not depend on their capacity; two tenants are enough.
                 two = tx.execute(SQL["two_lanes"], place).fetchall()
-                some += [Seen._make((*row[:5], Waiting._make(row[5:]))) for row in two]
+                some += [CrowdedLane._make((*row[:5], Waiting._make(row[5:]))) for row in two]
             seen.update((each[:3], each) for each in some)
     for tenant in named:
         for needs, *rest in tx.execute(SQL["lanes_of"], (pool, tenant)).fetchall():
             if kinds.issuperset(kinds_of(needs)):
                 resources, held, served, *head = rest
-                seen[tenant, needs, resources] = Seen(tenant, needs, resources, held, served, Waiting(*head))
+                seen[tenant, needs, resources] = CrowdedLane(tenant, needs, resources, held, served, Waiting(*head))
     return list(seen.values())
 
 
@@ -271,12 +271,12 @@ def _needs(tx: Tx, pool: str) -> Iterator[tuple[str, str]]:
 
 def _first_lanes(
     tx: Tx, place: tuple[str, str, str], visit: Visit, hidden: Sequence[str], most_held: int
-) -> tuple[list[Seen], int | None]:
+) -> tuple[list[CrowdedLane], int | None]:
     """Of lanes that need the same. And, when too many values of service lie behind the present, of which tenants: of those
     that hold so much.
     """
     _, kinds, resources = place
-    seen: list[Seen] = []
+    seen: list[CrowdedLane] = []
     statement, left_out = SQL["in_turn"], list[str]()
     if hidden:
         statement, left_out = SQL["in_turn_but"], [json.encode(hidden).decode()]
@@ -289,7 +289,7 @@ def _first_lanes(
             return seen, held
         rows = tx.execute(statement, (*place, held, served, visit.most, *left_out)).fetchall()
         visit.note(held, len(rows))
-        seen += [Seen(tenant, kinds, resources, held, served, Waiting(*head)) for tenant, *head in rows]
+        seen += [CrowdedLane(tenant, kinds, resources, held, served, Waiting(*head)) for tenant, *head in rows]
     return seen, None
 
 
@@ -305,7 +305,7 @@ def _turns(tx: Tx, place: tuple[str, str, str]) -> Iterator[Sequence[int]]:
 
 
 class Work(SqlWork, SqlitePart):
-    async def _claim(self, asked: Asked) -> Rows:
+    async def _claim(self, asked: ClaimRequest) -> Rows:
         return await self._writer.do(lambda tx: claim(tx, asked))
 
     # -- pools ------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from arclog.model.outcome import Outcome, error, failed
 from arclog.ports.results import StoredFile
 from arclog.ports.tool import TaskContext
 from arclog.sandbox.child import values
-from arclog.sandbox.child.runner import Brought, call_main
+from arclog.sandbox.child.runner import TaskModules, call_main
 from arclog.sandbox.outputs import content_type
 
 
@@ -93,7 +93,7 @@ def _outcome(config: Mapping[str, Any], context: TaskContext) -> Outcome:
         progress=lambda *_: None,
     )
     space: dict[str, Any] = {"context": surroundings, "input_data": args, **args, "__name__": "__task__"}
-    modules = Brought(config.get("modules") or {})
+    modules = TaskModules(config.get("modules") or {})
     modules.enter()
     try:
         for alias, module in (config.get("libs") or {}).items():

@@ -159,7 +159,7 @@ def run_file(
     snapshots = _Snapshots(file, update=update)
     used: set[int] = set()
     for case in wanted:
-        report.cases.append(_one(case, file, stage, snapshots, report.coverage, used))
+        report.cases.append(_run_case(case, file, stage, snapshots, report.coverage, used))
     if not only:
         _unused_defaults(cases, used, report)
         snapshots.write([case.name for case in cases.cases])
@@ -220,7 +220,7 @@ def _files_problem(mock: Mock, stage: Stage) -> str:
     )
 
 
-def _one(
+def _run_case(
     case: Case,
     file: str,
     stage: Stage,

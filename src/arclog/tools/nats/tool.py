@@ -64,10 +64,10 @@ class Target(Struct, frozen=True):
 
 
 def target_of(config: NatsConfig, auth: Credential | None, scope: str) -> Target:
-    given = {} if auth is None else _given(auth)
+    given = {} if auth is None else _credential_fields(auth)
     login = _login(given, auth)
     written = config.servers if isinstance(config.servers, list) else config.servers.split(",")
-    servers = [server for text in written if text.strip() for server in _named(text.strip())]
+    servers = [server for text in written if text.strip() for server in _servers_of(text.strip())]
     hidden = ""
     if auth is not None and given.get("servers"):
         place = f"the server of auth {auth.name!r}"
@@ -91,7 +91,7 @@ def target_of(config: NatsConfig, auth: Credential | None, scope: str) -> Target
     return Target(tuple(servers), hidden, login, prefix, scope)
 
 
-def _given(auth: Credential) -> dict[str, str]:
+def _credential_fields(auth: Credential) -> dict[str, str]:
     """The credential's fields by our names."""
     fields: Mapping[str, Any] = auth.fields
     value = fields.get("value")
@@ -137,7 +137,7 @@ def _login(given: Mapping[str, str], auth: Credential | None) -> Login:
     return Login(token=given.get("token", ""))
 
 
-def _named(text: str) -> tuple[Server, ...]:
+def _servers_of(text: str) -> tuple[Server, ...]:
     """The servers that a task names."""
     try:
         servers, login = servers_of(text)

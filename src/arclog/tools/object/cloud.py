@@ -19,7 +19,17 @@ from msgspec import Struct
 from arclog.drivers.objects import client_config, report_of
 from arclog.model.outcome import ERROR_KINDS, error
 from arclog.ports.secrets import Credential
-from arclog.tools.object.location import PIECE, Found, Location, ObjectMeta, Pieces, Range, Refused, refuse, resolved
+from arclog.tools.object.location import (
+    PIECE,
+    Location,
+    ObjectMeta,
+    OpenedObject,
+    Pieces,
+    Range,
+    Refused,
+    refuse,
+    resolved,
+)
 
 if TYPE_CHECKING:
     from arclog.drivers.http.forward import Forwarder, Route
@@ -70,7 +80,7 @@ def fields_for(scheme: str, auth: Credential | None) -> dict[str, str]:
     """The credential's fields by the store's names; {} without an `auth`."""
     if auth is None:
         return {}
-    given = _given(scheme, auth)
+    given = _credential_values(scheme, auth)
     fields: dict[str, str] = {}
     for field, names in _NAMES[scheme].items():
         for name in names:
@@ -87,7 +97,7 @@ def fields_for(scheme: str, auth: Credential | None) -> dict[str, str]:
     return fields
 
 
-def _given(scheme: str, auth: Credential) -> Mapping[str, Any]:
+def _credential_values(scheme: str, auth: Credential) -> Mapping[str, Any]:
     value = auth.fields.get("value")
     if not isinstance(value, str):
         return auth.fields
@@ -362,24 +372,24 @@ class Cloud:
                 sending.exception()  # expected when it is stopped
             raise
 
-    async def get(self, key: str, part: Range | None) -> Found:
+    async def get(self, key: str, part: Range | None) -> OpenedObject:
         import obstore
 
         try:
             if part is None:
                 answer = await obstore.get_async(self._store, key)
                 meta = _meta(answer.meta, answer.attributes)
-                return Found(meta, 0, meta.size, self._pieces(key, answer, meta.size))
+                return OpenedObject(meta, 0, meta.size, self._pieces(key, answer, meta.size))
             # Servers treat a range after the end differently, so the size is requested first.
             known = await self.head(key)
             start, end = resolved(part, known.size)
             if start == end:
-                return Found(known, start, end, _nothing())
+                return OpenedObject(known, start, end, _nothing())
             options: Any = {"range": (start, end)}
             if known.etag:
                 options["if_match"] = known.etag
             answer = await obstore.get_async(self._store, key, options=options)
-            return Found(known, start, end, self._pieces(key, answer, end - start))
+            return OpenedObject(known, start, end, self._pieces(key, answer, end - start))
         except Exception as problem:
             raise self._translated(problem, self._url(key)) from problem
 

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from arclog.model.outcome import error
 from arclog.sandbox.confinement import Reach
-from arclog.tools.object.location import PIECE, Found, ObjectMeta, Pieces, Range, Refused, refuse, resolved
+from arclog.tools.object.location import PIECE, ObjectMeta, OpenedObject, Pieces, Range, Refused, refuse, resolved
 
 _TYPES = {
     ".json": "application/json",
@@ -82,7 +82,7 @@ class Folder:
         finally:
             _give_up((descriptor, temporary))
 
-    async def get(self, key: str, part: Range | None) -> Found:
+    async def get(self, key: str, part: Range | None) -> OpenedObject:
         path = self.path_of(key)
         descriptor = await _do(key, lambda: _open(path), os.close)
         try:
@@ -91,7 +91,7 @@ class Folder:
         except BaseException:
             os.close(descriptor)
             raise
-        return Found(meta, start, end, _pieces(key, descriptor, start, end))
+        return OpenedObject(meta, start, end, _pieces(key, descriptor, start, end))
 
     async def head(self, key: str) -> ObjectMeta:
         path = self.path_of(key)

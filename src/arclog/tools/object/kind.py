@@ -24,9 +24,9 @@ from arclog.sandbox.confinement import reach_of
 from arclog.tools.listing import Rows
 from arclog.tools.object.location import (
     FILE,
-    Found,
     Location,
     ObjectMeta,
+    OpenedObject,
     Pieces,
     Place,
     Range,
@@ -192,7 +192,7 @@ class ObjectTool:
         from arclog.tools.object.content import read
 
         part = None if config.range is UNSET else _range(config.range)
-        content: Found = await place.get(at.key, part)
+        content: OpenedObject = await place.get(at.key, part)
         kind = content.meta.content_type if config.content_type is UNSET else config.content_type
         decode = "auto" if config.decode is UNSET else config.decode
         length = content.end - content.start

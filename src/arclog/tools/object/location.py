@@ -143,7 +143,7 @@ class ObjectMeta(Struct, frozen=True):
     version: str | None = None
 
 
-class Found(Struct, frozen=True):
+class OpenedObject(Struct, frozen=True):
     """An object that was opened to be read: bytes [start, end) of it."""
 
     meta: ObjectMeta
@@ -166,7 +166,7 @@ class Place(Protocol):
     async def put(self, key: str, pieces: Pieces, content_type: str, *, if_absent: bool) -> ObjectMeta:
         """Store an object atomically; `if_absent`: only if there is none."""
 
-    async def get(self, key: str, part: Range | None) -> Found:
+    async def get(self, key: str, part: Range | None) -> OpenedObject:
         """Open an object. The caller reads its pieces, and closes it."""
 
     async def head(self, key: str) -> ObjectMeta: ...

@@ -55,10 +55,10 @@ class CompilingProcesses:
     ) -> tuple[bytes, list[Finding]]:
         settings = {name: self._settings[name] for name in self._settings}
         async with self._lanes.lane(tenant):
-            process = await self._taken()
+            process = await self._acquire()
             try:
                 async with asyncio.timeout(self._timeout_s):
-                    body, findings, was_heavy = await self._asked(process, (kind, text, file, settings, dict(files)))
+                    body, findings, was_heavy = await self._exchange(process, (kind, text, file, settings, dict(files)))
             except TimeoutError:
                 await _killed(process)
                 raise _refused(
@@ -88,7 +88,7 @@ class CompilingProcesses:
             await _killed(self._idle.pop())
 
     @staticmethod
-    async def _asked(process: Process, request: tuple[Any, ...]) -> tuple[bytes, list[Finding], bool]:
+    async def _exchange(process: Process, request: tuple[Any, ...]) -> tuple[bytes, list[Finding], bool]:
         source, sink = process.stdin, process.stdout
         if source is None or sink is None:
             raise EOFError
@@ -97,7 +97,7 @@ class CompilingProcesses:
         size = LENGTH.unpack(await sink.readexactly(LENGTH.size))[0]
         return ANSWER.decode(await sink.readexactly(size))
 
-    async def _taken(self) -> Process:
+    async def _acquire(self) -> Process:
         while self._idle:
             process = self._idle.pop()
             self._ending.pop(process.pid).cancel()

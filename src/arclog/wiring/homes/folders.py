@@ -72,7 +72,7 @@ class Scratch:
     """This process's folder."""
 
     def __init__(self, parent: Path | None = None) -> None:
-        self._parent = _made(scratch_parent()) if parent is None else parent
+        self._parent = _shared_folder(scratch_parent()) if parent is None else parent
         draft = Path(tempfile.mkdtemp(prefix=_UNNAMED, dir=self._parent))
         self._lock = os.open(draft, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
@@ -92,14 +92,14 @@ class Scratch:
 def remove_abandoned(parent: Path | None = None) -> int:
     """Remove the folders of processes of this user that are gone; returns how many."""
     removed = 0
-    place = _made(scratch_parent()) if parent is None else parent
+    place = _shared_folder(scratch_parent()) if parent is None else parent
     for name in _names(place):
         with suppress(OSError):
             removed += _removed(place / name)
     return removed
 
 
-def _made(parent: Path) -> Path:
+def _shared_folder(parent: Path) -> Path:
     """The folder that all of this user's workers share. In a shared folder another user may have taken its name, and
     tasks that call arclog cannot enter it: then each worker's folder is created beside it.
     """

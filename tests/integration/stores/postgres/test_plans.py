@@ -91,7 +91,7 @@ ALLOWED = {
     "keys": "the keys of an installation, for people",
     "has_keys": "the first row",
     "schedules": "a page of all schedules, in their order",
-    "told_executions": "an index of executions that are to be settled alone",
+    "executions_to_settle": "an index of executions that are to be settled alone",
     "end_session": "the server's own list of connections",
 }
 PLAINLY = """

@@ -211,13 +211,13 @@ class Writer:
             self._carry_out_upkeep()
         if self._finish_is_due:
             self._finish_is_due = False
-            self._send(self._taken(), finish=True)
+            self._send(self._next_group(), finish=True)
         elif self._asides and (self._is_aside_next or not self._pending):
             self._is_aside_next = False
             self._send([self._asides.popleft()])
         elif self._pending and self._statements_pace < self.STATEMENTS_MAX_S:
             is_quick = self._pace < self.INLINE_MAX_S
-            group = self._taken(self.INLINE_MAX_JOBS if is_quick else self.LENT_MAX_JOBS)
+            group = self._next_group(self.INLINE_MAX_JOBS if is_quick else self.LENT_MAX_JOBS)
             try:
                 tried = self._try(group)
             except apsw.BusyError:
@@ -231,9 +231,9 @@ class Writer:
             else:
                 self._send(group, tried)
         elif self._pending:
-            self._send(self._taken())
+            self._send(self._next_group())
 
-    def _taken(self, most: int | None = None) -> list[Work]:
+    def _next_group(self, most: int | None = None) -> list[Work]:
         self._is_aside_next = True
         group, self._pending = self._pending[:most], self._pending[most:] if most else []
         return group

@@ -170,7 +170,7 @@ class OperationRules(Rules):
         assert await store.lease_deliveries(now + 999, now + 2000) == []
         (again,) = await store.lease_deliveries(now + 1000, now + 2000)
         assert (again.attempts, again.problem) == (1, "refused")
-        assert await store.told_executions() == []
+        assert await store.executions_to_settle() == []
         await store.attempted(replace(again, state=DELIVERED, attempts=2, problem=""))
         assert await store.lease_deliveries(now + 9999, now + 99999) == []
         await store.attempted(replace(again, state=DEAD))  # too late: it stays what it is
@@ -191,11 +191,11 @@ class OperationRules(Rules):
         execution_id = await world.create(event("playbook.finished"), now=DONE, tell=[HOOK, HOOK])
         first, second = await store.lease_deliveries(now, now + 50)
         await store.attempted(replace(first, state=DELIVERED))
-        assert await store.told_executions() == []
+        assert await store.executions_to_settle() == []
         await store.attempted(replace(second, state=DEAD))
-        assert await store.told_executions() == [execution_id]
+        assert await store.executions_to_settle() == [execution_id]
         await store.settle_deliveries(execution_id)
-        assert await store.told_executions() == []
+        assert await store.executions_to_settle() == []
 
     async def test_what_was_given_up_is_told_newest_execution_first(self, world: World) -> None:
         store, now = world.store, world.clock.now()
