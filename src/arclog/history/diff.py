@@ -99,11 +99,11 @@ class RunDiff(Struct, frozen=True):
 def compare(a: Side, b: Side) -> RunDiff:
     values: list[ValueDiff] = []
     more = False
-    for one in _values(a, b):
+    for value in _values(a, b):
         if len(values) == MOST_VALUES:
             more = True
             break
-        values.append(one)
+        values.append(value)
     return RunDiff(_divergence(a, b), _steps(a, b), values, more, _durations(a, b), net_diff(a.plan, b.plan))
 
 

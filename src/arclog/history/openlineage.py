@@ -98,10 +98,10 @@ class _Maker:
         self._job = {"namespace": subject.namespace, "name": subject.name}
 
     def events(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        started = next((one for one in self._events if one.type == "workflow.started"), None)
+        started = next((event for event in self._events if event.type == "workflow.started"), None)
         if started is None:
             return
-        end = next((one for one in self._events if one.type in TERMINAL and not one.informative), None)
+        end = next((event for event in self._events if event.type in TERMINAL and not event.informative), None)
         job = {**self._job, "facets": {"jobType": self._facet("jobType", **_job_type("PLAYBOOK"))}}
         yield started.at, self._event("START", started.at, self._run(self._subject.run_id, None), job)
         for task_run in self._task_runs():

@@ -164,7 +164,7 @@ def _signalled(events: Sequence[Event], at: int, state: State) -> Input:
     idle: tuple[int, ...] = tuple(payload.get("held") or ())
     if payload["signal"] == "RETRY_STEP":
         taken_back = _taken_back(events, at)
-        idle = tuple(one for one in state.commands if one not in taken_back)
+        idle = tuple(command for command in state.commands if command not in taken_back)
     refused = "error" in payload
     return Signal(
         payload["signal"],

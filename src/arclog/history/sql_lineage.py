@@ -116,7 +116,7 @@ def _columns(tree: exp.Expr, target: exp.Expr | None, dialect: str) -> Iterator[
         selected = [one if one.alias_or_name else exp.alias_(one, f"_{at}") for at, one in enumerate(query.expressions)]
         query.set("expressions", selected)
     names = query.named_selects
-    filled = [str(one.name) for one in target.expressions] if isinstance(target, exp.Schema) else []
+    filled = [str(expression.name) for expression in target.expressions] if isinstance(target, exp.Schema) else []
     if isinstance(tree, exp.Create):
         filled = filled or query.named_selects
     if len(filled) != len(names) or len(set(names)) != len(names) or not all(names):

@@ -79,7 +79,7 @@ def may_decide(name: str, roles: frozenset[str], approvers: Sequence[str]) -> bo
     """
     if "admin" in roles or ("engineer" in roles and "operator" in approvers):
         return True
-    return any(each in roles if each in ROLES else each == name for each in approvers)
+    return any(approver in roles if approver in ROLES else approver == name for approver in approvers)
 
 
 def may_bring_playbooks(caller: Principal) -> None:

@@ -156,10 +156,10 @@ def assertions(config: dict[str, Any]) -> dict[str, Any]:
     ]
     made: dict[str, Any] = {
         **config,
-        "that": [f"{{{{ true if ({each}) else false }}}}" for each in conditions],
+        "that": [f"{{{{ true if ({condition}) else false }}}}" for condition in conditions],
         "text": conditions,
     }
     if isinstance(config.get("message"), str):
-        holds = " and ".join(f"({each})" for each in conditions) or "true"
+        holds = " and ".join(f"({condition})" for condition in conditions) or "true"
         made["message"] = f"{{% if {holds} %}}{{% else %}}{config['message']}{{% endif %}}"
     return made

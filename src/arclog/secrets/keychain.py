@@ -261,7 +261,7 @@ class LocalSecrets:
             real = Path(os.path.realpath(Path(path).expanduser()))
             if any(real.is_relative_to(own) for own in self._hidden):
                 raise SecretUnavailable(f"the file {path} is arclog's own, or a process's; no playbook reads it")
-            allowed = [os.path.realpath(Path(each).expanduser()) for each in self._files]
+            allowed = [os.path.realpath(Path(file).expanduser()) for file in self._files]
             if allowed and not any(real.is_relative_to(each) for each in allowed):
                 raise SecretUnavailable(f"the file {path} is not for playbooks (setting secrets.allow_files)")
             body = read_small(real, self._most)

@@ -92,7 +92,7 @@ class Evaluating:
             return events
         beside = len(encode({key: value for key, value in last.payload.items() if key != "set_iter"}))
         try:
-            small, refs, said = await self._storing.set_iter(
+            small, refs, stored_events = await self._storing.set_iter(
                 move, frame, last.payload["set_iter"], self._results, last.at, frame.event_room - beside
             )
         except ResultUnavailable as problem:
@@ -104,7 +104,7 @@ class Evaluating:
         if refs:
             del last.payload["set_iter"]
             last.payload |= {"set_iter": small, "set_iter_refs": refs} if small else {"set_iter_refs": refs}
-        return [*said, *events]
+        return [*stored_events, *events]
 
 
 def template_error(failure: ExpressionError) -> TaskError:

@@ -122,7 +122,7 @@ class AttemptSecrets:
     @property
     def scope(self) -> dict[str, Any] | None:
         """What templates see as `keychain`."""
-        return {name: dict(one.fields) for name, one in self._resolved.items()} if self._resolved else None
+        return {name: dict(secret.fields) for name, secret in self._resolved.items()} if self._resolved else None
 
     async def resolve(self, names: Iterable[str]) -> None:
         try:
@@ -172,13 +172,15 @@ class AttemptSecrets:
         redactor = self._command.redactor
         return write if redactor is None else lambda stream, text: write(stream, redactor.text(text))
 
-    def progress(self, tell: Callable[[float, float | None, str], None]) -> Callable[[float, float | None, str], None]:
+    def progress(
+        self, report: Callable[[float, float | None, str], None]
+    ) -> Callable[[float, float | None, str], None]:
         redactor = self._command.redactor
         if redactor is None:
-            return tell
+            return report
 
         def redacted_progress(done: float, total: float | None = None, unit: str = "") -> None:
-            tell(done, total, redactor.text(unit))
+            report(done, total, redactor.text(unit))
 
         return redacted_progress
 

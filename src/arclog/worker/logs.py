@@ -160,9 +160,9 @@ class AttemptProgress:
         if problem or not isinstance(unit, str):
             self._complain(problem or f"unit must be a text, not {_shown(unit)}")
             return
-        said = {"done": done, "total": total, "unit": " ".join(unit.split())[:_UNIT_MAX]}
+        progress = {"done": done, "total": total, "unit": " ".join(unit.split())[:_UNIT_MAX]}
         waited = self.waits
-        self._unwritten = encode(said).decode()
+        self._unwritten = encode(progress).decode()
         self.write_due()
         if self._unwritten and not waited:
             self._later(self)

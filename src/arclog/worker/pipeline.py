@@ -369,8 +369,8 @@ class CommandRun:
 
     async def _record(self, move: Run, frame: Frame, outcome: Outcome, duration_ms: int) -> dict[str, Any]:
         """The record of an outcome; what is large is stored, and an event says so."""
-        record, said = await self.storing.outcome(move, frame, outcome, self.results, self.clock.now())
-        for event in said:
+        record, events = await self.storing.outcome(move, frame, outcome, self.results, self.clock.now())
+        for event in events:
             self._add(event)
         for name, fields in move.task.plan.helper.items():
             record.setdefault(name, fields)
@@ -405,10 +405,10 @@ class CommandRun:
         if self.stream.pausing.is_set():
             raise PausedHere
 
-    def _ended(self, what: str, frame: Frame, over: Over) -> Event:
+    def _ended(self, prefix: str, frame: Frame, over: Over) -> Event:
         if over.error is None:
-            return self._event(f"{what}.done", frame)
-        event = self._event(f"{what}.failed", frame)
+            return self._event(f"{prefix}.done", frame)
+        event = self._event(f"{prefix}.failed", frame)
         event.payload = {"error": over.error}
         return event
 

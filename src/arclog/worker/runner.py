@@ -297,10 +297,10 @@ class Worker:
         await self._control.give_back(self.info.worker_id, command.execution_id, command.command_id, command.fence)
 
     async def _program(self, digest: str) -> Program:
-        found = self._programs.get(digest)
-        if found is None:
-            found = self._programs.keep(await self._control.program(digest))
-        return found
+        program = self._programs.get(digest)
+        if program is None:
+            program = self._programs.keep(await self._control.program(digest))
+        return program
 
     async def _maybe_ended(self, execution_id: int) -> None:
         """Nothing of this execution is held here any more: give up what was kept warm for it."""

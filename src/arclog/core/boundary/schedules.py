@@ -83,11 +83,11 @@ def times(cron: str, zone: str, after: int) -> Iterator[int]:
     last = after
     try:
         for moment in coming:
-            found = (moment.astimezone(UTC) - _EPOCH) // _MICROSECOND
+            due = (moment.astimezone(UTC) - _EPOCH) // _MICROSECOND
             # An hour that a clock shows twice can bring back a time that has been.
-            if found > last:
-                last = found
-                yield found
+            if due > last:
+                last = due
+                yield due
     except OverflowError:
         return
 
@@ -100,17 +100,17 @@ def next_time(cron: str, zone: str, after: int) -> int | None:
 
 def between(schedule: Schedule, first: int, last: int, most: int) -> list[int]:
     """The times from `first` to `last`, both included; RequestRejected when there are more than `most`."""
-    found: list[int] = []
+    dues: list[int] = []
     for due in times(schedule.cron, schedule.zone, first - 1):
         if due > last:
             break
-        found.append(due)
-        if len(found) > most:
+        dues.append(due)
+        if len(dues) > most:
             raise RequestRejected(
                 f"schedule {schedule.name} has more than {most} times from {timestamp(first)} to {timestamp(last)} "
                 "(schedules.max_catch_up); ask for a shorter time"
             )
-    return found
+    return dues
 
 
 def tick(schedule: Schedule, now: int, *, is_live: bool, late: int, most: int) -> Tick:

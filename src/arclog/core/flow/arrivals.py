@@ -104,8 +104,8 @@ def schedule(decision: Decision, token: Token, taken: dict[str, Any]) -> None:
         if step.plan.args:
             args = deep_merge(step.args.evaluate(scope(token.args)), token.args)
         if step.plan.loop is not None:
-            found, problem = loops.items(decision, step, step.items_at(0), scope(args))
-            payload |= {"expand": True} if found is None else {"items": as_payload(found), "total": len(found)}
+            items, problem = loops.items(decision, step, step.items_at(0), scope(args))
+            payload |= {"expand": True} if items is None else {"items": as_payload(items), "total": len(items)}
     except ExpressionError as failure:
         problem = error("template", str(failure))
     if args:

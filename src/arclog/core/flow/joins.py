@@ -66,9 +66,9 @@ def next_firing(program: Program, state: State) -> Firing | None:
 
 def waiting(program: Program, state: State) -> list[Waiting]:
     """What each join that holds tokens lacks, and what could still bring it."""
-    found: list[Waiting] = []
+    waiting_joins: list[Waiting] = []
     if not state.waiting:
-        return found
+        return waiting_joins
     ripe = _ripe(program, state) if not state.tokens else None
     live = 0
     for step in _live_steps(state):
@@ -83,8 +83,8 @@ def waiting(program: Program, state: State) -> list[Waiting]:
         )
         here = tuple(place.source for place in join.incoming if place.place in held)
         can = join is ripe or not any(lack.from_steps for lack in lacks)
-        found.append(Waiting(join.step, join.count, here, lacks, can))
-    return found
+        waiting_joins.append(Waiting(join.step, join.count, here, lacks, can))
+    return waiting_joins
 
 
 # -- what `core.transitions.apply` does to a state ------------------------------------------------------------------------------------

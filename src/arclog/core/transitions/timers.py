@@ -30,10 +30,10 @@ Move = tuple[str, int]
 
 def moved(program: Program, state: State, event: Event) -> Sequence[Move]:
     """Open and close what the event says, before it takes effect elsewhere."""
-    found = _MOVES.get(event.type)
-    if found is None or (event.type in _CLOSING and not state.timers and not state.stopped):
+    moves_of = _MOVES.get(event.type)
+    if moves_of is None or (event.type in _CLOSING and not state.timers and not state.stopped):
         return ()
-    moves = found(program, state, event)
+    moves = moves_of(program, state, event)
     for timer_id, due in moves:
         if due:
             state.timers[timer_id] = due

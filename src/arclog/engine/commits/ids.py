@@ -68,9 +68,9 @@ class Minter:
 
     def next_id(self) -> int:
         """A single id."""
-        found = self.peek()
+        new_id = self.peek()
         self.take(1)
-        return found
+        return new_id
 
 
 class LeasedMinter(Minter):

@@ -241,13 +241,13 @@ class LiveStates:
 
     async def program(self, digest: str, tenant: str = "") -> Program:
         """The program of a plan; a large one is made in the tenant's turns."""
-        found = self._programs.get(digest)
-        if found is None:
+        program = self._programs.get(digest)
+        if program is None:
             record = await self._store.plan(digest)
             if record is None:
                 raise NotFound(f"there is no plan {digest[:12]} in the store")
-            found = await self._made(record.body, digest, tenant)
-        return found
+            program = await self._made(record.body, digest, tenant)
+        return program
 
     async def program_of(self, compiled: Compiled, digest: str, tenant: str) -> Program:
         """The program of a plan that the caller has in hand."""

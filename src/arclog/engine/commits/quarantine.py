@@ -101,8 +101,10 @@ class Quarantine:
         self.begin = marks.begin
         self.end = marks.end
         #: by run and work; almost always empty
-        self._crashes: dict[tuple[int, int], Crash] = {(one.execution_id, one.work): one for one in marks.crashes()}
-        self._held = {one.execution_id: one for one in self._crashes.values() if one.count >= MAX_CRASHES}
+        self._crashes: dict[tuple[int, int], Crash] = {
+            (crash.execution_id, crash.work): crash for crash in marks.crashes()
+        }
+        self._held = {crash.execution_id: crash for crash in self._crashes.values() if crash.count >= MAX_CRASHES}
 
     async def open(self) -> None:
         """Pause what came into quarantine by the last crash."""
@@ -133,8 +135,10 @@ class Quarantine:
             return
         now = self._engine.clock.now()
         known = await self._book.add_crashes(left, now, now - _IN_A_ROW_US)
-        self._crashes = {(one.execution_id, one.work): one for one in known}
-        self._held = {one.execution_id: one for one in known if one.count >= MAX_CRASHES and not one.work & _ATTEMPT}
+        self._crashes = {(crash.execution_id, crash.work): crash for crash in known}
+        self._held = {
+            crash.execution_id: crash for crash in known if crash.count >= MAX_CRASHES and not crash.work & _ATTEMPT
+        }
 
     @property
     def is_careful(self) -> bool:
@@ -291,13 +295,13 @@ class Quarantine:
         """Append the pause; the run's head with it."""
         engine = self._engine
         commands = await engine.store.commands(record.execution_id)
-        idle = [one for one in commands if one.state == "issued"]
+        idle = [command for command in commands if command.state == "issued"]
         payload = {
             "signal": "PAUSE",
             "signal_id": f"quarantine-{record.execution_id}-{record.head}",
             "reason": self.reason(crash),
             "by": "arclog",
-            "held": [one.command_id for one in idle],
+            "held": [held.command_id for held in idle],
         }
         base = engine.minter.next_id()
         event = Event("signal.received", engine.clock.now(), payload=payload)
@@ -308,7 +312,7 @@ class Quarantine:
                 [event],
                 base,
                 record.now,
-                hold=[(one.command_id, one.fence) for one in idle],
+                hold=[(held.command_id, held.fence) for held in idle],
             )
         )
         engine.hints.appended(record.execution_id, appended.last_seq)

@@ -59,7 +59,7 @@ class WorkDoctor:
         if not backlog:
             return [Check("pools", OK, "no open commands")]
         since = silent_before(self._clock, self._settings)
-        workers = [each for each in await self._store.workers() if each.seen_at >= since and not each.draining]
+        workers = [worker for worker in await self._store.workers() if worker.seen_at >= since and not worker.draining]
         return [self._pool(each, workers) for each in sorted(backlog, key=lambda each: each.pool)]
 
     def _pool(self, each: Backlog, workers: Sequence[WorkerRecord]) -> Check:
@@ -144,9 +144,9 @@ class WorkDoctor:
     async def schedules(self) -> list[Check]:
         now, late_us = self._wall.now(), round(self._settings.number("doctor.waiting_s") * MICROS)
         late = sorted(
-            (each.next_due, each.name, each.tenant)
-            for each in await self._store.late_schedules(now - late_us, _SCHEDULES)
-            if each.next_due is not None and each.next_due < now - late_us
+            (late_schedule.next_due, late_schedule.name, late_schedule.tenant)
+            for late_schedule in await self._store.late_schedules(now - late_us, _SCHEDULES)
+            if late_schedule.next_due is not None and late_schedule.next_due < now - late_us
         )
         if not late:
             return [Check("schedules", OK, "none is late")]

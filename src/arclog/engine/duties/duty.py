@@ -104,7 +104,7 @@ class Duty:
         """Whether another server had it whose lease ran out."""
         if self._took_over is None:
             return False
-        known = next((each for each in await self._book.duties() if each.duty == self.name), None)
+        known = next((duty for duty in await self._book.duties() if duty.duty == self.name), None)
         return known is not None and known.owner != self.owner and GIVEN_UP < known.until <= now
 
     async def give_up(self) -> None:

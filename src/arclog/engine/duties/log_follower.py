@@ -123,7 +123,7 @@ class Follower:
     async def _rest(self, seconds: float) -> None:
         # Whoever does not have the duty has no use for news.
         waits = [self._engine.clock.sleep(seconds)] + ([self._news.wait()] if self.on_duty else [])
-        either = [asyncio.ensure_future(one) for one in waits]
+        either = [asyncio.ensure_future(wait) for wait in waits]
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         finally:

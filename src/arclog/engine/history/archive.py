@@ -177,15 +177,15 @@ async def write_run(engine: Engine, results: Results, record: ExecutionRecord, t
             await _write(archive, _PLAYBOOK, _once(plan.source.encode())),
         ]
         kept: list[Content] = []
-        for one in contents:
+        for content in contents:
             try:
-                chunks = results.chunks(record.new.scope.tenant, one.sha256)
-                parts.append(await _write(archive, _RESULTS + one.sha256, chunks))
+                chunks = results.chunks(record.new.scope.tenant, content.sha256)
+                parts.append(await _write(archive, _RESULTS + content.sha256, chunks))
             except ResultUnavailable as problem:
                 raise RequestRejected(
                     f"a stored result of run {record.execution_id} cannot be read: {problem}"
                 ) from problem
-            kept.append(Content(one.sha256, one.content_type, one.rows is not None))
+            kept.append(Content(content.sha256, content.content_type, content.rows is not None))
         manifest = Manifest(
             format=FORMAT,
             arclog=__version__,
@@ -229,7 +229,7 @@ async def _contents(engine: Engine, results: Results, record: ExecutionRecord) -
 
 
 async def _digests(engine: Engine, execution_id: int, events: Sequence[StoredEvent]) -> dict[int, str]:
-    own = [one.event_id for one in events if one.event.own_id]
+    own = [event.event_id for event in events if event.event.own_id]
     return {one.event_id: one.digest for one in await engine.store.ingested(execution_id, own)} if own else {}
 
 

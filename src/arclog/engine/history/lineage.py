@@ -57,7 +57,7 @@ class LineageSender(Follower):
 
     async def send(self, page: Sequence[LogBatch]) -> int:
         for index, row in enumerate(page):
-            if not any(one.event.type in TERMINAL and not one.event.informative for one in row.events):
+            if not any(event.event.type in TERMINAL and not event.event.informative for event in row.events):
                 continue
             try:
                 await self._send_run(row.execution_id)

@@ -107,7 +107,7 @@ async def stats_of(engine: Engine, path: str, which: ExecutionFilter, limit: int
         took = None if now.ended_at is None or now.started_at is None else (now.ended_at - now.started_at) // 1000
         facts.append(
             stats.RunFacts(
-                str(record.execution_id), now.state, record.new.created_at, took, [one.event for one in ends]
+                str(record.execution_id), now.state, record.new.created_at, took, [end.event for end in ends]
             )
         )
     return PlaybookStats(path, **to_builtins(stats.stats(facts)))
@@ -254,7 +254,7 @@ def _check_results(taken: Taken, removed: set[tuple[str, str]]) -> None:
 
 
 def _explained(verdict: fitting.Verdict, execution_id: int) -> str:
-    lines = [f"event {one.seq}: {one.message}" for one in verdict.problems]
+    lines = [f"event {problem.seq}: {problem.message}" for problem in verdict.problems]
     latest = (
         f"it fits up to event {verdict.fits_at}: arclog fork {execution_id} --at {verdict.fits_at} --playbook …"
         if verdict.fits_at

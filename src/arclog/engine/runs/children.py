@@ -289,7 +289,9 @@ class Children:
             except NotFound:
                 log.warning("run %s: its parent %s is not in the store", child, caller["execution_id"])
         self._forget(child)
-        if live.program.plan.webhooks and any(each.state == PENDING for each in await engine.store.deliveries(child)):
+        if live.program.plan.webhooks and any(
+            delivery.state == PENDING for delivery in await engine.store.deliveries(child)
+        ):
             return  # the outbox says the rest, once its webhooks are delivered
         await engine.put(child, ParentTold())
 

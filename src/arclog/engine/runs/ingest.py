@@ -223,7 +223,7 @@ class EngineIngest:
     async def _report(self, item: Incoming, caller: Boundary) -> Answer:
         engine, event = self._engine, item.event
         commands = await engine.store.commands(item.execution_id)
-        record = next((one for one in commands if one.command_id == event.command_id), None)
+        record = next((command for command in commands if command.command_id == event.command_id), None)
         if record is None:
             return await self._late(item, caller)
         holder = record.worker_id if record.state == "claimed" else ""

@@ -146,7 +146,7 @@ class Scheduler:
     async def _start_all(self, firing: Sequence[Schedule]) -> list[tuple[Schedule, Schedule]]:
         """Start the runs of these times; each schedule with what became of it, without those that are looked at again."""
         playbooks = {(_scope_of(each), each.path, each.version) for each in firing}
-        await asyncio.gather(*(self._playbook(*each) for each in playbooks), return_exceptions=True)
+        await asyncio.gather(*(self._playbook(*playbook) for playbook in playbooks), return_exceptions=True)
         prepared = [await self._prepared_or_problem(each) for each in firing]
         started = iter(await self._engine.start_all([each for each in prepared if isinstance(each, Start)]))
         fired: list[tuple[Schedule, Schedule]] = []

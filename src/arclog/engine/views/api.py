@@ -433,7 +433,7 @@ class EngineApi:
         ).plan
         simulating.check(request, {step.name for step in plan.steps})
         if request.runs:
-            records = [await self._record(ids.parse_id(each, "execution id")) for each in request.runs]
+            records = [await self._record(ids.parse_id(run, "execution id")) for run in request.runs]
         else:
             path = plan.path or plan.name
             records = await self._engine.store.executions(self._of_path(path), limit=request.last)

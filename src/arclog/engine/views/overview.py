@@ -126,7 +126,7 @@ class Overview:
         counts = await self._store.run_counts(
             self._tenant, project=self._project, environment=self._environment, since=since, limit=hours + 1
         )
-        told = [Hour(timestamp(each.hour), each.completed, each.failed, each.cancelled) for each in counts]
+        told = [Hour(timestamp(count.hour), count.completed, count.failed, count.cancelled) for count in counts]
         return Activity(timestamp(since), timestamp(until), told)
 
     async def failing(self, limit: int) -> list[Failing]:

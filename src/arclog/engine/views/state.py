@@ -26,10 +26,11 @@ def state_view(program: Program, state: State, head: int, last: StoredEvent | No
         event_type=None if last is None else last.event.type,
         timestamp=None if last is None else timestamp(last.event.at),
         state=state.status,
-        tokens=[TokenView(one.id, one.place, one.step, one.args) for one in state.tokens.values()],
+        tokens=[TokenView(token.id, token.place, token.step, token.args) for token in state.tokens.values()],
         step_runs=[_step_run(program, state, one) for one in state.open.values()],
         commands=[
-            CommandView(str(one.id), one.step, one.run, one.losses + 1, one.losses) for one in state.commands.values()
+            CommandView(str(command.id), command.step, command.run, command.losses + 1, command.losses)
+            for command in state.commands.values()
         ],
         steps=step_summaries(state),
         ctx=state.ctx,

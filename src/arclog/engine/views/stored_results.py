@@ -44,7 +44,7 @@ class Stored:
         number, tenant = record.execution_id, record.new.scope.tenant
         if tenant != self._tenant:
             raise NotFound(f"there is no execution {number} of tenant {self._tenant} (ARCLOG_SCOPE_TENANT)")
-        return [_described(each) for each in await self._engine.store.results(number, after=after, limit=limit)]
+        return [_described(result) for result in await self._engine.store.results(number, after=after, limit=limit)]
 
     async def described(self, ref: str) -> StoredResult:
         record = await self._record_of(ref)

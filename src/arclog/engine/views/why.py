@@ -55,7 +55,7 @@ def explain(
     known = known or account(program, state)
     if state.terminal is not None:
         return Why(execution_id, state.status, known.summary, [], known.cause, known.next, known.problems)
-    work = {one.command_id: OpenWork(one, _liveness(one, is_alive), pools) for one in commands}
+    work = {command.command_id: OpenWork(command, _liveness(command, is_alive), pools) for command in commands}
     waits = run_waits(state, slot_holders)
     waits += [wait for contributor in CONTRIBUTORS for wait in contributor(state, program, work, now)]
     if not waits:
@@ -295,7 +295,7 @@ async def pool_facts(
     store: Store, tenant: str, commands: Sequence[CommandRecord], silent_before: int
 ) -> PoolFacts | None:
     """None when no command waits for a worker."""
-    waiting = [each for each in commands if each.state == "issued"]
+    waiting = [command for command in commands if command.state == "issued"]
     if not waiting:
         return None
     return PoolFacts(
@@ -325,8 +325,8 @@ def before_it(record: CommandRecord, facts: PoolFacts) -> int:
     own = facts.ahead.get(record.command_id)
     if own is None:
         return 0
-    others = (each for each in facts.shares if each.pool == record.pool and each.tenant != facts.tenant)
-    return own + sum(min(each.issued, own + 1) for each in others)
+    others = (share for share in facts.shares if share.pool == record.pool and share.tenant != facts.tenant)
+    return own + sum(min(other.issued, own + 1) for other in others)
 
 
 def _limits(pool: str, facts: PoolFacts) -> list[str]:
@@ -334,7 +334,7 @@ def _limits(pool: str, facts: PoolFacts) -> list[str]:
     most = {(limit.pool, limit.tenant): limit.concurrency for limit in facts.limits}
     for where in (pool, ""):
         name = f"pool {where}" if where else "all pools together"
-        held = [each for each in facts.shares if where in ("", each.pool)]
+        held = [share for share in facts.shares if where in ("", share.pool)]
         total = sum(each.claimed for each in held)
         own = sum(each.claimed for each in held if each.tenant == facts.tenant)
         everybody = most.get((where, ""))
@@ -348,7 +348,7 @@ def _limits(pool: str, facts: PoolFacts) -> list[str]:
 
 def _resources(names: Sequence[str], facts: PoolFacts, now: int) -> list[str]:
     found = []
-    known = {each.resource.name: each for each in facts.resources}
+    known = {resource.resource.name: resource for resource in facts.resources}
     for name in names:
         record = known.get(name)
         if record is None:
@@ -364,9 +364,9 @@ def _resources(names: Sequence[str], facts: PoolFacts, now: int) -> list[str]:
 def _workers(record: CommandRecord, facts: PoolFacts) -> list[str]:
     """Says something when no worker that could take it was seen lately."""
     able = [
-        each
-        for each in facts.workers
-        if (not each.pools or record.pool in each.pools) and each.tenant in ("", facts.tenant)
+        worker
+        for worker in facts.workers
+        if (not worker.pools or record.pool in worker.pools) and worker.tenant in ("", facts.tenant)
     ]
     knowing = [each for each in able if set(each.kinds).issuperset(record.kinds)]
     if any(each.seen_at >= facts.silent_before and not each.draining for each in knowing):

@@ -68,7 +68,7 @@ class Redactor:
                     found.setdefault(part, mask(name))
         # What holds another secret goes first, or the rest of it would stay.
         longest_first = sorted(found, key=lambda part: (-len(part), part))
-        self._spellings = [one for part in longest_first for one in _spellings(part, found[part])]
+        self._spellings = [spelling for part in longest_first for spelling in _spellings(part, found[part])]
         self._pieces = [_Piece(part, found[part]) for part in longest_first if len(part) > _SHORTEST_PIECE]
         #: base64 that programs wrap, whose rows may come one by one
         self._rows = [(core, found[part]) for part in longest_first for core in _wrapped_cores(part)]
@@ -77,7 +77,7 @@ class Redactor:
         for part, masked in found.items():
             for number in _numbers(part):
                 self._numbers.setdefault(number, masked)
-        anchors = {one.anchor for one in self._spellings} | {piece.anchor for piece in self._pieces}
+        anchors = {spelling.anchor for spelling in self._spellings} | {piece.anchor for piece in self._pieces}
         self._anchors = [anchor.encode() for anchor in anchors] + [encode(number) for number in self._numbers]
         self._everywhere = "" in anchors or any(len(part) < SHORTEST for part in self._exact)
 
@@ -92,9 +92,9 @@ class Redactor:
             return whole
         if self._rows and (row := self._row(text)):
             return row
-        for one in self._spellings:
-            if one.anchor in text:
-                text = one.replaced(text)
+        for spelling in self._spellings:
+            if spelling.anchor in text:
+                text = spelling.replaced(text)
         for piece in self._pieces:
             text = piece.removed(text)
         return text
@@ -153,7 +153,7 @@ class Stream:
     """Redacts bytes that come in pieces; a secret may lie across their borders."""
 
     def __init__(self, spellings: Iterable[_Spelling]) -> None:
-        self._strainers = [_Strainer(one) for one in spellings]
+        self._strainers = [_Strainer(spelling) for spelling in spellings]
 
     def feed(self, chunk: bytes) -> bytes:
         """What can be given on so far."""
