@@ -83,18 +83,18 @@ class LifecycleReader:
         self.state = state or LifecycleState()
 
     def render(self, envelope: Envelope) -> list[Rendered]:
-        told = self._release(envelope)
+        rendered = self._release(envelope)
         state = self.state
-        told += [_with_state(one) for one in commands.before(state.work, envelope)]
+        rendered += [_with_state(fact) for fact in commands.before(state.work, envelope)]
         _remember_outcome(state, envelope)
         if envelope["event_type"] == "task.done" and not is_fact_only(envelope):
             state.held = envelope
         else:
-            told.append(_spelled(envelope, _state_of(state, envelope)))
-        told += [_with_state(one) for one in commands.after(state.work, envelope)]
+            rendered.append(_spelled(envelope, _state_of(state, envelope)))
+        rendered += [_with_state(fact) for fact in commands.after(state.work, envelope)]
         if envelope["event_type"] in ("step.done", "step.failed") and not is_fact_only(envelope):
             state.last_was_error.pop(envelope.get("step_run_id", ""), None)
-        return told
+        return rendered
 
     def rest(self) -> list[Rendered]:
         return self._release(None)

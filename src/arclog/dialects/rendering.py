@@ -31,8 +31,8 @@ class Rendered(Struct, frozen=True):
 
     @property
     def seq(self) -> int:
-        found: int = self.source["seq"]
-        return found
+        number: int = self.source["seq"]
+        return number
 
 
 class Reader(Protocol):
@@ -73,12 +73,12 @@ def iteration_of(envelope: Envelope) -> tuple[int, ...] | None:
 
 def result_ref(payload: dict[str, Any]) -> dict[str, Any] | None:
     """The reference of a result that is stored outside the log: it stands in the payload or in its outcome."""
-    found = payload.get("result_ref") or (payload.get("outcome") or {}).get("result_ref")
-    return found if isinstance(found, dict) else None
+    ref = payload.get("result_ref") or (payload.get("outcome") or {}).get("result_ref")
+    return ref if isinstance(ref, dict) else None
 
 
-def same_task_run(one: Envelope, other: Envelope) -> bool:
-    return all(one.get(key) == other.get(key) for key in ("step_run_id", "iteration_id", "task_run_id"))
+def same_task_run(left: Envelope, right: Envelope) -> bool:
+    return all(left.get(key) == right.get(key) for key in ("step_run_id", "iteration_id", "task_run_id"))
 
 
 @cache

@@ -22,7 +22,7 @@ from arclog.core.boundary.inputs import (
     GivenBack,
     Input,
     LeaseEnded,
-    ParentTold,
+    ParentNotified,
     Reclaimed,
     Request,
     Signal,
@@ -77,9 +77,9 @@ def input_at(events: Sequence[Event], at: int, state: State) -> Given | None:
         return _given_up(events, at, state) if event.type == "command.failed" and event.fence else None
     given = _TOLD.get(event.type)
     if given is not None:
-        found = given(events, at, state)
-        if found is not None:
-            return Given(found, event.at)
+        recorded = given(events, at, state)
+        if recorded is not None:
+            return Given(recorded, event.at)
         if event.type in _HEADS:
             return None
     if event.type in WORKER_TYPES and event.payload.get("source") == "server":
@@ -179,13 +179,13 @@ def _signalled(events: Sequence[Event], at: int, state: State) -> Input:
 
 
 def _taken_back(events: Sequence[Event], at: int) -> set[int]:
-    found: set[int] = set()
+    taken_back: set[int] = set()
     for event in events[at + 1 :]:
         if event.report or event.type in _HEADS:
             break
         if event.type == "command.issued" and event.payload.get("reason") == "retry":
-            found.add(event.command_id)
-    return found
+            taken_back.add(event.command_id)
+    return taken_back
 
 
 def _fired(events: Sequence[Event], at: int, _: State) -> Input:
@@ -236,7 +236,7 @@ def _evaluated(_: Sequence[Event], __: int, state: State) -> Input | None:
 
 
 def _processed(_: Sequence[Event], __: int, state: State) -> Input | None:
-    return ParentTold() if state.terminal is not None else None
+    return ParentNotified() if state.terminal is not None else None
 
 
 def _child(events: Sequence[Event], at: int, state: State) -> Input | None:
@@ -267,9 +267,9 @@ def _abort(events: Sequence[Event], at: int) -> Given | None:
     return None
 
 
-def _problem(said: dict[str, Any]) -> TaskError | None:
-    known = {name: said[name] for name in TaskError.__struct_fields__ if name in said}
-    return TaskError(**known) if len(known) == len(said) else None
+def _problem(fields: dict[str, Any]) -> TaskError | None:
+    known = {name: fields[name] for name in TaskError.__struct_fields__ if name in fields}
+    return TaskError(**known) if len(known) == len(fields) else None
 
 
 def shared_events(first: Event) -> int:
@@ -350,11 +350,11 @@ def check(
             at += 1
             folded += 1
             continue
-        found = _decided(program, state, given, events, at, event_ids, meter())
-        if isinstance(found, Difference):
-            return Checked(at, decisions, folded, found)
+        result = _decided(program, state, given, events, at, event_ids, meter())
+        if isinstance(result, Difference):
+            return Checked(at, decisions, folded, result)
         decisions += 1
-        at += found
+        at += result
     return Checked(total, decisions, folded, None)
 
 

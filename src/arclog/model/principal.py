@@ -102,7 +102,7 @@ def may_act_for_the_tenant(caller: Principal) -> None:
 
 def binding(project: str, environment: str) -> str:
     """What a credential is bound to, in a sentence."""
-    parts = [f"{what} {name}" for what, name in (("project", project), ("environment", environment)) if name]
+    parts = [f"{level} {name}" for level, name in (("project", project), ("environment", environment)) if name]
     return " and ".join(parts)
 
 

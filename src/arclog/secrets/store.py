@@ -63,7 +63,7 @@ class LocalStore:
             key = self.seal.key() or self.seal.made()
             sealed = self.seal.sealed(key, info, value)
             there = body.secrets if body is not None else []
-            kept = [one for one in there if (one.info.name, one.info.scope) != (name, scope)]
+            kept = [secret for secret in there if (secret.info.name, secret.info.scope) != (name, scope)]
             added = _Sealed(info, _text(sealed.nonce), _text(sealed.data))
             self._write(_Body(_FORMAT, key_id(key), [*kept, added]))
         return info
@@ -88,8 +88,8 @@ class LocalStore:
 
     def find(self, name: str, scope: str) -> SealedSecret | None:
         """The secret of that name that is valid in the scope; the narrowest wins."""
-        found = self._as_it_is()
-        return next((found[name, wider] for wider in widening(scope) if (name, wider) in found), None)
+        secrets = self._as_it_is()
+        return next((secrets[name, wider] for wider in widening(scope) if (name, wider) in secrets), None)
 
     def problem(self) -> str:
         """What keeps those that are kept from being opened; '' when nothing does."""

@@ -1,4 +1,4 @@
-"""Reads stored data for templates: what is used again is kept in memory, up to `results.cache_bytes`."""
+"""Reads stored data for templates. Values that are used again are kept in memory, up to `results.cache_bytes`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from arclog.plan.reads import Path, value_at
 from arclog.ports.results import Results
 from arclog.worker.loop_results import STORED_ITEM, LoopResults
 
-# Templates are evaluated synchronously, stored data is read asynchronously: the bridge between the two.
+# Templates are evaluated synchronously, and stored data is read asynchronously. A bridge connects the two.
 
 
 T = TypeVar("T")
@@ -70,11 +70,8 @@ class DirectBridge:
         raise InvariantBroken("a direct reader cannot wait for data")
 
 
-# Reads stored content by reference. An error names the store if the content is in another one.
-
-
 class Fetching:
-    """Content of one tenant."""
+    """Reads stored content of one tenant by reference. An error names the store if the content is in another one."""
 
     def __init__(self, results: Results, tenant: str) -> None:
         self._results = results
@@ -101,7 +98,7 @@ class Fetching:
 
 
 class ReadLately:
-    """Values read lately, of all commands of one worker. Nobody changes them."""
+    """Recently read values, shared by all commands of one worker. They must not be changed."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes

@@ -35,7 +35,7 @@ MAX_ID = 200
 
 
 def answered(decision: Decision, given: Signal) -> bool:
-    """Whether this signal_id was heard before; then the answer is the same, and nothing happens."""
+    """Whether this signal_id was received before; then the answer is the same, and nothing happens."""
     before = decision.state.signals.get(given.signal_id)
     if before is None:
         return False
@@ -60,7 +60,7 @@ def receive(decision: Decision, given: Signal) -> None:
     if problem is None:
         forbidden = _forbidden(decision, given)
         if forbidden:
-            # Nor is what the sender may not do: others must not fill a run's log.
+            # Neither is a signal that the sender may not send: other users must not fill a run's log.
             decision.txn.refused = Refused("forbidden", forbidden)
             return
         rule = KNOWN.get(given.signal, _named)

@@ -126,7 +126,7 @@ def absorb(state: State, step: str, place: str) -> None:
 
 
 def settle(program: Program, state: State) -> None:
-    """Tokens that can no longer come are not owed: one that comes there afterwards is of a later wave."""
+    """Tokens that can no longer come are not expected: a later arrival belongs to a later wave."""
     if not state.absorbs:
         return
     live = _Live(program, state)
@@ -150,7 +150,7 @@ def is_absorbed(state: State, step: str, place: str) -> bool:
 
 
 class _Live:
-    """The steps that something live stands at, looked through only as far as the questions ask for."""
+    """The steps that have something live, computed only as far as needed."""
 
     __slots__ = ("_bit_of", "_rest", "_seen")
 

@@ -20,7 +20,7 @@ from arclog.core.boundary.inputs import (
     LeaseEnded,
     NewWork,
     Observed,
-    ParentTold,
+    ParentNotified,
     Reclaimed,
     Refused,
     Request,
@@ -89,8 +89,8 @@ class Decision:
         self._input = -1
 
     def run(self, given: Input) -> Txn:
-        if isinstance(given, ParentTold):
-            return self._parent_told()
+        if isinstance(given, ParentNotified):
+            return self._parent_notified()
         if isinstance(given, Observed):
             record_observed(self, given)
             return self.txn
@@ -342,7 +342,7 @@ class Decision:
             return
         waits.resolve(self, ended.key, ended.record, -1)
 
-    def _parent_told(self) -> Txn:
+    def _parent_notified(self) -> Txn:
         if self.state.terminal is None or self.state.processed:
             return self._refuse("closed", "the run has not ended, or all was taken care of before")
         self.record("playbook.processed")

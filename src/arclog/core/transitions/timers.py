@@ -1,7 +1,7 @@
 """Durable timers: which event opens and closes which.
 
-Law: `state.timers` and the store's timers are the same set. `moved` is the only place that changes the former, and what
-it tells goes into the transaction that changes the latter. A timer's due time follows from its event alone.
+Law: `state.timers` and the store's timers are the same set. `moved` is the only function that changes the former, and its
+result goes into the transaction that changes the latter. A timer's due time follows from its event alone.
 
     execution           the whole run is late (executor.spec.timeout_s)
     timeout:<step#run>  a step run is late (lifecycle.timeout_s, from step.scheduled)

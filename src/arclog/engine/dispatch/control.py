@@ -15,7 +15,7 @@ from arclog.engine.commits.engine import Engine
 from arclog.engine.commits.hints import either
 from arclog.engine.dispatch.refusals import Refusals
 from arclog.engine.dispatch.waiting_claims import Claim, IdleLooks
-from arclog.engine.dispatch.worker_registry import Sightings
+from arclog.engine.dispatch.worker_registry import WorkerRegistry
 from arclog.engine.duties.duty import Has, always
 from arclog.model.commands import Command, Report, ReportAnswer, Revocation
 from arclog.model.data.kept import Kept
@@ -50,8 +50,8 @@ class EngineControl:
         #: plans that workers of a scope may read
         self._plans: Kept[tuple[Scope, str], bool] = Kept(_PLANS_KNOWN)
         #: expired commands of runs that this process does not handle: logged once, then skipped
-        self._strange: set[int] = set()
-        self._sightings = Sightings(engine.store, engine.clock, engine.settings)
+        self._skipped: set[int] = set()
+        self._registry = WorkerRegistry(engine.store, engine.clock, engine.settings)
         self._refusals = Refusals(engine)
         #: workers that were asked to leave
         self._leaving: Kept[str, bool] = Kept(_WORKERS_KNOWN)
@@ -70,7 +70,7 @@ class EngineControl:
             # A claim that does not wait is answered from the store.
             woken = not wait_s or self._idle.is_outdated(worker)
             while not news.is_over:
-                if await self._sightings.claims(worker, limit):
+                if await self._registry.claims(worker, limit):
                     self._start_draining(worker.worker_id)
                 if self._is_leaving(worker.worker_id):
                     break
@@ -116,7 +116,7 @@ class EngineControl:
         news.looked(len(commands), limit)
         if records:
             self._idle.claimed(worker, given=bool(commands))
-        self._sightings.began(worker.worker_id, [command.command_id for command in commands])
+        self._registry.began(worker.worker_id, [command.command_id for command in commands])
         return commands
 
     async def loop_results(self, execution_id: int, step: str, run: int, after: int, limit: int) -> LoopPage:
@@ -166,7 +166,7 @@ class EngineControl:
                 self._holders.has(command.command_id, Holder(report.worker_id, report.execution_id, command.fence))
             if answer.commands:
                 self._idle.forget(report.worker_id)
-            self._sightings.began(report.worker_id, [command.command_id for command in answer.commands])
+            self._registry.began(report.worker_id, [command.command_id for command in answer.commands])
             return ReportAnswer(report.n, answer.commands, pause=answer.pausing)
         match refused.reason:
             case "duplicate":
@@ -196,7 +196,7 @@ class EngineControl:
 
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]]) -> list[int]:
         lost = await self._engine.store.heartbeat(worker_id, held, self._lease_until())
-        if await self._sightings.beats(worker_id, len(held)):
+        if await self._registry.beats(worker_id, len(held)):
             self._start_draining(worker_id)
         return lost
 
@@ -219,7 +219,7 @@ class EngineControl:
     async def revoked(self, worker_id: str, wait_s: float, held: Sequence[Held] = ()) -> list[Revocation]:
         if unknown := self.unknown(worker_id, held):
             await self._adopt(worker_id, unknown)
-        return await self._holders.news(worker_id, wait_s)
+        return await self._holders.pending(worker_id, wait_s)
 
     def unknown(self, worker_id: str, held: Sequence[Held]) -> list[Held]:
         """The commands of a worker that this process does not know it holds."""
@@ -282,8 +282,8 @@ class EngineControl:
 
     async def sweep(self, has: Has = always) -> None:
         """End expired leases while this process has the duty to do so."""
-        for record in await self._engine.store.expired(self._engine.clock.now(), _PAGE + len(self._strange)):
-            if record.command_id in self._strange:
+        for record in await self._engine.store.expired(self._engine.clock.now(), _PAGE + len(self._skipped)):
+            if record.command_id in self._skipped:
                 continue
             if not await has():
                 return
@@ -292,7 +292,7 @@ class EngineControl:
             except Conflict as problem:
                 log.info("command %s: its expired lease could not be released yet: %s", record.command_id, problem)
             except (NewerLog, InvariantBroken) as problem:
-                self._strange.add(record.command_id)
+                self._skipped.add(record.command_id)
                 log.error("command %s: its expired lease cannot be released: %s", record.command_id, problem)
 
     async def watch(self) -> None:
@@ -360,7 +360,7 @@ class EngineControl:
         return self._leaving.get(worker_id) is not None
 
     def _start_draining(self, worker_id: str) -> None:
-        """Log this once: a leaving worker gets no more commands, however often it asks."""
+        """Notify a worker, once, that it should leave. From then on it gets no more commands."""
         if not self._is_leaving(worker_id):
             self._leaving.put(worker_id, True)
             self._holders.revoke(worker_id, Revocation(0, leave=True))
@@ -370,7 +370,7 @@ class EngineControl:
         for revocation in revoked:
             self._holders.notify(revocation)
         self._holders.over(closed)
-        self._sightings.ended(closed)
+        self._registry.ended(closed)
 
 
 # Holders of commands known to this process, and their pending revocations.
@@ -382,7 +382,7 @@ class EngineControl:
 
 #: Workers whose revocations are kept, and how many for each; older ones are dropped.
 _MOST_WORKERS = 10_000
-_MOST_NEWS = 1_000
+_MOST_REVOCATIONS = 1_000
 
 
 class Holder(NamedTuple):
@@ -397,8 +397,8 @@ class Holders:
     def __init__(self) -> None:
         self._by_command: dict[int, Holder] = {}
         #: pending revocations of each worker, by command
-        self._news: dict[str, dict[int, Revocation]] = {}
-        self._told = asyncio.Event()
+        self._pending: dict[str, dict[int, Revocation]] = {}
+        self._changed = asyncio.Event()
 
     def get(self, command_id: int) -> Holder | None:
         return self._by_command.get(command_id)
@@ -437,26 +437,26 @@ class Holders:
 
     def revoke(self, worker_id: str, revocation: Revocation) -> None:
         """Notify a worker about a command that it holds or held."""
-        news = self._news.pop(worker_id, {})
-        news[revocation.command_id] = revocation
-        self._news[worker_id] = news
-        if len(news) > _MOST_NEWS:
-            del news[next(iter(news))]
-        if len(self._news) > _MOST_WORKERS:
-            del self._news[next(iter(self._news))]
-        self._told.set()
+        revocations = self._pending.pop(worker_id, {})
+        revocations[revocation.command_id] = revocation
+        self._pending[worker_id] = revocations
+        if len(revocations) > _MOST_REVOCATIONS:
+            del revocations[next(iter(revocations))]
+        if len(self._pending) > _MOST_WORKERS:
+            del self._pending[next(iter(self._pending))]
+        self._changed.set()
 
-    async def news(self, worker_id: str, wait_s: float) -> list[Revocation]:
+    async def pending(self, worker_id: str, wait_s: float) -> list[Revocation]:
         """The pending revocations of a worker; waits up to the given time for a revocation of any worker."""
-        if worker_id not in self._news:
-            self._told.clear()
+        if worker_id not in self._pending:
+            self._changed.clear()
             try:
                 # Not wait_for: on Python 3.11 that swallows a cancellation which meets the news, and the worker never stops.
                 async with asyncio.timeout(wait_s):
-                    await self._told.wait()
+                    await self._changed.wait()
             except TimeoutError:
                 return []
-        return list(self._news.pop(worker_id, {}).values())
+        return list(self._pending.pop(worker_id, {}).values())
 
 
 def is_emergency(state: State) -> bool:

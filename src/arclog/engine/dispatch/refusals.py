@@ -16,7 +16,6 @@ from arclog.model.errors import ArclogError
 from arclog.model.events import Event
 from arclog.ports.storage.store import Store, StoredEvent
 
-
 log = logging.getLogger("arclog.engine")
 
 #: Claims whose refusals are counted.

@@ -23,22 +23,22 @@ class Listener:
     """Listens from its creation, so that nothing is missed while its owner queries the store."""
 
     def __init__(self) -> None:
-        self._news = asyncio.Event()
+        self._wake_up = asyncio.Event()
         #: context manager that is entered while waiting
         self.around: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def wake(self) -> None:
-        self._news.set()
+        self._wake_up.set()
 
     async def heard(self, timeout_s: float | None) -> bool:
         """Wait for a wake-up since the last call. Returns False on timeout."""
         try:
             with self.around():
                 async with asyncio.timeout(timeout_s):
-                    await self._news.wait()
+                    await self._wake_up.wait()
         except TimeoutError:
             return False
-        self._news.clear()
+        self._wake_up.clear()
         return True
 
 
@@ -87,7 +87,7 @@ class Claim(Listener):
         if self._until is not None and self._ending is None:
             self._ending = asyncio.ensure_future(self._until())
             self._ending.add_done_callback(self._end)
-        self.waits = not self._news.is_set()
+        self.waits = not self._wake_up.is_set()
         try:
             return await super().heard(timeout_s)
         finally:

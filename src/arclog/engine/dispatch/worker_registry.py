@@ -41,7 +41,7 @@ class _Seen:
         self.leaving = False
 
 
-class Sightings:
+class WorkerRegistry:
     """What is seen of workers."""
 
     def __init__(self, store: Store, clock: Clock, settings: Settings) -> None:

@@ -40,7 +40,7 @@ class Follower:
         self._rows = settings.integer("bus.publish_rows")
         self._lease_s = settings.number("bus.publish_lease_s")
         self._sweep_s = settings.number("engine.sweep_s")
-        self._news = asyncio.Event()
+        self._wake_up = asyncio.Event()
         #: held while something is being published
         self._busy = asyncio.Lock()
         self._problem = ""
@@ -52,7 +52,7 @@ class Follower:
         self.on_duty = False
         #: whether the program is about to leave
         self._settling = False
-        engine.hints.on_grown.append(self._news.set)
+        engine.hints.on_grown.append(self._wake_up.set)
 
     async def send(self, page: Sequence[LogBatch]) -> int:
         """Send what some rows of the log lead to; how many of the rows, from the first on, are kept whole: at least one.
@@ -64,7 +64,7 @@ class Follower:
         """Publish for as long as this server has the duty, and try to get it while another has; return once `settle` is called."""
         backoff = Backoff(_FIRST_PAUSE_S, self._lease_s / 3)
         while not self._settling:
-            self._news.clear()
+            self._wake_up.clear()
             try:
                 await self.publish()
                 rest = self._sweep_s if self.on_duty else self._lease_s / 3
@@ -122,13 +122,13 @@ class Follower:
 
     async def _rest(self, seconds: float) -> None:
         # Whoever does not have the duty has no use for news.
-        waits = [self._engine.clock.sleep(seconds)] + ([self._news.wait()] if self.on_duty else [])
+        waits = [self._engine.clock.sleep(seconds)] + ([self._wake_up.wait()] if self.on_duty else [])
         either = [asyncio.ensure_future(wait) for wait in waits]
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for one in either:
-                one.cancel()
+            for task in either:
+                task.cancel()
             await asyncio.gather(*either, return_exceptions=True)
 
     async def settle(self, timeout_s: float) -> None:

@@ -82,7 +82,7 @@ class Recovery:
             return
         position = await store.position(duty.name)
         since = position or max(before - _FIRST_LOOK_US, 0)
-        found = 0
+        followed = 0
         self._attended.clear()
         again, self._again = self._again, []
         for mark in again:
@@ -92,9 +92,9 @@ class Recovery:
                 if not await duty.has():
                     return
                 await self._follow(mark)
-                found += 1
+                followed += 1
         # Where there was nothing, nothing is read twice: that need not be noted at every look.
-        if found or before - position > _NOTED_US:
+        if followed or before - position > _NOTED_US:
             await store.move_position(duty.name, duty.owner, self._engine.clock.now(), max(before, since))
 
     async def _marks(self, name: str, since: int, before: int) -> AsyncIterator[Mark]:

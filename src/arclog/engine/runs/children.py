@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from arclog.core.boundary.inputs import ChildEnded, ParentTold, Request, Signal, TakeSlot
+from arclog.core.boundary.inputs import ChildEnded, ParentNotified, Request, Signal, TakeSlot
 from arclog.core.boundary.signals import MAX_ID
 from arclog.core.flow.loops import encoded_size
 from arclog.core.transitions.state import Pause, State, Wait
@@ -233,8 +233,8 @@ class Children:
         """Nobody waits for its end: that it was started is all."""
         number = str(call.child)
         helper = {"child": {"execution_id": number, "state": record.now.state}}
-        told = Outcome(result={"execution_id": number}, helper=helper)
-        await self._put(call.parent, ChildEnded(call.key, call.child, told.as_record()))
+        outcome = Outcome(result={"execution_id": number}, helper=helper)
+        await self._put(call.parent, ChildEnded(call.key, call.child, outcome.as_record()))
         self._forget(call.child)
         if record.now.state == status.PENDING:
             await self._take_slot(call.child)
@@ -293,7 +293,7 @@ class Children:
             delivery.state == PENDING for delivery in await engine.store.deliveries(child)
         ):
             return  # the outbox says the rest, once its webhooks are delivered
-        await engine.put(child, ParentTold())
+        await engine.put(child, ParentNotified())
 
     async def _cancel_children(self, parent: State) -> None:
         """Also those that another process started."""
@@ -450,10 +450,10 @@ async def start_child(engine: Engine, parent: State, record: ExecutionRecord, wa
         return error("limit", message, code="MAX_CHILD_DEPTH")
     plan = await _plan(engine, parent, record, config)
     if plan is None:
-        what = config.get("path") or config.get("file")
+        playbook = config.get("path") or config.get("file")
         version = f" in version {config['version']}" if config.get("version") else ""
         remedy = "run that playbook once, or call it by `file:`" if "path" in config else "start the run with its files"
-        return error("child", f"no playbook is registered as {what!r}{version}; {remedy}", code="NOT_FOUND")
+        return error("child", f"no playbook is registered as {playbook!r}{version}; {remedy}", code="NOT_FOUND")
     workload = config.get("args") or {}
     program = await engine.live.program(plan.digest)
     workload, refusal = fitted_or_problem(program.plan, workload)

@@ -54,9 +54,9 @@ class Compiler:
         self, text: str, file: str, tenant: str, files: Mapping[str, str] = MappingProxyType({})
     ) -> Compiled:
         """The plan of a playbook. Raises PlaybookError; `file` names it in messages, and `files` stand beside it."""
-        found = self._kept.get(text)
-        if found is not None and _is_same(found.plan, file, files):
-            return found
+        kept = self._kept.get(text)
+        if kept is not None and _is_same(kept.plan, file, files):
+            return kept
         if self.elsewhere is None or (is_small(text) and sum(map(len, files.values())) <= _SMALL):
             return self.keep(text, build_or_raise(text, file, self._kinds, self._settings, files))
         body = await self.elsewhere(text, file, tenant, files)

@@ -295,7 +295,7 @@ class EngineApi:
         record = await self._record(ids.parse_id(execution_id, "execution id"))
         subject = subject_of(record)
         stored = await self._engine.store.events(record.execution_id, after=after, limit=limit, types=types)
-        return [widened(one, subject) for one in stored]
+        return [widened(event, subject) for event in stored]
 
     async def entity_events(
         self, execution_id: str, entity_type: str, entity_id: str = "", *, after: int = 0, limit: int = 1000
@@ -662,14 +662,14 @@ class EngineApi:
         return record
 
 
-def _moment(text: str, what: str, default: int) -> int:
+def _moment(text: str, name: str, default: int) -> int:
     if not text:
         return default
     try:
         return max(0, ids.micros(text))
     except (ValueError, OverflowError):
         raise RequestRejected(
-            f"{what} {text[:60]!r} is not a time with a time zone; write it as 2026-01-31T12:00:00Z"
+            f"{name} {text[:60]!r} is not a time with a time zone; write it as 2026-01-31T12:00:00Z"
         ) from None
 
 

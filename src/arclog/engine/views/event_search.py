@@ -51,7 +51,7 @@ async def entity_events(
     found: list[dict[str, Any]] = []
     while len(found) < limit:
         stored = await store.events(record.execution_id, after=after, limit=_PAGE, types=types)
-        envelopes = [widened(one, subject) for one in stored]
+        envelopes = [widened(event, subject) for event in stored]
         found += [envelope for envelope in envelopes if entity_id in ("", envelope["entity_id"])]
         if len(stored) < _PAGE:
             break

@@ -60,21 +60,21 @@ class Redactor:
     def __init__(self, secrets: Mapping[str, str]) -> None:
         """`secrets`: each text with the name of the entry that it comes from."""
         self._exact: dict[str, str] = {}
-        found: dict[str, str] = {}
+        masks: dict[str, str] = {}
         for text, name in secrets.items():
             for part in _parts(text):
                 self._exact.setdefault(part, mask(name))
                 if len(part) >= SHORTEST:
-                    found.setdefault(part, mask(name))
+                    masks.setdefault(part, mask(name))
         # What holds another secret goes first, or the rest of it would stay.
-        longest_first = sorted(found, key=lambda part: (-len(part), part))
-        self._spellings = [spelling for part in longest_first for spelling in _spellings(part, found[part])]
-        self._pieces = [_Piece(part, found[part]) for part in longest_first if len(part) > _SHORTEST_PIECE]
+        longest_first = sorted(masks, key=lambda part: (-len(part), part))
+        self._spellings = [spelling for part in longest_first for spelling in _spellings(part, masks[part])]
+        self._pieces = [_Piece(part, masks[part]) for part in longest_first if len(part) > _SHORTEST_PIECE]
         #: base64 that programs wrap, whose rows may come one by one
-        self._rows = [(core, found[part]) for part in longest_first for core in _wrapped_cores(part)]
+        self._rows = [(core, masks[part]) for part in longest_first for core in _wrapped_cores(part)]
         #: secrets that are numbers, to be found by their value
         self._numbers: dict[float, str] = {}
-        for part, masked in found.items():
+        for part, masked in masks.items():
             for number in _numbers(part):
                 self._numbers.setdefault(number, masked)
         anchors = {spelling.anchor for spelling in self._spellings} | {piece.anchor for piece in self._pieces}
@@ -370,7 +370,7 @@ def _hex(digits: str) -> str:
 
 def _base64(data: bytes, masked: str) -> list[_Spelling]:
     """The secret inside base64 of something longer, by how many bytes (modulo 3) stand before it."""
-    found = []
+    spellings = []
     for before in range(3):
         text = b64encode(bytes(before) + data).decode().rstrip("=")
         tail = (before + len(data)) % 3
@@ -387,14 +387,14 @@ def _base64(data: bytes, masked: str) -> list[_Spelling]:
             chars.append(_one_of(c for i, c in enumerate(_B64) if i // known == _B64.index(text[-1]) // known))
             ends = [r"(?:=|%(?:25){0,2}3[Dd]|\\u003[Dd]){0,2}"]
         longest = 7 * (len(text) + 2)
-        found.append(_Spelling([*chars, *ends], _anchor(core), longest, masked))
+        spellings.append(_Spelling([*chars, *ends], _anchor(core), longest, masked))
         # Wrapped: lines are long, so of two halves of its beginning at least one is whole.
         half = min(len(core), _SHORTEST_ROW) // 2
         halves = {_anchor(core[:half]), _anchor(core[half : 2 * half])} - {""}
         longest += _LONGEST_BREAK * (len(text) // _SHORTEST_ROW + 2)
         wrapped = [*_joined(_BREAK, chars), *ends]
-        found += [_Spelling(wrapped, anchor, longest, masked) for anchor in sorted(halves)]
-    return found
+        spellings += [_Spelling(wrapped, anchor, longest, masked) for anchor in sorted(halves)]
+    return spellings
 
 
 def _wrapped_cores(text: str) -> list[str]:

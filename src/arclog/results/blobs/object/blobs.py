@@ -94,15 +94,15 @@ class Keys:
 
     def nonce_of(self, key: str) -> str | None:
         """The nonce in the key of a large content."""
-        found = _DATA.fullmatch(key.removeprefix(self.all_data))
-        return None if found is None else found[1]
+        match = _DATA.fullmatch(key.removeprefix(self.all_data))
+        return None if match is None else match[1]
 
 
 def version_of(name: str) -> Version | None:
-    found = _VERSION.fullmatch(name)
-    if found is None:
+    match = _VERSION.fullmatch(name)
+    if match is None:
         return None
-    stamp, nonce, size, listed, form = found.groups()
+    stamp, nonce, size, listed, form = match.groups()
     return Version(int(stamp, 16), nonce, int(size), listed is not None, form == "ref")
 
 
