@@ -67,7 +67,7 @@ class LoopPage(Struct, frozen=True, omit_defaults=True):
 Held = tuple[int, int, int]
 
 
-#: Returns when nobody is interested in an answer any more.
+#: Returns when the caller no longer needs an answer.
 Until = Callable[[], Coroutine[Any, Any, object]]
 
 

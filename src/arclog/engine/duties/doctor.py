@@ -1,4 +1,4 @@
-"""What the store says about the work: pools, leases, duties, timers, schedules, webhooks, runs that nothing moves.
+"""Health checks over the store: pools, leases, duties, timers, schedules, webhooks, and runs that make no progress.
 
 Read-only: nothing is claimed, leased or written. Ids of runs are shown to their own tenant only ('' sees all).
 """
@@ -114,13 +114,13 @@ class WorkDoctor:
         if record.until > now:
             return Check(name, OK, f"{record.owner} holds it until {timestamp(record.until)}")
         detail = f"no server holds it; {record.owner} held it until {timestamp(record.until)}"
-        # A store without a server has no need of anybody; a server that runs would have taken it up by now.
+        # Without a server, no duty needs to be held; a running server would have acquired it by now.
         if not self._served or now - record.until <= round(self._settings.number("doctor.waiting_s") * MICROS):
             return Check(name, OK, detail)
         return Check(name, WARN, detail, "a running server should have acquired it: read its log")
 
     def _gc(self, name: str, record: DutyRecord, now: int) -> Check:
-        """Nobody has it but while it is done."""
+        """The duty of garbage collection. A server holds it only while it runs."""
         every_s, waiting_s = self._settings.number("gc.every_s"), self._settings.number("doctor.waiting_s")
         if not every_s:
             return Check(name, OK, "off (gc.every_s): run `arclog gc` yourself")
@@ -212,15 +212,14 @@ def _span(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
 
 
-# Carries out checks side by side, each within its time: one that hangs or breaks is a finding, and holds up no other.
-
-
-#: a check's name, and the look at it
+#: a check's name, and the function that runs it
 Probe = tuple[str, Callable[[], Awaitable[Sequence[Check]]]]
 
 
 async def examined(probes: Sequence[Probe], limit_s: float) -> list[Check]:
-    """What all of them found, in their order."""
+    """Run checks concurrently, each with a time limit, and return their results in order. A check that hangs or raises is a failed
+    check, and does not affect the others.
+    """
     results = await asyncio.gather(*(_looked(name, look, limit_s) for name, look in probes))
     return [check for checks in results for check in checks]
 
@@ -239,6 +238,6 @@ async def _looked(name: str, look: Callable[[], Awaitable[Sequence[Check]]], lim
 
 
 def failed(name: str, problem: ArclogError) -> Check:
-    """Our errors say what, where and, behind the last semicolon, what to do."""
+    """The check of an error. Messages of ArclogError have the remedy after the last semicolon."""
     message, _, remedy = str(problem).rpartition("; ")
     return Check(name, FAIL, message or remedy, remedy if message else "fix the reported problem, then try again")

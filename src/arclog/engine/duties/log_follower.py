@@ -91,7 +91,7 @@ class Follower:
                     return
 
     async def _has_duty(self) -> bool:
-        """Keep the duty, or get it. A lease is kept up long before it ends: who was stopped meanwhile finds out here."""
+        """Keep the duty, or get it. The lease is renewed long before it ends; a server that was suspended finds out here."""
         store, clock = self._engine.store, self._engine.clock
         if self.on_duty and clock.monotonic() < self._leased_at + self._lease_s / 3:
             return True
@@ -121,7 +121,7 @@ class Follower:
         self._problem = problem
 
     async def _rest(self, seconds: float) -> None:
-        # Whoever does not have the duty has no use for news.
+        # A server without the duty does not need to be woken.
         waits = [self._engine.clock.sleep(seconds)] + ([self._wake_up.wait()] if self.on_duty else [])
         either = [asyncio.ensure_future(wait) for wait in waits]
         try:

@@ -73,7 +73,7 @@ class Publisher(Follower):
         try:
             subject = await self._of(page[rows[0]].execution_id)
         except NotFound as problem:
-            # Removed after the page was read: nobody waits for its events.
+            # Removed after the page was read: its events are not published.
             log.info("events: %s", problem)
             for index in rows:
                 kept[index] = True

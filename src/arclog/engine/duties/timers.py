@@ -39,7 +39,7 @@ class Timers:
         self._longest_s = engine.settings.number("engine.sweep_s")
         self._at_once = engine.settings.integer("engine.fired_at_once")
         self._ahead = round(engine.settings.number("engine.load_ahead_s") * MICROS)
-        #: timers that are due until then were looked at: the states of their runs are here, if there was room
+        #: timers due until then were read: the states of their runs are loaded, if there was room
         self._looked_ahead = 0
         #: timers that their execution does not know: logged once, then skipped
         self._skipped: set[tuple[int, str]] = set()
@@ -62,7 +62,7 @@ class Timers:
             await self._rest(pause)
 
     async def _fire(self) -> float:
-        """Fire what is due; how many seconds to rest then."""
+        """Fire due timers. Returns the seconds to wait afterwards."""
         engine = self._engine
         if not await self._has():
             await self._help()

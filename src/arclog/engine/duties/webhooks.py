@@ -34,7 +34,7 @@ log = logging.getLogger("arclog.engine")
 Send = Callable[[str, bytes, Mapping[str, str]], Awaitable[str]]
 
 
-#: Of a delivery's lease, beside its attempt: what a dead process had in hand is sent again after that.
+#: How much longer than an attempt the lease of a delivery is; after it, the deliveries of a dead process are sent again.
 _SLACK_S = 5.0
 
 
@@ -55,7 +55,7 @@ class Outbox:
         # An attempt has its time limit; the rest is for the secret and the store. Should it take longer, it is sent twice.
         self._lease = round((2 * settings.number("webhooks.timeout_s") + _SLACK_S) * MICROS)
         self._wake_up = asyncio.Event()
-        #: deliveries in progress, with who is told
+        #: deliveries in progress, with their receivers
         self._under_way: dict[asyncio.Task[None], str] = {}
         #: held while more are taken
         self._taking = asyncio.Lock()
@@ -82,7 +82,7 @@ class Outbox:
             await asyncio.gather(*self._under_way, return_exceptions=True)
 
     async def deliver(self) -> None:
-        """Try everything that is due, and say of which runs all was taken care of."""
+        """Attempt all due deliveries, and record which runs have none left."""
         await self._take()
         while self._under_way:
             done, _ = await asyncio.wait(self._under_way, return_when=asyncio.FIRST_COMPLETED)
@@ -91,7 +91,7 @@ class Outbox:
             await self._take()
 
     async def _take(self) -> None:
-        """Begin as many deliveries as may be in progress, then say of which runs all was taken care of."""
+        """Begin as many deliveries as may be in progress, then record which runs have none left."""
         store, clock = self._engine.store, self._engine.clock
         async with self._taking:
             while len(self._under_way) < self._at_once:
@@ -118,7 +118,7 @@ class Outbox:
         self._wake_up.set()
         problem = None if task.cancelled() else task.exception()
         if problem is not None:
-            # It was sent, or was not; nobody wrote it down. When its lease ends it is sent again.
+            # It may have been sent; that is not recorded. When its lease ends, it is sent again.
             log.warning("webhooks: %s: %s", type(problem).__name__, problem)
 
     async def settle(self, timeout_s: float) -> None:
@@ -182,7 +182,7 @@ class Outbox:
         return value
 
     async def _settle(self, execution_id: int) -> None:
-        """Nobody is left to be told by webhook: say so in the log."""
+        """All webhooks of a run are delivered or given up: record that in its log."""
         engine = self._engine
         try:
             live = await engine.live.folded(execution_id)

@@ -141,7 +141,7 @@ class Line(Struct, frozen=True, array_like=True):
 
 
 class _Format(Struct):
-    """Of a manifest, what says whether the rest can be read."""
+    """The part of a manifest that shows whether the rest can be read."""
 
     format: int = 0
     arclog: str = ""
@@ -439,7 +439,7 @@ async def read_run(
     )
     now = projected(state, approvals_of(state))
     if state.terminal is None:
-        # Nobody continues with it here, and nobody shall look after it.
+        # It is not continued here, so no duty must pick it up.
         now = msgspec.structs.replace(now, paused=True, approvals=0)
     append = Append(
         execution_id=execution_id,

@@ -30,7 +30,7 @@ from arclog.ports.views.api import Forked, ForkRequest, Origin, PlaybookStats, R
 T = TypeVar("T")
 
 _PAGE = 10_000
-#: Logs up to so many events are worked on at once.
+#: Logs with up to this many events are processed on the event loop.
 _SHORT = 2_000
 _LONGEST_KEY = 200
 #: Ends of step runs that count of one run.

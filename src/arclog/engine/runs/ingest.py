@@ -305,7 +305,7 @@ class EngineIngest:
         event.payload = {"outcome": {**outcome, **{key: stored[key] for key in _REFERENCE if key in stored}}}
 
     async def _late(self, item: Incoming, caller: Boundary, holder: str = "") -> Answer:
-        """The command is over: its last holder's word is recorded, anybody else's is refused."""
+        """The command has ended: an event of its last holder is recorded, any other is refused."""
         event = item.event
         ended = await ended_command(self._engine.store, item.execution_id, event.command_id)
         if ended.fence != event.fence:

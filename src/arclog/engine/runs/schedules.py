@@ -40,16 +40,16 @@ log = logging.getLogger("arclog.engine")
 
 #: Schedules that are leased at a time.
 _PAGE = 256
-#: A schedule whose times wait for its last run to end is looked at so often.
+#: How often a schedule is checked whose times wait for its last run to end.
 _BLOCKED = 5 * MICROS
-#: So many of them are woken as soon as it has ended.
+#: How many of them are woken as soon as it has ended.
 _MOST_BLOCKED = 10_000
 #: A change that loses against another is made again this often.
 _MAX_CONFLICTS = 20
 
 
 class Scheduler:
-    """The duty of a server: looks for schedules that are due."""
+    """The duty of a server that fires due schedules."""
 
     def __init__(self, engine: Engine, owner: str) -> None:
         self._engine = engine
@@ -84,7 +84,7 @@ class Scheduler:
             self._wake_up.clear()
 
     async def fire(self) -> None:
-        """Start what is due now."""
+        """Start the runs that are due now."""
         store, clock = self._engine.store, self._engine.wall
         now = clock.now()
         freed, self._freed = self._freed, []
@@ -261,7 +261,7 @@ class Scheduler:
             raise type(problem)(*problem.args) from problem  # a raised exception belongs to one raiser
 
     async def _changed(self, schedule: Schedule, change: Callable[[Schedule], Schedule], now: int) -> None:
-        """Write down what became of a time; whoever changed the schedule meanwhile (paused it, say) is not undone."""
+        """Record the result of a due time. A concurrent change of the schedule (such as a pause) is kept."""
         store = self._engine.store
         for _ in range(_MAX_CONFLICTS):
             try:

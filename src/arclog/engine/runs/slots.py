@@ -22,9 +22,9 @@ from arclog.ports.storage.store import ExecutionRecord
 log = logging.getLogger("arclog.engine")
 
 _PAGE = 200
-#: Of a playbook with more slots than this, the store alone says whether they are all held.
+#: For a playbook with more slots than this, only the store knows whether they are all held.
 _COUNTED = 50
-#: A look at all queues is followed by a rest of so many times its length: many queues do not take a core.
+#: The pause after a check of all queues is this many times its duration, so that many queues do not use a whole core.
 _REST = 50
 _LONGEST_REST_S = 30.0
 #: Pending runs remembered as waiting for something else.
@@ -35,11 +35,11 @@ Queue = tuple[str, str]
 
 
 class Slots:
-    """Looks after the queues in one process."""
+    """Starts queued runs, in one process."""
 
     def __init__(self, engine: Engine, has: Has = always) -> None:
         self._engine = engine
-        #: whether it is this process that looks at all queues
+        #: whether this process checks all queues
         self._has = has
         self._freed: set[Queue] = set()
         self._freed_elsewhere = False

@@ -379,7 +379,7 @@ class EngineApi:
         )
 
     async def _with_callers(self, record: ExecutionRecord | None) -> builtins.list[int]:
-        """A run and those that it was called by: whoever runs one of them runs what is below it, too."""
+        """A run and its callers: a process that serves one of them serves its descendants as well."""
         family: builtins.list[int] = []
         while record is not None:
             family.append(record.execution_id)
@@ -652,7 +652,7 @@ class EngineApi:
 
     @property
     def _caller(self) -> Principal | None:
-        """Who asks, for what takes a role; None: whoever owns the store."""
+        """The principal of the caller; None for the owner of the store."""
         return self._boundary.principal
 
     async def _record(self, execution_id: int) -> ExecutionRecord:

@@ -1,4 +1,4 @@
-"""The engine's side of `ports.views.runs`: the contract's words for what the log says anyway."""
+"""The engine's side of `ports.views.runs`: renders the log in the terms of the contract."""
 
 from __future__ import annotations
 

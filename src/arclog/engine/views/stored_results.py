@@ -31,7 +31,7 @@ class Stored:
     """The results of one engine's executions."""
 
     def __init__(self, engine: Engine, results: Results, tenant: str | None = None) -> None:
-        """With a tenant, `collect` too keeps to what is that tenant's."""
+        """With a tenant, `collect` also handles only the results of that tenant."""
         self._engine = engine
         self._results = results
         self._everybodys = tenant is None

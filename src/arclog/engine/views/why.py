@@ -27,7 +27,7 @@ class OpenWork(Struct, frozen=True):
     """An open command as the store knows it."""
 
     record: CommandRecord
-    #: whether its worker's process is there; None when nobody can tell
+    #: whether its worker's process is alive; None if unknown
     alive: bool | None = None
     #: what is known of the pool that it waits in
     facts: PoolFacts | None = None
@@ -48,8 +48,8 @@ def explain(
     pools: PoolFacts | None = None,
     served: bool | None = None,
 ) -> Why:
-    """The waits of a run; one that has ended waits for nothing, and has its cause when it failed. `known` is its account,
-    if that is at hand; `served`: whether a process is there that continues with the run, None when nobody can tell.
+    """The waits of a run. A run that has ended has none; if it failed, it has its cause. `known` is its account, if available;
+    `served`: whether a process continues the run, None if unknown.
     """
     execution_id = str(state.execution_id)
     known = known or account(program, state)
@@ -99,7 +99,7 @@ def waiting_joins(state: State, program: Program, _work: Mapping[int, OpenWork],
     return [_join(join) for join in joins.waiting(program, state)]
 
 
-#: In order of what to tell first.
+#: In order of importance: the first wait is the headline.
 CONTRIBUTORS: list[Contributor] = [
     ready_tokens,
     waits_without_worker,
