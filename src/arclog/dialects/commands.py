@@ -2,7 +2,7 @@
 
 A command is issued with `step.scheduled`; claimed and started where an event first shows its fence; completed with the last
 loop item that it covers, else with its step run. One that comes back without a word from its worker was claimed all the same.
-What is stored as an event of its own is never told twice.
+A fact that is stored as an event of its own is never rendered twice.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Work(Struct, omit_defaults=True):
 
     #: '' while no command is out for it
     command_id: str
-    #: nobody is known to have claimed it since it was last offered
+    #: no claim is known since it was last offered
     offered: bool = True
     #: highest fence seen claimed, and seen at work
     claimed: int = 0
@@ -120,7 +120,7 @@ def _iteration_ended(work: OpenWork, key: str, envelope: Envelope) -> list[Rende
 
 
 def _stored(work: OpenWork, envelope: Envelope) -> None:
-    """An event of a command itself: it is told as it stands; here it is only remembered."""
+    """An event of a command itself: it is rendered as it is; here it only updates the state."""
     kind = envelope["event_type"]
     command = _by_command(work, envelope)
     if kind == ISSUED:

@@ -154,7 +154,7 @@ def normalised(name: str, status: str, payload: dict[str, Any]) -> tuple[str, st
 
 
 class LegacyState(Struct):
-    """Nothing: each event is told by itself."""
+    """Nothing: each event is rendered by itself."""
 
 
 class LegacyReader:
@@ -176,7 +176,7 @@ class LegacyReader:
 
 
 def canonical(record: Envelope) -> Envelope:
-    """The envelope that was told as this record."""
+    """The envelope that was rendered as this record."""
     match = normalised(record["event_type"], record["status"], record["payload"])
     if match is None:
         return record

@@ -121,7 +121,7 @@ def meaning_of(name: str, state: str) -> Row | None:
 
 
 def canonical(record: Envelope) -> Envelope | None:
-    """The envelope that was told as this record; None for a derived fact, which is not an event of its own."""
+    """The envelope that was rendered as this record; None for a derived fact, which is not an event of its own."""
     if record.get("derived"):
         return None
     if is_fact_only(record):
@@ -159,7 +159,7 @@ def _remember_outcome(state: LifecycleState, envelope: Envelope) -> None:
 
 
 def _state_of(state: LifecycleState, envelope: Envelope) -> str:
-    """The state's word where the table alone cannot say it; '' otherwise."""
+    """The state's name where the table alone does not determine it; '' otherwise."""
     kind = envelope["event_type"]
     if kind == "task.failed":
         return layers.ERROR

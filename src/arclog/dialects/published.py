@@ -35,7 +35,7 @@ PRODUCERS = "producer"
 
 
 def published(envelope: Mapping[str, Any]) -> dict[str, Any]:
-    """What the outside is told of an event."""
+    """The event as it is published."""
     public = {**envelope, "payload": _payload(envelope["payload"])}
     if "meta" in public:
         public["meta"] = _only(public["meta"], _SENDER)

@@ -36,7 +36,7 @@ class Rendered(Struct, frozen=True):
 
 
 class Reader(Protocol):
-    """One run told in one dialect."""
+    """Renders one run in one dialect."""
 
     @property
     def needs(self) -> frozenset[str] | None:
@@ -47,10 +47,10 @@ class Reader(Protocol):
         """Plain data: keep it with a cursor, and a reader made from it continues there."""
 
     def render(self, envelope: Envelope) -> list[Rendered]:
-        """What the next envelope lets one say, in seq order. An event may be kept back until the one behind it is seen."""
+        """The records that the next envelope leads to, in seq order. An event may be held back until the next one is known."""
 
     def rest(self) -> list[Rendered]:
-        """What is kept back, told as far as it is known: for a reader that will not wait for more."""
+        """The events that are held back, rendered as far as they are known: for a reader that does not wait for more."""
 
 
 def is_fact_only(envelope: Envelope) -> bool:
@@ -72,7 +72,7 @@ def iteration_of(envelope: Envelope) -> tuple[int, ...] | None:
 
 
 def result_ref(payload: dict[str, Any]) -> dict[str, Any] | None:
-    """The reference of a result that is stored outside the log: it stands in the payload or in its outcome."""
+    """The reference of a result that is stored outside the log, from the payload or its outcome."""
     ref = payload.get("result_ref") or (payload.get("outcome") or {}).get("result_ref")
     return ref if isinstance(ref, dict) else None
 

@@ -61,7 +61,7 @@ class StepProgress(Struct, omit_defaults=True):
     #: lost leases
     losses: int = 0
     started_at: str = ""
-    #: StepFailed was told for this attempt: a retry follows
+    #: StepFailed was rendered for this attempt: a retry follows
     failed: bool = False
     #: RETRY_STEP restarts the attempt in progress, and the log does not say that it ended
     restarted: bool = False

@@ -1,4 +1,4 @@
-"""The `wire` dialect: the shape of `POST /api/events`, told of stored events. Ids are always strings here.
+"""The `wire` dialect: stored events in the shape of `POST /api/events`. Ids are always strings here.
 
 Names are those of the `lifecycle` dialect, statuses the wire's words; what the shape has no field for stands in `meta`, beside
 what the sender said there, and `wire_incoming` finds it again: what is told here can be posted and means the same event.
@@ -146,7 +146,7 @@ def _context(payload: dict[str, Any]) -> dict[str, Any]:
     return {"data": payload["result"]} if "result" in payload else payload
 
 
-# Who may say what on the wire, as data: one grant for each principal and type that it may send.
+# Who may send which types on the wire, as data: one grant for each principal and type.
 #
 # Law: what stands in no grant is refused. A producer may send every type there is, since its events are facts for readers
 # and nothing more.

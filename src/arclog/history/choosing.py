@@ -226,7 +226,7 @@ def _finished(step: StepProgram, events: Iterable[Event]) -> list[Event]:
 
 
 def _has_policy(step: StepProgram, task: str) -> bool:
-    """Whether something is still to say how the pipeline goes on behind a task."""
+    """Whether a policy decides how the pipeline continues after a task."""
     return task in step.index and step.tasks[step.index[task]].plan.policy is not None
 
 

@@ -214,7 +214,7 @@ def _outcome(event: Event) -> dict[str, Any]:
 
 
 def _data(record: Mapping[str, Any]) -> Any:
-    """A result that is stored outside the log is told by its content."""
+    """A result that is stored outside the log is identified by its content."""
     ref = record.get("result_ref")
     if isinstance(ref, Mapping):
         return {"sha256": (ref.get("meta") or {}).get("sha256")}

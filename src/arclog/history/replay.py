@@ -46,7 +46,7 @@ from arclog.plan.program import Program
 #
 # A log holds decisions, not inputs. What was put to the execution follows from the first event of each decision: a report
 # has its number, a signal and a timer have events of their own, and what has none is the engine going on by itself.
-# `input_at` gives None where an input cannot be told from its events; such events are folded and not decided again.
+# `input_at` returns None where an input cannot be reconstructed from its events; such events are folded and not decided again.
 
 
 #: Events that begin a decision whatever stands before them.
@@ -58,7 +58,7 @@ _ANY_NUMBER = 1 << 60
 
 
 class Given:
-    """An input that was told from the log."""
+    """An input that was reconstructed from the log."""
 
     __slots__ = ("input", "now")
 
@@ -318,7 +318,7 @@ class Checked(Struct, frozen=True):
     events: int
     #: decisions that were made again
     decisions: int
-    #: events that were only folded: their input cannot be told from the log
+    #: events that were only folded: their input cannot be reconstructed from the log
     folded: int
     difference: Difference | None
 

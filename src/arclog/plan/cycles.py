@@ -42,7 +42,7 @@ class Work:
         self.pause()
 
     def pause(self) -> None:
-        """Let others go on, where somebody wants that."""
+        """Yield to other threads, if the caller wants that."""
         if self._pause is not None:
             self._pause()
 

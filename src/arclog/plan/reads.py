@@ -67,7 +67,7 @@ def _below_payload(task: TaskPlan, path: Path) -> Path | None:
 
 
 def value_at(value: Any, path: Path, missing: Any) -> Any:
-    """What stands at a path of plain data."""
+    """The value at a path of plain data."""
     for key in path:
         in_map = isinstance(value, dict) and key in value
         in_list = isinstance(value, list) and isinstance(key, int) and -len(value) <= key < len(value)
@@ -77,7 +77,7 @@ def value_at(value: Any, path: Path, missing: Any) -> Any:
     return value
 
 
-# Which keychain entries the steps of some pools use. Pure; what cannot be told from the plan counts as used.
+# Keychain entries that the steps of some pools use. An entry counts as used unless the plan shows that it is not.
 
 
 def entries_for(program: Program, pools: Collection[str] | None) -> tuple[dict[str, Any], ...]:

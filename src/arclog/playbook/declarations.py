@@ -211,7 +211,7 @@ def _declaration(walker: Walker, raw: dict[str, Any], path: Path, label: str, de
     return made
 
 
-# What a playbook says of the time before and after its runs: schedules, and who is told of an end.
+# Schedules, and the webhooks that are called at the end of a run.
 
 
 #: key of executor.spec → the end that it stands for
@@ -280,7 +280,7 @@ def read_schedules(findings: Findings, given: list[Any], path: Path, playbook: P
 
 
 def cron_fault(cron: str) -> str:
-    """The problem of a cron expression; '' if there is none., or nobody here can tell."""
+    """The problem of a cron expression; '' if there is none, or if it cannot be checked here."""
     if not cron:
         return ""  # that it is missing is said elsewhere
     try:

@@ -1,7 +1,7 @@
 """Files beside a playbook: `file:`, `module:` and `function:` of a task, compiled to the text that they stand for.
 
-Laws: a plan holds what was captured when it was made, with its checksum; nobody reads a file when a task runs. A path is
-relative to the playbook's folder and never leads out of it. Who compiles a playbook brings the texts, by path.
+Laws: a plan holds the texts that were captured when it was compiled, with their checksums; no file is read when a task runs. A
+path is relative to the playbook's folder and never leads out of it. The caller of the compiler passes the texts, by path.
 """
 
 from __future__ import annotations

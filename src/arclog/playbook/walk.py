@@ -86,7 +86,7 @@ class Findings:
         self.add(code, message, self.document.key_at(path), hint, severity)
 
     def unique(self, name: str, path: Path, seen: dict[str, Path], what: str) -> None:
-        """Keep a name that must stand once, or tell where it stood first."""
+        """Record a name that must be unique, or report where it was used first."""
         if name in seen:
             first = self.document.at(seen[name])
             self.value(

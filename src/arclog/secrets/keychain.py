@@ -409,7 +409,7 @@ class ManagedSecrets:
             return known.text
         asking = self._asking.get(path)
         if asking is None:
-            # A task of its own: whoever asked first may be cancelled, and others wait for the same answer.
+            # A separate task: the first caller may be cancelled while others wait for the same answer.
             asking = self._asking[path] = asyncio.ensure_future(self._ask(path))
             asking.add_done_callback(lambda done: self._asked(path, done))
         return await asyncio.shield(asking)

@@ -65,7 +65,7 @@ class Tokens:
 
     async def get(self, grant: Grant) -> Token:
         key = _key(grant)
-        # Who comes second waits for the first one's answer.
+        # A second caller waits for the first one's answer.
         async with self._locks.setdefault(key, asyncio.Lock()):
             known = self._tokens.get(key)
             if known is None or known.until <= self._clock.monotonic():
@@ -73,7 +73,7 @@ class Tokens:
             return known
 
     def forget(self, grant: Grant) -> None:
-        """Somebody did not accept the token: fetch another one next time."""
+        """The token was not accepted: fetch another one next time."""
         self._tokens.pop(_key(grant), None)
 
     async def _fetch(self, grant: Grant) -> Token:

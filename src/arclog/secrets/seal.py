@@ -41,10 +41,10 @@ class KeySource(Protocol):
         """The key; None when there is none yet."""
 
     def create(self) -> bytes:
-        """Make a key where there is none; that of somebody who was faster, if there is one now."""
+        """Create a key if there is none. If another process created one meanwhile, return that key."""
 
     def signature(self) -> object:
-        """Changes with the key; None when that cannot be told."""
+        """A value that changes with the key; None if that is unknown."""
 
 
 def key_source(settings: Settings, home: Path) -> KeySource:
@@ -55,7 +55,7 @@ def key_source(settings: Settings, home: Path) -> KeySource:
 
 
 class KeyFile:
-    """A key in base64, in a file that nobody else may read."""
+    """A key in base64, in a file that only its owner may read."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -81,7 +81,7 @@ class Folders:
 
     @contextmanager
     def shelving(self) -> Iterator[None]:
-        """While files are put into place: nobody removes any."""
+        """Held while files are put into place, so that none are removed."""
         with self._locked(fcntl.LOCK_SH):
             yield
 
@@ -335,7 +335,7 @@ class FileBlob(RangeBlob):
 
 
 class FileUpload(Upload):
-    """A file with a name that nobody reads until it is whole and on the disk. It is made with the first frame."""
+    """A file under a temporary name until it is complete and on the disk. It is created with the first frame."""
 
     def __init__(self, blobs: FileBlobs, folders: Folders, tenant: str, *, listed: bool) -> None:
         self._blobs = blobs

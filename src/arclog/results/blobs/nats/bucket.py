@@ -1,4 +1,4 @@
-"""What a result store asks of its NATS bucket. Every question may be asked twice: `nats_link` does when NATS was away."""
+"""The NATS bucket of a result store. Every request may be sent twice: `link` repeats it when NATS was unavailable."""
 
 from __future__ import annotations
 
