@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from bench import harness
 from bench.harness import Sample, Wrong, child, expect
-from bench.machine import fdatasync_us, machine
+from bench.machine import fdatasync_us, loop_ms, machine
 from bench.postgres import postgres, postgres_is_there
 
 SIZES = (1_000, 20_000, 100_000)
@@ -69,6 +69,7 @@ def main(argv: list[str]) -> int:
         except Wrong as wrong:
             problems.append(f"{store}: {wrong}")
     about["fdatasync"] += f"; {fdatasync_us(options.dir):.0f} µs after"
+    about["python speed"] += f"; {loop_ms():.0f} ms after"
     print(report(rows, sizes, about, problems, markdown=options.markdown))
     if options.json:
         whole = {"machine": about, "sizes": sizes, "problems": problems, "rows": [_as_json(row) for row in rows]}

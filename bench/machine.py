@@ -26,6 +26,7 @@ def machine(folder: str) -> dict[str, str]:
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "cores": str(os.cpu_count()),
         "processor": _processor(),
+        "python speed": f"{loop_ms():.0f} ms for a million additions, before",
         "load before": f"{os.getloadavg()[0]:.2f}",
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "python": platform.python_version(),
@@ -65,6 +66,18 @@ def _file_system(folder: str) -> str:
     except OSError:
         pass
     return kind
+
+
+def loop_ms(times: int = 5) -> float:
+    """How long a loop of pure Python takes. Hosts of one kind differ by a factor of two, and from hour to hour."""
+    taken: list[float] = []
+    for _ in range(times):
+        started = time.perf_counter()
+        total = 0
+        for number in range(1_000_000):
+            total += number
+        taken.append((time.perf_counter() - started) * 1e3)
+    return median(taken)
 
 
 def fdatasync_us(folder: str, times: int = 100) -> float:

@@ -23,7 +23,7 @@ def text(findings: list[Findings], machine: dict[str, str], problems: list[str])
     for each in findings:
         lines += [f"{each.workload}  {each.title}", *_table(("", line) for line in each.figures)]
         lines += [f"    ({note})" for note in each.notes]
-    lines += ["", "MACHINE", *(f"  {name:<12} {value}" for name, value in machine.items()), "", NOISE]
+    lines += ["", "MACHINE", *(f"  {name:<13} {value}" for name, value in machine.items()), "", NOISE]
     return "\n".join(lines)
 
 

@@ -20,7 +20,7 @@ if ROOT not in sys.path:
 
 from bench import report  # noqa: E402  the path is set just above
 from bench.harness import Findings, Options, Wrong  # noqa: E402 - its path is set above
-from bench.machine import fdatasync_us, machine  # noqa: E402 - its path is set above
+from bench.machine import fdatasync_us, loop_ms, machine  # noqa: E402 - its path is set above
 
 WORKLOADS = {
     "W1": "w1_start",
@@ -75,6 +75,7 @@ def main(argv: list[str]) -> int:
             problems.append(f"{name}: {wrong}")
         print(f" {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
     about["fdatasync"] += f"; {fdatasync_us(options.dir):.0f} µs after"
+    about["python speed"] += f"; {loop_ms():.0f} ms after"
     shown = report.markdown if options.markdown else report.text
     print(shown(findings, about, problems))
     if options.json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 import time
@@ -32,6 +33,7 @@ def wide(steps: int) -> str:
 
 
 def main(steps: int) -> None:
+    gc.set_threshold(50_000, 20, 100)  # as the command line does
     text = wide(steps)
     build(wide(2), "warm.yaml", {"noop": noop.KIND.spec}, thorough=True)  # imports
     started = time.perf_counter()

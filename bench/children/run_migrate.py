@@ -14,7 +14,7 @@ from typing import Any
 from arclog.model.config.settings import Settings
 from arclog.ports.storage.store import ExecutionFilter
 from arclog.ports.views.api import ExecuteRequest
-from arclog.wiring.clocks.machine import SystemClock
+from arclog.wiring.clocks import SystemClock
 from arclog.wiring.embedded import embedded
 from arclog.wiring.loop import run
 

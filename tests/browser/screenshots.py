@@ -54,6 +54,7 @@ def views(made: dict[str, str]) -> dict[str, str]:
         "playbooks": "/playbooks",
         "playbook": "/playbook/shop/import-orders?step=fetch",
         "playbook-versions": "/playbook/shop/import-orders?tab=versions",
+        "playbook-stats": "/playbook/shop/nightly-orders?tab=stats",
         "playbook-run": "/playbook/shop/import-orders?run=true",
         "playbook-simulate": "/playbook/shop/import-orders?tab=simulate",
         "approvals": "/approvals",

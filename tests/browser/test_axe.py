@@ -50,6 +50,7 @@ VIEWS = {
     "/playbooks": VIEW,
     "/playbook/shop/import-orders": VIEW,
     "/playbook/shop/import-orders?tab=versions": VIEW,
+    "/playbook/shop/import-orders?tab=stats": VIEW,
     "/playbook/shop/import-orders?tab=simulate": VIEW,
     "/playbook/shop/import-orders?run=true": "dialog",
     "/approvals": VIEW,

@@ -84,7 +84,7 @@ def test_a_value_is_followed_to_the_response_it_came_from(
     expect(data.get_by_role("row").filter(has_text="/price")).to_contain_text("fetch")
     page.get_by_role("textbox", name="Value").fill("nothing.of.it")
     page.get_by_role("button", name="Trace").click()
-    expect(page.get_by_role("region", name="Trace a value").get_by_role("alert")).to_be_visible()
+    expect(page.get_by_role("region", name="Trace a value").get_by_role("alert")).to_contain_text("has no value")
 
 
 def test_a_changed_condition_is_simulated_on_recorded_runs(
@@ -101,7 +101,7 @@ def test_a_changed_condition_is_simulated_on_recorded_runs(
     page.get_by_role("button", name="Simulate", exact=True).click()
     row = page.get_by_role("table", name="Runs with a different outcome").get_by_role("row", name=execution_id)
     expect(row).to_contain_text("different path")
-    expect(row).to_contain_text("behind step fetch, cheap followed, and dear would have")
+    expect(row).to_contain_text("after step fetch the run went to cheap; it would go to dear")
     page.get_by_role("link", name="Editor").click()  # what was typed is still there
     expect(page.get_by_role("textbox", name="Playbook source")).to_contain_text("ctx.total > 40")
     page.get_by_role("link", name="Simulate").click()
@@ -144,6 +144,7 @@ def test_a_run_is_exported_and_imported_elsewhere_and_replayed(
         expect(dialog.get_by_role("alert")).to_contain_text("this is not an exported run, or the file was cut off")
         dialog.get_by_label("Exported file").set_input_files(tmp_path / "other.arclog")
         expect(dialog.get_by_text("arclog import other.arclog")).to_be_visible()
+        expect(dialog.get_by_role("alert")).to_have_count(0)  # that was about the other file
         dialog.get_by_role("button", name="Import", exact=True).click()
         expect(other).to_have_url(re.compile(f"/runs/{execution_id}"))
         expect(other.get_by_text("imported, read-only")).to_be_visible()
@@ -157,6 +158,21 @@ def test_a_run_is_exported_and_imported_elsewhere_and_replayed(
         expect(other.get_by_label("Event decided now")).to_contain_text("exclusive")
         other.goto(f"{elsewhere.url}/runs")
         expect(other.get_by_role("row").filter(has_text="import-orders")).to_contain_text("imported, read-only")
+        other.goto(elsewhere.url)  # it failed elsewhere: nobody has to look after it here
+        expect(other.get_by_text("No failing playbooks, stuck runs or pending approvals.")).to_be_visible()
+        # After an upgrade all runs are checked at once.
+        elsewhere.run(stage.HELLO)
+        other.goto(f"{elsewhere.url}/settings")
+        check = other.get_by_role("region", name="Replay recorded runs")
+        check.get_by_role("button", name="Replay", exact=True).click()
+        expect(check.get_by_text("1 run would be decided differently.")).to_be_visible()
+        expect(check.get_by_text(re.compile(r"^2 runs and \d+ events checked$"))).to_be_visible()
+        check.get_by_label("Runs to replay").select_option("All runs")
+        check.get_by_role("button", name="Show as CLI").click()
+        expect(other.get_by_text("arclog replay --all --server")).to_be_visible()
+        other.keyboard.press("Escape")
+        check.get_by_role("list", name="Runs that differ").get_by_role("link").click()
+        expect(other).to_have_url(re.compile(rf"/runs/{execution_id}\?.*tab=history"))
 
 
 def test_what_failed_is_retried_with_a_changed_playbook(page: Page, furnished: Furnished) -> None:
@@ -177,7 +193,13 @@ def test_what_failed_is_retried_with_a_changed_playbook(page: Page, furnished: F
     expect(page.locator("header").get_by_text("completed")).to_be_visible()
     expect(page.get_by_text("Retry of")).to_be_visible()
     expect(page.get_by_label(re.compile(r"^Step each, done, 20 ✓"))).to_be_visible()
-    # Three items ran, seventeen were kept; the comparison says where the runs part.
+    # Three items ran, seventeen were kept, and the page says so; the comparison says where the runs part.
+    facts = page.locator("header dl")
+    expect(facts.locator("div").filter(has_text="Kept from it")).to_contain_text("17 items")
+    expect(facts.locator("div").filter(has_text="Ran here")).to_contain_text("3 items")
+    page.get_by_role("tab", name="Items").click()
+    expect(page.get_by_text("20 items: 17 kept, 3 ran here")).to_be_visible()
+    expect(page.get_by_role("table", name="Items").get_by_role("row").nth(3)).to_contain_text("ran here")
     kept = re.search(r"/runs/(\d+)", page.url)
     assert kept is not None
     with furnished.server.client() as client:
@@ -188,3 +210,62 @@ def test_what_failed_is_retried_with_a_changed_playbook(page: Page, furnished: F
     page.goto(f"{furnished.url}/runs/compare?a={execution_id}&b={kept.group(1)}")
     expect(page.get_by_text(re.compile("First difference: each"))).to_be_visible()
     expect(page.get_by_role("region", name="Playbook changes")).to_contain_text("step changed: each")
+
+
+def test_a_fork_takes_changed_values_and_renamed_steps(page: Page, furnished: Furnished) -> None:
+    execution_id = furnished.server.run(stage.HELLO)
+    with furnished.server.client() as client:
+        params = {"type": "step.scheduled"}
+        scheduled = client.get(f"/api/executions/{execution_id}/events", params=params).json()["events"]
+    page.goto(f"{furnished.url}/runs/{execution_id}?seq={scheduled[-1]['seq']}")
+    page.get_by_role("button", name="Fork after event").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Playbook of the new run").select_option("Edited text …")
+    expect(dialog.get_by_role("textbox", name="Playbook source")).to_contain_text("step: end")
+    dialog.get_by_role("textbox", name="Playbook source").click()
+    page.keyboard.press("ControlOrMeta+a")
+    page.keyboard.press("Delete")
+    page.keyboard.insert_text(stage.HELLO.replace("step: end", "step: finish").replace("examples/", "mine/"))
+    expect(dialog.get_by_text("No problems found.")).to_be_visible()
+    fork = dialog.get_by_role("button", name="Fork after event")
+    fork.click()
+    expect(dialog.get_by_role("alert")).to_contain_text("end")  # the recorded state has no place for it
+    dialog.get_by_text("Change workload values or step names").click()
+    values = dialog.get_by_label("Workload values, one PATH=VALUE per line")
+    values.fill("name")
+    expect(dialog.get_by_text('"name" is not PATH=VALUE, as in limit=100')).to_be_visible()
+    expect(fork).to_be_disabled()
+    values.fill("name=Ada")
+    dialog.get_by_label("Renamed steps, one OLD=NEW per line").fill("end=finish")
+    expect(dialog.get_by_text("--set name=Ada --map end=finish")).to_be_visible()
+    fork.click()
+    expect(page.locator("header").get_by_text("completed")).to_be_visible()
+    expect(page.get_by_text("Fork of")).to_be_visible()
+    expect(page.get_by_label(re.compile("^Step finish, done"))).to_be_visible()
+    page.get_by_role("tab", name="Data").click()
+    expect(page.get_by_role("group", name="Workload")).to_contain_text("Ada")
+
+
+def test_runs_that_differ_in_one_item_alone_are_compared(page: Page, furnished: Furnished) -> None:
+    some = BATCH.replace("shop/batch", "mine/batch") + "    spec: {policy: {failure: {mode: best_effort}}}\n"
+    failed = furnished.server.run(some)
+    good = furnished.server.run(some.replace("iter.n >= 17", "iter.n >= 99"))
+    page.goto(f"{furnished.url}/runs/compare?a={failed}&b={good}")
+    expect(
+        page.get_by_text("First difference: each: item 17 of step each failed in the first run only")
+    ).to_be_visible()
+    # Such a run has completed; what failed in it can be retried.
+    page.goto(f"{furnished.url}/runs/{failed}")
+    expect(page.get_by_text("step each: 17 ok, 3 failed")).to_be_visible()
+    expect(page.get_by_role("button", name="Retry failed")).to_be_visible()
+
+
+def test_an_event_that_does_not_exist_is_said_and_cannot_be_forked(
+    new_page: Callable[..., Page], furnished: Furnished
+) -> None:
+    page = new_page(viewport={"width": 390, "height": 844})
+    page.goto(f"{furnished.url}/runs/{furnished.made['hello']}?seq=999999&tab=history")
+    expect(page.get_by_text("This run has no event 999,999")).to_be_visible()
+    expect(page.get_by_role("button", name="Fork after")).to_have_count(0)
+    # A link to a tab leads to it, also where it is below everything else.
+    expect(page.get_by_role("heading", name="Replay")).to_be_in_viewport()

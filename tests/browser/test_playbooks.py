@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.browser import stage
 from tests.browser.conftest import Furnished
@@ -21,6 +22,13 @@ def test_the_catalog_shows_the_last_runs_of_each(page: Page, furnished: Furnishe
     expect(page.get_by_role("row").filter(has_text="shop/nightly-orders")).to_have_count(0)
     page.get_by_role("link", name="shop/import-orders", exact=True).click()
     expect(page.get_by_role("heading", name="shop/import-orders")).to_be_visible()
+
+
+def test_a_playbook_is_run_from_a_phone(new_page: Callable[..., Page], furnished: Furnished) -> None:
+    page = new_page(viewport={"width": 390, "height": 844})
+    page.goto(f"{furnished.url}/playbooks?q=import-orders")
+    page.get_by_role("button", name="Run").click()
+    expect(page.get_by_role("dialog", name="Run shop/import-orders")).to_be_visible()
 
 
 def test_a_playbook_is_edited_saved_compared_and_run(page: Page, furnished: Furnished) -> None:
@@ -58,6 +66,85 @@ def test_a_playbook_is_edited_saved_compared_and_run(page: Page, furnished: Furn
     dialog.get_by_role("button", name="Start").click()
     expect(page).to_have_url(re.compile(r"/runs/\d+"))
     expect(page.locator("header").get_by_text("completed")).to_be_visible()
+
+
+def test_statistics_show_what_is_slow_and_what_fails(page: Page, furnished: Furnished) -> None:
+    playbook = stage.ORDERS.replace("shop/nightly-orders", "mine/counted")
+    furnished.server.run(playbook, fail=False)
+    failed = furnished.server.run(playbook)
+    page.goto(f"{furnished.url}/playbook/mine/counted")
+    page.get_by_role("link", name="Stats").click()
+    facts = page.locator("dl").filter(has_text="Success rate")
+    expect(facts.locator("div").filter(has_text="Success rate")).to_contain_text("50 %")
+    expect(facts.locator("div").filter(has_text="Most failing step")).to_contain_text("fetchfailed 1 of 2 times")
+    expect(page.get_by_role("img", name=re.compile("^Runs by day, 30 days. The highest has 2"))).to_be_visible()
+    steps = page.get_by_role("table", name="Steps of these runs")
+    expect(steps.get_by_role("row", name=re.compile("^fetch"))).to_contain_text("1 (50 %)")
+    # What is chosen is in the address, and in the command of a script.
+    page.get_by_label("Order of the steps").select_option("Most failing first")
+    expect(steps.get_by_role("row").nth(1)).to_contain_text("fetch")
+    page.get_by_label("Period").select_option("All time")
+    expect(page).to_have_url(re.compile("order=failing.*period=all|period=all.*order=failing"))
+    page.reload()
+    expect(page.get_by_label("Period")).to_have_value("all")
+    expect(page.get_by_role("img", name=re.compile("^Runs by day, 7 days"))).to_be_visible()
+    page.get_by_text("Days as a table").click()
+    expect(page.get_by_role("table", name="Runs by day").get_by_role("row")).to_have_count(2)
+    page.get_by_role("main").get_by_role("button", name="Show as CLI").last.click()
+    expect(page.get_by_text("arclog stats mine/counted --last 1000 --server")).to_be_visible()
+    page.keyboard.press("Escape")
+    # The counts lead to the runs, and a time to the run that took it.
+    facts.get_by_role("link", name="1 failed").click()
+    expect(page.get_by_role("row").filter(has_text="nightly-orders")).to_have_count(1)
+    page.go_back()
+    steps.get_by_role("link", name=re.compile("^Slowest load: ")).click()
+    expect(page).to_have_url(re.compile(r"/runs/\d+\?step=load"))
+    assert failed not in page.url  # it failed before that step
+
+
+def test_statistics_without_a_run_say_so(page: Page, furnished: Furnished) -> None:
+    with furnished.server.client() as client:
+        never = stage.HELLO.replace("examples/hello", "mine/never")
+        client.post("/api/catalog", json={"playbook": never}).raise_for_status()
+    page.goto(f"{furnished.url}/playbook/mine/never?tab=stats")
+    expect(page.get_by_text("No runs yet")).to_be_visible()
+    expect(page.get_by_text(f"arclog run mine/never --server {furnished.url}")).to_be_visible()
+    # As if it were much later: all runs are older than the period.
+    later = re.compile(r"since=\d{4}")
+    page.route("**/api/stats?*since=*", lambda route: route.continue_(url=later.sub("since=2999", route.request.url)))
+    page.goto(f"{furnished.url}/playbook/shop/import-orders?tab=stats&period=7d")
+    expect(page.get_by_text("No runs in the last 7 days")).to_be_visible()
+    page.get_by_role("button", name="Show all time").click()
+    expect(page.get_by_role("table", name="Steps of these runs")).to_be_visible()
+
+
+def test_versions_have_no_empty_box_on_a_phone(new_page: Callable[..., Page], furnished: Furnished) -> None:
+    lines = ",\n".join(f'      "line {n}"' for n in range(60))
+    first = stage.HELLO.replace("examples/hello", "mine/small")
+    second = first.replace('data: "{{ start.text }}"', f"data: [\n{lines}]")
+    assert first != second
+    with furnished.server.client() as client:
+        for text in (first, second):
+            client.post("/api/catalog", json={"playbook": text}).raise_for_status()
+    page = new_page(viewport={"width": 390, "height": 844})
+    page.goto(f"{furnished.url}/playbook/mine/small?tab=versions")
+    versions = page.get_by_role("region", name="Versions")
+    expect(versions.get_by_role("listitem")).to_have_count(2)
+    assert _height(versions) < 120  # two lines, and no space below them
+    # However long the text of the changes is, the graph is there.
+    graph = page.get_by_role("group", name="Graph of what changed from v1 to v2")
+    expect(graph.get_by_text("end", exact=True)).to_be_visible()
+    assert _height(graph) > 150
+    expect(page.get_by_role("group", name="Changes from v1 to v2")).to_contain_text("line 59")
+    page.goto(f"{furnished.url}/playbook/mine/small?tab=versions&version=1")
+    expect(page.get_by_text("This is the first version.")).to_be_visible()
+    assert _height(page.get_by_role("region", name="Changes")) < 80
+
+
+def _height(part: Locator) -> float:
+    box = part.bounding_box()
+    assert box is not None
+    return box["height"]
 
 
 def test_a_value_that_is_no_json_is_said(page: Page, furnished: Furnished) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from arclog.cli.main import command
 from arclog.engine.history import archive as portable
 from arclog.stores.sqlite import appends
+from arclog.stores.sqlite import log as store_log
 
 
 def die() -> None:
@@ -56,7 +57,8 @@ def main(home: str, point: str, words: list[str]) -> int:
         if point == "result":
             die()
 
-    appends.append = dying_append
+    appends.__dict__["append"] = dying_append
+    store_log.__dict__["write_append"] = dying_append
     portable.__dict__["_store"] = dying_store
     return command([*words, "--home", home])
 

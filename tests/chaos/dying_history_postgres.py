@@ -18,7 +18,7 @@ import psycopg
 
 from arclog.cli.main import command
 from arclog.engine.history import archive as portable
-from arclog.stores.postgres.appends.group import Group
+from arclog.stores.postgres.appends import Group
 from arclog.stores.postgres.connection.pipeline import Link
 
 _CREATES = re.compile(r"INSERT INTO \S*executions\b")

@@ -9,8 +9,8 @@ import pytest
 from arclog.model.config.settings import Settings
 from arclog.stores.memory import MemoryStore
 from arclog.stores.postgres import PostgresStore
-from arclog.testing.clock import FakeClock
 from arclog.testing.conformance.secrets import MakeBooks, SecretsContract
+from arclog.testing.virtual import FakeClock
 from tests.servers.postgres import Database, PostgresServer
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from arclog.model.config.settings import Settings
 from arclog.stores.postgres import PostgresStore
-from arclog.testing.clock import FakeClock
 from arclog.testing.conformance.store import MakeStore, StoreContract
+from arclog.testing.virtual import FakeClock
 from tests.servers.postgres import Database, running_postgres
 
 TRUNCATE = """

@@ -12,8 +12,8 @@ import pytest
 
 from arclog.stores.sqlite import SqliteStore
 from arclog.stores.sqlite.connection.writer import Writer
-from arclog.testing.clock import FakeClock
 from arclog.testing.conformance.store import MakeStore, StoreContract
+from arclog.testing.virtual import FakeClock
 
 
 @pytest.fixture(scope="module")

@@ -177,7 +177,7 @@ def test_a_changed_condition_is_simulated_over_two_hundred_runs(home: Home) -> N
     assert found["verdicts"] == {"path": 20, "same": 180}
     assert {run["divergence"]["step"] for run in found["runs"] if run["verdict"] == "path"} == {"start"}
     said = home.says("simulate", changed, "--last", "200", code=1)
-    assert "behind step start, low followed" in said
+    assert "after step start the run went to low" in said
     assert "200 runs, 400 steps simulated: 20 path, 180 same" in said
     assert "1 run, 2 steps simulated: 1 same" in home.says("simulate", file, "--from", found["runs"][0]["execution_id"])
 

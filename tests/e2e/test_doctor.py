@@ -20,8 +20,8 @@ from arclog.model.ids import MICROS
 from arclog.ports.storage.task_logs import LogLine
 from arclog.ports.views.checks import FAIL, OK, Check
 from arclog.stores.sqlite import SqliteStore
-from arclog.wiring.clocks.machine import SystemClock
-from arclog.wiring.homes.home import prepare_home
+from arclog.wiring.clocks import SystemClock
+from arclog.wiring.homes.folders import prepare_home
 from tests.integration.server.callers import bearer, make_keys
 from tests.servers.arclog import RunningServer, running
 from tests.servers.nats import NatsServer, running_nats

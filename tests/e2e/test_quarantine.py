@@ -17,7 +17,7 @@ from arclog.engine.commits.quarantine import MAX_CRASHES, READING, work_of
 from arclog.model.config.settings import Settings
 from arclog.ports.views.api import ExecuteRequest
 from arclog.wiring.embedded import embedded
-from arclog.wiring.homes.marks import FileMarks
+from arclog.wiring.homes.presence import FileMarks
 from tests.security.cage import Cage
 from tests.servers.postgres import Database
 

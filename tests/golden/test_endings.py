@@ -13,8 +13,7 @@ import pytest
 
 from arclog.core.transitions.apply import apply
 from arclog.core.transitions.state import State
-from arclog.testing.dialect_laws import check_dialects, told
-from arclog.testing.laws import check_log, closed
+from arclog.testing.laws import check_dialects, check_log, closed, rendered_log
 from arclog.testing.virtual import run_virtually
 from tests.golden.endings import ENDINGS, run
 from tests.golden.lines import line, without_ids
@@ -47,7 +46,7 @@ async def ended(name: str) -> str:
                 f"    ctx {json.dumps(state.ctx)}",
             ]
             lines += [f"    result {json.dumps(state.result)}", "    as run events"]
-            for said in told("run", log):
+            for said in rendered_log("run", log):
                 record_of = said.record
                 payload = {key: value for key, value in record_of.get("payload", {}).items() if key != "durationMs"}
                 place = f" {record_of['stepId']}({record_of['logicalAttemptId']})" if "stepId" in record_of else ""

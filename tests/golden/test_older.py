@@ -20,8 +20,8 @@ from arclog.core.transitions.state import State
 from arclog.dialects.names import DIALECTS
 from arclog.model.envelope import Subject, widen
 from arclog.model.events import Event
-from arclog.testing.dialect_laws import told
 from arclog.testing.harness import World
+from arclog.testing.laws import rendered_log
 from tests.golden.older_view import view
 
 OLDER = sorted((Path(__file__).parent / "older").glob("*.json"))
@@ -52,7 +52,9 @@ def test_an_attempt_that_an_older_release_restarted_is_told_as_failed() -> None:
         for seq, event in enumerate(events, 1)
     ]
     steps = [
-        (one.name, one.record["logicalAttemptId"]) for one in told("run", log) if one.record.get("stepId") == "start"
+        (one.name, one.record["logicalAttemptId"])
+        for one in rendered_log("run", log)
+        if one.record.get("stepId") == "start"
     ]
     assert steps == [("StepStarted", 1), ("StepFailed", 1), ("StepStarted", 2), ("StepCompleted", 2)]
 
@@ -63,6 +65,6 @@ def test_an_older_log_is_told_in_every_dialect(path: Path) -> None:
     subject = Subject(kept["execution_id"], "older")
     log = [widen(event, subject, seq, 1000 + seq, event.at) for seq, event in enumerate(events, 1)]
     for dialect in DIALECTS:
-        records = told(dialect, log)
+        records = rendered_log(dialect, log)
         assert records
         assert all(one.seq <= other.seq for one, other in pairwise(records))

@@ -18,8 +18,6 @@ OPENING = frozenset(
         "nats.connect", "Client.connect", "urlopen", "request.urlopen", "urllib.request.urlopen",
     }
 )  # fmt: skip
-#: The client of arclog's own servers keeps its pauses to itself: it is used without the packages below.
-PAUSING_ELSEWHERE = frozenset({"client"})
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:
@@ -64,7 +62,6 @@ def test_only_drivers_compute_pauses() -> None:
     doubled = [
         f"{place}:{node.lineno}"  # type: ignore[attr-defined]  # a call, which has one
         for place, tree in modules()
-        if place.partition("/")[0] not in PAUSING_ELSEWHERE
         for node in ast.walk(tree)
         if is_doubling(node)
     ]

@@ -19,7 +19,7 @@ from typing import Any
 _PLACES = {
     "Settings": ("arclog.model.config.settings", "arclog.model.settings"),
     "SqliteStore": ("arclog.stores.sqlite",),
-    "SystemClock": ("arclog.wiring.clocks.machine", "arclog.wiring.clock"),
+    "SystemClock": ("arclog.wiring.clocks", "arclog.wiring.clock"),
     "make_key": ("arclog.server.auth.keys", "arclog.server.keys"),
     "run": ("arclog.wiring.loop",),
     "serve": ("arclog.wiring.serving.server", "arclog.wiring.server"),

@@ -15,8 +15,7 @@ import pytest
 
 from arclog.drivers.http.guard import listed_networks
 from arclog.model.errors import SettingsError
-from arclog.sandbox.child.names import question_of
-from arclog.sandbox.child.networks import Networks
+from arclog.sandbox.child.networks import Networks, question_of
 from tests.security.reaching_task import FORBIDDEN
 
 _ROOT = Path(__file__).parents[2]

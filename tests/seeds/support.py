@@ -13,9 +13,8 @@ from arclog.model.errors import Finding
 from arclog.plan.build import build
 from arclog.plan.net import Plan, StepPlan
 from arclog.ports.views.api import SignalAnswer, SignalRequest, Status
-from arclog.testing.dialect_laws import told
 from arclog.testing.harness import SPECS, World
-from arclog.testing.laws import check_log
+from arclog.testing.laws import check_log, rendered_log
 from arclog.testing.scripted import Call
 from arclog.testing.virtual import run_virtually
 from tests.unit.plan.kinds import KINDS
@@ -46,7 +45,7 @@ class Ran:
         return [event["event_type"] for event in self.log]
 
     def in_dialect(self, dialect: str) -> list[Record]:
-        return [item.record for item in told(dialect, self.log)]
+        return [item.record for item in rendered_log(dialect, self.log)]
 
 
 def ran(text: str, script: Script | None = None, *, settings: Record | None = None, **options: Any) -> Ran:

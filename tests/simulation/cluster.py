@@ -33,7 +33,7 @@ from arclog.testing.harness import SPECS
 from arclog.testing.scripted import Ledger, scripted_kinds
 from arclog.testing.virtual import START, LoopClock
 from arclog.tools import noop
-from arclog.wiring.clocks.store import StoreClock
+from arclog.wiring.clocks import StoreClock
 from arclog.worker.reading import DirectBridge
 from arclog.worker.runner import Worker
 from arclog.worker.toolbox import Toolbox

@@ -7,9 +7,9 @@ from random import Random
 import pytest
 
 from arclog.ports.storage.store import Append, Appended
-from arclog.testing.dialect_laws import check_dialects
 from arclog.testing.faults import forever
 from arclog.testing.harness import World
+from arclog.testing.laws import check_dialects
 from arclog.testing.playbooks import Drawn, by_seed
 from tests.simulation.support import EAGER, LEAN, run, seeds
 

@@ -16,9 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from arclog.core.boundary.signals import KNOWN
 from arclog.model.events import TERMINAL
 from arclog.ports.views.api import SignalAnswer, SignalRequest
-from arclog.testing.dialect_laws import check_dialects
 from arclog.testing.harness import World
-from arclog.testing.laws import check_log
+from arclog.testing.laws import check_dialects, check_log
 from arclog.testing.playbooks import by_seed
 from arclog.testing.virtual import VirtualLoop
 from tests.simulation.support import EAGER, FACTOR, LEAN

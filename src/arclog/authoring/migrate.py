@@ -6,32 +6,61 @@ or by `check` afterwards. A migrated text is a fixed point: a second run changes
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from arclog.authoring.beside import FilesBeside
-from arclog.authoring.migration import (
-    arguments,
-    cases,
-    flat,
-    keychain,
-    keys,
-    policies,
-    retries,
-    routing,
-    sinks,
-    sql,
-    tasks,
-    templates,
-    variables,
-)
-from arclog.authoring.migration.source import KnownKinds, Rule, Source, changed
-from arclog.authoring.spans import compose, entry, scalar
+from arclog.authoring.migration import cases, flat, keys, policies, routing, sinks, tasks, templates, variables
+from arclog.authoring.migration.source import Change, KnownKinds, Rule, Source, changed
+from arclog.authoring.spans import Edit, column_of, compose, entries, entry, is_flow, items, scalar, start
 from arclog.model.config.kinds import KindSpec
 from arclog.model.config.settings import Settings
 from arclog.model.errors import Finding, Position
 from arclog.plan.build import build
+
+# ── keychain ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Credentials that a playbook uses and does not declare.
+
+
+def _named(source: Source, auth: str | None) -> str | None:
+    """The entry that a task's auth names; of `{{ workload.x }}` the one that it names unless a run says otherwise."""
+    match = re.fullmatch(r"\{\{\s*workload\.(\w+)\s*\}\}", auth or "")
+    if match is None:
+        return auth
+    default = scalar(entry(source.root, "workload", match[1]))
+    return default if default and default.isidentifier() else auth
+
+
+def undeclared_credentials(source: Source) -> Iterator[Change]:
+    """`auth: name` of a tool that takes one kind of entry (postgres: its own)."""
+    keychain = entry(source.root, "keychain")
+    known = {scalar(entry(node, "name")) for node in items(keychain)}
+    needed: dict[str, str] = {}
+    for task in source.all_tasks():
+        name, kind = _named(source, scalar(entry(task, "auth"))), source.kind_of(task)
+        if not name or "{{" in name or kind is None or name in known:
+            continue
+        takes = kind.auth or ()
+        wanted = "postgres_credential" if kind.name == "postgres" else takes[0] if len(takes) == 1 else ""
+        if not wanted or needed.get(name, wanted) != wanted:
+            return
+        needed[name] = wanted
+    place = next((key for name, key, _ in entries(source.root) if name in ("workflow", "workload", "executor")), None)
+    if not needed or place is None:
+        return
+    entries_of = [f"- {{name: {name}, kind: {kind}}}\n" for name, kind in needed.items()]
+    if keychain is None:
+        source.note(place, "keychain declared")
+        yield Edit(start(place), start(place), f"keychain:\n{''.join(f'  {line}' for line in entries_of)}\n")
+    elif items(keychain) and not is_flow(keychain):
+        source.note(keychain, "keychain entry declared")
+        room = " " * column_of(keychain)
+        yield source.put(keychain, "".join(f"{room}{line}" for line in entries_of))
+
+
+# ── migrate ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 #: Findings of `check` that say no more than that a form is not of today.
 _GENERAL = frozenset({"legacy-form", "unknown-key", "unknown-name"})
@@ -58,7 +87,7 @@ _RULES: tuple[tuple[Rule, tuple[str, ...]], ...] = (
     (keys.conditions, ("expr",)),
     (keys.timeouts, ("timeout",)),
     (policies.evaluations, ("eval",)),
-    (retries.retries, ("retry",)),
+    (policies.retries, ("retry",)),
     (policies.else_rules, ("else",)),
     (policies.backoffs, ("backoff",)),
     (tasks.step_args, ("args",)),
@@ -70,18 +99,18 @@ _RULES: tuple[tuple[Rule, tuple[str, ...]], ...] = (
     (routing.arcs_of_lists, ("next",)),
     (routing.tools, ()),
     (templates.answers, ("result", "response", "this")),
-    (arguments.names, ("args",)),
-    (arguments.parameters, ("args",)),
+    (variables.argument_names, ("args",)),
+    (variables.argument_parameters, ("args",)),
     (templates.names, ("{{",)),
     (templates.data, ("args",)),
     (variables.sets, ("set", "vars")),
     (templates.envelopes, (".data.",)),
     (variables.kept_names, ("set_ctx", "set_iter")),
     (policies.guards, ("outcome.error",)),
-    (sql.tables, ("table",)),
-    (sql.statements, ("command",)),
+    (templates.sql_tables, ("table",)),
+    (templates.sql_statements, ("command",)),
     (routing.end_step, ("end",)),
-    (keychain.undeclared, ("auth",)),
+    (undeclared_credentials, ("auth",)),
 )
 
 

@@ -96,7 +96,7 @@ def _without_anchors(text: str, root: Any) -> None:
 def edited(text: str, edits: Sequence[Edit]) -> str:
     """The text with some edits; of two that overlap the first wins."""
     taken: list[Edit] = []
-    for edit in sorted(edits, key=lambda one: (one.start, one.end)):
+    for edit in sorted(edits, key=lambda change: (change.start, change.end)):
         if not taken or edit.start >= taken[-1].end:
             taken.append(edit)
     for edit in reversed(taken):
@@ -182,8 +182,8 @@ def line_start(text: str, at: int) -> int:
 
 def line_end(text: str, at: int) -> int:
     """Where the line that holds a place ends, its line break included."""
-    found = text.find("\n", at)
-    return len(text) if found < 0 else found + 1
+    end = text.find("\n", at)
+    return len(text) if end < 0 else end + 1
 
 
 def scalars(node: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:

@@ -98,15 +98,15 @@ def _box(step: StepPlan, box: tuple[float, float, float, float], *, entry: bool)
     return "\n".join(rows)
 
 
-def _arc(one: tuple[float, float, float, float], other: tuple[float, float, float, float], when: str) -> str:
-    x1, y1 = one[0] + one[2] / 2, one[1] + one[3]
+def _arc(start: tuple[float, float, float, float], other: tuple[float, float, float, float], when: str) -> str:
+    x1, y1 = start[0] + start[2] / 2, start[1] + start[3]
     x2, y2 = other[0] + other[2] / 2, other[1]
     if y2 > y1:
         path = f"M{x1:.1f} {y1:.1f}C{x1:.1f} {y1 + 28:.1f} {x2:.1f} {y2 - 28:.1f} {x2:.1f} {y2:.1f}"
         label = ((x1 + x2) / 2 + 4, (y1 + y2) / 2)
     else:
         # Back, or to the side: around the right of both.
-        x1, y1 = one[0] + one[2], one[1] + one[3] / 2
+        x1, y1 = start[0] + start[2], start[1] + start[3] / 2
         x2, y2 = other[0] + other[2], other[1] + other[3] / 2
         out = max(x1, x2) + 32
         path = f"M{x1:.1f} {y1:.1f}C{out:.1f} {y1:.1f} {out:.1f} {y2:.1f} {x2:.1f} {y2:.1f}"

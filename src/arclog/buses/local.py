@@ -1,4 +1,4 @@
-"""A bus for several engines in one process: tests, and simulations that lose, repeat and delay what is told."""
+"""A bus for several engines in one process: tests, and simulations that lose, repeat and delay notices."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 
 from arclog.ports.bus import Figures, Notice, Topic
 
-#: Gets the call that would bring a notice to one of the others; may make it now, later, twice or never.
+#: Gets the call that delivers a notice to another bus; it may make it now, later, twice or never.
 Carry = Callable[[Callable[[], None]], None]
 
 
@@ -16,7 +16,7 @@ def _soon(deliver: Callable[[], None]) -> None:
 
 
 class Exchange:
-    """What its buses are joined by."""
+    """Connects its buses."""
 
     def __init__(self, carry: Carry = _soon) -> None:
         self.carry = carry
@@ -27,7 +27,7 @@ class Exchange:
 
 
 class LocalBus:
-    """Every open bus of its exchange hears what the others tell."""
+    """Every open bus of its exchange receives the notices of the others."""
 
     topic: Topic | None = None
 
@@ -52,7 +52,7 @@ class LocalBus:
             self._heard(notice)
 
     def waiting(self, pools: Collection[str]) -> None:
-        """All hear everything."""
+        """All buses receive all notices."""
 
     def figures(self) -> Figures:
         return Figures(connected=self._heard is not None, told=self._told, heard=self._heard_count)

@@ -1,8 +1,8 @@
-"""The bus over NATS. Hints of what moved go to all by a plain subject; offers go through a JetStream work queue, where each
-wakes one process that waits for its pool.
+"""The bus over NATS. Notices of changed runs are published to all on a plain subject; offers go through a JetStream
+work queue, where each wakes one process that waits for its pool.
 
-Law: a connection is a session. When it is lost everything of it is thrown away, and a new one sets up all again: subjects,
-streams and consumers; so a NATS that was wiped is as good as one that was only away.
+Law: a connection is a session. When it is lost, all its state is discarded, and a new session sets up subjects, streams
+and consumers again; so the bus also recovers if NATS lost its data.
 """
 
 from __future__ import annotations
@@ -14,28 +14,118 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
-from nats.js import JetStreamContext
+import nats.errors
+import nats.js.errors
+from nats.js import JetStreamContext, api
 
-from arclog.buses.names import name_of, token_of
-from arclog.buses.nats_offers import Offers
-from arclog.buses.nats_topic import NatsTopic
-from arclog.buses.pending import Pending
+from arclog.buses.hints import Pending, name_of, subject_of, token_of
+from arclog.buses.nats_offers import Offers, make_stream
 from arclog.drivers.backoff import Backoff
 from arclog.drivers.nats.cluster import Cluster
 from arclog.drivers.nats.connect import FAULTS, Connection, text_of
 from arclog.model.config.settings import Settings
 from arclog.model.errors import BusUnavailable, SettingsError
-from arclog.ports.bus import Figures, Notice, Topic
+from arclog.ports.bus import Figures, Message, Notice, Topic
+
+# ── nats topic ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Publishes events to a JetStream stream: a message is stored once it is acknowledged.
 
 log = logging.getLogger("arclog.bus")
 
-#: Runs in one message: some 30 bytes each, far below what a server takes.
+
+class NatsTopic:
+    """Implements `ports.bus.Topic` for as long as there is a session."""
+
+    def __init__(self, settings: Settings, prefix: str) -> None:
+        own = settings.text("bus.events_stream")
+        self._name = name_of(settings, "bus.events_stream") if own else f"{prefix}-events"
+        self._subject = subject_of(settings, "bus.events_subject")
+        self._timeout_s = settings.number("bus.connect_timeout_s")
+        self._config = api.StreamConfig(
+            name=self._name,
+            description="arclog: events of runs, from their logs, in order per run.",
+            subjects=[f"{self._subject}.>"],
+            retention=api.RetentionPolicy.LIMITS,
+            storage=api.StorageType.FILE,
+            discard=api.DiscardPolicy.OLD,
+            max_age=settings.number("bus.events_max_age_s"),
+            max_bytes=settings.integer("bus.events_max_bytes"),
+            # The duplicate window must not be longer than the retention.
+            duplicate_window=min(settings.number("bus.events_duplicates_s"), settings.number("bus.events_max_age_s")),
+            num_replicas=settings.integer("bus.replicas"),
+        )
+        self._stream: JetStreamContext | None = None
+        #: whether the stream was found, or created, in this session
+        self._is_there = False
+        self._was_there = False
+        self._making = asyncio.Lock()
+
+    async def begin(self, stream: JetStreamContext) -> None:
+        """A session begins. The stream is created at once, if possible, since consumers may come before the first
+        event.
+        """
+        self._stream, self._is_there = stream, False
+        try:
+            async with self._making:
+                await self._make(stream)
+        except (BusUnavailable, *FAULTS) as problem:
+            log.warning("events cannot be published: %s", text_of(problem))
+
+    def end(self) -> None:
+        self._stream = None
+
+    async def publish(self, message: Message) -> None:
+        stream = self._stream
+        if stream is None:
+            raise BusUnavailable("NATS is unavailable")
+        headers = {**message.headers, api.Header.MSG_ID.value: message.message_id}
+        try:
+            async with self._making:
+                if not self._is_there:
+                    await self._make(stream)
+            await stream.publish(message.subject, message.body, timeout=self._timeout_s, headers=headers)
+        except nats.js.errors.NoStreamResponseError:
+            self._is_there = False
+            raise BusUnavailable(
+                f"no stream takes {self._subject}.>: {self._name} is gone, or does not have these subjects"
+            ) from None
+        except nats.errors.MaxPayloadError:
+            raise BusUnavailable(
+                f"event {message.message_id} has {len(message.body)} bytes, more than NATS takes; raise its max_payload"
+            ) from None
+        except FAULTS as problem:
+            what = str(problem) or "no acknowledgement came"
+            raise BusUnavailable(
+                f"event {message.message_id} was not taken by the stream {self._name}: {what}"
+            ) from None
+
+    async def _make(self, stream: JetStreamContext) -> None:
+        try:
+            made = await make_stream(stream, self._config)
+        except nats.js.errors.BadRequestError as problem:
+            # 10065: another stream has these subjects.
+            if problem.err_code == 10065:
+                raise BusUnavailable(
+                    f"another stream than {self._name} has the subjects {self._subject}.>; name it in "
+                    "ARCLOG_BUS_EVENTS_STREAM, or give this cluster subjects of its own (ARCLOG_BUS_EVENTS_SUBJECT)"
+                ) from None
+            raise
+        if made and self._was_there:
+            log.warning(
+                "the stream %s was created again: events that were published before are no longer in it", self._name
+            )
+        self._is_there = self._was_there = True
+
+
+# ── nats ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+#: Runs in one message: about 30 bytes each, far below the limit of a server.
 _RUNS = 2_000
 _POOLS = 100
-#: Messages for one pool in one go: each wakes one process.
+#: Messages for one pool at a time: each wakes one process.
 _OFFERS = 32
 _FIRST_PAUSE_S = 0.1
-#: What is left is sent within this, when the program leaves.
+#: Time to send the rest when the program exits.
 _LAST_WORDS_S = 1.0
 
 _encode = msgspec.msgpack.encode
@@ -58,7 +148,7 @@ class NatsBus:
         self._running: asyncio.Task[None] | None = None
         #: while connected and set up
         self._session: Connection | None = None
-        #: the first session stands, or could not be set up
+        #: set when the first session is set up, or failed
         self._settled = asyncio.Event()
         self._closing = False
         self._told = self._heard_count = self._lost = 0
@@ -115,13 +205,13 @@ class NatsBus:
                 await self._serve(*made)
                 self._log_problem("the connection to NATS was lost")
             except SettingsError as problem:
-                # It worked once, or it may be repaired over there: who runs the servers must know.
+                # It worked before, or it may be repaired at the server, so it is logged for operators.
                 self._log_problem(str(problem), logging.ERROR)
             except BusUnavailable as problem:
                 self._log_problem(str(problem))
             except FAULTS as problem:
                 self._log_problem(f"NATS: {text_of(problem)}")
-            except Exception:  # whatever it is, a later session may do without
+            except Exception:  # a later session may work
                 log.exception("the bus stumbled; NATS is tried again")
             made = None
             self._settled.set()
@@ -130,8 +220,8 @@ class NatsBus:
             await asyncio.sleep(backoff.pause_s())
 
     def _log_problem(self, problem: str, level: int = logging.WARNING) -> None:
-        """Once until it is there again, however often it is tried, and whatever is in the way; but for what must be put
-        right by somebody.
+        """Logged once until the bus is available again, however often it is tried; errors that need an operator are
+        always logged.
         """
         if not self._problem or (level == logging.ERROR and problem != self._problem):
             self._problem = problem
@@ -163,7 +253,7 @@ class NatsBus:
             self._session = None
             if self._topic is not None:
                 self._topic.end()
-            # nats-py may swallow a cancellation, or make something else of it: whoever goes on must see that it is over.
+            # nats-py may swallow a cancellation, or turn it into another error, so the loop must check that it is over.
             client.over.set()
             for task in tasks:
                 task.cancel()
@@ -178,7 +268,7 @@ class NatsBus:
             await self._send(client)
 
     async def _send(self, client: Connection) -> None:
-        """Send some of what waits."""
+        """Send some of the pending notices."""
         notice = self._pending.take(_RUNS, _POOLS)
         try:
             if notice.moved or notice.timer or notice.ended or notice.room:

@@ -1,7 +1,7 @@
-"""Offers over NATS: a work queue in memory, one pull consumer a pool. A process in which workers wait for a pool keeps one
-fetch open for it; of all that do, an offer wakes one.
+"""Offers over NATS: a work queue in memory, with one pull consumer for each pool. A process with workers that wait for
+a pool keeps one fetch open for it; an offer wakes one such process.
 
-An offer that reaches a process whose workers have got something to do meanwhile is handed back, for another one.
+An offer that reaches a process whose workers are busy by now is returned, for another process.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.js import JetStreamContext, api
 
-from arclog.buses.names import token_of
+from arclog.buses.hints import token_of
 from arclog.drivers.nats.connect import FAULTS, Connection, text_of
 from arclog.model.config.settings import Settings
 from arclog.model.errors import BusUnavailable
@@ -27,20 +27,20 @@ log = logging.getLogger("arclog.bus")
 
 #: Stands for every pool.
 _ANY = ""
-#: How long one fetch stays open; then the next one is.
+#: The duration of one fetch, after which the next one is opened.
 _FETCH_S = 30.0
-#: The server's word that a fetch has ended comes so much later at most.
+#: The longest delay of the server's message that a fetch has ended.
 _PATIENCE_S = 5.0
-#: Processes that take an offer and hand it back, before it is left to their own looking.
+#: How often an offer is returned before it is dropped; processes then find the work by polling.
 _DELIVERIES = 20
 #: A consumer that nobody used for so long is removed.
 _UNUSED_S = 600.0
-#: After a fetch that failed although the connection stands: somebody removed the stream, or the consumer.
+#: Pause after a fetch that failed although the connection works: the stream or the consumer was removed.
 _PAUSE_S = 1.0
 
 
 class Offers:
-    """What this process's workers wait for."""
+    """The pools that this process's workers wait for."""
 
     def __init__(self, settings: Settings, prefix: str, heard: Callable[[str], None]) -> None:
         self._heard = heard
@@ -50,7 +50,7 @@ class Offers:
         self._max_messages = settings.integer("bus.offer_max_messages")
         self._replicas = settings.integer("bus.replicas")
         self._pools: frozenset[str] = frozenset()
-        #: one for each pool that was ever waited for: set when a fetch is wanted
+        #: by pool: set when a fetch is wanted
         self._wanted: dict[str, asyncio.Event] = {}
         self._new = asyncio.Event()
 
@@ -99,7 +99,9 @@ class Offers:
             await asyncio.gather(*fetching.values(), return_exceptions=True)
 
     async def _hear_all(self, client: Connection) -> None:
-        """Workers of any pool: a consumer of all would take the offers from those of one pool, so this one overhears."""
+        """Workers of any pool: a consumer of all pools would take the offers from workers of one pool, so this one
+        only listens.
+        """
 
         async def overheard(message: Any) -> None:
             if _ANY in self._pools:
@@ -120,7 +122,8 @@ class Offers:
                 message = await fetches.next()
                 if pool in self._pools:
                     if message is not None:
-                        # The next fetch is made when somebody waits again: one process must not take what several could do.
+                        # The next fetch is made when a worker waits again, so that one process does not take what
+                        # several could do.
                         wanted.clear()
                         self._heard(pool)
                         await message.ack()
@@ -195,14 +198,14 @@ class _Fetches:
 
 
 async def make_stream(stream: JetStreamContext, config: api.StreamConfig) -> bool:
-    """Make a stream unless it is there; whether it was made. One that is there stays as its owner wants it."""
+    """Create a stream unless it exists; returns whether it was created. An existing stream keeps its configuration."""
     try:
         await stream.stream_info(str(config.name))
     except nats.js.errors.NotFoundError:
         try:
             await stream.add_stream(config)
         except nats.js.errors.BadRequestError as problem:
-            # 10058: another server made it meanwhile, in its own way.
+            # 10058: another server created it meanwhile, with another configuration.
             if problem.err_code != 10058:
                 raise
         return True

@@ -1,8 +1,9 @@
-"""The bus over PostgreSQL's LISTEN and NOTIFY, for clusters without NATS. Two connections of its own: one listens, one tells.
+"""The bus over PostgreSQL's LISTEN and NOTIFY, for clusters without NATS. It has two connections: one listens, one
+notifies.
 
-Notices are never part of an append: a transaction that notifies takes a lock of the whole database when it commits, and all
-appends would wait for each other. They follow behind, merged: while one is being sent, the next ones gather, and for longer
-while nobody else is there to hear them.
+Notices are never part of an append: a transaction that notifies takes a lock of the whole database when it commits, and
+all appends would wait for each other. They are sent afterwards, merged: while one is being sent, the next ones are
+collected, and for longer while no other process listens.
 """
 
 from __future__ import annotations
@@ -17,8 +18,7 @@ import msgspec
 import psycopg
 from psycopg import sql
 
-from arclog.buses.names import name_of
-from arclog.buses.pending import Pending
+from arclog.buses.hints import Pending, name_of
 from arclog.drivers.backoff import Backoff
 from arclog.drivers.postgres.address import configured_address
 from arclog.drivers.postgres.connect import connect, timeout_of
@@ -33,14 +33,15 @@ log = logging.getLogger("arclog.bus")
 _RUNS = 120
 _POOLS = 20
 _FIRST_PAUSE_S = 0.1
-#: A listener to which nothing came for so long asks whether the connection still stands.
+#: A listener that received nothing for so long checks whether the connection still works.
 _QUIET_S = 15.0
-#: Whoever was heard within so long is there: everybody says something at least every `_QUIET_S`.
+#: A process that sent a notice within this time is alive: each sends one at least every `_QUIET_S`.
 _COMPANY_S = 3 * _QUIET_S
-#: How long notices gather while nobody is there. Whoever comes says so, and hears them at once.
+#: How long notices are collected while no other process listens. A new process announces itself and receives them at
+#: once.
 _ALONE_S = 1.0
 _LAST_WORDS_S = 1.0
-#: A server that vanished without a word is noticed within a minute.
+#: A server that vanished is noticed within a minute.
 _KEEPALIVES = {
     "keepalives_idle": 15,
     "keepalives_interval": 5,
@@ -50,12 +51,12 @@ _KEEPALIVES = {
 
 
 class _Told(msgspec.Struct, omit_defaults=True):
-    """What stands in a notice of PostgreSQL."""
+    """The payload of a notice of PostgreSQL."""
 
-    #: who told it: everybody hears everything, oneself too
+    #: the sender: every process receives all notices, its own too
     by: str
     notice: Notice
-    #: who told it has just come, and wants to know who is there
+    #: the sender has just started, and asks which processes are there
     new: bool = False
 
 
@@ -81,16 +82,16 @@ class PostgresBus:
         self._me = os.urandom(8).hex()
         self._heard: Callable[[Notice], None] | None = None
         self._running: asyncio.Task[None] | None = None
-        #: the first session stands, or could not be set up
+        #: set when the first session is set up, or failed
         self._settled = asyncio.Event()
         self._pools: frozenset[str] = frozenset()
         self._teller: psycopg.AsyncConnection[tuple[object, ...]] | None = None
         self._told = self._heard_count = self._lost = 0
-        #: somebody came who was not there
+        #: set when a new process has announced itself
         self._company = asyncio.Event()
         self._company_until = 0.0
         self._problem = ""
-        #: the server does not let us in: somebody has to change a setting
+        #: whether the server rejects the login: a setting has to be changed
         self._denied = False
 
     async def open(self, heard: Callable[[Notice], None]) -> None:
@@ -121,7 +122,8 @@ class PostgresBus:
             except (psycopg.Error, TimeoutError):
                 pass
         running, self._running, self._heard = self._running, None, None
-        # psycopg makes of a cancellation a question to the server, and waits for its answer, unless it is cancelled again.
+        # psycopg turns a cancellation into a request to the server, and waits for its answer unless it is cancelled
+        # again.
         while running is not None and not running.done():
             running.cancel()
             await asyncio.wait((running,), timeout=_LAST_WORDS_S)
@@ -140,14 +142,14 @@ class PostgresBus:
                     self._teller = None
                 self._denied = refusal_of(problem).meaning is Meaning.DENIED
                 self._log_problem(text_of(problem))
-            except Exception:  # whatever it is, a later session may do without
+            except Exception:  # a later session may work
                 log.exception("the bus stumbled; it is tried again")
                 self._teller = None
             self._settled.set()
             await asyncio.sleep(backoff.pause_s())
 
     def _log_problem(self, problem: str) -> None:
-        """Once until it is there again, however often it is tried."""
+        """Logged once until the bus is available again, however often it is tried."""
         if not self._problem:
             self._problem = problem
             log.warning(
@@ -156,10 +158,10 @@ class PostgresBus:
             )
 
     async def _serve(self) -> None:
-        """Listen and tell until a connection is lost, which raises."""
+        """Listen and notify until a connection is lost, which raises."""
         async with await self._connected() as listener, await self._connected() as teller:
             await self._answer(listener.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel))))
-            # A lost notice costs less than the wait for the disk that each would have.
+            # Losing a notice costs less than waiting for the disk with each.
             await self._answer(teller.execute("SET synchronous_commit = off"))
             await self._greet(teller, new=True)
             self._teller = teller
@@ -181,7 +183,7 @@ class PostgresBus:
         return await connect(self._address, {**_KEEPALIVES, "connect_timeout": timeout_of(self._timeout_s)})
 
     async def _answer(self, asked: Awaitable[object]) -> None:
-        """A connection that stands and carries nothing is abandoned, as one that was lost."""
+        """A connection that is open but does not respond is abandoned like a lost one."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 await asked
@@ -198,7 +200,7 @@ class PostgresBus:
             await self._greet(listener)
 
     async def _greet(self, connection: psycopg.AsyncConnection[tuple[object, ...]], *, new: bool = False) -> None:
-        """Say that somebody listens here, with a notice of nothing; see also whether the connection still stands."""
+        """Send an empty notice to show that this process listens, and to check the connection."""
         await self._notify(connection, Notice(), new=new)
 
     def _heard_others(self) -> None:
@@ -208,23 +210,23 @@ class PostgresBus:
         self._company_until = now + _COMPANY_S
 
     def _received(self, payload: str) -> bool:
-        """Whether it is to be answered."""
+        """Whether the notice must be answered."""
         try:
-            told = _decode(payload)
+            decoded = _decode(payload)
         except msgspec.DecodeError as problem:
             log.warning("a message on the channel %s is not a notification: %s", self._channel, problem)
             return False
-        if told.by == self._me or self._heard is None:
+        if decoded.by == self._me or self._heard is None:
             return False
         self._heard_others()
-        notice = told.notice
+        notice = decoded.notice
         if notice.offered and "" not in self._pools:
             wanted = tuple(offer for offer in notice.offered if offer[0] in self._pools)
             notice = msgspec.structs.replace(notice, offered=wanted)
         if notice != Notice():
             self._heard_count += 1
             self._heard(notice)
-        return told.new
+        return decoded.new
 
     async def _send_all(self, teller: psycopg.AsyncConnection[tuple[object, ...]]) -> None:
         while True:

@@ -1,6 +1,6 @@
-"""The command line: which commands there are, and how their words become options.
+"""The table of commands, and the parsing of a command line.
 
-Only the parser of the command asked for is built. Global options may stand before or behind the command.
+Only the parser of the given command is built. Global options may come before or after the command.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from arclog.cli.exits import INVALID, OK, Usage
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("runs.run", "run a playbook and show its steps live"),
     "check": ("playbooks.check", "check a playbook for errors"),
-    "init": ("playbooks.init", "create a playbook and its tests from a template"),
+    "init": ("playbooks.editing", "create a playbook and its tests from a template"),
     "test": ("playbooks.tests", "run the tests of playbooks offline, in virtual time"),
     "migrate": ("playbooks.migrate", "convert a playbook of an older release"),
     "fmt": ("playbooks.editing", "format playbook files"),
     "dev": ("playbooks.editing", "check, test and run a playbook whenever it is saved"),
     "plan": ("playbooks.check", "show the compiled net of a playbook"),
-    "schema": ("playbooks.schema", "print the JSON Schema of playbooks, events or records"),
+    "schema": ("playbooks.check", "print the JSON Schema of playbooks, events or records"),
     "list": ("runs.listing", "list the runs, newest first"),
     "show": ("runs.show", "show a run: steps, ctx, result, error"),
     "status": ("runs.show", "print the state of a run in seven fields"),
@@ -42,7 +42,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "export": ("history.portable", "write a run to a file: log, playbook and results"),
     "import": ("history.portable", "import a run from a file, read-only"),
     "lineage": ("history.lineage", "list the data that a run read and wrote, also as OpenLineage events"),
-    "trace": ("history.trace", "show where a value of a run came from"),
+    "trace": ("history.lineage", "show where a value of a run came from"),
     "stats": ("history.stats", "show success rates and durations of a playbook's runs"),
     "skip": ("runs.signals", "skip a step and continue the run"),
     "approve": ("runs.signals", "approve a run or task that is waiting for approval"),
@@ -68,7 +68,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "version": ("runs.show", "print the version"),
 }
 
-#: Commands that never speak to a server: they look at files of this machine, or are the server.
+#: Commands that never use a server: they work on files of this machine, or are the server.
 LOCAL = frozenset(
     {"check", "init", "migrate", "fmt", "dev", "lsp", "plan", "schema", "version", "server", "up", "backup", "restore"}
 )
@@ -93,7 +93,7 @@ exit codes: 0 completed, 1 failed, 2 invalid playbook or usage, 3 cancelled
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse whose complaints are our own error, and that knows what was probably meant."""
+    """An argparse parser that raises `Usage` and suggests what was probably meant."""
 
     def error(self, message: str) -> NoReturn:
         raise Usage(f"{self.prog.removeprefix('arclog ')}: {message}", f"see `{self.prog} --help`")

@@ -1,4 +1,4 @@
-"""Exit codes, and the error of a command line that makes no sense. Imports nothing: every start reads it."""
+"""Exit codes, and the error of an invalid command line. It imports nothing, since every start loads it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BY_STATE = {"COMPLETED": OK, "FAILED": FAILED, "CANCELLED": CANCELLED}
 
 
 class Usage(Exception):
-    """The command line cannot be carried out as it was written."""
+    """The command line is invalid."""
 
     def __init__(self, message: str, hint: str = "", code: int = INVALID) -> None:
         self.hint = hint

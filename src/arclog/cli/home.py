@@ -1,4 +1,4 @@
-"""The way from a command to the runs: in a home on this machine, or at a server. Only here does a command's way part.
+"""Opens the runs for a command: in a home on this machine, or at a server. Only this module distinguishes the two.
 
 A command that only reads never creates a home.
 """
@@ -19,9 +19,9 @@ from arclog.ports.views.api import Api, Listed
 #: the newest run
 LAST = "last"
 _PAGE = 50
-#: Digits that ids have: so many since 2024, and until long after.
+#: The number of digits of an id since 2024, and for a long time.
 _ID_LENGTHS = (18, 19)
-#: Runs that are named when the beginning of an id fits several.
+#: Runs that are listed when the beginning of an id matches several.
 _CANDIDATES = 5
 
 
@@ -32,14 +32,14 @@ def settings_of(options: Any) -> Settings:
         raise Usage("--home is empty; name a folder")
     if options.home is not None and options.server is not None:
         raise Usage("use either --home or --server, not both")
-    said = {"home": options.home, "client.server": options.server, "client.token_file": options.token_file}
+    overrides = {"home": options.home, "client.server": options.server, "client.token_file": options.token_file}
     if options.home is not None:
-        said["client.server"] = ""  # a home that was asked for is meant, whatever ARCLOG_SERVER says
-    return load_settings({name: value for name, value in said.items() if value is not None})
+        overrides["client.server"] = ""  # an explicit home takes precedence over ARCLOG_SERVER
+    return load_settings({name: value for name, value in overrides.items() if value is not None})
 
 
 def server_of(settings: Settings) -> str:
-    """The server that is spoken to, '' when runs are in this process."""
+    """The server's address, '' if runs are in this process."""
     return settings.text("client.server")
 
 
@@ -55,13 +55,13 @@ def opened(settings: Settings, *, read_only: bool = False) -> AbstractAsyncConte
 
 
 def exists(settings: Settings) -> bool:
-    """Whether there may be runs at all."""
+    """Whether there can be any runs."""
     elsewhere = server_of(settings) or settings.text("store.url")
     return bool(elsewhere) or (Path(settings.text("home")) / "arclog.db").exists()
 
 
 def with_run(options: Any, work: Callable[[Api, str], Awaitable[int]], *, read_only: bool = True) -> int:
-    """Do some work on the run that `options.id` names."""
+    """Call `work` with the run that `options.id` names."""
     import asyncio
 
     settings = settings_of(options)
@@ -75,7 +75,7 @@ def with_run(options: Any, work: Callable[[Api, str], Awaitable[int]], *, read_o
 
 
 def require(settings: Settings, raw_id: str) -> None:
-    """Refuse an id that cannot be one, and any id where there is no home yet."""
+    """Refuse an invalid id, and any id if there is no home yet."""
     if raw_id != LAST:
         checked(raw_id)
     if not exists(settings):
@@ -96,14 +96,16 @@ async def resolve(api: Api, raw_id: str) -> str:
     before = ""
     while page := await api.list(before=before, limit=_PAGE):
         for run in page:
-            if run.parent is None:  # a child is a part of the run that called it
+            if run.parent is None:  # a child run belongs to the run that called it
                 return run.execution_id
         before = page[-1].execution_id
     raise NotFound("there are no runs yet; start one with `arclog run FILE`")
 
 
 async def _by_prefix(api: Api, prefix: str) -> str:
-    """The one run whose id begins so. A whole id is taken as it is; whoever uses it finds out whether it is there."""
+    """The only run whose id begins with these digits. A complete id is not checked here; its use shows whether it
+    exists.
+    """
     if len(prefix) in _ID_LENGTHS:
         return prefix
     runs: dict[str, Listed] = {}
@@ -133,7 +135,7 @@ def nothing_yet(settings: Settings) -> str:
 
 
 def place_of(settings: Settings) -> str:
-    """Where a command looks, in words."""
+    """The place of the runs, for messages."""
     if server := server_of(settings):
         return f"at {server}"
     return "in the store of ARCLOG_STORE_URL" if settings.text("store.url") else f"in {settings.text('home')}"

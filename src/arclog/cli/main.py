@@ -1,7 +1,7 @@
-"""The program `arclog`: finds the command, runs it, turns whatever goes wrong into a message and an exit code.
+"""The program `arclog`: finds the command, runs it, and turns errors into a message and an exit code.
 
-Start-up is a promise (a whole one-task run in 0.3 s), so nothing is imported here that `arclog version` could do
-without; a command's module is imported once it is known to be asked for.
+A run of one task takes less than 0.3 s, start-up included, so this module imports nothing that `arclog version` does not need.
+The module of a command is imported when that command is called.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ from arclog.cli.exits import FAILED, INVALID, OK, Usage
 
 
 def main() -> None:
-    """The program: run its command line and end."""
-    # Imports make much that lives and little that is garbage: collecting as often as usual costs a start 10 ms.
+    """The entry point: run the command line and exit."""
+    # Imports create many objects that live on and little garbage: the default thresholds cost 10 ms at start-up.
     gc.set_threshold(50_000, 20, 100)
     _open_closed_streams()
     _import_msgspec()
     code = command(sys.argv[1:])
-    # What is left is to take the interpreter apart, which costs 25 ms and changes nothing outside.
+    # Finalizing the interpreter takes 25 ms and has no effect outside this process.
     sys.stderr.flush()
     os._exit(code)
 
 
 def _import_msgspec() -> None:
-    """Load msgspec alone: it asks for typing_extensions before it takes what typing has, too, which costs a start 10 ms."""
+    """Import msgspec without typing_extensions, which it prefers to typing although it does not need it: that saves 10 ms."""
     name = "typing_extensions"
     if name in sys.modules:
         return
-    sys.modules[name] = None  # type: ignore[assignment]  # Python's own way to say: there is none
+    sys.modules[name] = None  # type: ignore[assignment]  # makes the import fail
     try:
-        import msgspec  # noqa: F401 - so that it is loaded
+        import msgspec  # noqa: F401 - later imports find it loaded
     finally:
         del sys.modules[name]
 
 
 def _open_closed_streams() -> None:
-    """Started with stdout or stderr closed (`>&-`), their words go nowhere, and the work is done all the same."""
+    """If stdout or stderr is closed (`>&-`), discard its output and run the command anyway."""
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - open until the end
     if sys.stderr is None:
@@ -46,8 +46,8 @@ def _open_closed_streams() -> None:
 
 
 def command(words: list[str]) -> int:
-    """Run one command line; answer its exit code."""
-    # Known without a parse, so that an error in the command line itself comes as JSON too.
+    """Run one command line and return its exit code."""
+    # Found without parsing, so that an error in the command line itself is reported as JSON, too.
     as_json = "--json" in words[: words.index("--") if "--" in words else None]
     try:
         code = _run(words)
@@ -58,7 +58,7 @@ def command(words: list[str]) -> int:
         return OK
     except KeyboardInterrupt:
         return 130
-    except Exception as error:  # noqa: BLE001 - the one place where everything unexpected ends
+    except Exception as error:  # noqa: BLE001 - every unexpected error is reported here
         return _report(error, as_json)
 
 
@@ -77,7 +77,7 @@ def _run(words: list[str]) -> int:
 
 
 def _report(error: Exception, as_json: bool) -> int:
-    """Say on stderr what went wrong; answer the exit code."""
+    """Print the error to stderr and return the exit code."""
     if isinstance(error, Usage):
         _print_error(as_json, "Usage", str(error), error.hint)
         return error.code
@@ -95,7 +95,7 @@ def _report(error: Exception, as_json: bool) -> int:
         refused = isinstance(error, errors.RequestRejected | errors.SettingsError | errors.ExpressionError)
         return INVALID if refused else FAILED
     if isinstance(error, OSError):
-        # The machine's word, not ours: a full disk behind stdout, a folder that may not be read.
+        # The operating system's message: stdout is on a full disk, a folder may not be read.
         _print_error(as_json, "OSError", str(error))
         return FAILED
     if isinstance(error, ImportError):
@@ -133,7 +133,7 @@ def _print_error(as_json: bool, kind: str, message: str, hint: str = "") -> None
 
 
 def _forget_stdout() -> None:
-    """The reader has gone: what is still buffered goes nowhere, and the interpreter's last flush says nothing."""
+    """The reader closed the pipe: discard what is still buffered, so that the last flush raises no error."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
 

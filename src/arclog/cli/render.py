@@ -1,6 +1,6 @@
-"""Text for people: colours, glyphs, durations, tables, and the stream they go to.
+"""Text output for people: colours, glyphs, durations, tables, and the stream that they are written to.
 
-Whatever comes from a run (names, messages, printed text, results) passes `clean` before it meets a terminal.
+Text from a run (names, messages, printed text, results) passes through `clean` before it is written to a terminal.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TextIO
 
-#: control characters (C0, DEL, C1) but tab; a terminal would act on them
+#: Control characters (C0, DEL, C1) except tab: a terminal would interpret them.
 _CONTROLS: dict[int, str] = {code: f"\\x{code:02x}" for code in (*range(9), *range(10, 32), *range(127, 160))}
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36"}
 
@@ -35,12 +35,13 @@ STATE_MARKS = {
 _PLAIN = str.maketrans({"·": "-", "…": "~", "│": "|", "├": "|", "└": "`", "─": "-", "█": "#", "░": ".", "×": "x"})
 _PLAIN.update({ord(mark): plain for mark, plain, _ in MARKS.values()})
 
-#: Ends of lines to many readers (`str.splitlines`), though not to JSON: one value must stay one line to all of them.
+#: Line ends for many readers (`str.splitlines`) but not for JSON; they are escaped, so that one value is always one
+#: line.
 _LINE_ENDS = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
 
 
 class Out:
-    """Where a command's output goes, and what may be done there."""
+    """The output of a command: its stream, its format, and what the terminal supports."""
 
     def __init__(self, *, as_json: bool = False, quiet: bool = False, stream: TextIO | None = None) -> None:
         self.stream = sys.stdout if stream is None else stream
@@ -48,16 +49,16 @@ class Out:
         self.quiet = quiet
         self.tty = self.stream.isatty() and os.environ.get("TERM") != "dumb"
         self.colour = self.tty and not os.environ.get("NO_COLOR")
-        #: set by commands whose work goes on when nobody reads their output any more
+        #: set by commands that continue when their output can no longer be written
         self.outlives_reader = False
         self._gone = False
-        #: takes what must not tear a picture that is being redrawn; None while there is none
+        #: prints a line above a display that is being redrawn; None while there is none
         self.interject: Callable[[str], None] | None = None
-        #: gives a terminal whose modes were changed back as it was; whoever ends the program at once calls it
+        #: restores the terminal's modes, if they were changed; called before the program exits early
         self.restore: Callable[[], None] | None = None
 
     def notice(self, text: str) -> None:
-        """A word to the user that is not an output: on stderr, or above the picture on the same screen."""
+        """Print a message that is not output: to stderr, or above the display that is being redrawn."""
         line = f"arclog: {clean(text)}"
         if self.interject is not None:
             self.interject(line)
@@ -65,7 +66,7 @@ class Out:
             sys.stderr.write(printable(line + "\n", sys.stderr))
             sys.stderr.flush()
 
-    def say(self, text: str = "") -> None:
+    def print(self, text: str = "") -> None:
         self.write(text + "\n")
 
     def write(self, text: str) -> None:
@@ -80,7 +81,7 @@ class Out:
             self._gone = True
             if not isinstance(problem, BrokenPipeError):
                 self.notice(f"cannot write to stdout ({problem.strerror}); the run continues")
-            # What is still buffered goes nowhere.
+            # Discard what is still buffered.
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
 
     def data(self, value: Any) -> None:
@@ -92,7 +93,7 @@ class Out:
         self._write_json("".join(json_text(value) + "\n" for value in values))
 
     def _write_json(self, text: str) -> None:
-        """JSON is UTF-8 whatever the terminal is: what it says must not change."""
+        """Write JSON as UTF-8, whatever the encoding of the terminal, so that no character is replaced."""
         try:
             text.encode(self.stream.encoding or "utf-8")
         except UnicodeEncodeError:
@@ -190,7 +191,7 @@ def duration(seconds: float) -> str:
 
 
 def between(started: str | None, ended: str | None) -> str:
-    """How long it took, or '' when it is not over."""
+    """The duration, or '' if it has not ended."""
     if not started or not ended:
         return ""
     from arclog.model.ids import micros
@@ -199,7 +200,7 @@ def between(started: str | None, ended: str | None) -> str:
 
 
 def moment(timestamp: str | None, form: str = "%Y-%m-%d %H:%M:%S") -> str:
-    """An RFC 3339 time on the reader's clock."""
+    """An RFC 3339 time as local time."""
     if not timestamp:
         return ""
     from arclog.model.ids import micros
@@ -208,7 +209,7 @@ def moment(timestamp: str | None, form: str = "%Y-%m-%d %H:%M:%S") -> str:
 
 
 def clock_time(timestamp: str) -> str:
-    """Time of day with milliseconds, on the reader's clock."""
+    """Local time of day with milliseconds."""
     from arclog.model.ids import micros
 
     at = micros(timestamp)
@@ -220,7 +221,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], columns: int, out: Out, right: Sequence[int] = ()) -> str:
-    """Columns as wide as their content; the last one is cut at the edge. Cells may hold paint of their own."""
+    """A table whose columns are as wide as their content; the last one is cut at the edge. Cells may be coloured."""
     widths = [max(width_of(bare(cell)) for cell in column) for column in zip(head, *rows, strict=True)]
     room = columns - sum(widths[:-1]) - 2 * (len(widths) - 1)
     lines = []
@@ -238,7 +239,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], columns: int, out:
 
 
 def bare(text: str) -> str:
-    """The text without paint."""
+    """The text without colours."""
     if "\x1b" not in text:
         return text
     import re
@@ -247,7 +248,7 @@ def bare(text: str) -> str:
 
 
 def pretty(value: Any, *, most_lines: int = 40, most_columns: int = 400, rest: str = "") -> str:
-    """A value for people: text as it is, other data as indented JSON; cut with a word on where the rest is."""
+    """A value for people: text as it is, other data as indented JSON. A cut text ends with a note on where the rest is."""
     text = value if isinstance(value, str) else _shallow(value)
     lines = clean(text).split("\n")
     cut = len(lines) > most_lines or any(len(line) > most_columns for line in lines)
@@ -258,7 +259,7 @@ def pretty(value: Any, *, most_lines: int = 40, most_columns: int = 400, rest: s
 
 
 def stored(ref: dict[str, Any]) -> str:
-    """Stored data for people: how much it is and where."""
+    """Stored data for people: its size and its reference."""
     meta = ref.get("meta") or {}
     rows = meta.get("rows", ref.get("total"))
     size = f"{meta['bytes']:,} bytes" if "bytes" in meta else ""

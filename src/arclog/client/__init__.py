@@ -1,7 +1,6 @@
-"""arclog from the outside: the API, control and results ports over HTTP.
+"""Clients of a server: the API, control and results ports over HTTP.
 
-`AsyncClient` and its blocking twin `Client` are what programs use; whoever imports this package pays for them only when
-it names them.
+Programs use `AsyncClient` or its blocking form `Client`; both are imported on first use.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`ports.views.api` over HTTP: what a program or the CLI asks of a server is what it would ask of an engine in its own process.
+"""`ports.views.api` over HTTP: a program or the CLI uses a server in the same way as an engine in its own process.
 
-Every answer is a Struct of the port; every refusal is the exception that the engine raised.
+Every answer is a Struct of the port; every error is the exception that the engine raised.
 """
 
 from __future__ import annotations
@@ -54,12 +54,13 @@ from arclog.ports.views.insight import StateView, Why
 from arclog.ports.views.overview import Activity, ApprovalPage, Failing, Lease, RunPage, RunQuery, Stuck
 
 _LET_GO_S = 0.2
-#: Bytes of a stored result that are asked for at a time; less, if the server gives less (server.max_result_bytes).
+#: Bytes of a stored result that are requested at a time; fewer, if the server's limit is smaller
+#: (server.max_result_bytes).
 _PART = 16 * 1024 * 1024
 
 
 class RemoteApi(Caller):
-    """Implements `ports.api.Api` over a server's operations."""
+    """Implements `ports.views.api.Api` over a server's operations."""
 
     def __init__(self, connection: Connection, settings: Settings) -> None:
         super().__init__(connection)
@@ -68,7 +69,7 @@ class RemoteApi(Caller):
     # ── starting and telling ─────────────────────────────────────────────────────────────────────────────────────
 
     async def execute(self, request: ExecuteRequest) -> Started:
-        # With a key the request can be repeated: a server that died with its answer unsent starts no second run.
+        # With a key the request can be repeated: if a server died before it answered, no second run is started.
         keyed = replace(request, idempotency_key=request.idempotency_key or uuid.uuid4().hex)
         with _named_source(request):
             return await self._call(run_ops.START, body=keyed)
@@ -92,7 +93,7 @@ class RemoteApi(Caller):
     async def fork(self, execution_id: str, request: ForkRequest) -> Forked:
         # With a key the request can be repeated, as with `execute`.
         keyed = replace(request, idempotency_key=request.idempotency_key or uuid.uuid4().hex)
-        # A retry answers with the new run when it is asked for one.
+        # A retry returns the new run if one was requested.
         operation = signal_ops.RETRY if request.at is None else history_ops.FORK
         with _named_source(request):
             return decoded(await self._raw(operation, OfExecution(execution_id), keyed), history_ops.FORK)
@@ -108,7 +109,7 @@ class RemoteApi(Caller):
             return await self._call(history_ops.SIMULATE, body=request)
 
     async def export(self, execution_id: str) -> AsyncIterator[bytes]:
-        """The answer of one request: one that breaks off is asked for again as a whole."""
+        """The answer is one request; one that breaks off is repeated as a whole."""
         path, _ = address_of(history_ops.EXPORT, OfExecution(execution_id))
         async with self._connection.streamed(path) as answer:
             async for chunk in answer.aiter_raw():
@@ -142,17 +143,17 @@ class RemoteApi(Caller):
         return (await self._until(event_ops.WaitForHead(execution_id, until="ended"), timeout_s)).ended
 
     async def _until(self, wanted: event_ops.WaitForHead, timeout_s: float | None) -> event_ops.Head:
-        """Ask again and again, each time for as long as one request may wait."""
+        """Repeat the request, each time for as long as one request may wait."""
         now = asyncio.get_running_loop().time
         deadline = None if timeout_s is None else now() + timeout_s
         while True:
             asked_at = now()
             left = self._poll_s if deadline is None else min(self._poll_s, max(0.0, deadline - now()))
-            found = await self._call(event_ops.HEAD, replace(wanted, timeout_s=round(left, 3)), extra_s=left)
-            there = found.ended or (wanted.after is not None and found.head > wanted.after)
+            head = await self._call(event_ops.HEAD, replace(wanted, timeout_s=round(left, 3)), extra_s=left)
+            there = head.ended or (wanted.after is not None and head.head > wanted.after)
             if there or (deadline is not None and now() >= deadline):
-                return found
-            # A server that stops releases waiting requests: it must not be asked as fast as it answers.
+                return head
+            # A server that stops answers waiting requests at once, so pause before the next one.
             await asyncio.sleep(min(_LET_GO_S, max(0.0, asked_at + left - now())))
 
     async def pausing(self, execution_id: str) -> bool:
@@ -187,8 +188,8 @@ class RemoteApi(Caller):
     async def find(self, query: RunQuery) -> RunPage:
         wanted = msgspec.structs.asdict(query)
         wanted.update(state=builtins.list(wanted.pop("states")), q=wanted.pop("text"))
-        found = await self._call(run_ops.LIST, run_ops.ListExecutions(**wanted))
-        return RunPage(found.executions, found.next)
+        page = await self._call(run_ops.LIST, run_ops.ListExecutions(**wanted))
+        return RunPage(page.executions, page.next)
 
     async def activity(self, *, hours: int = 24) -> Activity:
         return await self._call(run_ops.ACTIVITY, run_ops.Hours(hours))
@@ -261,7 +262,7 @@ class RemoteApi(Caller):
         return await self._call(result_ops.DESCRIBE, result_ops.ByRef(ref))
 
     async def content(self, ref: str, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
-        """Asked for in parts that any server gives; one that breaks off is asked for from where it broke off."""
+        """Requested in parts that every server allows; a part that breaks off is continued from there."""
         size = (await self.result(ref)).bytes
         at, stop = max(start, 0), size if end is None else min(end, size)
         part = _PART
@@ -282,7 +283,7 @@ class RemoteApi(Caller):
                     raise
                 part //= 2
             except ServerUnavailable:
-                if await patience.over():
+                if not await patience.more():
                     raise
 
     async def why(self, execution_id: str) -> Why:
@@ -327,7 +328,7 @@ class RemoteApi(Caller):
 
 
 def log_lines(execution_id: str, where: LogFilter) -> event_ops.LogLines:
-    """How a filter of log lines is asked for."""
+    """The parameters of a filter of log lines."""
     return event_ops.LogLines(
         execution_id,
         step=where.step,
@@ -341,7 +342,7 @@ def log_lines(execution_id: str, where: LogFilter) -> event_ops.LogLines:
 
 @contextmanager
 def _named_source(request: ExecuteRequest | ForkRequest | SimulateRequest) -> Iterator[None]:
-    """Give an error in a playbook the file and the text that the request has of it."""
+    """Add the file and the text of the request to an error in a playbook."""
     try:
         yield
     except PlaybookError as error:

@@ -1,24 +1,117 @@
-"""The client for asyncio programs: `ports.views.api` whole, and short ways to what is asked for most."""
+"""The client for asyncio programs: all of `ports.views.api`, and shortcuts for common requests."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from arclog.client.access import RemoteAudit, RemoteCredentials, RemoteKeys
-from arclog.client.api import RemoteApi
+import httpx2
+import msgspec
+from msgspec.structs import replace
+
+from arclog.client.administration import RemoteAudit, RemoteCredentials, RemoteKeys, RemotePools, RemoteSchedules
+from arclog.client.api import RemoteApi, log_lines
+from arclog.client.calls import address_of
 from arclog.client.connection import Connection
-from arclog.client.follow import follow, follow_logs
-from arclog.client.pools import RemotePools
-from arclog.client.schedules import RemoteSchedules
 from arclog.model.config.settings import Settings
-from arclog.model.errors import RunFailed, SettingsError
+from arclog.model.errors import RunFailed, ServerUnavailable, SettingsError
+from arclog.operations import events as ops
+from arclog.operations.operation import Operation
 from arclog.ports.storage.task_logs import ANY_LINE, LogFilter
 from arclog.ports.views.api import ExecuteRequest, Started, Summary
 
-#: Where `arclog up` listens unless told otherwise.
+# ── follow ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# A run's events and log lines as they happen, over server-sent events.
+#
+# Order and completeness depend only on `seq` (a line's `position`): after a lost connection the client continues after
+# the last record that it has, and no record is returned twice. The stream ends with the run, not with the connection.
+
+#: An event with its envelope is far smaller than this; a server that sends more is not an arclog server.
+_LARGEST_EVENT = 64 * 1024 * 1024
+
+
+class _NoStream(ServerUnavailable):
+    """The answer is not a stream of events, and a retry would not change that."""
+
+
+async def _follow_events(
+    connection: Connection, api: RemoteApi, execution_id: str, *, after: int = 0, types: Sequence[str] = ()
+) -> AsyncGenerator[dict[str, Any], None]:
+    """Full envelopes after a seq, to the run's end. Raises NotFound, or ServerUnavailable after `client.patience_s`."""
+
+    async def rest(last: int) -> bool:
+        return bool(await api.events(execution_id, after=last, limit=1, types=types))
+
+    wanted = ops.FollowEvents(execution_id, after, types=list(types))
+    async for event in _followed(connection, api, ops.STREAM, wanted, "seq", rest):
+        yield event
+
+
+async def _follow_logs(
+    connection: Connection, api: RemoteApi, execution_id: str, *, after: int = 0, where: LogFilter = ANY_LINE
+) -> AsyncGenerator[dict[str, Any], None]:
+    """Task log lines after a position, to the run's end. Raises as `follow` does."""
+
+    async def rest(last: int) -> bool:
+        return bool(await api.logs(execution_id, after=last, limit=1, where=where))
+
+    wanted = replace(log_lines(execution_id, where), after=after)
+    async for line in _followed(connection, api, ops.LOG_STREAM, wanted, "position", rest):
+        yield line
+
+
+async def _followed(
+    connection: Connection,
+    api: RemoteApi,
+    operation: Operation[None],
+    wanted: ops.FollowEvents | ops.LogLines,
+    key: str,
+    rest: Callable[[int], Awaitable[bool]],
+) -> AsyncGenerator[dict[str, Any], None]:
+    patience = connection.patience()
+    last = wanted.after
+    while True:
+        over = (await api.status(wanted.execution_id)).ended_at is not None
+        try:
+            path, query = address_of(operation, replace(wanted, after=last))
+            async with connection.streamed(path, params=query) as answer:
+                patience.renew()
+                async for record in _records(answer, key):
+                    if record[key] <= last:
+                        continue
+                    last = record[key]
+                    yield record
+                    patience.renew()
+        except _NoStream:
+            raise
+        except ServerUnavailable:
+            if not await patience.more():
+                raise
+            continue
+        # A stream also ends when its server stops, so the run has ended only if that was known before and no record is
+        # left.
+        if over and not await rest(last):
+            return
+        await patience.more()
+
+
+async def _records(answer: httpx2.Response, key: str) -> AsyncGenerator[dict[str, Any], None]:
+    try:
+        async for message in httpx2.EventSource(answer, max_event_size=_LARGEST_EVENT):
+            if not message.data:
+                continue
+            record = msgspec.json.decode(message.data)
+            if isinstance(record, dict) and isinstance(record.get(key), int):
+                yield record
+    except (httpx2.SSEError, msgspec.DecodeError) as problem:
+        raise _NoStream(f"the server's stream cannot be understood: {problem}") from None
+
+
+# ── asynchronous ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+#: The default address of `arclog up`.
 DEFAULT_SERVER = "http://127.0.0.1:8420"
 
 
@@ -41,7 +134,7 @@ class AsyncClient(RemoteApi):
 
     @property
     def schedules(self) -> RemoteSchedules:
-        """Which playbook runs when."""
+        """Schedules."""
         return RemoteSchedules(self._link)
 
     @property
@@ -51,7 +144,7 @@ class AsyncClient(RemoteApi):
 
     @property
     def audits(self) -> RemoteAudit:
-        """What callers were granted and denied."""
+        """The audit: requests that were granted and denied."""
         return RemoteAudit(self._link)
 
     @property
@@ -61,7 +154,7 @@ class AsyncClient(RemoteApi):
 
     @property
     def server(self) -> str:
-        """Its address."""
+        """The address of the server."""
         return self._link.url
 
     async def __aenter__(self) -> Self:
@@ -84,7 +177,8 @@ class AsyncClient(RemoteApi):
         idempotency_key: str = "",
         priority: int | None = None,
     ) -> Started:
-        """Start a run of a playbook's text, or of what the catalog has under `path`; durable when it answers.
+        """Start a run of a playbook's text, or of the catalog's playbook under `path`. The run is durable when this
+        returns.
 
         Raises PlaybookError, NotFound or RequestRejected.
         """
@@ -110,10 +204,11 @@ class AsyncClient(RemoteApi):
         timeout_s: float | None = None,
         check: bool = True,
     ) -> Summary:
-        """Start a run and wait for its end (at most so long: then the summary says RUNNING, and the run continues).
+        """Start a run and wait for its end, at most `timeout_s`; after that the summary has the state RUNNING, and the
+        run continues.
 
-        Raises RunFailed, which carries the summary, when the run failed or was cancelled; with `check=False` the summary
-        is returned whatever it says.
+        Raises RunFailed, which carries the summary, when the run failed or was cancelled; with `check=False` the
+        summary is returned in any case.
         """
         started = await self.start(playbook, workload, path=path, version=version)
         await self.ended(started.execution_id, timeout_s=timeout_s)
@@ -125,14 +220,14 @@ class AsyncClient(RemoteApi):
     def follow(
         self, execution_id: str, *, after: int = 0, types: Sequence[str] = ()
     ) -> AsyncGenerator[dict[str, Any], None]:
-        """The run's events as they happen, to its end, also across restarts of the server: none missing, none twice."""
-        return follow(self._link, self, execution_id, after=after, types=types)
+        """The run's events as they happen, to its end and across restarts of the server, each exactly once."""
+        return _follow_events(self._link, self, execution_id, after=after, types=types)
 
     def follow_logs(
         self, execution_id: str, *, after: int = 0, where: LogFilter = ANY_LINE
     ) -> AsyncGenerator[dict[str, Any], None]:
-        """What the run's tasks print, as they print it, to the run's end: none missing, none twice."""
-        return follow_logs(self._link, self, execution_id, after=after, where=where)
+        """Output of the run's tasks as it is printed, to the run's end, each line exactly once."""
+        return _follow_logs(self._link, self, execution_id, after=after, where=where)
 
 
 def token_of(settings: Settings) -> str:

@@ -1,4 +1,4 @@
-"""The client for programs without asyncio: each call of `AsyncClient`, made to the end.
+"""The client for programs without asyncio: blocking calls of `AsyncClient`.
 
 The work is done by an event loop in a thread of its own, so a `Client` may be used from any thread, and inside a running
 loop too (which it then blocks).
@@ -12,10 +12,8 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
-from arclog.client.access import RemoteAudit, RemoteCredentials, RemoteKeys
+from arclog.client.administration import RemoteAudit, RemoteCredentials, RemoteKeys, RemotePools, RemoteSchedules
 from arclog.client.asynchronous import AsyncClient
-from arclog.client.pools import RemotePools
-from arclog.client.schedules import RemoteSchedules
 from arclog.model.config.settings import Settings
 
 P = ParamSpec("P")
@@ -41,7 +39,7 @@ class Loop:
         self._loop.close()
 
     def done(self, work: Coroutine[Any, Any, T]) -> T:
-        """What a coroutine returns."""
+        """Run a coroutine and return its result."""
         if self.is_closed:
             work.close()
             raise RuntimeError("this client is closed")
@@ -53,7 +51,7 @@ class Loop:
             raise
 
     def each(self, items: AsyncIterator[T]) -> Iterator[T]:
-        """What an asynchronous iterator gives; whoever stops early releases its connection."""
+        """Iterate over an asynchronous iterator; stopping early releases its connection."""
         end = object()
 
         async def step() -> Any:
@@ -71,7 +69,7 @@ class Loop:
 
 
 class Blocking(Generic[S_co]):
-    """Something asynchronous, whose methods are called to their end."""
+    """Wraps an asynchronous object, whose methods become blocking."""
 
     def __init__(self, twin: S_co, loop: Loop) -> None:
         self._twin = twin
@@ -81,7 +79,7 @@ class Blocking(Generic[S_co]):
 def _done(
     method: Callable[Concatenate[S_co, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Blocking[S_co], P], T]:
-    """A method that does what the asynchronous one does, and returns what that returns."""
+    """The blocking form of an asynchronous method."""
 
     @functools.wraps(method)
     def call(self: Blocking[S_co], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -93,7 +91,7 @@ def _done(
 def _each(
     method: Callable[Concatenate[S_co, P], AsyncIterator[T]],
 ) -> Callable[Concatenate[Blocking[S_co], P], Iterator[T]]:
-    """A method that yields what the asynchronous one yields."""
+    """The blocking form of an asynchronous generator."""
 
     @functools.wraps(method)
     def call(self: Blocking[S_co], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
@@ -103,7 +101,7 @@ def _each(
 
 
 class Schedules(Blocking[RemoteSchedules]):
-    """See `ports.schedules.ScheduleApi`."""
+    """See `ports.storage.schedules.ScheduleApi`."""
 
     add = _done(RemoteSchedules.add)
     list = _done(RemoteSchedules.list)
@@ -116,7 +114,7 @@ class Schedules(Blocking[RemoteSchedules]):
 
 
 class Pools(Blocking[RemotePools]):
-    """See `ports.pools.PoolApi`."""
+    """See `ports.storage.pools.PoolApi`."""
 
     pools = _done(RemotePools.pools)
     set_limit = _done(RemotePools.set_limit)
@@ -130,7 +128,7 @@ class Pools(Blocking[RemotePools]):
 
 
 class Keys(Blocking[RemoteKeys]):
-    """See `ports.access.KeyApi`."""
+    """See `ports.storage.access.KeyApi`."""
 
     create = _done(RemoteKeys.create)
     list = _done(RemoteKeys.list)
@@ -138,7 +136,7 @@ class Keys(Blocking[RemoteKeys]):
 
 
 class Audits(Blocking[RemoteAudit]):
-    """See `ports.access.AuditApi`."""
+    """See `ports.storage.access.AuditApi`."""
 
     page = _done(RemoteAudit.page)
 
@@ -164,19 +162,19 @@ class Client(Blocking[AsyncClient]):
         self.close()
 
     def close(self) -> None:
-        """Let go of the connections; a second time does nothing."""
+        """Close the connections; a second call does nothing."""
         if not self._loop.is_closed:
             self._loop.done(self._twin.close())
             self._loop.close()
 
     @property
     def server(self) -> str:
-        """Its address."""
+        """The address of the server."""
         return self._twin.server
 
     @property
     def schedules(self) -> Schedules:
-        """Which playbook runs when."""
+        """Schedules."""
         return Schedules(self._twin.schedules, self._loop)
 
     @property
@@ -191,7 +189,7 @@ class Client(Blocking[AsyncClient]):
 
     @property
     def audits(self) -> Audits:
-        """What callers were granted and denied."""
+        """The audit: requests that were granted and denied."""
         return Audits(self._twin.audits, self._loop)
 
     @property

@@ -1,4 +1,4 @@
-"""An operation of the table, sent to a server: path, query, body and answer all come from its row."""
+"""Sends operations to a server: path, query, body and answer come from the operation's row."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ A = TypeVar("A")
 C = TypeVar("C")
 T = TypeVar("T")
 
-#: Most rows that a server gives at a time.
+#: The most rows that a server returns at a time.
 PAGE = 1000
 
 
 def address_of(operation: Operation[Any], params: Struct | None = None) -> tuple[str, dict[str, Any]]:
-    """The path and the query of a request. A path parameter stays one part of the path, whatever it holds; what has its
-    default value is left out.
+    """The path and the query of a request. A path parameter is always one segment of the path, whatever it contains;
+    default values are left out.
     """
     values: dict[str, Any] = {} if params is None else msgspec.to_builtins(params)
     names = {name: quote(str(values.pop(name)), safe="") for name in operation.path_names}
@@ -54,22 +54,22 @@ class Caller:
     async def _call(
         self, operation: Operation[A], params: Struct | None = None, body: Any = None, *, extra_s: float = 0.0
     ) -> A:
-        """The answer of an operation; None of one that has none."""
+        """The answer of an operation; None if it has no answer."""
         return decoded(await self._raw(operation, params, body, extra_s=extra_s), operation)
 
 
 def decoded(body: bytes, operation: Operation[A]) -> A:
     try:
-        found: A = None if operation.answer is None else msgspec.json.decode(body, type=operation.answer)  # type: ignore[assignment]  # A is None then
+        answer: A = None if operation.answer is None else msgspec.json.decode(body, type=operation.answer)  # type: ignore[assignment]  # A is None then
     except (msgspec.DecodeError, RecursionError) as problem:
         raise ServerUnavailable(
             f"the server's answer cannot be understood ({problem}); is it an arclog server of this version?"
         ) from None
-    return found
+    return answer
 
 
 async def paged(read: Callable[[C, int], Awaitable[list[T]]], at: C, limit: int, cursor: Callable[[T], C]) -> list[T]:
-    """As many rows as were asked for, however few a server gives at a time."""
+    """The requested number of rows, by as many requests as necessary."""
     rows: list[T] = []
     while True:
         most = min(limit - len(rows), PAGE)

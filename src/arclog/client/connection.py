@@ -1,8 +1,9 @@
-"""Requests to a server, or to several that share a store: any of them answers any request, so one that is unavailable is left
-for the next.
+"""Requests to a server, or to several that share a store: each of them can answer every request, so the client switches
+to the next one if a server is unavailable.
 
-What is safe to send twice is tried again while the server cannot be reached or is busy, for `client.patience_s` at most;
-anything else is sent again only if it cannot have arrived. Redirects are never followed: a token goes where it was meant to.
+A request that is safe to repeat is retried while the server cannot be reached or is busy, for at most
+`client.patience_s`; any other request is repeated only if it cannot have arrived. Redirects are never followed, so that
+a token is sent only to the given server.
 """
 
 from __future__ import annotations
@@ -16,18 +17,110 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 import httpx2
+import msgspec
 
 from arclog import __version__
-from arclog.client.problems import error_of
-from arclog.client.retry import Patience, repeated
 from arclog.drivers.addresses import shown
+from arclog.drivers.backoff import Patience, retry
+from arclog.model import errors
 from arclog.model.config.settings import Settings
 from arclog.model.errors import ArclogError, ServerUnavailable, SettingsError
 
-#: Answers of a server, or of something before it, that is there but cannot work now.
+# ── problems ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Converts errors of a server: `application/problem+json` becomes the exception that the server raised.
+
+#: title of a problem → the exception of the same name
+_BY_TITLE: dict[str, type[errors.ArclogError]] = {
+    kind.__name__: kind
+    for kind in (
+        errors.RequestRejected,
+        errors.NotFound,
+        errors.Unauthenticated,
+        errors.NotAllowed,
+        errors.RequestTooLarge,
+        errors.EventTooLarge,
+        errors.RunEnded,
+        errors.DoesNotFit,
+        errors.StaleFence,
+        errors.Conflict,
+        errors.StoreUnavailable,
+        errors.StoreError,
+        errors.ResultUnavailable,
+        errors.ResultTooLarge,
+        errors.ResultStoreAway,
+        errors.SecretUnavailable,
+        errors.LeaseLost,
+        errors.SettingsError,
+        errors.InvariantBroken,
+        errors.ExpressionError,
+    )
+}
+_BY_STATUS: dict[int, type[errors.ArclogError]] = {401: errors.Unauthenticated, 403: errors.NotAllowed}
+_MOST_SHOWN = 300
+
+
+def error_of(status: int, content_type: str, body: bytes, where: str) -> errors.ArclogError:
+    """The exception for an answer that is not a success; `where` names the server and the request."""
+    problem = _problem(content_type, body)
+    if problem is None:
+        return _no_problem(status, body, where)
+    title, detail = str(problem.get("title", "")), str(problem.get("detail", ""))
+    if title == "PlaybookError":
+        return _playbook_error(problem, detail)
+    if title == "InputsRefused":
+        return errors.InputsRefused(detail, _faults(problem.get("faults")))
+    if title == "ReportGap":
+        gap = errors.ReportGap(0, int(problem.get("expected") or 0), 0)
+        gap.args = (detail,)
+        return gap
+    if title == "InternalError":
+        return errors.ServerFailed(f"{where}: {detail}")
+    kind = _BY_TITLE.get(title) or _BY_STATUS.get(status)
+    if kind is not None:
+        return kind(detail or title)
+    if status >= 500 or status == 429:
+        return errors.ServerUnavailable(f"{where}: {detail or title} ({status})")
+    return errors.RequestRejected(f"{where}: {detail or title} ({status})")
+
+
+def _problem(content_type: str, body: bytes) -> dict[str, Any] | None:
+    if not content_type.partition(";")[0].strip().endswith("json"):
+        return None
+    try:
+        problem = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return problem if isinstance(problem, dict) and "title" in problem else None
+
+
+def _no_problem(status: int, body: bytes, where: str) -> errors.ArclogError:
+    """The answer came from a proxy, or from something else than arclog."""
+    text = " ".join(body[: 4 * _MOST_SHOWN].decode("utf-8", "replace").split())[:_MOST_SHOWN]
+    shown_text = f": {text}" if text else ""
+    if status in (401, 403):
+        return _BY_STATUS[status](f"{where} answers {status}{shown_text}")
+    return errors.ServerUnavailable(f"{where} answers {status}, not as an arclog server does{shown_text}")
+
+
+def _faults(given: Any) -> list[tuple[str, str]]:
+    faults = given if isinstance(given, list) else []
+    return [(str(each.get("path", "")), str(each.get("message", ""))) for each in faults if isinstance(each, dict)]
+
+
+def _playbook_error(problem: dict[str, Any], detail: str) -> errors.ArclogError:
+    try:
+        findings = msgspec.convert(problem.get("findings"), list[errors.Finding])
+    except msgspec.ValidationError:
+        return errors.RequestRejected(detail)
+    return errors.PlaybookError(findings, file=str(problem.get("file") or ""))
+
+
+# ── connection ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+#: Statuses of a server, or of a proxy in front of it, that is temporarily unable to answer.
 _TOO_MANY = 429
 _BUSY = frozenset({_TOO_MANY, 502, 503, 504})
-#: Those of them for which another server may do better; one that is asked too often has told how long to wait.
+#: Those of them after which another server is tried; not 429, which has a Retry-After.
 _AWAY = frozenset({502, 503, 504})
 #: Failures before anything of the request was sent.
 _UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
@@ -44,58 +137,62 @@ class _Request(NamedTuple):
 
 
 class _Failure(NamedTuple):
-    """Why a request was not answered with a success."""
+    """The failure of a request."""
 
     url: str
     error: ArclogError
-    #: another server may do better
+    #: whether another server may succeed
     is_away: bool
-    #: it passes by itself
+    #: whether the failure is temporary
     is_passing: bool
-    #: nothing of the request can have arrived
+    #: whether nothing of the request can have arrived
     is_unsent: bool = False
-    #: the server did not look at it
+    #: whether the server refused the request unread
     is_unread: bool = False
-    #: the server asks for so long a pause
+    #: the pause that the server asks for
     pause_s: float = 0.0
 
 
 class Connection:
-    """Where to ask, and what it takes to be answered."""
+    """The addresses of the servers, the token and the HTTP client."""
 
     def __init__(self, url: str, settings: Settings, *, token: str = "") -> None:
         """`url` may name several servers, separated by commas."""
         self._urls = checked_urls(url)
-        # Clients begin at any of them, so that each has its share.
+        # Clients begin with a random one, so that the load is shared.
         self._at = random.randrange(len(self._urls))
         self._timeout_s = settings.number("client.timeout_s")
         self._patience_s = settings.number("client.patience_s")
         self._token = checked_token(token)
-        #: a server that never answered is probably not there at all: who names a wrong one must not wait to hear it
+        #: whether a server has ever answered; if not, the address is probably wrong, and the error is raised without
+        #: retries
         self._reached = False
         self._http = httpx2.AsyncClient(
             headers={"User-Agent": f"arclog/{__version__}"},
             auth=self._signed,
-            # Without TLS there is nothing to verify, and authorities take long to load.
+            # Without TLS there is nothing to verify, and loading certificates takes long.
             verify=_trust(settings.text("client.ca_file")) if self.url.startswith("https:") else False,
             timeout=self._timeout_s,
-            # What this machine's proxy settings say is not meant for this machine itself.
+            # Proxy settings do not apply to servers on this machine.
             trust_env=not all(map(_is_loopback, self._urls)),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=3.0),
         )
 
     @property
     def url(self) -> str:
-        """The server that is asked now."""
+        """The address of the current server."""
         return self._urls[self._at]
 
     def _leave(self, url: str) -> None:
-        """Ask the next one from now on, unless somebody has turned there already."""
+        """Switch to the next server, unless another request has done so already."""
         if self.url == url:
             self._at = (self._at + 1) % len(self._urls)
 
     def patience(self) -> Patience:
-        return Patience(lambda: self._patience_s if self._reached else 0.0)
+        return Patience(self._seconds_to_retry)
+
+    def _seconds_to_retry(self) -> float:
+        return self._patience_s if self._reached else 0.0
 
     async def ask(
         self,
@@ -108,8 +205,8 @@ class Connection:
         extra_s: float = 0.0,
         limit_s: float = math.inf,
     ) -> bytes:
-        """The body of a success. `safe`: may be sent twice (default: GET may); `extra_s`: the server may wait so long;
-        `limit_s`: where there are several servers, one that takes longer is left for the next.
+        """The body of a success. `safe`: may be sent twice (default: GET may); `extra_s`: the time that the server may
+        wait; `limit_s`: with several servers, the time after which the next one is tried.
         """
         may_repeat = method == "GET" if safe is None else safe
         timeout_s = min(self._timeout_s, limit_s) if len(self._urls) > 1 else self._timeout_s
@@ -118,7 +215,7 @@ class Connection:
         pause_s: float | None = None
 
         async def attempt() -> bytes:
-            """One try at each server that is not away."""
+            """Try each server that is available."""
             nonlocal pause_s
             away: set[str] = set()
             while True:
@@ -134,10 +231,10 @@ class Connection:
                         continue
                 raise failure.error
 
-        return await repeated(attempt, self.patience(), lambda _: pause_s)
+        return await retry(attempt, on=ArclogError, patience_s=self._seconds_to_retry, pause_s=lambda _: pause_s)
 
     async def _sent_once(self, request: _Request, limit_s: float) -> tuple[bytes, _Failure | None]:
-        """The body of a success, or what went wrong."""
+        """The body of a success, or the failure."""
         url = self.url
         try:
             answer = await self._http.request(
@@ -169,7 +266,7 @@ class Connection:
     async def streamed(
         self, path: str, *, params: Params | None = None, headers: Mapping[str, str] | None = None
     ) -> AsyncIterator[httpx2.Response]:
-        """The answer to one GET, its body yet to be read. Raises ServerUnavailable if it breaks off; nothing is repeated."""
+        """The answer to one GET, with its body unread. Raises ServerUnavailable if it breaks off; there is no retry."""
         url = self.url
         try:
             async with self._http.stream("GET", f"{url}{path}", params=params, headers=dict(headers or {})) as answer:
@@ -198,13 +295,13 @@ class Connection:
         await self._http.aclose()
 
     def _signed(self, request: httpx2.Request) -> httpx2.Request:
-        """Our token and no other: ~/.netrc may know this host, too."""
+        """Use only the given token: ~/.netrc may contain this host, too."""
         if self._token:
             request.headers["Authorization"] = f"Bearer {self._token}"
         return request
 
     def _refused(self, url: str, answer: httpx2.Response) -> ArclogError:
-        """The refusal of a request that is not repeated here; whoever repeats it finds another server."""
+        """The error of a request that is not repeated here; a repetition by the caller goes to another server."""
         if answer.status_code in _AWAY:
             self._leave(url)
         return self._refusal(url, answer)
@@ -221,27 +318,27 @@ class Connection:
 
     def _unreachable(self, url: str, problem: httpx2.HTTPError, limit_s: float = math.inf) -> ServerUnavailable:
         if isinstance(problem, httpx2.ConnectError | httpx2.ConnectTimeout):
-            what = "cannot be reached"
+            problem_text = "cannot be reached"
             hint = "; is `arclog up` or `arclog server` running there?"
         elif isinstance(problem, httpx2.TimeoutException):
-            what, hint = f"did not answer within {min(self._timeout_s, limit_s):g} s", ""
+            problem_text, hint = f"did not answer within {min(self._timeout_s, limit_s):g} s", ""
             if limit_s >= self._timeout_s:
                 hint = " (setting client.timeout_s)"
         else:
-            what, hint = "broke off", ""
-        said = str(problem).strip()
-        return ServerUnavailable(f"the server {url} {what}{f': {said}' if said else ''}{hint}")
+            problem_text, hint = "broke off", ""
+        detail = str(problem).strip()
+        return ServerUnavailable(f"the server {url} {problem_text}{f': {detail}' if detail else ''}{hint}")
 
 
 def checked_urls(urls: str) -> tuple[str, ...]:
     """The addresses of servers, separated by commas. Raises SettingsError."""
     if "@" in urls:
-        # Nothing is shown: with a comma or slash in a password, parts of it would look like hosts.
+        # The message shows nothing of it: with a comma or slash in a password, parts of it would look like hosts.
         raise SettingsError("a server's address holds no user and no password; a token belongs into ARCLOG_TOKEN")
-    found = tuple(dict.fromkeys(checked_url(each.strip()) for each in urls.split(",")))
-    if len({each.partition(":")[0] for each in found}) > 1:
+    checked = tuple(dict.fromkeys(checked_url(each.strip()) for each in urls.split(",")))
+    if len({each.partition(":")[0] for each in checked}) > 1:
         raise SettingsError("some of the servers' addresses are http and some https: a token would go out in the clear")
-    return found
+    return checked
 
 
 def checked_url(url: str) -> str:
@@ -260,14 +357,14 @@ def checked_url(url: str) -> str:
 
 
 def checked_token(token: str) -> str:
-    found = token.strip()
-    if not found.isascii() or not found.isprintable() or " " in found:
+    stripped = token.strip()
+    if not stripped.isascii() or not stripped.isprintable() or " " in stripped:
         raise SettingsError("the token has characters that no token has; look into ARCLOG_TOKEN or the token file")
-    return found
+    return stripped
 
 
 def _trust(ca_file: str) -> Any:
-    """Whom to believe: the usual authorities, and those in a file."""
+    """The TLS context: the default authorities, and those in a file."""
     import ssl
 
     context = httpx2.create_ssl_context()
@@ -287,7 +384,7 @@ def _is_loopback(url: str) -> bool:
 
 
 def _retry_after(answer: httpx2.Response) -> float:
-    """Seconds that the server asks for; a date is as good as nothing."""
+    """The seconds of Retry-After; a date is ignored."""
     try:
         return max(0.0, float(answer.headers.get("retry-after", "")))
     except ValueError:

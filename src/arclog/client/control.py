@@ -1,8 +1,8 @@
-"""`ports.control` over HTTP: what a worker on another machine works with.
+"""`ports.control` over HTTP, for workers on other machines.
 
-A report is sent until it is answered; whether that is still worth while is for the worker to say, who knows its lease. No
-server is waited for longer than a part of the lease: the network may be cut to one of several. Whoever asks for work or news
-asks on, whatever a server answers, unless it does not let the worker in.
+A report is sent until it is answered; the worker, which knows its lease, decides when to give up. The wait for one
+server is a part of the lease, since the network to one of several may be cut. Requests for work or revocations are
+repeated whatever a server answers, unless it rejects the worker's credentials.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from arclog.model.errors import (
     InvariantBroken,
     LeaseLost,
     NotAllowed,
+    NotFound,
     RequestRejected,
     ServerUnavailable,
     Unauthenticated,
@@ -26,15 +27,18 @@ from arclog.plan import net
 from arclog.plan.program import Program
 from arclog.ports import work
 from arclog.ports.control import Held, LoopPage, Until, WorkerInfo
+from arclog.ports.secrets import SealedSecret
 from arclog.ports.storage.task_logs import LogLine
+
+# ── control ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 #: A report that one server does not answer must reach another while the lease lasts.
 _TRIES_IN_A_LEASE = 3
-#: Lines that the server does not take for so long are abandoned.
+#: Lines that the server does not accept for so long are dropped.
 _LOGS_PATIENCE_S = 10.0
-#: What ends a worker: its credential is not taken, and it does not get another one.
+#: Errors that end a worker: its credential is rejected, and it has no other.
 _SHUT_OUT = (Unauthenticated, NotAllowed)
-#: What is an answer about the command, and no failure of the server.
+#: Errors that are answers about the command, not failures of the server.
 _ANSWERS = (RequestRejected, LeaseLost)
 #: How often a server may fail at a command before the worker gives the command up.
 _TRIES = 3
@@ -50,7 +54,7 @@ class RemoteControl:
         self._lease_s = math.inf
 
     async def register(self, worker: WorkerInfo) -> work.Welcome:
-        """Introduce the worker. Raises ServerUnavailable when the server cannot be reached."""
+        """Register the worker. Raises ServerUnavailable when the server cannot be reached."""
         welcome = await self._transport.once(ops.REGISTER, work.Hello(worker))
         self._lease_s = welcome.lease_s
         self._transport.limit_s = welcome.lease_s / _TRIES_IN_A_LEASE
@@ -66,7 +70,8 @@ class RemoteControl:
         first = self._claims + 1
 
         def asked(failures: int) -> work.ClaimAsked:
-            # Only an answer that came counts: until then it is the same claim, and the server gives the same commands.
+            # The number changes only after an answer: until then it is the same claim, and the server returns the same
+            # commands.
             self._claims = first + failures
             return work.ClaimAsked(worker, limit, wait_s, self._claims)
 
@@ -78,9 +83,9 @@ class RemoteControl:
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]]) -> list[int]:
         asked = work.HeartbeatAsked(worker_id, list(held))
         try:
-            # A server that hangs must not keep the worker from seeing that its lease runs out.
+            # A server that hangs must not prevent the worker from noticing that its lease expires.
             async with asyncio.timeout(self._lease_s / 4):
-                # One that is not answered leaves time for another server, if there is one.
+                # The shorter limit leaves time for another server, if there is one.
                 return (await self._transport.once(ops.HEARTBEAT, asked, limit_s=self._lease_s / 8)).commands
         except TimeoutError:
             raise ServerUnavailable(f"no answer within {self._lease_s / 4:g} s, a quarter of the lease") from None
@@ -89,7 +94,7 @@ class RemoteControl:
         await self._transport.call(ops.GIVE_BACK, body=work.GiveBackAsked(worker_id, execution_id, command_id, fence))
 
     async def revoked(self, worker_id: str, wait_s: float, held: Sequence[Held] = ()) -> list[Revocation]:
-        if not wait_s:  # who does not wait for news does not wait for the server either
+        if not wait_s:  # without a wait there are no retries either
             return (await self._transport.once(ops.REVOKED, work.RevokedAsked(worker_id, held=list(held)))).revoked
         first = self._looks + 1
 
@@ -111,3 +116,22 @@ class RemoteControl:
 
     async def write_logs(self, lines: Sequence[LogLine]) -> None:
         await self._transport.call(ops.WRITE_LOGS, body=work.Lines(list(lines)), patience_s=_LOGS_PATIENCE_S)
+
+
+# ── secrets ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Sealed secrets of a server, for workers on other machines. The key that opens them is never sent.
+
+
+class ServerSecrets:
+    """Implements `ports.secrets.SecretSource`. Each look-up is a request, so changes are seen at once."""
+
+    place = "the server"
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def find(self, name: str, scope: str) -> SealedSecret | None:
+        try:
+            return (await self._transport.call(ops.SECRET, body=work.SecretAsked(name, scope))).secret
+        except NotFound:  # it has no secrets, or none of this tenant for this worker
+            return None

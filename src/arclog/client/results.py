@@ -1,8 +1,8 @@
 """`ports.results` over HTTP.
 
-What is written gathers here first, in memory and then in a file, and goes to the server whole and with its hash when it is
-committed: a server that is unavailable for a while costs time, and nothing half-written ever reaches it. What is read whole is
-checked here again.
+Content is collected here first, in memory and then in a file, and sent to the server with its hash when it is
+committed: a server that is unavailable for a while only delays it, and never receives partial content. Content that is
+read completely is verified here.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class RemoteResults:
             except ArclogError as problem:
                 if not is_passing(problem):
                     raise
-                # What came is good as far as it goes; the rest is asked for again once the server answers.
+                # What has arrived is valid; the rest is requested when the server answers again.
                 self.transport.failed(problem)
                 await self.find(tenant, sha256)
         if whole is not None and whole.hexdigest() != sha256:
@@ -64,19 +64,19 @@ class RemoteResults:
 
     async def items(self, tenant: str, sha256: str, first: int, last: int) -> list[Any]:
         _check_name(sha256)
-        found: list[Any] = []
+        items: list[Any] = []
         first = max(first, 0)
         while True:
-            page = await self.transport.call(ops.ITEMS, ops.ItemsOf(tenant, sha256, first + len(found), last))
-            found += page.items
+            page = await self.transport.call(ops.ITEMS, ops.ItemsOf(tenant, sha256, first + len(items), last))
+            items += page.items
             if not page.more:
-                return found
+                return items
 
     async def find(self, tenant: str, sha256: str) -> StoredBlob | None:
         if not _SHA256.fullmatch(sha256):
             return None
-        found: StoredBlob | None = await self.transport.call(ops.ABOUT, ops.OfContent(tenant, sha256))
-        return found
+        stored: StoredBlob | None = await self.transport.call(ops.ABOUT, ops.OfContent(tenant, sha256))
+        return stored
 
     async def remove(self, tenant: str, sha256: str, stored_at: int | None = None) -> bool:
         if not _SHA256.fullmatch(sha256):
@@ -93,7 +93,7 @@ class RemoteResults:
         return (await self.transport.sent(ops.LEFTOVERS, ops.OlderThan(older_than))).removed
 
     async def close(self) -> None:
-        """The connection is its owner's."""
+        """The owner of the connection closes it."""
 
 
 class RemoteWriter:
@@ -108,7 +108,7 @@ class RemoteWriter:
         self._hash = hashlib.sha256()
         self._bytes = 0
         self._rows = 0
-        #: why nothing more can be done with it; '' while it can
+        #: the reason why it can no longer be used; '' while it can
         self._over = ""
 
     async def write(self, chunk: bytes) -> None:
@@ -189,6 +189,6 @@ class RemoteWriter:
 
 
 def _check_name(sha256: str) -> None:
-    """A server takes nothing else for a name: whatever it is, it is not there."""
+    """Servers accept no other names, so there is no such content."""
     if not _SHA256.fullmatch(sha256):
         raise ResultUnavailable(f"there is no stored result {sha256[:80]!r}: a name is 64 hexadecimal digits")

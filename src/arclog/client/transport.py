@@ -1,7 +1,7 @@
-"""A worker's way to its server: it outlasts any outage, and what a server fails at.
+"""Requests of a worker to its server, which survive outages and failures of the server.
 
-Everything a worker asks may be asked twice, so a request goes out again until it is answered or its sender gives up. That
-the server is gone is logged once, and so is that it is back; each way in which it fails is logged once.
+Every request of a worker may be repeated, so it is sent until it is answered or its caller gives up. An outage and its
+end are logged once; each kind of failure is logged once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from arclog.client.calls import address_of
 from arclog.client.connection import Connection
-from arclog.client.retry import Patience, repeated
+from arclog.drivers.backoff import retry
 from arclog.model.errors import (
     ArclogError,
     Conflict,
@@ -29,13 +29,13 @@ from arclog.operations.operation import Operation
 
 log = logging.getLogger("arclog.worker")
 
-#: What passes by itself, but for ServerFailed.
+#: Temporary errors, except ServerFailed.
 PASSING = (ServerUnavailable, StoreUnavailable, Conflict)
 
 A = TypeVar("A")
 T = TypeVar("T")
 
-#: The body of a request, or what makes it from how often the server has failed at it.
+#: The body of a request, or a function that makes it from the number of failures.
 Body = Struct | Callable[[int], Struct] | None
 
 
@@ -45,7 +45,7 @@ class Transport:
         self._lost = False
         #: failures that were logged since the last answer
         self._logged: set[str] = set()
-        #: a server that takes longer to answer is left for the next one, where there are several
+        #: with several servers, the time after which the next one is tried
         self.limit_s = math.inf
 
     async def call(
@@ -59,9 +59,9 @@ class Transport:
         answers: tuple[type[ArclogError], ...] = (ArclogError,),
         tries: float = math.inf,
     ) -> A:
-        """The answer of a server, once it gives one; it may take `wait_s` for it. Errors that are `answers` are raised at once.
-        With others the server fails: what it has a bug or no words for, another server, or the same one a moment later,
-        may do. They are raised after so many `tries`.
+        """The answer of a server, which may take `wait_s`. Errors that are `answers` are raised at once. Others are
+        failures of the server, such as bugs; another server, or the same one later, may succeed. They are raised after
+        so many `tries`.
         """
         raw = await self.raw(
             operation, params, body, wait_s=wait_s, patience_s=patience_s, answers=answers, tries=tries
@@ -85,7 +85,7 @@ class Transport:
         async def attempt() -> bytes:
             return await self._once(operation, params, body(failures) if callable(body) else body, wait_s)
 
-        def passes(problem: ArclogError) -> float | None:
+        def pause_s(problem: ArclogError) -> float | None:
             nonlocal failures
             if is_passing(problem):
                 self.failed(problem)
@@ -98,7 +98,7 @@ class Transport:
                 log.error("the server %s fails: %s; it is asked again", self.connection.url, problem)
             return 0.0
 
-        answer = await repeated(attempt, Patience(lambda: patience_s), passes)
+        answer = await retry(attempt, on=ArclogError, patience_s=patience_s, pause_s=pause_s)
         self._worked()
         return answer
 
@@ -111,20 +111,20 @@ class Transport:
         return decoded(await self._once(operation, None, body, 0.0, limit_s), operation)
 
     async def until_answered(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """What an attempt gives, once it does not fail for a passing reason."""
+        """The result of the first attempt that does not fail with a temporary error."""
 
-        def passes(problem: ArclogError) -> float | None:
+        def pause_s(problem: ArclogError) -> float | None:
             if not is_passing(problem):
                 return None
             self.failed(problem)
             return 0.0
 
-        answer = await repeated(attempt, Patience(lambda: math.inf), passes)
+        answer = await retry(attempt, on=ArclogError, patience_s=math.inf, pause_s=pause_s)
         self._worked()
         return answer
 
     def failed(self, problem: Exception) -> None:
-        """Log that the server is gone, once."""
+        """Log once that the server is unavailable."""
         if not self._lost:
             self._lost = True
             log.warning("%s; what was done is kept and handed in when the server is back", problem)
@@ -156,13 +156,13 @@ class Transport:
 
 
 def is_passing(problem: ArclogError) -> bool:
-    """Whether a failure passes by itself: the server is away, or busy."""
+    """Whether a failure is temporary: the server is unavailable or busy."""
     return isinstance(problem, PASSING) and not isinstance(problem, ServerFailed)
 
 
 def decoded(answer: bytes, operation: Operation[A]) -> A:
     try:
-        found: A = msgspec.json.decode(answer, type=operation.answer)
+        decoded_answer: A = msgspec.json.decode(answer, type=operation.answer)
     except msgspec.DecodeError as problem:
         raise InvariantBroken(f"the server's answer cannot be read: {problem}; do both run the same version?") from None
-    return found
+    return decoded_answer

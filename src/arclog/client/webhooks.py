@@ -1,6 +1,7 @@
-"""The receiver's side of webhooks: whether a request really comes from arclog, unchanged, now, and for the first time.
+"""Verifies webhooks on the receiver's side: a request comes from arclog, is unchanged and recent, and was not received
+before.
 
-Closed on doubt: what is missing, malformed, old, altered, repeated, or cannot be remembered, is refused.
+A request that is incomplete, malformed, old, altered or repeated, or whose signature cannot be remembered, is refused.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import msgspec
 from arclog.model.config.webhooks import DELIVERY, SIGNATURE, TIMESTAMP, signature
 from arclog.model.errors import RequestRejected
 
-#: How old a request may be, and how far ahead the sender's clock, seconds.
+#: The maximum age of a request, and how far the sender's clock may be ahead, in seconds.
 WINDOW_S = 300.0
 
 
@@ -25,8 +26,8 @@ class WebhookRefused(RequestRejected):
 
 
 class Seen:
-    """Signatures that were taken, for as long as they would be taken again. One per receiver; in memory, so a receiver of
-    several processes remembers delivery ids where all of them can see.
+    """Accepted signatures, kept while they would still be valid. One for each receiver, in memory; a receiver with
+    several processes must store delivery ids where all of them can read them.
     """
 
     def __init__(self, window_s: float = WINDOW_S, most: int = 100_000) -> None:
@@ -35,7 +36,7 @@ class Seen:
         self._until: OrderedDict[str, float] = OrderedDict()
 
     def take(self, signed: str, now: float) -> None:
-        """Remember a signature; WebhookRefused when it was seen, or when there is no room to remember it."""
+        """Remember a signature. Raises WebhookRefused if it was seen before, or if too many are remembered."""
         while self._until and next(iter(self._until.values())) < now:
             self._until.popitem(last=False)
         if signed in self._until:
@@ -55,9 +56,9 @@ def verify(
     now: float | None = None,
     window_s: float = WINDOW_S,
 ) -> dict[str, Any]:
-    """What the webhook says, once it is proved; raises WebhookRefused. `body` is the raw body, before any decoding.
+    """The content of a verified webhook. Raises WebhookRefused. `body` is the raw body, before any decoding.
 
-    Delivery is at least once: the same `delivery` in the answer is the same news, whatever its timestamp.
+    Delivery is at least once: the same `delivery` is the same message, whatever its timestamp.
     """
     if not secret:
         raise WebhookRefused("there is no secret to check the webhook with")
@@ -73,7 +74,7 @@ def verify(
         raise WebhookRefused(f"the webhook was not sent within the last {window_s:g} s")
     seen.take(signed, moment)
     try:
-        said: dict[str, Any] = msgspec.json.decode(body, type=dict)
+        message: dict[str, Any] = msgspec.json.decode(body, type=dict)
     except msgspec.DecodeError:
         raise WebhookRefused("the webhook's body is not a JSON object") from None
-    return {**said, "delivery": delivery}
+    return {**message, "delivery": delivery}

@@ -1,11 +1,11 @@
-"""Addresses in messages: what may be shown of one that may hold a password."""
+"""Redaction of addresses in messages, since they may contain a password."""
 
 from __future__ import annotations
 
 import re
 from urllib.parse import unquote
 
-#: Stands for an address of which nothing can safely be shown.
+#: The replacement of an address of which nothing can safely be shown.
 HIDDEN = "an address that is not shown"
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,19})://")
@@ -40,5 +40,5 @@ def secrets_of(url: str) -> list[str]:
 
 
 def without_logins(text: str) -> str:
-    """A text of another program in which addresses stand, without the users and passwords in them."""
+    """A text of another program, without the users and passwords of the addresses in it."""
     return _LOGIN.sub(r"\1…@", text)

@@ -8,11 +8,12 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 R = TypeVar("R")
+E = TypeVar("E", bound=Exception)
 
-#: Between attempts to reach a server that is away.
+#: Pauses between attempts to reach a server that is unavailable.
 FIRST_PAUSE_S = 0.02
 LONGEST_PAUSE_S = 1.0
-#: Random share by which a pause is shortened: those who wait for the same server must not all ask at once.
+#: The largest random share by which a pause is shortened, so that clients of one server do not all retry at once.
 SPREAD = 0.5
 _MOST_DOUBLINGS = 62
 
@@ -23,7 +24,7 @@ def pause_after(attempts: int, first_s: float, longest_s: float) -> float:
 
 
 class Backoff:
-    """The pauses of one series of attempts. The caller waits, by whichever clock it has."""
+    """The pauses of one series of attempts. The caller waits, with a clock of its own."""
 
     def __init__(self, first_s: float, longest_s: float, *, spread: float = 0.0) -> None:
         self._first_s = first_s
@@ -43,28 +44,49 @@ class Backoff:
 
 
 class Patience:
-    """A back-off that ends: attempts go on until a time has passed, and one is made when it has."""
+    """A back-off that ends: attempts continue until a time has passed, and a last one is made then."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float | Callable[[], float]) -> None:
+        """`seconds` may be a function, if the time depends on what the attempts show."""
+        self._seconds: Callable[[], float] = seconds if callable(seconds) else lambda: seconds
         self._loop = asyncio.get_running_loop()
-        self._until = self._loop.time() + seconds
+        self._since = self._loop.time()
         self._backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, spread=SPREAD)
 
-    async def more(self) -> bool:
-        """Pause; False, without a pause, when the time is over."""
-        left = self._until - self._loop.time()
-        if left <= 0:
+    def renew(self) -> None:
+        """After a success: the time and the pauses begin again."""
+        self._since = self._loop.time()
+        self._backoff.reset()
+
+    async def more(self, at_least_s: float = 0.0) -> bool:
+        """Pause; False, without a pause, when the time is over, or would be after a pause of `at_least_s`."""
+        left = self._since + self._seconds() - self._loop.time()
+        if left <= 0 or left < at_least_s:
             return False
-        await asyncio.sleep(min(self._backoff.pause_s(), left))
+        await asyncio.sleep(max(at_least_s, min(self._backoff.pause_s(), left)))
         return True
 
 
-async def retry(attempt: Callable[[], Awaitable[R]], *, on: type[Exception], patience_s: float) -> R:
-    """The result of the first attempt that does not fail with `on`; raises that once the time is over."""
+def _at_once(_: Exception) -> float:
+    return 0.0
+
+
+async def retry(
+    attempt: Callable[[], Awaitable[R]],
+    *,
+    on: type[E],
+    patience_s: float | Callable[[], float],
+    pause_s: Callable[[E], float | None] = _at_once,
+) -> R:
+    """The result of the first attempt that does not fail with `on`; raises that once the time is over.
+
+    `pause_s` gives the shortest pause after a failure, or None for a failure that is final and is raised at once.
+    """
     patience = Patience(patience_s)
     while True:
         try:
             return await attempt()
-        except on:
-            if not await patience.more():
+        except on as error:
+            pause = pause_s(error)
+            if pause is None or not await patience.more(pause):
                 raise

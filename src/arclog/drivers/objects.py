@@ -1,6 +1,6 @@
-"""What all clients of object stores share (obstore): how they connect and try again, and what its errors hold.
+"""What all clients of object stores (obstore) share: options for connections and retries, and the reading of errors.
 
-obstore's texts repeat requests: nothing of them goes into a message but what `report_of` takes out.
+obstore's error texts repeat requests, so messages contain only what `report_of` extracts.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _LONGEST_PAUSE = timedelta(seconds=2)
 
 
 class Report(NamedTuple):
-    """What an error of obstore tells of the server's answer."""
+    """The server's answer, extracted from an error of obstore."""
 
     #: 0 without an answer
     status: int
-    #: the server's own word for it; '' without one
+    #: the server's error code; '' without one
     code: str
-    #: its sentence; '' without one
+    #: its message; '' without one
     message: str
     late: bool
 

@@ -13,7 +13,7 @@ from msgspec.structs import astuple, replace
 
 from arclog.core.transitions.state import State
 from arclog.history.step_runs import Log, RecordedRun
-from arclog.model.events import Event, status_of
+from arclog.model.events import Event, is_closing, status_of
 from arclog.model.outcome import data_of
 from arclog.plan.net import Plan
 
@@ -151,32 +151,53 @@ def _parts(mine: Sequence[Event], run: RecordedRun, theirs: Sequence[Event], oth
         return divergence
     if _arcs(run) != _arcs(other):
         seqs = _seq_of(mine, run, run.routed), _seq_of(theirs, other, other.routed)
-        taken = [" and ".join(_arcs(each)) or "nothing" for each in (run, other)]
-        cause = f"behind step {step}, {taken[0]} followed in the first run and {taken[1]} in the second"
+        taken = [" and ".join(_arcs(each)) or "no step" for each in (run, other)]
+        cause = f"after step {step} the first run went to {taken[0]} and the second to {taken[1]}"
         return Divergence(step, number, "routing", cause, *seqs, _whens(run), _whens(other))
     return None
 
 
 def _tasks(mine: Sequence[Event], run: RecordedRun, theirs: Sequence[Event], other: RecordedRun) -> Divergence | None:
-    """The first task whose outcome differs, in item and task order."""
+    """The first task or item that ended otherwise, in item and task order.
+
+    An item that was cut short, because another one failed for example, is a consequence: it is named only if nothing else differs.
+    """
     mine_outcomes, theirs_outcomes = _outcomes(mine, run), _outcomes(theirs, other)
+    ends = _item_ends(mine, run), _item_ends(theirs, other)
     step, number = run.key
+    consequence: Divergence | None = None
     for place in sorted(
         {*mine_outcomes, *theirs_outcomes},
         key=lambda place: (place[0], _first_seq(place, mine_outcomes, theirs_outcomes)),
     ):
         left, right = mine_outcomes.get(place), theirs_outcomes.get(place)
+        path, task, _ = place
         if left is not None and right is not None and _outcome(left[1]) == _outcome(right[1]):
             continue
-        path, task, _ = place
         where = f"task {task} of step {step}" + (f", item {'.'.join(map(str, path))}," if path else "")
         seqs = (0 if left is None else left[0] + 1, 0 if right is None else right[0] + 1)
         shown = [None if side is None else _outcome(side[1]) for side in (left, right)]
         if left is None or right is None:
             which = "first" if right is None else "second"
-            return Divergence(step, number, "task", f"{where} ran in the {which} run only", *seqs, *shown)
-        below, first, second = next(_paths("outcome", *shown))
-        return Divergence(step, number, "outcome", f"{where} had another {below}", *seqs, first, second)
+            divergence = Divergence(step, number, "task", f"{where} ran in the {which} run only", *seqs, *shown)
+        else:
+            below, first, second = next(_paths("outcome", *shown))
+            divergence = Divergence(step, number, "outcome", f"{where} had another {below}", *seqs, first, second)
+        if not path or all(_ended_by_itself(path, side) for side in ends):
+            return divergence
+        consequence = consequence or divergence
+    return _items(run.key, *ends) or consequence
+
+
+def _items(key: tuple[str, int], one: ItemEnds, two: ItemEnds) -> Divergence | None:
+    """The first item that failed in one run only, although its tasks came to the same: a rule decided otherwise."""
+    for path in sorted(one.keys() & two.keys()):
+        (at, left), (other_at, right) = one[path], two[path]
+        if left.type != right.type and not is_closing(left) and not is_closing(right):
+            which = "first" if left.type == "loop.iteration.failed" else "second"
+            cause = f"item {'.'.join(map(str, path))} of step {key[0]} failed in the {which} run only"
+            errors = left.payload.get("error"), right.payload.get("error")
+            return Divergence(*key, "item", cause, at + 1, other_at + 1, *errors)
     return None
 
 
@@ -201,6 +222,19 @@ def _outcomes(events: Sequence[Event], run: RecordedRun) -> dict[Place, tuple[in
         if event.type in ("task.done", "task.failed"):
             outcomes[event.iteration or (), event.task, event.task_run] = (index, event)
     return outcomes
+
+
+#: by item: the index of the event that ended it, and that event
+ItemEnds = dict[tuple[int, ...], tuple[int, Event]]
+
+
+def _item_ends(events: Sequence[Event], run: RecordedRun) -> ItemEnds:
+    ended = ("loop.iteration.done", "loop.iteration.failed")
+    return {events[at].iteration or (): (at, events[at]) for at in run.events if events[at].type in ended}
+
+
+def _ended_by_itself(path: tuple[int, ...], ends: ItemEnds) -> bool:
+    return path in ends and not is_closing(ends[path][1])
 
 
 def _first_seq(place: Place, *sides: Mapping[Place, tuple[int, Event]]) -> int:

@@ -109,22 +109,22 @@ def _step(
     step = key[0]
     if run.has_failed != other.has_failed:
         words = [f"{'fail' if failed else 'succeed'}ed" for failed in (run.has_failed, other.has_failed)]
-        cause = f"step {step} {words[0]}, and would have {words[1]}"
+        cause = f"step {step} {words[0]}; it would have {words[1]}"
         sides = [None if step_run.end is None else step_run.end.payload.get("error") for step_run in (run, other)]
         return Parting(*key, "end_of_step", cause, _seq(events, run, run.end), *sides)
     if run.failed_items != other.failed_items:
-        cause = f"{run.failed_items} items of step {step} failed, and {other.failed_items} would have"
+        cause = f"{run.failed_items} items of step {step} failed; {other.failed_items} would fail"
         return Parting(*key, "items", cause, _seq(events, run, run.end), run.failed_items, other.failed_items)
     taken = [renamed.get(str(choice.get("step")), str(choice.get("step"))) for choice in run.selected]
     would = [str(choice.get("step")) for choice in other.selected]
     if taken != would:
-        cause = f"behind step {step}, {_list(taken)} followed, and {_list(would)} would have"
+        cause = f"after step {step} the run went to {_list(taken)}; it would go to {_list(would)}"
         return Parting(*key, "routing", cause, _seq(events, run, run.routed), taken, would)
     return None
 
 
 def _list(steps: list[str]) -> str:
-    return " and ".join(steps) or "nothing"
+    return " and ".join(steps) or "no step"
 
 
 def _seq(events: Sequence[Event], run: RecordedRun, event: Event | None) -> int:

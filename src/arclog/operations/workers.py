@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 
 from arclog.model.commands import Report, ReportAnswer
 from arclog.model.ids import MAX_ID
-from arclog.operations import work_examples as examples
+from arclog.operations import examples
 from arclog.operations.operation import ADMIN, BY_HANDLER, NDJSON, OCTETS, WORK, Operation
 from arclog.ports import work
 from arclog.ports.control import LoopPage

@@ -1,6 +1,6 @@
 """A cell is one warm python process. It runs one task at a time and belongs to one execution for all its life.
 
-What the process sends is read only as fast as it is taken: a task that gives items waits for whoever stores them.
+Messages of the process are read only as fast as they are handled: a task that yields items waits until they are stored.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 _READ = 256 * 1024
 #: a reply's header: message and traceback are cut to less than this
 _HEADER_MAX = 1024 * 1024
-#: frames that wait to be taken before the process is left waiting
+#: frames that may wait before reading stops, so that the process waits
 _INBOX = 4
 
 
 class Limits(Struct, frozen=True):
-    """What one python process may use."""
+    """The limits of one python process."""
 
     max_memory_bytes: int
     max_processes: int
@@ -54,30 +54,30 @@ class Task(Struct, frozen=True):
 
 
 class Listener(Protocol):
-    """Who hears of a task while it runs."""
+    """Receives the messages of a task while it runs."""
 
     log: Callable[[str, str], None]
     #: (done, total, unit), unchecked
     progress: Callable[[Any, Any, Any], None]
 
     async def items(self, body: bytes) -> None:
-        """Take some items of the result, as a JSON array."""
+        """Store some items of the result, given as a JSON array."""
 
     async def outputs(self, folders: TaskFolders) -> None:
-        """The task has succeeded and its files are there still: store those that it hands over."""
+        """The task has succeeded and its files still exist: store its outputs."""
 
     def stopped(self, stack: str) -> None:
-        """The task was stopped from outside: where it was, as `faulthandler` writes it; '' when that is not known."""
+        """The task was stopped from outside: its stack, as `faulthandler` writes it; '' if it is unknown."""
 
 
 class Reply(Struct, frozen=True, omit_defaults=True):
-    """What a runner says of a task."""
+    """The message of a runner about a task."""
 
     ok: bool
-    #: '' is the answer; before it 'progress', 'items' and 'outputs' may come
+    #: '' for the answer; 'progress', 'items' and 'outputs' may come before it
     say: str = ""
     progress: tuple[int | float | str, int | float | str | None, str] | None = None
-    #: how many items of the result were sent before; 0: the result is here
+    #: how many items of the result were sent before; 0 if the result is in this message
     items: int = 0
     kind: str = ""
     message: str = ""
@@ -102,24 +102,24 @@ class Cell:
         environment: Environment | None = None,
         files: Path | None = None,
     ) -> None:
-        """`files`: a folder that it may read, too."""
+        """`files`: a further folder that it may read."""
         folders.make()
         self.folder = folders.folder
         self._folders = folders
         self._place = folders.identity()
         self._loop = asyncio.get_running_loop()
         self._limits = limits
-        #: '' while nobody has used it
+        #: '' while it is unused
         self.execution_id = ""
         #: may be kept for another task
         self.fit = True
-        #: size of a reply that no honest runner sends
+        #: a reply of this size is never valid
         self.oversized = 0
         self._workload_sent = False
         #: digest of the environment whose packages it has; '' = the worker's own
         self.environment = environment.digest if environment else ""
         self._frames = FrameReader(limits.max_result_bytes + _HEADER_MAX)
-        #: what has come and was not taken; None: nothing more will
+        #: received frames that are not handled yet; None marks the end
         self._inbox: deque[Frame | None] = deque()
         self._awaited: asyncio.Future[None] | None = None
         self._reading = True
@@ -194,7 +194,7 @@ class Cell:
             err.end()
 
     async def _heard(self, listener: Listener) -> Reply | None:
-        """The answer, once all that came before it was passed on; None when there will be none."""
+        """The answer, after all messages before it were handled; None if there is none."""
         while True:
             frame = await self._next()
             reply = None if frame is None else _reply_of(frame)
@@ -234,7 +234,7 @@ class Cell:
         except BlockingIOError:
             count = 0
         except OSError:
-            return  # it is dying: its report will answer
+            return  # it is ending: its report follows
         if count < len(data):
             self._unsent = memoryview(data)[count:]
             self._loop.add_writer(self._socket.fileno(), self._on_writable)
@@ -256,10 +256,10 @@ class Cell:
             self.tree.kill()
         if not more or len(self._inbox) >= _INBOX:
             self._loop.remove_reader(self._socket.fileno())
-            self._reading = not more  # a reader that is over is not begun again
+            self._reading = not more  # a reader that has ended is not started again
 
     def _on_gone(self, _: asyncio.Future[Report]) -> None:
-        """Take what was sent before the end, then close."""
+        """Handle what was sent before the end, then close."""
         self.fit = False
         while self._read(waiting=False):
             pass
@@ -269,7 +269,7 @@ class Cell:
         self._arrived([None])
 
     def _read(self, *, waiting: bool = True) -> bool:
-        """Take what has come; false when nothing more can come."""
+        """Read what has arrived; false at the end of the stream."""
         try:
             data = self._socket.recv(_READ)
             self._arrived(self._frames.feed(data))

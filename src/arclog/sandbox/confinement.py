@@ -257,7 +257,7 @@ def _paths(settings: Settings, name: str, hidden: Sequence[str], default: list[s
     text = settings.text(name).strip()
     if not text or text == NONE:
         return [] if text else default
-    found = []
+    paths = []
     for part in text.split(","):
         path = os.path.realpath(Path(part.strip()).expanduser()) if part.strip() else ""
         if not path:
@@ -266,8 +266,8 @@ def _paths(settings: Settings, name: str, hidden: Sequence[str], default: list[s
             raise SettingsError(f"{name}: there is no {part.strip()}; make it, or take it off the list")
         if any(Path(path).is_relative_to(own) for own in hidden):
             raise SettingsError(f"{name}: {part.strip()} lies in arclog's own folders, which tasks never reach")
-        found.append(path)
-    return found
+        paths.append(path)
+    return paths
 
 
 def _hidden(settings: Settings, scratch: Path) -> Iterator[str]:

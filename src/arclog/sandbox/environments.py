@@ -1,8 +1,9 @@
-"""Cached environments of packages, one folder a requirement set, shared by every process that uses the same home.
+"""Cached environments of packages, one folder for each set of requirements, shared by every process that uses the same
+home.
 
-Law: an environment is whole when its record is there, and the record is written last. Who makes or removes one holds its
-lock alone; who uses it holds it with others. (It is made where it stays, not renamed into place: programs in an
-environment name its path.) The kernel gives a lock up with its process, so nothing waits for the dead.
+Law: an environment is complete when its record exists, and the record is written last. Creating or removing one takes
+an exclusive lock, using it a shared one. (It is created in place, not renamed: programs in an environment contain its
+path.) The kernel releases a lock with its process, so nothing waits for dead processes.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import re
 import shutil
+import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
@@ -21,18 +24,135 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
+from arclog.drivers.addresses import without_logins
+from arclog.model.config.settings import Settings
 from arclog.model.outcome import TaskError, error
-from arclog.sandbox import installers
-from arclog.sandbox.installers import Installer, Source
 from arclog.sandbox.launcher import Launcher
 from arclog.sandbox.processes import Tree, ended_by
 from arclog.sandbox.requirements import NotARequirement, Wanted, wanted
 from arclog.sandbox.streams import Lines
 
+# ── installers ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# The programs that fill an environment: uv if it is found, else venv and pip. Their failures become a TaskError.
+#
+# Their processes inherit only what an installer needs (search path, proxies, certificates, their own variables), since
+# a package that is built from source runs its own code.
+
+_PASSED = re.compile(
+    r"(?:PATH|HOME|LANG|TZ|NETRC|(?:UV|PIP|XDG|SSL|LC)_.*|(?:HTTP|HTTPS|ALL|NO)_PROXY|(?:REQUESTS|CURL)_CA_BUNDLE)",
+    re.IGNORECASE,
+)
+#: would put the packages elsewhere, or change what is printed
+_HELD_BACK = frozenset({"PIP_TARGET", "PIP_PREFIX", "PIP_USER", "PIP_ROOT", "PIP_DRY_RUN", "PIP_QUIET", "UV_PYTHON",
+                        "UV_PROJECT", "UV_TARGET", "UV_PREFIX", "UV_SYSTEM_PYTHON"})  # fmt: skip
+
+_UNREACHABLE = re.compile(
+    r"error sending request|failed to fetch|could not connect|connection (?:refused|reset|aborted|error|broken)"
+    r"|connect(?:ion)? ?time(?:d ?)?out|tcp connect error|dns error|name (?:or service not known|resolution)"
+    r"|newconnectionerror|read ?timeout|timed out|max retries exceeded|network is unreachable|no route to host"
+    r"|failed to establish a new connection|remotedisconnected|proxyerror|HTTP status server error|5\d\d server error",
+    re.IGNORECASE,
+)
+_UNKNOWN = re.compile(r"HTTP status client error \(404|404 client error", re.IGNORECASE)
+_UNAUTHORIZED = re.compile(
+    r"\b(?:401 unauthorized|403 forbidden|40[13] client error)|authentication credentials", re.IGNORECASE
+)
+_FULL = re.compile(r"no space left on device|os error 28|disk quota exceeded", re.IGNORECASE)
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_LAST_LINES = 12
+_MESSAGE_MAX = 4000
+
+
+class Source(Struct, frozen=True):
+    """Where packages come from, besides the installer's own configuration."""
+
+    #: only what is on this machine
+    offline: bool
+    #: folders or addresses with packages
+    find_links: tuple[str, ...]
+
+
+class Installer(Struct, frozen=True):
+    """How an environment is made."""
+
+    name: str
+    #: the program of uv; '' for pip
+    program: str = ""
+
+    def commands(self, folder: Path, wanted: Wanted, source: Source, notes: Path) -> list[list[str]]:
+        """The commands that create the environment in `folder`; `notes` is a file for what they do not print."""
+        python = str(folder / "bin" / "python")
+        links = [word for place in source.find_links for word in ("--find-links", place)]
+        if self.program:
+            make = [self.program, "venv", "--quiet", "--no-project", "--python", sys.executable, str(folder)]
+            install = [self.program, "pip", "install", "--python", python, "--compile-bytecode"]
+            return [make, [*install, *(["--offline"] if source.offline else []), *links, *wanted.requirements]]
+        make = [sys.executable, "-m", "venv", str(folder)]
+        install = [python, "-I", "-m", "pip", "install", "--no-input", "--progress-bar", "off", "--log", str(notes)]
+        return [make, [*install, *(["--no-index"] if source.offline else []), *links, *wanted.requirements]]
+
+
+PIP = Installer("pip")
+
+
+def source_of(settings: Settings) -> Source:
+    places = settings.text("python.find_links").split(",")
+    links = tuple(place.strip() for place in places if place.strip())
+    # A relative folder is resolved here, since the installer runs in another folder.
+    absolute = tuple(link if "://" in link else str(Path(link).expanduser().absolute()) for link in links)
+    return Source(offline=bool(settings["python.offline"]), find_links=absolute)
+
+
+def installer() -> Installer:
+    """Uv from the search path or from beside our Python, else pip."""
+    beside = Path(sys.executable).parent / "uv"
+    program = shutil.which("uv") or (str(beside) if os.access(beside, os.X_OK) else "")
+    return Installer("uv", program) if program else PIP
+
+
+def installer_environment(scratch: Path) -> dict[str, str]:
+    """The environment variables of an installer."""
+    passed = {name: value for name, value in os.environ.items() if _PASSED.fullmatch(name)}
+    # With files linked from uv's cache, a task that changes its packages would change those of all environments.
+    default = {"UV_LINK_MODE": "copy"}
+    own = {"TMPDIR": str(scratch), "NO_COLOR": "1", "UV_NO_PROGRESS": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    return {name: value for name, value in {**default, **passed, **own}.items() if name not in _HELD_BACK}
+
+
+def _trouble(notes: Path) -> list[str]:
+    try:
+        with notes.open(encoding="utf-8", errors="replace") as file:
+            return [line for line in file if "Could not fetch URL" in line or "WARNING" in line]
+    except FileNotFoundError:
+        return []
+
+
+def installer_failure(program: Installer, wanted: Wanted, source: Source, lines: list[str], notes: Path) -> TaskError:
+    """The error for an installer's last output. pip writes only to its notes why a registry failed."""
+    telling = [without_logins(_COLOUR.sub("", line)) for line in lines if not line.startswith("Using Python")]
+    last_lines = "\n".join(telling[-_LAST_LINES:])[-_MESSAGE_MAX:].strip()
+    everything = "\n".join([*lines, *_trouble(notes)])
+    what = f"the environment for {wanted} could not be made"
+    if _FULL.search(everything):
+        return error("limit", f"{what}: the disk is full ({program.name}):\n{last_lines}", code="ENOSPC")
+    if not source.offline and _UNREACHABLE.search(everything) and not _UNKNOWN.search(everything):
+        hint = "no package registry can be reached; a retry may help, or set python.find_links and python.offline"
+        return error("connection", f"{what}: {hint} ({program.name}):\n{last_lines}", code="REGISTRY")
+    if _UNAUTHORIZED.search(everything):
+        return error("auth", f"{what}: the registry refuses access ({program.name}):\n{last_lines}", code="REGISTRY")
+    if "ensurepip" in everything and not program.program:
+        hint = "install uv, or the venv module of this Python (Debian, Ubuntu: apt install python3-venv)"
+        return error("config", f"{what}: {hint}:\n{last_lines}", code="INSTALLER")
+    offline = " (offline: python.offline)" if source.offline else ""
+    return error("config", f"{what}{offline}; {program.name} says:\n{last_lines}", code="REQUIREMENTS")
+
+
+# ── environments ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
 _RECORD = "made.json"
 _NOTES = "notes.txt"
 _LOCK_LOOK_S = 0.1
-#: of what an installer says last, which tells of a failure
+#: the part of an installer's output that is searched for the error
 _TAIL_BYTES = 32 * 1024
 
 Log = Callable[[str, str], None]
@@ -40,7 +160,7 @@ T = TypeVar("T")
 
 
 class EnvironmentFailed(Exception):
-    """There is no such environment and none could be made."""
+    """The environment does not exist and could not be created."""
 
     def __init__(self, problem: TaskError) -> None:
         self.problem = problem
@@ -48,7 +168,7 @@ class EnvironmentFailed(Exception):
 
 
 class Record(Struct, frozen=True):
-    """What is written beside the packages once all are there."""
+    """The record that is written when all packages are installed."""
 
     requirements: tuple[str, ...]
     #: seconds since 1970
@@ -61,14 +181,14 @@ class KnownEnvironment(Struct, frozen=True):
 
     digest: str
     folder: Path
-    #: of the last task that asked for it, in seconds since 1970; of one that is not whole, of its last change
+    #: last use by a task, in seconds since 1970; of an incomplete one, its last change
     used_at: float
-    #: None: it is being made, or whoever made it was killed
+    #: None if it is being created, or if its creator was killed
     record: Record | None
 
 
 class Environment:
-    """A whole environment in use: nobody removes it until `release`."""
+    """A complete environment in use: it is not removed until `release`."""
 
     def __init__(self, folder: Path, lock: int) -> None:
         self.folder = folder
@@ -83,7 +203,7 @@ class Environment:
         return self.folder / "bin" / "python"
 
     def shared(self) -> Environment:
-        """The same once more, released by itself."""
+        """Another hold on the same environment, released separately."""
         again = _taken(self.folder)
         if again is None:
             raise FileNotFoundError(f"{self.folder} was removed while it was in use")
@@ -96,7 +216,7 @@ class Environment:
 
 
 class _Making:
-    """An environment on its way, and those who wait for it."""
+    """An environment that is being created, and the number of tasks that wait for it."""
 
     def __init__(self, make: Callable[[Log], Coroutine[Any, Any, None]]) -> None:
         self.logs: list[Log] = []
@@ -124,23 +244,23 @@ class Environments:
         self._making: dict[str, _Making] = {}
 
     async def get(self, requirements: Sequence[str], log: Log) -> Environment:
-        """The environment with these packages, made now if it is not there; raises EnvironmentFailed."""
+        """The environment with these packages, created if it does not exist; raises EnvironmentFailed."""
         try:
             need = wanted(requirements)
         except NotARequirement as problem:
             raise EnvironmentFailed(error("config", str(problem))) from None
         try:
             while True:
-                found = None if need.digest in self._making else _taken(self._folder / need.digest)
-                if found is not None:
-                    return found
+                taken = None if need.digest in self._making else _taken(self._folder / need.digest)
+                if taken is not None:
+                    return taken
                 await self._made(need, log)
         except OSError as problem:
             message = f"no environment can be kept in {self._folder}: {problem}; set python.environments"
             raise EnvironmentFailed(error("config", message)) from None
 
     async def _made(self, need: Wanted, log: Log) -> None:
-        """Wait until it is made; the last who waits takes the making with them when cancelled."""
+        """Wait until it is created; if the last waiting task is cancelled, so is the creation."""
         making = self._making.get(need.digest)
         if making is None:
             making = self._making[need.digest] = _Making(partial(self._make, need))
@@ -167,8 +287,8 @@ class Environments:
         lock = await _alone(folder, log)
         try:
             if _record(folder) is not None:
-                return  # somebody else was faster
-            program = self._program or installers.installer()
+                return  # another process was faster
+            program = self._program or installer()
             try:
                 await self._fill(folder, need, program, log)
             except BaseException:
@@ -198,20 +318,20 @@ class Environments:
         log("log", f"the environment is ready after {time.monotonic() - began:.1f} s")
 
     async def _run(self, command: list[str], need: Wanted, program: Installer, scratch: Path, log: Log) -> None:
-        said = bytearray()
+        output = bytearray()
         out = Lines("stdout", log, self._log_cap, "logs.max_task_bytes")
         err = Lines("stderr", log, self._log_cap, "logs.max_task_bytes")
 
         def listener(lines: Lines) -> Callable[[bytes], None]:
             def take(data: bytes) -> None:
-                said.extend(data)
-                del said[:-_TAIL_BYTES]
+                output.extend(data)
+                del output[:-_TAIL_BYTES]
                 lines.feed(data)
 
             return take
 
         try:
-            spec: dict[str, Any] = {"argv": command, "env": installers.environment(scratch), "cwd": str(scratch)}
+            spec: dict[str, Any] = {"argv": command, "env": installer_environment(scratch), "cwd": str(scratch)}
             null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 tree = Tree(self._launcher, spec, null)
@@ -233,30 +353,30 @@ class Environments:
             message = f"{program.name} was ended by {how} while it made the environment for {need}"
             raise EnvironmentFailed(error("killed", message, code=code))
         if os.waitstatus_to_exitcode(report.status):
-            words = said.decode("utf-8", "replace").splitlines()
-            raise EnvironmentFailed(installers.failure(program, need, self._source, words, scratch / _NOTES))
+            words = output.decode("utf-8", "replace").splitlines()
+            raise EnvironmentFailed(installer_failure(program, need, self._source, words, scratch / _NOTES))
 
 
 def known_environments(folder: Path) -> list[KnownEnvironment]:
     """Every environment below the folder, the longest unused first."""
-    found: list[KnownEnvironment] = []
+    environments: list[KnownEnvironment] = []
     for lock in folder.glob("*.lock"):
         place = lock.with_suffix("")
         record = _record(place)
         with suppress(OSError):
             used_at = (place / _RECORD if record else place if place.exists() else lock).stat().st_mtime
-            found.append(KnownEnvironment(place.name, place, used_at, record))
-    return sorted(found, key=lambda each: (each.used_at, each.digest))
+            environments.append(KnownEnvironment(place.name, place, used_at, record))
+    return sorted(environments, key=lambda each: (each.used_at, each.digest))
 
 
 def remove_environment(folder: Path, digest: str) -> bool:
-    """Remove an environment that nobody uses or makes; returns whether it is gone."""
+    """Remove an environment that is neither in use nor being created; returns whether it is gone."""
     place = folder / digest
     lock = _locked(place, fcntl.LOCK_EX) if _lock_path(place).exists() else None
     if lock is None:
         return False
     try:
-        (place / _RECORD).unlink(missing_ok=True)  # first: what is left of it must not look whole
+        (place / _RECORD).unlink(missing_ok=True)  # first, so that a partial one does not look complete
         shutil.rmtree(place, ignore_errors=True)
         shutil.rmtree(_scratch_path(place), ignore_errors=True)
         _lock_path(place).unlink(missing_ok=True)
@@ -266,7 +386,7 @@ def remove_environment(folder: Path, digest: str) -> bool:
 
 
 def _taken(folder: Path) -> Environment | None:
-    """The environment, if it is whole and nobody is making or removing it."""
+    """The environment, if it is complete and not being created or removed."""
     if not (folder / _RECORD).exists():
         return None
     lock = _locked(folder, fcntl.LOCK_SH)
@@ -281,12 +401,12 @@ def _taken(folder: Path) -> Environment | None:
 
 
 async def _alone(folder: Path, log: Log) -> int:
-    """Hold the lock alone, waiting for those who hold it now."""
+    """Take the exclusive lock, waiting for current holders."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     waiting = False
     while (lock := _locked(folder, fcntl.LOCK_EX)) is None:
         if _record(folder) is not None and (lock := _locked(folder, fcntl.LOCK_SH)) is not None:
-            return lock  # it was made meanwhile and is in use
+            return lock  # it was created meanwhile and is in use
         if not waiting:
             waiting = True
             log("log", f"another process makes the environment {folder}; waiting for it")
@@ -295,7 +415,7 @@ async def _alone(folder: Path, log: Log) -> int:
 
 
 def _locked(folder: Path, mode: int) -> int | None:
-    """A descriptor that holds the environment's lock; None when somebody else's hold is in the way."""
+    """A descriptor that holds the environment's lock; None if another holder prevents it."""
     path = _lock_path(folder)
     while True:
         lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
@@ -316,12 +436,12 @@ def _lock_path(folder: Path) -> Path:
 
 
 def _scratch_path(folder: Path) -> Path:
-    """Where an installer works; of one that was killed it is removed with, or before, the environment itself."""
+    """The folder of an installer; if the installer was killed, it is removed with, or before, the environment."""
     return folder.parent / f"{folder.name}.installing"
 
 
 def _record(folder: Path) -> Record | None:
-    """What is known of a whole environment; None when it is not whole, or its Python is gone."""
+    """The record of a complete environment; None if it is incomplete, or its Python is gone."""
     try:
         record = msgspec.json.decode((folder / _RECORD).read_bytes(), type=Record)
     except (OSError, msgspec.DecodeError):
@@ -348,7 +468,7 @@ def _seal(folder: Path, record: Record) -> None:
 
 
 async def _settled(work: Awaitable[T]) -> T:
-    """See the work done, whoever cancels us meanwhile."""
+    """Finish the work even if this task is cancelled meanwhile."""
     task = asyncio.ensure_future(work)
     cancelled = False
     while not task.done():

@@ -1,8 +1,8 @@
-"""The folders of tasks that run as processes (python, shell): the one place that decides them.
+"""The folders of tasks that run as processes (python, shell). No other module decides them.
 
-Every task has a working directory, which it starts in, and a scratch folder ($ARCLOG_SCRATCH) for files that nobody
-needs afterwards. The setting `worker.workdir` names the working directory of all tasks; with `fresh` each task gets an
-empty one. Scratch folders and fresh working directories are removed when their task has ended.
+Every task has a working directory, which it starts in, and a scratch folder ($ARCLOG_SCRATCH) for temporary files. The
+setting `worker.workdir` names the working directory of all tasks; with `fresh` each task gets an empty one. Scratch
+folders and fresh working directories are removed when their task has ended.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FRESH = "fresh"
 class TaskFolders(Struct, frozen=True):
     """The folders of one task, or of one process that runs task after task."""
 
-    #: holds what is removed with the task
+    #: contains what is removed with the task
     folder: Path
     scratch: Path
     #: where tasks start
@@ -33,19 +33,19 @@ class TaskFolders(Struct, frozen=True):
     fresh: bool
 
     def make(self) -> None:
-        """Make what lies in `folder`; a fresh working directory is made for each task."""
+        """Create what belongs in `folder`; a fresh working directory is created for each task."""
         self.folder.mkdir(mode=0o700, parents=True)
         self.scratch.mkdir(mode=0o700)
 
     def identity(self) -> tuple[int, int]:
-        """Which folder the working directory is; (0, 0): a fresh one, or none."""
+        """The identity (device and inode) of the working directory; (0, 0) for a fresh one, or none."""
         if self.fresh:
             return 0, 0
         try:
-            found = self.workdir.stat()
+            status = self.workdir.stat()
         except OSError:
             return 0, 0
-        return found.st_dev, found.st_ino
+        return status.st_dev, status.st_ino
 
 
 def scratch_parent() -> Path:
@@ -62,13 +62,15 @@ class Folders:
         self._numbers = count(1)
 
     def of_next(self, kind: str) -> TaskFolders:
-        """Folders that nobody has; they are not made yet."""
+        """New, unused folders; they are not created yet."""
         folder = self._scratch / f"{kind}-{next(self._numbers)}"
         return TaskFolders(folder, folder / "scratch", self._workdir or folder / "work", self._workdir is None)
 
 
 def workdir_of(settings: Settings) -> Path | None:
-    """The folder that all tasks start in; None: each in a fresh one. A folder that is not there is a SettingsError."""
+    """The folder that all tasks start in; None if each starts in a fresh one. Raises SettingsError if it does not
+    exist.
+    """
     named = settings.text("worker.workdir")
     if named == FRESH:
         return None
@@ -81,5 +83,5 @@ def workdir_of(settings: Settings) -> Path | None:
 
 
 def fresh_unless_named(settings: Settings) -> Settings:
-    """The settings of a server's worker: nobody stands where it was started, so tasks share no folder by accident."""
+    """The settings of a server's worker: its start folder has no meaning, so tasks do not share it by default."""
     return settings if settings.text("worker.workdir") else settings.replaced(worker__workdir=FRESH)

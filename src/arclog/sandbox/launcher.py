@@ -1,6 +1,7 @@
-"""The launcher keeps one zygote and asks it for guards. Asking is one message and never waits.
+"""Keeps one zygote and requests guards from it. A request is one message and never waits.
 
-The zygote starts with a clean environment and knows only that its socket to us is open: when we die, however, it ends.
+The zygote starts with a clean environment. It ends when its socket to this process is closed, however this process
+ends.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ _CLOSE_S = 5.0
 
 
 def clean_environment(folder: str, packages: Path | None = None) -> dict[str, str]:
-    """What a sandboxed process sees: nothing of ours but the search path; with `packages`, that environment's programs."""
+    """The environment variables of a sandboxed process: only the search path is inherited; with `packages`, it
+    begins with that environment's programs.
+    """
     path = os.environ.get("PATH", os.defpath)
     return {
         "PATH": path if packages is None else f"{packages / 'bin'}{os.pathsep}{path}",
@@ -40,7 +43,7 @@ def package_paths() -> list[str]:
 
 
 class Launcher:
-    """One zygote, started when first needed and again should it die."""
+    """One zygote, started when it is first needed, and again if it dies."""
 
     def __init__(self, python: Path | None = None, *, databases: bool = False) -> None:
         """`python` is the interpreter of an environment, whose packages its runners load; else ours with our packages.
@@ -53,7 +56,7 @@ class Launcher:
         self._control: socket.socket | None = None
 
     def start(self) -> None:
-        """Have a zygote; costs a millisecond or two when there is none."""
+        """Start the zygote, if there is none; takes a millisecond or two."""
         if self._control is not None:
             return
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -77,7 +80,7 @@ class Launcher:
         self._control = ours
 
     def launch(self, files: list[int], *, isolated: bool) -> None:
-        """Have a guard forked that owns copies of these four files."""
+        """Request a guard that owns copies of these four files."""
         letter = b"i" if isolated else b"p"
         for last in (False, True):
             self.start()

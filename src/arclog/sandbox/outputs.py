@@ -36,7 +36,7 @@ _TYPES = MimeTypes()
 _ANY_TYPE = "application/octet-stream"
 _ALLOWED = "write it to the working directory or to $ARCLOG_SCRATCH"
 _STEP = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-#: Not blocking: a pipe would wait for somebody who writes to it.
+#: Non-blocking: opening a pipe would wait for a writer.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -49,7 +49,7 @@ class OutputsFailed(Exception):
 
 
 class OutputRules(Struct, frozen=True):
-    """What holds for the files of every task of a worker."""
+    """The rules for output files of all tasks of a worker."""
 
     #: real paths inside a working directory that its tasks do not see as they are
     closed: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ class OutputFolders(Struct, frozen=True):
     """Where the files of one task may be."""
 
     folders: TaskFolders
-    #: what relative paths are relative to
+    #: the base of relative paths
     base: Path
     rules: OutputRules = OutputRules()
 
@@ -123,7 +123,7 @@ def _opened(name: str, path: Any, places: OutputFolders) -> BinaryIO:
         message = f"outputs.{name} must be the path of a file, not {path!r}"
         raise OutputsFailed(error("config", message, code="OUTPUTS"))
     folders = places.folders
-    # Joined to an absolute path, the base counts for nothing.
+    # An absolute path replaces the base.
     given = Path(_SCRATCH.sub(lambda _: str(folders.scratch), path, count=1))
     real = Path(os.path.realpath(places.base / given))
     scratch, workdir = (Path(os.path.realpath(each)) for each in (folders.scratch, folders.workdir))
@@ -153,14 +153,14 @@ def _walked(root: Path, parts: tuple[str, ...]) -> BinaryIO:
             below = os.open(part, _STEP, dir_fd=at)
             os.close(at)
             at = below
-        found = os.open(parts[-1], _FILE, dir_fd=at)
+        file = os.open(parts[-1], _FILE, dir_fd=at)
     finally:
         with suppress(OSError):
             os.close(at)
-    mode = os.fstat(found).st_mode
+    mode = os.fstat(file).st_mode
     if stat.S_ISREG(mode):
-        return os.fdopen(found, "rb", buffering=0)
-    os.close(found)
+        return os.fdopen(file, "rb", buffering=0)
+    os.close(file)
     if stat.S_ISDIR(mode):
         raise IsADirectoryError
     raise OSError(0, "it is not a plain file")

@@ -1,8 +1,8 @@
-"""Warm python processes. A cell serves one execution with one set of packages and dies with it; only a pristine spare
-waits for anybody, and that one has the worker's own packages.
+"""Warm python processes. A cell serves one execution with one set of packages and dies with it; only an unused spare is
+not bound to an execution, and it has the worker's own packages.
 
-The spare is made after the last one was taken, so the first task of an execution finds a process ready. An environment
-of packages has a launcher of its own for as long as it has a cell.
+A new spare is started after the last one was taken, so that the first task of an execution finds a process ready. An
+environment of packages has a launcher of its own for as long as it has a cell.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class _Room:
-    """An environment in use by cells: its launcher, and a hold on it that keeps it from being removed."""
+    """An environment in use by cells: its launcher, and a hold that prevents its removal."""
 
     def __init__(self, environment: Environment) -> None:
         self.environment = environment.shared()
@@ -55,7 +55,7 @@ class Pool:
         self._closed = False
 
     def start(self) -> None:
-        """Start what takes longest; needs no event loop."""
+        """Start the zygote early; needs no event loop."""
         self.launcher.start()
 
     @property
@@ -70,8 +70,8 @@ class Pool:
         environment: Environment | None = None,
         files: Path | None = None,
     ) -> tuple[Reply | Report, Cell]:
-        """Run one task in a cell of its execution and its packages. One that reads `files` has a cell of its own: what a
-        process may read is decided when it starts.
+        """Run one task in a cell of its execution and its packages. A task that reads `files` gets a cell of its own,
+        since a process's permissions are fixed when it starts.
         """
         cell = self._take(execution_id, environment) if files is None else self._new(environment, files)
         cell.execution_id = execution_id
@@ -95,7 +95,7 @@ class Pool:
             await cell.tree.killed()
 
     async def close(self) -> None:
-        """Kill everything and see it dead."""
+        """Kill all cells and wait for their end."""
         self._closed = True
         cells = [*self._idle, *self._busy, *([self._spare] if self._spare else [])]
         self._idle.clear()
@@ -135,7 +135,7 @@ class Pool:
         if self._spare is None and self._warm and not self._closed:
             try:
                 self._spare = self._new()
-            except OSError:  # out of files or processes: a task that needs a cell will say so
+            except OSError:  # out of files or processes: a task that needs a cell reports it
                 return
 
     def _new(self, environment: Environment | None = None, files: Path | None = None) -> Cell:
@@ -169,7 +169,7 @@ class Pool:
 
     async def _buried(self, cell: Cell) -> None:
         await cell.tree.finished()
-        if cell.folder.exists():  # its guard did not live to remove it
+        if cell.folder.exists():  # its guard was killed before it removed it
             await asyncio.to_thread(shutil.rmtree, cell.folder, ignore_errors=True)
         room = self._rooms.get(cell.environment)
         if room is not None:

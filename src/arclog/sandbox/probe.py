@@ -1,6 +1,7 @@
-"""What confinement comes to on this machine, for this user: a sandbox is made as for a task, and says what is in force.
+"""Finds out how far confinement works on this machine, for this user: a sandbox is started as for a task, and reports
+what is in force.
 
-`promises` is the table that `arclog doctor` and docs/security.md read from.
+`promises` is the table for `arclog doctor` and docs/security.md.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from arclog.sandbox.protocol import Report
 
 
 class Facts(Struct, frozen=True):
-    """As `child.confine` writes them."""
+    """The facts that `child.confine` reports."""
 
     #: namespaces
     user: bool
@@ -33,7 +34,7 @@ class Facts(Struct, frozen=True):
     view: bool
     #: `open`, `namespace`, `filter` (of system calls), `list` (a namespace with a relay to networks)
     network: str
-    #: who holds a sandbox to `tasks.max_threads`: `kernel` (a limit), `pids` (the namespace), `counted` (the guard)
+    #: what enforces `tasks.max_threads`: `kernel` (a limit), `pids` (the namespace), `counted` (the guard)
     threads: str
     #: version; 0: none
     landlock: int
@@ -46,11 +47,11 @@ class Promise(Struct, frozen=True):
 
     name: str
     text: str
-    #: what it rests on; '': it does not hold
+    #: the mechanism that it depends on; '' if it does not hold
     rests_on: Callable[[Facts, Confinement], str]
-    #: what to do where it does not hold
+    #: the remedy if it does not hold
     remedy: str
-    #: part of what tenants are promised of each other
+    #: whether isolation of tenants requires it
     between_tenants: bool = True
 
 
@@ -107,7 +108,7 @@ def _bound(facts: Facts, _: Confinement) -> str:
     return {"kernel": "a limit of the kernel", "pids": "the pid namespace"}.get(facts.threads, "")
 
 
-#: In the order in which people ask.
+#: In the order of importance to users.
 PROMISES = (
     Promise("files", "arclog's home, its keys and the folders of other tasks are out of reach", _files, _NAMESPACES),
     Promise("writes", "files elsewhere are not changed", _writes, f"{_LANDLOCK}; or {_NAMESPACES}"),
@@ -130,11 +131,11 @@ PROMISES = (
 
 
 class Held(Struct, frozen=True):
-    """What holds here."""
+    """What is in force here."""
 
     level: str
     user: str
-    #: None: nothing is confined, or it could not be found out
+    #: None if nothing is confined, or if it is unknown
     facts: Facts | None = None
     confinement: Confinement | None = None
     #: why sandboxes cannot be made
@@ -149,12 +150,12 @@ class Held(Struct, frozen=True):
         return [promise for promise in PROMISES if not self.rests_on(promise)]
 
     def is_standard(self) -> bool:
-        """Whether tasks of several tenants may run beside each other."""
+        """Whether tasks of several tenants may share a worker."""
         return not any(promise.between_tenants for promise in self.lacking())
 
 
 async def held(settings: Settings, scratch: Path) -> Held:
-    """Find out what holds; takes some tens of milliseconds. Makes and removes a folder in `scratch`."""
+    """Find out what is in force; takes some tens of milliseconds. Creates and removes a folder in `scratch`."""
     level, user = settings.text("tasks.confinement"), "root" if os.geteuid() == 0 else "an ordinary user"
     confinement = confinement_of(settings, scratch)
     if level == OFF or confinement is None:
@@ -162,9 +163,9 @@ async def held(settings: Settings, scratch: Path) -> Held:
     folders = Folders(settings, scratch).of_next("probe")
     folders.make()
     launcher = Launcher()
-    said = bytearray()
+    output = bytearray()
     try:
-        # What the kernel lacks is to be told, also at level strict.
+        # Report what the kernel lacks, at level strict, too.
         asked = msgspec.structs.replace(confinement, level="standard")
         spec = {"probe": True, **confined(asked, folders)}
         null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
@@ -172,12 +173,12 @@ async def held(settings: Settings, scratch: Path) -> Held:
             tree = Tree(launcher, spec, null)
         finally:
             os.close(null)
-        tree.stdout.listener = said.extend
+        tree.stdout.listener = output.extend
         try:
             report: Report = await asyncio.shield(tree.gone)
         finally:
             await tree.finished()
-        facts = msgspec.json.decode(bytes(said), type=Facts)
+        facts = msgspec.json.decode(bytes(output), type=Facts)
     except (OSError, msgspec.DecodeError) as problem:
         failed = report.failed if isinstance(problem, msgspec.DecodeError) else ""
         return Held(level, user, problem=failed.strip().rpartition("\n")[2] or str(problem))

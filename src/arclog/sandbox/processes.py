@@ -1,7 +1,7 @@
-"""A guarded process tree, seen from the worker. `gone` is done when, and only when, nobody of the tree is alive.
+"""A guarded process tree, as the worker sees it. `gone` is done if and only if no process of the tree is alive.
 
-(Where there are no pid namespaces user code can kill its guard; `gone` is done then, and the zygote kills the rest.)
-Killing needs no cooperation from the tree and continues by itself: closing our end of the channel is enough.
+(Without pid namespaces user code can kill its guard; then `gone` is done, and the zygote kills the rest.) Killing needs
+no cooperation from the tree and continues by itself: closing our end of the channel is enough.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from arclog.sandbox.launcher import Launcher
 from arclog.sandbox.protocol import Report, packed_spec, report_of
 from arclog.sandbox.streams import Stream
 
-#: a killed process may be stuck inside the kernel; the guard stays with it, we do not wait forever
+#: a killed process may be stuck in the kernel; the guard waits for it, but this process does not
 _STUCK_S = 10.0
 
 
@@ -26,11 +26,11 @@ class Tree:
     """One guard with everything below it."""
 
     def __init__(self, launcher: Launcher, spec: dict[str, Any], first: int) -> None:
-        """Start it; `first` becomes the runner's task socket or stdin and stays the caller's to close."""
+        """Start the tree; `first` becomes the runner's task socket or stdin, and the caller closes it."""
         loop = asyncio.get_running_loop()
         self._loop = loop
         self.gone: asyncio.Future[Report] = loop.create_future()
-        #: the guard itself has left: its folder is removed
+        #: done when the guard has ended and its folder is removed
         self.closed: asyncio.Future[None] = loop.create_future()
         self._heard = b""
         self._killed = False
@@ -57,7 +57,7 @@ class Tree:
         self._write()
 
     def __del__(self) -> None:
-        # The event loop may end before the guard has left; the guard sees the end of the channel.
+        # The event loop may end before the guard; the guard notices the end of the channel.
         if hasattr(self, "_channel"):
             self._channel.close()
 
@@ -66,17 +66,17 @@ class Tree:
         self._letter(b"t")
 
     def kill(self, *, stack: bool = False) -> None:
-        """Have everybody killed; returns at once. With `stack`, the report says where the python runner was."""
+        """Kill the tree; returns at once. With `stack`, the report has the stack of the python runner."""
         if not self._killed:
             self._killed = True
             self._letter(b"s" if stack else b"k")
 
     def release(self) -> None:
-        """Everybody is dead: have the folder removed that the guard kept (`keeps_folder`)."""
+        """All processes are dead: let the guard remove the folder that it kept (`keeps_folder`)."""
         self._letter(b"r")
 
     async def killed(self, *, stack: bool = False) -> Report:
-        """Have everybody killed and see it done, whoever cancels us meanwhile."""
+        """Kill the tree and wait for its end, even if this task is cancelled meanwhile."""
         self.kill(stack=stack)
         await self._settled(self.gone)
         return self.gone.result()
@@ -145,7 +145,7 @@ class Tree:
 
     def _end(self, report: Report) -> None:
         if not self.gone.done():
-            # Everybody who could write is dead, so what the pipes hold is all there will ever be.
+            # All writers are dead, so the pipes contain the rest of the output.
             self.stdout.drain()
             self.stderr.drain()
             self.stdout.close()
@@ -159,7 +159,7 @@ def bounds(settings: Settings) -> dict[str, Any]:
 
 
 def not_allowed(report: Report, settings: Settings) -> TaskError | None:
-    """What the operator's settings refused; None when it was something else that ended the tree."""
+    """The limit in the settings that ended the tree; None if it ended for another reason."""
     if report.memory:
         most = settings.integer("tasks.max_memory_bytes")
         message = f"the processes of the task used {report.memory} bytes of memory together; at most {most} are allowed"

@@ -1,6 +1,6 @@
 """The worker's half of the wire to a sandbox: frames of three byte strings to and from a runner, one report from its guard.
 
-A runner answers a task with one frame; before it may come others that say how far it is, or bring items of its result.
+A runner answers a task with one frame; before it may come others with progress, or with items of its result.
 
 The child's half is `child/wire.py` and `child/guard.py`.
 """
@@ -20,11 +20,11 @@ Frame = tuple[bytes, bytes, bytes]
 
 
 class Report(Struct, frozen=True):
-    """The last word of a guard: its whole process tree is dead."""
+    """The report of a guard: its whole process tree is dead."""
 
     #: wait status of the runner
     status: int | None = None
-    #: processes beside the runner that had to be killed
+    #: processes besides the runner that had to be killed
     left: int = 0
     #: how many processes there were when they became too many
     crowd: int = 0
@@ -32,7 +32,7 @@ class Report(Struct, frozen=True):
     memory: int = 0
     #: why the runner could not be started, as 'errno text'
     failed: str = ""
-    #: where a python runner was when it was stopped, as `faulthandler` writes it
+    #: the stack of a python runner when it was stopped, as `faulthandler` writes it
     stack: str = ""
 
 
@@ -42,7 +42,7 @@ def packed(one: bytes, two: bytes = b"", three: bytes = b"") -> bytes:
 
 
 def packed_spec(spec: dict[str, Any]) -> bytes:
-    """What a guard reads first."""
+    """The first message to a guard."""
     body = msgspec.json.encode(spec)
     return _SIZE.pack(len(body)) + body
 

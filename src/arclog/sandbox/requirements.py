@@ -30,11 +30,11 @@ _SHOWN = 100
 
 
 class NotARequirement(Exception):
-    """The text cannot be given to an installer; the message says why."""
+    """The text is not a valid requirement; the message has the reason."""
 
 
 class Wanted(Struct, frozen=True):
-    """What an environment has to hold."""
+    """The required packages of an environment."""
 
     #: normalized, sorted, each once
     requirements: tuple[str, ...]
@@ -54,8 +54,8 @@ def wanted(requirements: Sequence[str]) -> Wanted:
 
 
 def _normalized(text: str, index: int) -> str:
-    found = None if _CONTROL.search(text) else _REQUIREMENT.fullmatch(text.strip())
-    if found is None:
+    match = None if _CONTROL.search(text) else _REQUIREMENT.fullmatch(text.strip())
+    if match is None:
         hint = "write a name with its version, e.g. 'rich==13.9.4' or 'rich>=13,<14'"
         if text.strip().startswith("-"):
             hint = "options belong to the settings python.find_links and python.offline, or to the installer's own"
@@ -63,13 +63,13 @@ def _normalized(text: str, index: int) -> str:
             hint = "it is taken as it is written: templates are not rendered here"
         shown = text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
         raise NotARequirement(f"requirements[{index}]: {shown!r} is not a requirement; {hint}")
-    name = re.sub(r"[-_.]+", "-", found["name"]).lower()
-    extras = sorted({part.strip().lower() for part in (found["extras"] or "").split(",")} - {""})
+    name = re.sub(r"[-_.]+", "-", match["name"]).lower()
+    extras = sorted({part.strip().lower() for part in (match["extras"] or "").split(",")} - {""})
     line = f"{name}[{','.join(extras)}]" if extras else name
-    if found["url"]:
-        line += f" @ {found['url']}"
-    elif found["versions"]:
-        line += ",".join(sorted({"".join(part.split()) for part in found["versions"].split(",")}))
-    if found["marker"]:
-        line += f" ; {' '.join(found['marker'].split())}"
+    if match["url"]:
+        line += f" @ {match['url']}"
+    elif match["versions"]:
+        line += ",".join(sorted({"".join(part.split()) for part in match["versions"].split(",")}))
+    if match["marker"]:
+        line += f" ; {' '.join(match['marker'].split())}"
     return line

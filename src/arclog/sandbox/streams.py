@@ -1,6 +1,6 @@
-"""Output of a process: read as it comes, cut into lines, passed on. Memory stays flat whatever is printed.
+"""Reads the output of a process, cuts it into lines and passes them on, with bounded memory.
 
-Up to a cap every line is passed on; what comes after is read and counted, and a note at the end says so.
+Up to a limit every line is passed on; the rest is read and counted, and a note at the end reports it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import asyncio
 import os
 from collections.abc import Callable
 
-#: longest piece of a line that is passed on in one go, and the size of one read
+#: the longest piece of a line that is passed on at a time, and the size of one read
 PIECE = 64 * 1024
 #: the largest pipe that an unprivileged process may have is 1 MiB
 _PIPE_PIECES = 17
@@ -49,7 +49,7 @@ class Lines:
             self._tail = self._tail[cut:]
 
     def end(self) -> None:
-        """Pass on an unfinished last line and say what was left out."""
+        """Pass on an unfinished last line, and report what was left out."""
         if self._tail:
             self._emit(self._tail)
             self._tail = b""
@@ -66,7 +66,7 @@ class Lines:
 
 
 class Stream:
-    """The reading end of a pipe, on an event loop. What nobody listens to is read and forgotten."""
+    """The reading end of a pipe, on an event loop. Without a listener, output is read and discarded."""
 
     __slots__ = ("_fd", "_loop", "listener")
 
@@ -78,7 +78,7 @@ class Stream:
         loop.add_reader(fd, self.read)
 
     def read(self) -> bool:
-        """Take one piece; false when there is none now."""
+        """Read one piece; false if there is none now."""
         if self._fd < 0:
             return False
         try:
@@ -93,7 +93,7 @@ class Stream:
         return True
 
     def drain(self) -> None:
-        """Take what has been written so far: at most a pipe's content, as somebody may go on writing."""
+        """Read what has been written so far: at most a pipe's content, since a writer may continue."""
         for _ in range(_PIPE_PIECES):
             if not self.read():
                 return

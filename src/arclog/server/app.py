@@ -1,4 +1,4 @@
-"""The application: the operations behind admission and the console's files. Nothing here knows a store or a process."""
+"""The ASGI application: admission, then the console's files, then the operations. It knows no store and no process."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ from arclog.server.handlers import (  # noqa: F401 - importing them registers th
     runs,
     schedules,
     server,
-    sessions,
     signals,
-    worker_results,
     workers,
 )
 from arclog.server.services import Services

@@ -1,7 +1,7 @@
-"""One request, as handlers see it: who asks, for which operation, and its body, read within limits.
+"""One request, as handlers see it: the caller, the operation, and the body, read within limits.
 
-A body is read within a size and a time, and what it takes in memory is counted (`server.max_held_bytes`). A body that
-does not fit is refused with the place of the first mistake.
+A body is read within a size and a time, and what it takes in memory is counted (`server.max_held_bytes`). An invalid
+body is refused with the position of the first error.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 #: Methods that change nothing.
 LOOKING = frozenset({"GET", "HEAD", "OPTIONS"})
-#: Memory is counted in steps of this: smaller bodies cost nothing.
+#: Memory is counted in steps of this size; smaller bodies are not counted.
 _COUNTED = 1024 * 1024
 #: Bodies of fewer bytes are decoded at once.
 _SMALL = 64 * 1024
@@ -82,22 +82,22 @@ class Call:
 
     @property
     def method(self) -> str:
-        found: str = self.scope["method"]
-        return found
+        method: str = self.scope["method"]
+        return method
 
     @property
     def path(self) -> str:
-        found: str = self.scope["path"]
-        return found
+        path: str = self.scope["path"]
+        return path
 
     @property
     def scheme(self) -> str:
-        found: str = self.scope.get("scheme", "http")
-        return found
+        scheme: str = self.scope.get("scheme", "http")
+        return scheme
 
     @property
     def headers(self) -> dict[str, str]:
-        """By names in lower case; of a header that is sent twice, the first."""
+        """Headers by lower-case name; of a header that is sent twice, the first."""
         if self._headers is None:
             self._headers = {
                 name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(self.scope["headers"])
@@ -106,13 +106,13 @@ class Call:
 
     @property
     def address(self) -> str:
-        """Where it comes from."""
+        """The address of the caller."""
         client = self.scope.get("client")
         return "" if client is None else str(client[0])
 
     @property
     def request(self) -> Request:
-        """The same request as Starlette's helpers know it."""
+        """The same request, for Starlette's helpers."""
         if self._request is None:
             self._request = Request(self.scope, self.receive)
         return self._request
@@ -121,7 +121,7 @@ class Call:
 
     @property
     def principal(self) -> Principal:
-        """Who asks. Only of an operation that is not public, or once `admit` has returned."""
+        """The caller. Available for operations that are not public, or after `admit`."""
         if self._principal is None:
             raise InvariantBroken(f"{self.operation.name} is public, and nobody was asked who they are")
         return self._principal
@@ -133,25 +133,25 @@ class Call:
 
     @property
     def known_principal(self) -> Principal | None:
-        """Who asks, as far as that is known yet."""
+        """The caller, if it is known yet."""
         return self._principal
 
     @property
     def workspace(self) -> Workspace:
-        """All that the caller can see and change."""
+        """Everything that the caller can see and change."""
         if self._workspace is None:
             self._workspace = Workspace(self.services, self.principal)
         return self._workspace
 
     async def admit(self, roles: frozenset[str]) -> Principal:
-        """Find out who asks. Raises Unauthenticated, or NotAllowed unless the caller has one of these roles."""
+        """Authenticate the caller. Raises Unauthenticated, or NotAllowed unless the caller has one of these roles."""
         headers = self.headers
         if "authorization" in headers and sum(name == b"authorization" for name, _ in self.scope["headers"]) > 1:
             raise Unauthenticated("the request has several Authorization headers; send only one")
         try:
             principal = await self.services.authenticate(headers, self.address)
         except StoreError as problem:
-            # The caller may be anybody: the address of the store is not for them.
+            # The caller is not authenticated yet, so the message must not contain the store's address.
             log.warning("callers cannot be authenticated: %s", problem)
             raise StoreUnavailable("the server cannot verify credentials right now; try again in a moment") from None
         self.principal = principal
@@ -173,9 +173,9 @@ class Call:
         *,
         count_values: bool = False,
     ) -> bytes:
-        """The body, at most as many bytes as the operation's limit allows; nothing more than that is ever held. `look` is
-        called with the beginning of one that has at least `large` bytes, before the rest is taken. `count_values`: it is
-        JSON, and has at most `server.max_body_values` values.
+        """The body, within the operation's limit; no more bytes than that are kept in memory. For a body of at least
+        `large` bytes, `look` is called with its beginning before the rest is read. `count_values`: it is JSON, and has
+        at most `server.max_body_values` values.
         """
         settings, limit = self.services.settings, self.operation.limit
         most = settings.integer(limit)
@@ -191,7 +191,7 @@ class Call:
         size = counted = 0
         more = True
         try:
-            # Without a timer if the whole body is here.
+            # No timer is needed if the whole body has arrived.
             async with nullcontext() if self.scope.get(BODY_IS_HERE) else asyncio.timeout(patience):
                 while more:
                     message = await self.receive()
@@ -216,7 +216,7 @@ class Call:
                 408, f"the body was not received within {patience:g} s (server.body_timeout_s)"
             ) from None
         if counted and slot is not None:
-            slot.hold(size)  # it is put together from its pieces, and both are there for a moment
+            slot.hold(size)  # joining the pieces needs memory for both
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     async def body(self, kind: type[T]) -> T:
@@ -225,24 +225,26 @@ class Call:
         return await self.decoded_json(raw, lambda: decoded(raw, kind))
 
     async def decoded_json(self, raw: bytes, decode: Callable[[], T]) -> T:
-        """A body, decoded. To decode many values takes as long as many requests: the tenant's turns bound what share of the
-        time it has.
+        """A body, decoded. Decoding many values takes as long as many requests, so it runs in the tenant's turns, which
+        limit its share of the time.
         """
         if len(raw) < _SMALL:
             return decode()
         self.hold_decoded(raw)
         principal = self._principal
-        found: T = await self.services.turns("" if principal is None else principal.tenant, decode)
-        return found
+        decoded: T = await self.services.turns("" if principal is None else principal.tenant, decode)
+        return decoded
 
     def hold_decoded(self, raw: bytes) -> None:
-        """Count what a large body will take once it is decoded. Raises TooManyRequests or RequestTooLarge."""
+        """Count the memory that a large body takes when it is decoded. Raises TooManyRequests or RequestTooLarge."""
         slot: Slot | None = self.scope.get(SLOT)
         if slot is not None and len(raw) >= _COUNTED:
             slot.hold(values_size(raw))
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """A body of any length as it comes; each piece within `server.body_timeout_s` of the one before."""
+        """A body of any length, piece by piece; each piece must arrive within `server.body_timeout_s` of the one
+        before.
+        """
         patience = self.services.settings.number("server.body_timeout_s")
         coming = aiter(self.request.stream())
         while True:
@@ -260,7 +262,7 @@ class Call:
 
 @contextmanager
 def numbers_fit() -> Iterator[None]:
-    """Stores keep 64 bits: a larger number can name nothing."""
+    """Ids have 64 bits, so a larger number names nothing."""
     try:
         yield
     except OverflowError:
@@ -274,7 +276,7 @@ def decoded(raw: bytes, kind: type[T]) -> T:
 
 @contextmanager
 def body_fits() -> Iterator[None]:
-    """Turn what is wrong with a body into a RequestRejected."""
+    """Raise a RequestRejected for an invalid body."""
     try:
         yield
     except msgspec.ValidationError as problem:

@@ -1,10 +1,10 @@
-"""Connections of those who never finish asking: a request's head comes within a time and a size, or its connection ends.
+"""Limits on connections: the head of a request must arrive within a time and a size, or the connection is closed.
 
-Without this anybody could hold a connection forever by sending a head byte by byte, or fill the memory with one that has
-no end. Bodies have limits of their own (`bodies`), and idle connections are uvicorn's.
+Without this, a client could hold a connection forever by sending a head byte by byte, or fill the memory with one that
+does not end. Bodies have limits of their own (`server.call`), and idle connections are uvicorn's.
 
-Open connections are counted (`server.max_connections`): one address cannot take all that there are. Law: of the last part (from
-`server.fair_from` on) an address may have as many as are left for others.
+Open connections are counted (`server.max_connections`): one address cannot take all of them. Law: from the share
+`server.fair_from` on, an address may have at most as many connections as are left for others.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ _TOO_LARGE = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Type: text/plain\r\nContent-Length: 0\r\n"
     b"Connection: close\r\n\r\n"
 )
-#: Bytes in a second that are taken of a body whose request was answered before it ended. Most senders read the answer only when
-#: they have sent everything.
+#: Bytes per second that are read from a body whose request was answered before it ended. Most senders read the answer
+#: only when they have sent everything.
 _AFTER_ANSWER = 64 * 1024 * 1024
-#: What stands around the name and the value of a header: a colon, a space, the end of the line.
+#: Bytes of a header besides its name and value: colon, space, line end.
 _AROUND = 4
 
 
-#: In a request's scope, once all of its body has arrived: reading it waits for nobody.
+#: Key in a request's scope that is set when the whole body has arrived, so that reading it does not wait.
 BODY_IS_HERE = "arclog.body_is_here"
 
 
 class Connections:
-    """How many are open, and from where."""
+    """Counts open connections by address."""
 
     def __init__(self, most: int, fair_from: float, shared: Collection[str] = ()) -> None:
-        """`shared`: addresses that speak for many (proxies), which have no share of their own."""
+        """`shared`: addresses of proxies, which serve many clients and so have no share of their own."""
         self._most = most
         self._fair_from = most * fair_from
         self._shared = frozenset(shared)
@@ -46,7 +46,7 @@ class Connections:
         self._from: Counter[str] = Counter()
 
     def open(self, address: str) -> bool:
-        """Count one more; False when there is no room for it, and then it is not counted."""
+        """Count one more connection; returns False, without counting it, when the limit is reached."""
         if self._now >= self._most:
             return False
         where = neighbourhood(address)
@@ -89,12 +89,12 @@ class _Bounded(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
-        #: where the other side is; None: it was not let in
+        #: the address of the client; None if the connection was refused
         self._address: str | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._came = 0
         self._in_body = False
-        #: of the head that comes now: its bytes, and how many Host headers it has
+        #: of the head that is being read: its bytes, and the number of Host headers
         self._head = 0
         self._hosts = 0
 
@@ -118,13 +118,14 @@ class _Bounded(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         was_in_body = self._in_body
         if was_in_body and not self._is_under_way():
-            # It was refused by its beginning: the rest is nothing to hurry for.
+            # The request was refused after its beginning; the rest is read slowly.
             self.transport.pause_reading()
             self.loop.call_later(len(data) / _AFTER_ANSWER, self._read_on)
         super().data_received(data)
         if self._is_under_way() or self.transport.is_closing():
             return
-        # Nothing is in progress, and what came is not a whole head, or the rest of a body that was answered before it ended.
+        # No request is in progress, and what arrived is an incomplete head, or the rest of a body that was answered
+        # before it ended.
         self._expect()
         if not self._in_body and not was_in_body:
             self._came += len(data)

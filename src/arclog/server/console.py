@@ -1,9 +1,9 @@
 """The console's files: everything that is not the API's.
 
-Plain ASGI. Only files that were there when the server started are served, by their exact names. Files under /assets/ carry a hash
-in their names and never change; the page itself is asked for again each time. Any other path that a browser goes to is a place
-inside the console: it gets the page, which finds its way by the address. Other requests stay the API's, unknown ones a 404. Without the console's files, all of them do: / is then a page of
-`server.handlers.server`.
+Plain ASGI. Only files that were there when the server started are served, by their exact names. Files under /assets/
+carry a hash in their names and never change; the page itself is asked for again each time. A browser that requests any
+other path gets the console's page, which routes by the address. Other requests stay the API's, unknown ones a 404.
+Without the console's files, all of them do: / is then a page of `server.handlers.server`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from arclog.server.problems import problem
 
 #: Where the build puts them; package data.
 STATIC = Path(__file__).parent / "static"
-#: No inline script or style, no eval, nothing from anywhere else.
+#: No inline scripts or styles, no eval, nothing from other origins.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; "
     "manifest-src 'self'; worker-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
@@ -37,7 +37,7 @@ _HEADERS = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
     "X-Frame-Options": "DENY",
 }
-#: Tells a page that it need not wait for a session; a script reads it where no other header can be read.
+#: A header that tells the page that it needs no session. Scripts can read it, unlike most other headers of the page.
 _OPEN = "open"
 _PAGE = "/index.html"
 _HASHED = "/assets/"
@@ -89,7 +89,7 @@ class Console:
             await respond(answer, scope, receive, send)
 
     def _answer(self, scope: Scope) -> Response | None:
-        """None: it is the API's."""
+        """Returns None if the path belongs to the API."""
         path: str = scope["path"]
         if scope["method"] not in ("GET", "HEAD") or path == "/api" or path.startswith(_API):
             return None
@@ -104,14 +104,14 @@ class Console:
 
 
 def _served(file: File, headers: Headers, keep: str) -> Response:
-    told = {**_HEADERS, "Cache-Control": keep, "ETag": file.tag, "Vary": "Accept-Encoding"}
+    sent = {**_HEADERS, "Cache-Control": keep, "ETag": file.tag, "Vary": "Accept-Encoding"}
     if file.tag in headers.get("if-none-match", ""):
-        return Response(status_code=304, headers=told)
+        return Response(status_code=304, headers=sent)
     wanted = headers.get("accept-encoding", "")
     for encoding, packed in file.packed.items():
         if encoding in wanted:
-            return Response(packed, 200, {**told, "Content-Encoding": encoding}, file.kind)
-    return Response(file.body, 200, told, file.kind)
+            return Response(packed, 200, {**sent, "Content-Encoding": encoding}, file.kind)
+    return Response(file.body, 200, sent, file.kind)
 
 
 def _files(folder: Path) -> Iterator[tuple[str, File]]:

@@ -1,18 +1,21 @@
-"""From a request to the handler of its operation, and from what that returns to an answer.
+"""Finds the handler of a request's operation, calls it, and turns what it returns into a response.
 
 Plain ASGI. A path is looked up in a dictionary, segment by segment only if it has parameters. Then the caller is
-authenticated, parameters and body are decoded by the operation's types, and the handler is called. Every exception is
-answered as a problem (RFC 9457) in one place.
+authenticated, parameters and body are decoded by the operation's types, and the handler is called. Every exception
+becomes a problem (RFC 9457) in one place.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, NamedTuple, TypeVar
+from urllib.parse import parse_qsl
 
 import msgspec
+from msgspec import Struct
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -22,17 +25,92 @@ from arclog.model.principal import may_act_for_the_tenant
 from arclog.operations.operation import DECODED, JSON, PRODUCE, WORK, NoParams, Operation
 from arclog.server.call import LOOKING, Call, body_fits
 from arclog.server.headers import SECURITY, respond
-from arclog.server.parameters import ParameterMistake, Parameters
 from arclog.server.problems import answer_of, hide_places, problem
 from arclog.server.services import Services
+
+# ── parameters ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Path and query parameters of an operation, from text to its struct.
+
+
+_PLACE = re.compile(r" - at `\$\.(\w+).*`$", re.DOTALL)
+_MISSING = re.compile(r"missing required field `(\w+)`")
+#: Words for booleans besides true, false, 1 and 0.
+_TRUTH = {
+    "yes": "true",
+    "y": "true",
+    "on": "true",
+    "t": "true",
+    "no": "false",
+    "n": "false",
+    "off": "false",
+    "f": "false",
+}
+
+
+class ParameterMistake(RequestRejected):
+    """A parameter that is missing or invalid."""
+
+    def __init__(self, at: str, message: str) -> None:
+        super().__init__(f"the request is invalid: {at}: {message}")
+        self.at = at
+        self.message = message
+
+
+class Parameters:
+    """Reads the parameters of one operation."""
+
+    def __init__(self, operation: Operation[Any]) -> None:
+        self._kind: type[Struct] = operation.params
+        self._path_names = frozenset(operation.path_names)
+        (_,), components = msgspec.json.schema_components([self._kind])
+        schema: dict[str, dict[str, Any]] = components[self._kind.__name__].get("properties", {})
+        self._queried = frozenset(schema) - self._path_names
+        self._lists = frozenset(name for name, of in schema.items() if of.get("type") == "array")
+        self._truths = frozenset(name for name, of in schema.items() if of.get("type") == "boolean")
+        self._patterned = frozenset(name for name, of in schema.items() if "pattern" in of)
+
+    def read(self, path_values: Mapping[str, str], query: bytes) -> Struct:
+        """The parameters of a request. Raises ParameterMistake."""
+        values: dict[str, Any] = dict(path_values)
+        for name, value in parse_qsl(query.decode("latin-1"), keep_blank_values=True) if query else ():
+            if name not in self._queried:
+                continue
+            if name in self._lists:
+                values.setdefault(name, []).append(value)
+            elif name in self._truths:
+                values[name] = _TRUTH.get(value.lower(), value)
+            else:
+                values[name] = value
+        try:
+            params = msgspec.convert(values, self._kind, strict=False)
+        except msgspec.ValidationError as problem:
+            raise self._mistake(str(problem)) from None
+        for name in self._patterned & values.keys():
+            if values[name].endswith("\n"):  # `$` matches before the last line's end, too
+                raise ParameterMistake(self._at(name), "Expected no line break")
+        return params
+
+    def _mistake(self, problem: str) -> ParameterMistake:
+        missing = _MISSING.search(problem)
+        if missing is not None:
+            return ParameterMistake(self._at(missing[1]), "it is required")
+        place = _PLACE.search(problem)
+        return ParameterMistake(self._at("" if place is None else place[1]), _PLACE.sub("", problem))
+
+    def _at(self, name: str) -> str:
+        return f"{'path' if name in self._path_names else 'query'}.{name}"
+
+
+# ── dispatch ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
 
 log = logging.getLogger("arclog.server")
 
 H = TypeVar("H", bound=Callable[..., Awaitable[Any]])
 
-#: Errors that are denials: they are recorded, wherever they were decided.
+#: Errors that are denials; they are recorded in the audit.
 DENIALS = (NotAllowed, NotHolder, Unauthenticated)
-#: What these are granted is not in the audit: each report and event is in the log, with who sent it.
+#: Granted requests of these roles are not in the audit: each report and event is in the log, with its sender.
 _IN_THE_LOG = (WORK, PRODUCE)
 _YAML = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"})
 _JSON_HEADER = (b"content-type", JSON.encode())
@@ -75,7 +153,7 @@ def handles(*operations: Operation[Any]) -> Callable[[H], H]:
 
 
 class Route:
-    """An operation with all that answering it takes."""
+    """An operation with everything that is needed to handle it."""
 
     __slots__ = ("decoder", "handler", "is_audited", "operation", "parameters", "path_names")
 
@@ -93,7 +171,7 @@ class Route:
         self.is_audited = operation.method not in LOOKING and operation.access not in _IN_THE_LOG
 
     async def answer(self, call: Call) -> Any:
-        """What the handler returns, for a caller that is allowed to ask."""
+        """Authorize the caller and return what the handler returns."""
         operation = self.operation
         if operation.access is not None:
             principal = await call.admit(operation.access)
@@ -109,7 +187,7 @@ class Route:
         return await self.handler(call, *given)
 
     async def _body(self, call: Call, decoder: msgspec.json.Decoder[Any]) -> Any:
-        """The body by the operation's type; an empty one is `{}`. A playbook may be sent as the YAML that it is."""
+        """The body by the operation's type; an empty one is `{}`. A playbook may be sent as YAML."""
         if self.operation.yaml_field:
             media = call.headers.get("content-type", "").partition(";")[0].strip().lower()
             if media in _YAML:
@@ -134,7 +212,7 @@ def _text(raw: bytes) -> str:
 
 
 class _Node:
-    """A place in the tree of paths with parameters."""
+    """A node in the tree of paths with parameters."""
 
     __slots__ = ("any", "methods", "parts")
 
@@ -169,7 +247,7 @@ class Routes:
         return node.methods
 
     def find(self, path: str) -> tuple[Mapping[str, Route], Sequence[str]]:
-        """The routes of a path by method, and the values of its parameters; none: there is nothing there."""
+        """The routes of a path by method, and the values of its parameters; no routes if the path does not exist."""
         methods = self._plain.get(path)
         if methods is not None:
             return methods, ()
@@ -190,14 +268,14 @@ class Routes:
 
 
 class Dispatcher:
-    """The ASGI application of a table of operations."""
+    """The ASGI application for a table of operations."""
 
     def __init__(self, services: Services, operations: Iterable[Operation[Any]]) -> None:
         self._services = services
         self._routes = Routes(operations)
 
     def is_urgent(self, scope: Scope) -> bool:
-        """Whether a request is for an operation that must get through when the server is busy."""
+        """Whether a request is for an operation that must be served even when the server is busy."""
         route = self._routes.find(scope["path"])[0].get(scope["method"])
         return route is not None and route.operation.urgent
 
@@ -234,10 +312,10 @@ class Dispatcher:
             await send({"type": "http.response.body", "body": answer.body})
 
     async def _refusal(self, call: Call, error: ArclogError) -> Response:
-        """The problem for an error; a denial is recorded, wherever it was decided."""
+        """The problem for an error; a denial is recorded in the audit."""
         if isinstance(error, ParameterMistake):
-            found = [{"at": error.at, "message": error.message}]
-            return problem(422, "RequestRejected", str(error), findings=found)
+            faults = [{"at": error.at, "message": error.message}]
+            return problem(422, "RequestRejected", str(error), findings=faults)
         if isinstance(error, DENIALS):
             try:
                 await self._services.audit.note(call, call.known_principal, "denied", str(error))
@@ -248,7 +326,7 @@ class Dispatcher:
 
 
 def _answered(operation: Operation[Any], value: Any) -> Response | _Encoded:
-    """What a handler returned, ready to be sent."""
+    """The response for what a handler returned."""
     if isinstance(value, Response):
         return value
     status = operation.status

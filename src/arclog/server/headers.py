@@ -1,6 +1,6 @@
-"""Headers of every answer: browsers neither guess types, nor keep answers, nor run or frame anything of ours.
+"""Security headers of every response: browsers must not guess types, cache responses, or run or frame them.
 
-No other origin is let in (no CORS): a page elsewhere can read nothing. The console's own files say for themselves what they may
+There is no CORS: pages of other origins can read nothing. The console's files have a policy of their own
 (`server.console`).
 """
 
@@ -13,7 +13,7 @@ from arclog.operations.operation import OCTETS
 
 _LONGEST_TYPE = 200
 
-#: What an answer carries unless it says otherwise itself.
+#: Default headers of a response.
 SECURITY = (
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),
@@ -22,13 +22,13 @@ SECURITY = (
 )
 
 
-def media_type(said: str) -> str:
-    """A content type as somebody else said it, if it can stand in a header: what cannot would end it, and begin another."""
-    return said if said.isascii() and said.isprintable() and 0 < len(said) <= _LONGEST_TYPE else OCTETS
+def media_type(text: str) -> str:
+    """A content type from outside, if it is valid in a header; a line end in it could add another header."""
+    return text if text.isascii() and text.isprintable() and 0 < len(text) <= _LONGEST_TYPE else OCTETS
 
 
 async def respond(response: Response, scope: Scope, receive: Receive, send: Send) -> None:
-    """Send an answer, with the security headers that it does not set itself."""
+    """Send a response, with the security headers that it does not set itself."""
     present = {name for name, _ in response.raw_headers}
     response.raw_headers.extend(header for header in SECURITY if header[0] not in present)
     await response(scope, receive, send)

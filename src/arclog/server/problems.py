@@ -16,7 +16,7 @@ log = logging.getLogger("arclog.server")
 
 MEDIA_TYPE = "application/problem+json"
 
-#: The first class that fits decides.
+#: The first matching class decides.
 _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (errors.Unauthenticated, 401),
     (errors.NotAllowed, 403),
@@ -33,19 +33,21 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (errors.ResultStoreAway, 503),
     (errors.ResultUnavailable, 404),
     (errors.Conflict, 409),
-    # This server's key does not fit what is kept, or the place cannot be used: another server may do better.
+    # This server's key does not open the sealed secret, or the vault cannot be used; another server may succeed.
     (errors.SecretUnavailable, 409),
     (errors.StoreUnavailable, 503),
 )
 
 
 def status_of(error: errors.ArclogError) -> int:
-    """As which HTTP status an error is answered."""
+    """The HTTP status of an error."""
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
 
 
 def title_of(error: errors.ArclogError) -> str:
-    """What callers tell errors apart by. To a worker, a command that was never its own is one that it lost."""
+    """The title of an error, by which callers distinguish errors. For a worker, a command that it never held is one
+    that it lost.
+    """
     return errors.StaleFence.__name__ if isinstance(error, errors.StaleFence) else type(error).__name__
 
 
@@ -58,7 +60,7 @@ def problem(status: int, title: str, detail: str = "", **more: Any) -> Response:
 
 
 def answer_of(error: errors.ArclogError) -> Response:
-    """One of our errors as a problem."""
+    """An ArclogError as a problem."""
     status = status_of(error)
     more: dict[str, Any] = {}
     if isinstance(error, errors.PlaybookError):
@@ -75,8 +77,8 @@ def answer_of(error: errors.ArclogError) -> Response:
 
 
 def hide_places(error: errors.ArclogError, settings: Settings, request: str) -> None:
-    """Take the server's own paths out of an error's message: they matter to whoever looks after the server, and to nobody
-    who calls it. The log keeps them.
+    """Take the server's own paths out of an error's message: they concern the operator, not the caller. The log keeps
+    them.
     """
     key = settings.text("secrets.key_file") if isinstance(error, errors.SecretUnavailable) else ""
     for place in (key, str(Path(settings.text("home")))):

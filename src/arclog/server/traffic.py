@@ -1,9 +1,9 @@
 """The requests in progress: counted, bounded, shared between callers, and refused while the server drains.
 
-Plain ASGI, outside everything else: a request that cannot be taken costs nothing more than its answer. Shares are taken once it is
-known who asks (`Slot.take`). Law: of the last part of `server.max_concurrent` (from `server.fair_from` on) a caller, and a tenant, may
-have as much as is left for others, so that neither can shut out another one. Operations that are urgent (heartbeats, cancels)
-have places of their own (`server.reserved`).
+Plain ASGI, the outermost layer, so that a refused request is cheap. Shares are counted once the caller is known
+(`Slot.take`). Law: of the last part of `server.max_concurrent` (from `server.fair_from` on) a caller, and a tenant, may
+have at most as many as are left for others, so that neither can shut others out. Operations that are urgent
+(heartbeats, cancels) have places of their own (`server.reserved`).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from arclog.server.problems import problem
 
 K = TypeVar("K")
 
-#: Answered whatever the load: whoever looks after the server asks these.
+#: Paths for operators, which are answered under any load.
 _ALWAYS = frozenset({"/health", "/ready", "/metrics"})
-#: While the server drains, what only looks is still answered.
+#: While the server drains, these methods, which change nothing, are still answered.
 _LOOKING = frozenset({"GET", "HEAD", "OPTIONS"})
-#: Where a request's place is in its scope.
+#: The key of a request's slot in its scope.
 SLOT = "arclog.slot"
 
 
@@ -40,7 +40,7 @@ class Places:
         self.most = most
         self._fair_from = most * fair_from
         self._callers: Counter[tuple[str, str]] = Counter()
-        #: of each tenant, those that came when the rest was shared out
+        #: by tenant, the requests that came when the fair share applied
         self._late: Counter[str] = Counter()
 
     @property
@@ -48,7 +48,7 @@ class Places:
         return self.now >= self.most
 
     def take(self, caller: tuple[str, str]) -> bool:
-        """Count a request (which is in `now` already) as a caller's; whether it came when the rest was shared out. Raises
+        """Count a request (which is in `now` already) for a caller; returns whether the fair share applied. Raises
         TooManyRequests.
         """
         tenant = caller[0]
@@ -92,7 +92,7 @@ class Traffic:
         return self._places.now + self._reserved.now
 
     def enter(self, *, urgent: bool = False) -> Slot | None:
-        """A place for a request; None when there is none."""
+        """A slot for a request; None when all are taken."""
         places = self._reserved if urgent and not self._reserved.is_full else self._places
         if places.is_full:
             return None
@@ -105,8 +105,8 @@ class Traffic:
             self._quiet.set()
 
     def hold(self, caller: tuple[str, str], size: int) -> None:
-        """Count memory that a request takes; a caller may have half of all, a tenant three quarters. Raises TooManyRequests or
-        RequestTooLarge.
+        """Count memory that a request takes. A caller may have half of the total, a tenant three quarters. Raises
+        TooManyRequests or RequestTooLarge.
         """
         if size > self._max_held // 2:
             raise RequestTooLarge(
@@ -142,7 +142,7 @@ class Traffic:
 
 
 class Slot:
-    """The place of one request."""
+    """The slot of one request."""
 
     def __init__(self, traffic: Traffic, places: Places) -> None:
         self._traffic = traffic
@@ -153,7 +153,7 @@ class Slot:
         self._held = 0
 
     def take(self, principal: Principal) -> None:
-        """It is this caller's. Raises TooManyRequests. Where nobody is distinguished there is nothing to share."""
+        """Count the request for this caller. Raises TooManyRequests. Without authentication there are no shares."""
         if self._is_shared or not principal.subject:
             return
         caller = (principal.tenant, principal.subject)
@@ -161,7 +161,7 @@ class Slot:
         self._caller, self._is_shared = caller, True
 
     def hold(self, size: int) -> None:
-        """Its body takes so many bytes more, until it is answered. Raises TooManyRequests or RequestTooLarge."""
+        """Count more bytes for the request's body, until it is answered. Raises TooManyRequests or RequestTooLarge."""
         self._traffic.hold(self._caller, size)
         self._held += size
 
@@ -175,19 +175,19 @@ class Slot:
 
 
 def _less(counter: Counter[K], key: K, by: int = 1) -> None:
-    """Count down; what is nothing is not kept."""
+    """Decrease a count, and remove it at zero."""
     counter[key] -= by
     if counter[key] <= 0:
         del counter[key]
 
 
 class Admission:
-    """The outermost layer: lets a request in, or says when to come again."""
+    """The outermost layer: admits a request, or answers 429 or 503 with Retry-After."""
 
     def __init__(
         self, app: ASGIApp, traffic: Traffic, stopping: asyncio.Event, is_urgent: Callable[[Scope], bool]
     ) -> None:
-        """`is_urgent`: whether a request has places of its own (`server.reserved`)."""
+        """`is_urgent`: whether a request may use the reserved slots (`server.reserved`)."""
         self._app = app
         self._is_urgent = is_urgent
         self._traffic = traffic

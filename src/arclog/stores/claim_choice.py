@@ -1,7 +1,8 @@
-"""Which of the waiting commands a claim takes. Every store gives its rows and lets this choose, so that all choose alike.
+"""Chooses which of the waiting commands a claim takes. Every store passes its rows to this module, so that all stores
+choose alike.
 
-The rules are those of `arclog.ports.storage.pools`. What waits is given as lanes: commands of one pool and tenant that need the
-same, in their order; so a lane that has no room is passed over as a whole.
+The rules are those of `arclog.ports.storage.pools`. Waiting commands are passed as lanes: commands of one pool and
+tenant that need the same resources, in their order; so a lane without capacity is skipped as a whole.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ class Asked(NamedTuple):
     pools: tuple[str, ...]
     execution_id: int
     tenant: str
-    #: the project and the environment that it is limited to, '' is any; () = it is not
+    #: the project and the environment that it is limited to ('' is any); () if it is not limited
     within: tuple[str, ...] = ()
 
 
 class Waiting(NamedTuple):
-    """A command that could be claimed; the smaller goes first."""
+    """A command that could be claimed; the smallest is claimed first."""
 
     order: int
     command_id: int
@@ -38,7 +39,7 @@ class Waiting(NamedTuple):
 
 
 class Lane:
-    """Commands of one pool and tenant that need the same resources, as they come."""
+    """Commands of one pool and tenant that need the same resources, in their order."""
 
     __slots__ = ("_rest", "head", "pool", "resources", "tenant")
 
@@ -55,14 +56,14 @@ class Lane:
 
 @dataclass(slots=True)
 class Room:
-    """What may still be claimed: limits, and what is held; resources, and their tokens."""
+    """The remaining capacity: limits and held commands; resources and their tokens."""
 
     now: int
     limits: Mapping[tuple[str, str], int] = field(default_factory=dict)
     #: by pool and tenant
     held: Counter[tuple[str, str]] = field(default_factory=Counter)
     resources: dict[str, ResourceRecord] = field(default_factory=dict)
-    #: names of those of which something was taken
+    #: names of resources of which tokens were taken
     spent: set[str] = field(default_factory=set)
 
     def has(self, lane: Lane) -> bool:
@@ -113,21 +114,21 @@ class Room:
 
 @dataclass(slots=True)
 class Service:
-    """How often each tenant was given something in a pool while others waited: start-time fair queuing. A tenant's count
-    never lags behind the pool's present: who was not there has saved nothing up.
+    """How often each tenant was given something in a pool while others waited: start-time fair queuing. A tenant's
+    count is never smaller than the pool's current value, so that a tenant that had no work gains no credit.
     """
 
     #: by pool
     present: dict[str, int] = field(default_factory=dict)
-    #: by pool and tenant; whoever is not in it stands at the present
+    #: by pool and tenant; a tenant without an entry has the pool's current value
     counts: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def count(self, pool: str, tenant: str) -> int:
-        """A tenant's count, no smaller than the pool's present."""
+        """A tenant's count, at least the pool's current value."""
         return max(self.counts.get((pool, tenant), 0), self.present.get(pool, 0))
 
     def lead(self, pool: str, tenant: str) -> int:
-        """How much more than the least served it was given."""
+        """How many more commands it was given than the least served tenant."""
         return self.count(pool, tenant) - self.present.get(pool, 0)
 
     def give(self, pool: str, tenant: str) -> None:
@@ -137,10 +138,10 @@ class Service:
 
 
 def chosen(lanes: Iterable[Lane], limit: int, room: Room, service: Service | None) -> list[Waiting]:
-    """One after the other, as the rules say; `room` and `service` are left as the claim makes them. Without `service`
-    there is one tenant, and nothing to share.
+    """The commands that a claim takes, one after the other; updates `room` and `service`. Without `service` there is
+    only one tenant, and no fair sharing.
 
-    A store need not give all lanes: those suffice that `Visit` names, see there.
+    A store need not pass all lanes; see `Visit` for those that suffice.
     """
     taken: list[Waiting] = []
     rank = _head if service is None else _by_share(room, service)
@@ -148,7 +149,7 @@ def chosen(lanes: Iterable[Lane], limit: int, room: Room, service: Service | Non
     bounded = bool(room.limits or room.resources)
     while len(taken) < limit:
         if bounded:
-            # What has no room now has none later in this claim: room is only taken.
+            # A lane without capacity now has none later in this claim, since capacity only shrinks.
             queues = {pool: _with_room(queue, room) for pool, queue in queues.items()}
         firsts = [(_lead(first, service), queue) for queue in queues.values() if (first := _first(queue, rank))]
         if not firsts:
@@ -165,7 +166,8 @@ def chosen(lanes: Iterable[Lane], limit: int, room: Room, service: Service | Non
     return taken
 
 
-#: Lanes of one pool, the first to be served at the top. Ranks only grow during a claim: one that is out of date is too small.
+#: Lanes of one pool, the first to be served at the top. Ranks only grow during a claim, so an outdated rank is too
+#: small.
 _Queue = list[tuple[tuple[int, ...], int, Lane]]
 
 
@@ -187,7 +189,7 @@ def _with_room(queue: _Queue, room: Room) -> _Queue:
 
 
 def _first(queue: _Queue, rank: Callable[[Lane], tuple[int, ...]]) -> tuple[tuple[int, ...], Lane] | None:
-    """The lane at the top, once its rank is up to date."""
+    """The lane at the top, after updating its rank."""
     while queue:
         known, number, lane = queue[0]
         now = rank(lane)
@@ -222,7 +224,7 @@ def _head(lane: Lane) -> tuple[int, ...]:
 
 @dataclass(slots=True)
 class Visit:
-    """A claim's way through the turns of lanes that need the same: how many lanes of a crowded pool it has to see.
+    """Determines how many lanes of a crowded pool a claim has to read.
 
     Law: of lanes that need the same, let a *turn* be those whose tenants hold equally many commands and were served equally often.
     A claim of `limit` commands sees, of every turn that it visits, the first `limit + 1` by their first commands; and it visits
@@ -234,7 +236,7 @@ class Visit:
     - A turn that was served more comes later, unless the pool's present reaches it: then both count as equally served. Only tenants
       that hold less can bring that about; so among those that hold the least, the turns beyond the present may be left out.
 
-    One lane more than can be taken tells whether anybody else waits.
+    One lane more than can be taken, to know whether another tenant waits.
     """
 
     limit: int
@@ -259,7 +261,7 @@ class Visit:
         return False
 
     def note(self, held: int, count: int) -> None:
-        """So many lanes of a turn were seen."""
+        """Note the number of lanes of a turn that were read."""
         self._held = held
         self.seen += count
 
@@ -273,11 +275,11 @@ def fits(record: ResourceRecord, now: int) -> bool:
 
 
 def taken(record: ResourceRecord, now: int) -> ResourceRecord:
-    """With a token, and a place, fewer."""
+    """A resource with one token and one slot less."""
     full_at = max(record.full_at, now) + record.resource.interval
     return ResourceRecord(record.resource, full_at, record.held + 1)
 
 
 def carried_over(resource: Resource, full_at: int, now: int) -> int:
-    """`full_at` under new terms: what is owed stays owed, but no more than all."""
+    """`full_at` for new limits: missing tokens stay missing, but at most all of them."""
     return min(full_at, now + resource.burst * resource.interval)

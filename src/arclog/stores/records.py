@@ -1,4 +1,6 @@
-"""Between the port's records and rows of tables, the same for every SQL store: one function a direction and table."""
+"""Converts between the port's records and rows of tables, for every SQL store: one function for each direction and
+table.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ from arclog.stores.rows import NewResult
 #: lease_until of a held command: neither issued (0) nor claimed (above)
 HELD = -1
 
-#: What is read of tables, in the order in which the functions below take it.
+#: The columns that are read, in the order in which the functions below take them.
 COLUMNS = {
     "executions": """
         execution_id head state current_step started_at ended_at terminal_event paused error
@@ -52,7 +54,9 @@ def state_columns(now: ExecutionState) -> Bindings:
     """State … error, in the table's order."""
     error = now.error
     if error is not None and not error.isascii():
-        error = error.encode("utf-8", "replace").decode()  # for people only: no odd character may stop an append
+        error = error.encode(
+            "utf-8", "replace"
+        ).decode()  # for people only: an invalid character must not prevent an append
     return (
         now.state,
         now.current_step,
@@ -188,20 +192,20 @@ def session_record(row: Sequence[Any]) -> SessionRecord:
     return SessionRecord(digest, key_id, name, tenant, _ROLES.decode(roles), *rest)
 
 
-def refusal_of(what: Append, found: tuple[int, bool] | None, *, terminal: bool) -> Conflict:
-    """Why the compare-and-set of an append found nothing, by the execution's head and whether it is over."""
-    own = what.execution_id
-    if found is None:
-        if what.new is not None:
-            key = what.new.idempotency_key
+def refusal_of(append: Append, state: tuple[int, bool] | None, *, terminal: bool) -> Conflict:
+    """The error of an append whose compare-and-set matched no row, by the execution's head and whether it has ended."""
+    own = append.execution_id
+    if state is None:
+        if append.new is not None:
+            key = append.new.idempotency_key
             return Conflict(f"an execution with the idempotency key {key!r} exists in its scope already")
         return Conflict(f"execution {own} does not exist in this store")
-    head, over = found
+    head, over = state
     if terminal and over:
         return TerminalExists(f"execution {own} has its terminal event already")
-    if what.new is not None:
+    if append.new is not None:
         return Conflict(f"execution {own} exists already")
-    return Conflict(f"execution {own} is at seq {head}, not {what.expected}: reload and decide again")
+    return Conflict(f"execution {own} is at seq {head}, not {append.expected}: reload and decide again")
 
 
 def worker_columns(worker: WorkerRecord) -> Bindings:

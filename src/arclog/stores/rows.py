@@ -1,9 +1,9 @@
-"""From a transaction to stored rows and back: pure, and the same for every store.
+"""Converts transactions to stored rows and back: pure, and the same for every store.
 
-An append becomes log rows (`Row`), marks and changes to step runs; all of it follows from its events alone.
-A row's body is a JSON array of lean events. Its first byte tells the form: `[` as msgspec wrote it, a space before it
-when the text holds lone surrogates (which UTF-8 cannot carry, so they stand escaped), else zstd of one of these.
-Informative events are stored and read like any other, but no mark and no step run comes from them.
+An append becomes log rows (`Row`), marks and changes to step runs; all of it is derived from its events. A row's body
+is a JSON array of lean events. Its first byte identifies the form: `[` for JSON as msgspec wrote it, a space before it
+if the text has escaped lone surrogates (which UTF-8 cannot encode), anything else for zstd of one of these. Informative
+events are stored and read like any other, but they create no marks and no step runs.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _ESCAPED = ord(" ")
 _ENCODER = msgspec.json.Encoder()
 _EVENTS = msgspec.json.Decoder(list[Event])
 T = TypeVar("T")
-#: says that something was stored outside the log
+#: event types that announce content outside the log
 _STORING = "result.stored"
 _LONGEST_TTL_S = 1e12
-#: nobody reads a row that claims to be larger than this; a row's own limit is far below
+#: a row that claims to be larger than this is not read; the limit of a row is far below
 _MAX_BODY = 1 << 30
 
 
@@ -56,12 +56,12 @@ class Row(Struct, frozen=True):
     #: bit set of the event types inside
     types: int
     body: bytes
-    #: what its events take in memory, about
+    #: the approximate size of its events in memory
     decoded_bytes: int = 0
 
 
 class StepChange(Struct):
-    """What an append does to one step run."""
+    """The change of one step run by an append."""
 
     step: str
     run: int
@@ -99,7 +99,7 @@ class _Stored(Struct):
 
 
 class Derived(Struct, frozen=True):
-    """All that follows from an append's events."""
+    """Everything that is derived from an append's events."""
 
     rows: Sequence[Row]
     #: (event type's bit, seq)
@@ -115,7 +115,7 @@ class Derived(Struct, frozen=True):
 
     @property
     def decoded_bytes(self) -> int:
-        """What the events take in memory, about."""
+        """The approximate size of the events in memory."""
         return sum(row.decoded_bytes for row in self.rows)
 
 
@@ -123,7 +123,7 @@ class Codec:
     """Turns events into row bodies and back. Any number of threads may read at a time; one writes."""
 
     def __init__(self, settings: Settings, *, dense: bool = False) -> None:
-        """`dense` compresses smaller rows too: for a store that processes with time for it use, and that has dear bytes."""
+        """`dense` compresses smaller rows, too: for a store where bytes cost more than processor time."""
         self._compress_min = settings.integer("store.compress_min_bytes") // (2 if dense else 1)
         self._max_events = settings.integer("store.max_row_events")
         self._max_bytes = settings.integer("store.max_row_bytes")
@@ -132,7 +132,7 @@ class Codec:
         self._own = local()
 
     def derive(self, append: Append) -> Derived:
-        """The rows, marks and step changes of an append. Refuses what no store may take."""
+        """The rows, marks and step changes of an append. Raises for what no store may accept."""
         if (append.expected == 0) != (append.new is not None):
             raise InvariantBroken(
                 f"append to execution {append.execution_id}: `new` belongs to the first append (expected 0) and to no other"
@@ -178,7 +178,7 @@ class Codec:
         body = encode(events) if len(events) <= self._max_events or append.max_event_bytes else b""
         if 0 < append.max_event_bytes < len(body):
             _check_sizes(append)
-        #: events whose ids rise by one: a run that goes on in the next millisecond goes on in another row
+        #: events with consecutive ids; the ids of another millisecond begin another row
         run = MAX_SEQUENCE + 1 - (append.base_id & MAX_SEQUENCE)
         fits = len(events) <= self._max_events and (len(body) <= self._max_bytes or len(events) == 1)
         if fits and len(events) <= run:
@@ -193,7 +193,7 @@ class Codec:
             body = encode(part)
             if len(body) > self._max_bytes and len(part) > 1:
                 encoded = [encode(event) for event in part]
-                stop = start + _first_cut([len(one) for one in encoded], self._max_bytes)
+                stop = start + _first_cut([len(event_body) for event_body in encoded], self._max_bytes)
                 part = events[start:stop]
                 body = _joined(encoded[: stop - start])
             bits = 0
@@ -261,7 +261,7 @@ class Codec:
         """The events of a row with what the row knows of them."""
         try:
             events = self.events(body)
-        except Exception as error:  # whatever a damaged body makes of zstd and JSON
+        except Exception as error:  # errors of zstd and JSON for a damaged body
             raise StoreUnavailable(
                 f"the log of execution {execution_id} is damaged at seq {seq0} ({error}); restore the store from a backup"
             ) from error
@@ -284,19 +284,19 @@ def _check_sizes(append: Append) -> None:
 
 def _ingested(append: Append) -> list[Ingested]:
     """The events of an append that came from outside with ids of their own."""
-    found = [
+    ingested = [
         Ingested(event.own_id, append.digests[event.own_id], seq)
         for seq, event in enumerate(append.events, append.expected + 1)
         if event.own_id in append.digests
     ]
-    if len(found) != len(append.digests):
+    if len(ingested) != len(append.digests):
         raise InvariantBroken(f"append to execution {append.execution_id}: each digest belongs to exactly one event")
-    return found
+    return ingested
 
 
 def _results(append: Append) -> list[NewResult]:
     """What an append's events say was stored outside the log."""
-    found: list[NewResult] = []
+    results: list[NewResult] = []
     for seq, event in enumerate(append.events, append.expected + 1):
         if event.type != _STORING or event.informative:
             continue
@@ -315,8 +315,8 @@ def _results(append: Append) -> list[NewResult]:
             raise RequestRejected(f"{event.type}: ttl_s {given.ttl_s} is not between 0 and {_LONGEST_TTL_S:g} seconds")
         ttl = None if given.ttl_s is None else round(given.ttl_s * 1_000_000)
         scope = SCOPES.index(given.scope)
-        found.append(NewResult(ref.name, given.result_ref, scope, ttl, event.step, event.run, event.task, seq))
-    return found
+        results.append(NewResult(ref.name, given.result_ref, scope, ttl, event.step, event.run, event.task, seq))
+    return results
 
 
 def _note(change: StepChange, event: Event, seq: int) -> None:
@@ -351,7 +351,7 @@ def bits_of(types: Sequence[str]) -> int:
 
 
 def encode(value: Any) -> bytes:
-    """A value as JSON text; lone surrogates come back as they were."""
+    """A value as JSON text; lone surrogates survive the round trip."""
     try:
         return _ENCODER.encode(value)
     except UnicodeEncodeError:
@@ -364,12 +364,12 @@ def encode(value: Any) -> bytes:
 
 def _joined(encoded: Sequence[bytes]) -> bytes:
     """The JSON text of a list of encoded values; one that `encode` had to escape makes the list such a text."""
-    escaped = any(one[0] == _ESCAPED for one in encoded)
+    escaped = any(body[0] == _ESCAPED for body in encoded)
     return (b" [" if escaped else b"[") + b",".join(encoded) + b"]"
 
 
 def decode(text: bytes, decoder: msgspec.json.Decoder[T]) -> T:
-    """What `encode` made into text."""
+    """Decode what `encode` returned."""
     if text[0] != _ESCAPED:
         return decoder.decode(text)
     import json

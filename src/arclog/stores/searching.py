@@ -17,7 +17,7 @@ from arclog.stores.rows import bits_of
 _ALL_TYPES = -1
 _CURSOR = re.compile(r"(?P<kind>[mr])(?P<numbers>\d{1,19}(?:-\d{1,19}){1,2})")
 _MARKS, _ROWS = "m", "r"
-#: Rows that are looked at first: a page is often full after a few.
+#: Rows that are read first: a page is often full after a few.
 _FIRST_ROWS = 8
 #: The next rows are as many as the page will take if they have as many events as the first, and at most so many times more.
 _GROWTH = 8
@@ -32,7 +32,7 @@ class Key(NamedTuple):
 
 
 class MarkRow(NamedTuple):
-    """A mark, and whether its execution is one of those that are searched."""
+    """A mark, and whether its execution is part of the search."""
 
     ts: int
     execution_id: int
@@ -41,7 +41,7 @@ class MarkRow(NamedTuple):
 
 
 class ScannedRow(NamedTuple):
-    """A row of the log; its events only where some of them may be wanted."""
+    """A row of the log, with its events only if some of them may match."""
 
     position: int
     ts: int
@@ -49,7 +49,7 @@ class ScannedRow(NamedTuple):
 
 
 class SearchPages(Protocol):
-    """What a store gives to be searched."""
+    """What a store offers for searches."""
 
     async def mark_page(self, bit: int, after: Key, query: EventQuery, limit: int) -> list[MarkRow]:
         """Marks of a type behind a key and before the query's end, in order of their keys."""
@@ -60,7 +60,7 @@ class SearchPages(Protocol):
         """
 
     async def position_before(self, ts: int) -> int:
-        """A position behind which everything stands that was persisted from that moment on."""
+        """A position after which everything was persisted at or after that moment."""
 
     async def events_at(self, keys: Sequence[Key]) -> list[StoredEvent]:
         """The events of these marks, in their order."""
@@ -90,10 +90,10 @@ def _is_marked(query: EventQuery) -> bool:
 
 
 async def _by_marks(pages: SearchPages, query: EventQuery, after: Key, limit: int, most: int) -> FoundEvents:
-    found = [await pages.mark_page(REGISTRY[name].bit, after, query, most) for name in dict.fromkeys(query.types)]
-    # Behind the last mark of a full page of one type, marks of another are not in order yet.
-    horizon = min((Key(*page[-1][:3]) for page in found if len(page) == most), default=None)
-    marks = sorted(mark for page in found for mark in page if horizon is None or Key(*mark[:3]) <= horizon)
+    mark_pages = [await pages.mark_page(REGISTRY[name].bit, after, query, most) for name in dict.fromkeys(query.types)]
+    # After the last mark of a full page of one type, marks of other types are not in order yet.
+    horizon = min((Key(*page[-1][:3]) for page in mark_pages if len(page) == most), default=None)
+    marks = sorted(mark for page in mark_pages for mark in page if horizon is None or Key(*mark[:3]) <= horizon)
     keys: list[Key] = []
     for index, mark in enumerate(marks):
         if len(keys) == limit:
@@ -108,8 +108,8 @@ async def _by_rows(pages: SearchPages, query: EventQuery, after: tuple[int, int]
     position, seq = after
     wanted = frozenset(query.types)
     bits = bits_of(query.types) if query.types else _ALL_TYPES
-    found: list[StoredEvent] = []
-    # A cursor inside a row goes on in it.
+    events: list[StoredEvent] = []
+    # A cursor inside a row continues there.
     at = position if seq == MAX_ID else position - 1
     looked, size = 0, _FIRST_ROWS
     while looked < most:
@@ -117,25 +117,25 @@ async def _by_rows(pages: SearchPages, query: EventQuery, after: tuple[int, int]
         rows = await pages.scanned_page(at, bits, query, size)
         for row in rows:
             if row.ts >= query.until:
-                return FoundEvents(found, _text(_ROWS, position, seq), more=False)
-            for one in row.events if row.ts >= query.since else ():
-                if row.position == position and one.seq <= seq:
+                return FoundEvents(events, _text(_ROWS, position, seq), more=False)
+            for event in row.events if row.ts >= query.since else ():
+                if row.position == position and event.seq <= seq:
                     continue
-                if (wanted and one.event.type not in wanted) or (one.event.informative and not query.informative):
+                if (wanted and event.event.type not in wanted) or (event.event.informative and not query.informative):
                     continue
-                if len(found) == limit:
-                    return FoundEvents(found, _text(_ROWS, position, seq), more=True)
-                found.append(one)
-                if len(found) == limit:
-                    position, seq = row.position, one.seq
-            if len(found) < limit:
+                if len(events) == limit:
+                    return FoundEvents(events, _text(_ROWS, position, seq), more=True)
+                events.append(event)
+                if len(events) == limit:
+                    position, seq = row.position, event.seq
+            if len(events) < limit:
                 position, seq = row.position, MAX_ID
         if len(rows) < size:
-            return FoundEvents(found, _text(_ROWS, position, seq), more=False)
+            return FoundEvents(events, _text(_ROWS, position, seq), more=False)
         looked, at = looked + size, rows[-1].position
-        expected = looked * (limit - len(found)) // len(found) + 1 if found else size * _GROWTH
+        expected = looked * (limit - len(events)) // len(events) + 1 if events else size * _GROWTH
         size = max(_FIRST_ROWS, min(expected, size * _GROWTH))
-    return FoundEvents(found, _text(_ROWS, position, seq), more=True)
+    return FoundEvents(events, _text(_ROWS, position, seq), more=True)
 
 
 def _parsed(cursor: str) -> tuple[str, tuple[int, ...]]:

@@ -1,4 +1,5 @@
-"""The law of closed logs: whatever a log opens, it closes exactly once, in order, and so does each dialect of it.
+"""The law of closed logs: everything that a log opens is closed exactly once and in order, in the log and in each
+dialect.
 
 | opened by | closed by |
 | --- | --- |
@@ -12,7 +13,7 @@
 | step.scheduled, command.issued (of a new command) | command.completed, command.failed, command.cancelled, or the end of its items |
 | a token, by workflow.started, next.evaluated or RETRY_STEP | the event that names it in `tokens`, or its own next.evaluated when absorbed |
 
-What is inside closes before what it is in. A step run is routed once (next.evaluated), unless the end of the run closed it.
+Inner items close before outer ones. A step run is routed once (next.evaluated), unless the end of the run closed it.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ _AFTERWARDS = frozenset({"playbook.processed", "signal.received"})
 
 
 class _StepRun:
-    """What is open in a step run."""
+    """The open items of a step run."""
 
     def __init__(self, what: str) -> None:
         self.what = what
         self.started = False
-        #: task run → its open attempt; 0 = none is spelled out
+        #: task run → its open attempt; 0 if no attempt was recorded
         self.tasks: dict[tuple[Path | None, str, int], int] = {}
         self.iterations: set[Path] = set()
         #: by the path of the iteration that they run in; () is the step run's own
@@ -51,7 +52,7 @@ class _StepRun:
         assert self.opened[key] == 1, f"{self.what}: {key} was opened twice"
 
     def inside(self, path: Path) -> list[Any]:
-        """What is open below an iteration, or below the whole loop."""
+        """The open items below an iteration, or below the whole loop."""
         return [key for key in self.tasks if (key[0] or ())[: len(path)] == path] + [
             iteration for iteration in self.iterations if iteration != path and iteration[: len(path)] == path
         ]
@@ -268,7 +269,7 @@ _RULES: dict[str, Callable[[_Walk, Event], None]] = {
 
 
 def check_events(events: Sequence[Event]) -> None:
-    """The law over the stored events of one run; of one that has not ended, as far as it has come."""
+    """Check the stored events of one run; of one that has not ended, the events so far."""
     walk = _Walk()
     for event in events:
         if not event.informative:
@@ -307,7 +308,7 @@ _NAMED_BY = {
 
 
 def check_layers(dialect: str, records: Sequence[Record]) -> None:
-    """The law over the records of a dialect that spells the status layers: lifecycle, wire, legacy."""
+    """Check the records of a dialect with status layers: lifecycle, wire, legacy."""
     open_now: Counter[Any] = Counter()
     seen: Counter[Any] = Counter()
     for record in records:
@@ -329,7 +330,7 @@ def check_layers(dialect: str, records: Sequence[Record]) -> None:
 
 
 def check_run_records(records: Sequence[Record]) -> None:
-    """The law over RunEventRecords: each StepStarted has its one end, before the next attempt and before the run's end."""
+    """Check RunEventRecords: each StepStarted has one end, before the next attempt and before the run's end."""
     open_now: dict[str, int] = {}
     for record in records:
         kind, step, attempt = record["eventType"], record.get("stepId"), record["logicalAttemptId"]

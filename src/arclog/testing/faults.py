@@ -1,6 +1,7 @@
-"""A store that can fail, be slow, or die with the process that uses it. One per life of a process, over a shared store.
+"""A store that can fail, be slow, or die with the process that uses it. One for each life of a process, over a shared
+store.
 
-Law: once it is dead nothing reaches the shared store any more, whatever the code that held it still tries.
+Law: once it is dead, nothing reaches the shared store, whatever code with a reference to it still tries.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from typing import Any, cast
 from arclog.model.errors import StoreUnavailable
 from arclog.ports.storage.store import Append, Appended, Store
 
-#: Called before the n-th append (from 1) reaches the store; may raise what the store shall raise.
+#: Called before the n-th append (from 1) reaches the store; may raise an error in the store's place.
 Before = Callable[[int, Append], Awaitable[None]]
-#: Called after it was committed, before the caller hears of it.
+#: Called after the commit, before the caller gets the result.
 After = Callable[[int, Append, Appended], Awaitable[None]]
 
 
@@ -29,7 +30,7 @@ class FaultyStore:
         self._dead = False
 
     def die(self) -> None:
-        """The process is gone: nothing that it still does counts."""
+        """The process is dead: nothing that it still does has an effect."""
         self._dead = True
 
     async def append(self, append: Append) -> Appended:
@@ -46,7 +47,7 @@ class FaultyStore:
         return done
 
     async def append_all(self, appends: Sequence[Append]) -> list[Appended | Exception]:
-        """Each by itself: it may fail, or the process may die, between any two of them."""
+        """Appended one by one, so that one may fail, or the process may die, between any two of them."""
         return await asyncio.gather(*map(self._outcome, appends))
 
     async def _outcome(self, append: Append) -> Appended | Exception:
@@ -76,5 +77,5 @@ def faulty(below: Store, before: Before | None = None, after: After | None = Non
 
 
 async def forever() -> None:
-    """Never return: what a dead process does."""
+    """Never return, like a dead process."""
     await asyncio.get_running_loop().create_future()

@@ -56,12 +56,12 @@ log = logging.getLogger("arclog.testing")
 
 #: Kinds that every world has.
 SPECS: dict[str, KindSpec] = {"noop": noop.KIND.spec, "act": ACT, "peek": PEEK}
-#: A run that has not ended after so much virtual time never will.
+#: Virtual time after which a run counts as stuck.
 PATIENCE_S = 7200.0
 
 
 class NeverEnds(AssertionError):
-    """The run did not end; carries what `why` says."""
+    """The run did not end; has the answer of `why`."""
 
 
 @lru_cache(maxsize=256)
@@ -118,7 +118,7 @@ class Life:
                 log.info("sweep: %s", problem)
 
     async def end(self) -> None:
-        """Gone, as after kill -9: nothing that is still done reaches the store."""
+        """End as after kill -9: nothing that is still done reaches the store."""
         self._wrapper.die()
         for task in self.tasks:
             task.cancel()
@@ -148,7 +148,7 @@ class World:
         self.settings = settings or Settings()
         self.clock: Clock = clock or LoopClock()
         self.store: Store = store or MemoryStore(clock=self.clock, settings=self.settings)
-        #: tools beside the scripted ones
+        #: tools besides the scripted ones
         self.kinds = dict(kinds or {})
         self.specs = {**SPECS, **{name: kind.spec for name, kind in self.kinds.items()}}
         prepare = _prepared if not self.kinds else lambda text, its: _compiled(text, its, self.specs)
@@ -191,7 +191,7 @@ class World:
         return self.life
 
     async def crash(self) -> None:
-        """End the life that is there."""
+        """End the current life."""
         if self.life is not None:
             await self.life.end()
             self.life = None
@@ -210,7 +210,7 @@ class World:
     # -- the run ------------------------------------------------------------------------------------------------------
 
     async def start(self) -> int:
-        """Ask for the run; durable when it answers."""
+        """Request the run, which is durable when this returns."""
         life = self.life or self.begin_life()
         now = self.clock.now()
         plan = self.program.plan
@@ -225,7 +225,7 @@ class World:
         return self.execution_id
 
     async def run(self) -> State:
-        """Start the run if need be and continue, through every crash that the hooks cause, until it has ended."""
+        """Start the run if necessary and continue, through every crash that the hooks cause, until it has ended."""
         while True:
             life = self.life or self.begin_life(cold=self.lives % 7 == 3)
             crashed = asyncio.ensure_future(self._crash_wanted.wait())
@@ -258,13 +258,13 @@ class World:
                 life.start_worker(f"worker-{life.number}-{number}", control)
             await self._ended(life)
         except ArclogError as problem:
-            # Whoever drives the process sees the error and starts it again.
+            # The driver of the process sees the error and starts it again.
             log.info("life %d ends: %s", life.number, problem)
             self._crash_wanted.set()
             await asyncio.get_running_loop().create_future()
 
     async def _ended(self, life: Life) -> None:
-        """Until the terminal event is durable, or a worker has stopped."""
+        """Wait until the terminal event is durable, or a worker has stopped."""
         head = 0
         while True:
             record = await self.store.execution(self.execution_id)
@@ -276,7 +276,7 @@ class World:
             head = await life.api.wait(str(self.execution_id), after=head, timeout_s=60.0)
 
     async def _find_or_start(self) -> None:
-        """A start whose answer was lost is found again; one that never happened is made."""
+        """Find a start whose answer was lost, or start the run."""
         known = await self.store.executions()
         if known:
             self.execution_id = known[-1].execution_id
@@ -285,7 +285,9 @@ class World:
             await self.start()
 
     async def free(self, life: Life) -> None:
-        """What `arclog resume` does first: take the work of dead workers back, and continue with what was left ready."""
+        """The first step of `arclog resume`: take back the commands of dead workers, and continue with those that
+        are ready.
+        """
         for record in await life.store.commands(self.execution_id):
             if record.state == "claimed":
                 await life.control.end_lease(record)
@@ -310,15 +312,15 @@ class World:
         return await self.store.events(self.execution_id, limit=1_000_000)
 
     async def events(self) -> list[Event]:
-        return [one.event for one in await self.stored()]
+        return [stored.event for stored in await self.stored()]
 
     async def state(self, at: int | None = None) -> State:
         """The state folded from the log, up to event `at`."""
         state = State(execution_id=self.execution_id)
-        for one in await self.stored():
-            if at is not None and one.seq > at:
+        for stored in await self.stored():
+            if at is not None and stored.seq > at:
                 break
-            apply(self.program, state, one.event)
+            apply(self.program, state, stored.event)
         return state
 
     async def terminal_events(self) -> list[str]:

@@ -1,19 +1,111 @@
-"""What every event log must keep to, whatever the playbook and whatever went wrong. Breaking one is an AssertionError."""
+"""The laws of every event log, for any playbook and after any failure. A violation is an AssertionError."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
 from arclog.core.boundary.reports import WORKER_TYPES
+from arclog.dialects import legacy, lifecycle
+from arclog.dialects.names import DIALECTS, reader_of, state_of
+from arclog.dialects.rendering import Rendered
+from arclog.dialects.run_record import RunSubject
+from arclog.model import status
 from arclog.model.envelope import Subject, widen
 from arclog.model.events import REGISTRY, TERMINAL, Event, is_closing, status_of
 from arclog.model.ids import moved
 from arclog.ports.storage.store import StoredEvent
 from arclog.testing.closed import check_events, check_layers, check_run_records
-from arclog.testing.dialect_laws import check_commands, told
+
+# ── dialect laws ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# The laws of every dialect, for the log of any run that has ended.
+
+SUBJECT = RunSubject("00000000-0000-4000-8000-000000000001", "flows/demo", "3")
+_RUN_ENDS = {"RunCompleted", "RunFailed", "RunCancelled"}
+
+Log = Sequence[dict[str, Any]]
+
+
+def rendered_log(dialect: str, log: Log) -> list[Rendered]:
+    """The whole log, rendered in a dialect."""
+    reader = reader_of(dialect, SUBJECT)
+    records = [record for envelope in log for record in reader.render(envelope)]
+    return records + reader.rest()
+
+
+def check_dialects(log: Log, cursor: int) -> None:
+    """All laws; `cursor` is where a second reader begins."""
+    for dialect in DIALECTS:
+        records = rendered_log(dialect, log)
+        assert all(a.seq <= b.seq for a, b in pairwise(records)), f"{dialect} is out of order"
+        check_cursor(dialect, log, cursor)
+    for dialect in ("lifecycle", "wire", "legacy"):
+        check_layers(dialect, [record.record for record in rendered_log(dialect, log)])
+    check_commands(rendered_log("lifecycle", log))
+    check_run(rendered_log("run", log))
+    back = [lifecycle.canonical(record.record) for record in rendered_log("lifecycle", log)]
+    assert [record for record in back if record is not None] == list(log), "lifecycle cannot be undone"
+    assert [legacy.canonical(record.record) for record in rendered_log("legacy", log)] == list(log), (
+        "legacy cannot be undone"
+    )
+
+
+def check_cursor(dialect: str, log: Log, cursor: int) -> None:
+    """A reader that begins after a cursor renders the same records as one from the beginning, with the state and
+    without.
+    """
+    whole = rendered_log(dialect, log)
+    first = reader_of(dialect, SUBJECT)
+    head = [record.record for envelope in log[:cursor] for record in first.render(envelope)]
+    second = reader_of(dialect, SUBJECT, state_of(first))
+    tail = [record.record for envelope in log[cursor:] for record in second.render(envelope)]
+    assert head + tail + [record.record for record in second.rest()] == [record.record for record in whole], (
+        f"{dialect} with state"
+    )
+    needs = first.needs
+    given = [record for record in log if needs is None or record["event_type"] in needs or record["seq"] > cursor]
+    records = [record.record for record in rendered_log(dialect, given) if record.seq > cursor]
+    assert records == [record.record for record in whole if record.seq > cursor], f"{dialect} without state"
+
+
+def check_commands(records: Sequence[Rendered]) -> None:
+    """Stored and derived facts together are the whole, legal life of each command."""
+    lives: dict[str, list[str]] = defaultdict(lambda: [status.PENDING])
+    fences: dict[str, list[int]] = defaultdict(list)
+    for record in records:
+        if record.name.startswith("command.") and not record.record.get("informative"):
+            lives[record.record["command_id"]].append(record.record["status"])
+        if record.name == "command.claimed":
+            fences[record.record["command_id"]].append(record.record["fence"])
+    assert all(numbers == list(range(1, len(numbers) + 1)) for numbers in fences.values()), f"fences: {dict(fences)}"
+    over = status.terminal_states("command")
+    for command, life in lives.items():
+        for before, after in pairwise(life):
+            assert status.may("command", before, after), f"command {command}: {life}"
+        assert life[-1] in over, f"command {command} is never over: {life}"
+
+
+def check_run(rendered: Sequence[Rendered]) -> None:
+    """One beginning, one end, a key for each record, and every attempt of a step in its order."""
+    records = [record.record for record in rendered]
+    assert len({record["idempotencyKey"] for record in records}) == len(records), "two records share a key"
+    kinds = [record["eventType"] for record in records]
+    assert kinds.count("RunStarted") <= 1
+    assert [kind for kind in kinds if kind in _RUN_ENDS] == kinds[-1:], "not exactly one end, at the end"
+    attempts: dict[str, int] = {}
+    for record in records:
+        if "stepId" in record:
+            step, attempt = record["stepId"], record["logicalAttemptId"]
+            before = attempts.get(step, 0)
+            begins = record["eventType"] == "StepStarted"
+            assert attempt == before + begins, f"{step}: {attempt} after {before}"
+            attempts[step] = attempt
+    check_run_records(records)
+
+
+# ── laws ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 _OPENING = ["playbook.execution.requested", "playbook.request.evaluated", "playbook.started", "workflow.started"]
 _ENVELOPE = {
@@ -21,7 +113,7 @@ _ENVELOPE = {
     "entity_id", "status", "workflow_run_id", "payload",
 }  # fmt: skip
 _TASK_ENDS = {"task.done", "task.failed"}
-#: these always say how long it took; the ends of steps do when somebody had begun them
+#: these always have a duration; the ends of steps have one if the step had begun
 _TIMED = _TASK_ENDS | {
     "task.attempt.done", "task.attempt.failed", "loop.done", "loop.iteration.done", "loop.iteration.failed",
     "workflow.finished",
@@ -31,10 +123,10 @@ _STEP_ENDS = {"step.done", "step.failed"}
 
 def check_log(stored: Sequence[StoredEvent], name: str = "test", *, one_process: bool = True) -> None:
     """All laws over the log of one run that has ended. Ids rise with seq only while one process at a time writes."""
-    events = [one.event for one in stored]
+    events = [stored_event.event for stored_event in stored]
     begun = any(event.type == "playbook.started" for event in events)
-    assert [one.seq for one in stored] == list(range(1, len(stored) + 1)), "seq has gaps"
-    assert len({one.event_id for one in stored}) == len(stored), "an event id stands twice"
+    assert [stored_event.seq for stored_event in stored] == list(range(1, len(stored) + 1)), "seq has gaps"
+    assert len({stored_event.event_id for stored_event in stored}) == len(stored), "an event id stands twice"
     if one_process:
         assert all(a.event_id < b.event_id for a, b in pairwise(stored)), "event ids do not rise"
     if not begun:
@@ -51,14 +143,14 @@ def check_log(stored: Sequence[StoredEvent], name: str = "test", *, one_process:
 
 def closed(stored: Sequence[StoredEvent], name: str = "test") -> None:
     """Everything that the log of an ended run opens is closed, exactly once and in order, in the log and in every dialect."""
-    check_events([one.event for one in stored])
+    check_events([stored_event.event for stored_event in stored])
     log = _envelopes(stored, name)
     for dialect in ("lifecycle", "wire", "legacy"):
-        records = told(dialect, log)
+        records = rendered_log(dialect, log)
         check_layers(dialect, [record.record for record in records])
         if dialect == "lifecycle":
             check_commands(records)
-    check_run_records([record.record for record in told("run", log)])
+    check_run_records([record.record for record in rendered_log("run", log)])
 
 
 def _lifecycle(events: Sequence[Event]) -> None:
@@ -99,7 +191,7 @@ def _step_runs(events: Sequence[Event]) -> None:
 
 
 def _one_step_run(what: str, own: list[Event]) -> None:
-    # What a worker did beyond the end of its step run is a fact for readers, without effect.
+    # Events of a worker after the end of its step run are informative, without effect.
     beside = ("command.", "signal.", "result.")
     own = [event for event in own if not event.informative and not event.type.startswith(beside)]
     types = [event.type for event in own]
@@ -110,7 +202,7 @@ def _one_step_run(what: str, own: list[Event]) -> None:
         assert outer[kind] <= 1, f"{what} has {counts[kind]} {kind}"
     ends = [event for event in own if event.type in {"step.done", "step.failed"}]
     assert len(ends) == 1, f"{what} ends {len(ends)} times"
-    # One that the end of the run closes is not routed.
+    # A step run that the end of the run closes is not routed.
     assert counts["next.evaluated"] == (not is_closing(ends[0])), f"{what} was not routed exactly once"
     if counts["step.started"]:
         assert types[1] == "step.started"
@@ -204,12 +296,12 @@ def _tokens(events: Iterable[Event]) -> None:
 
 
 def _causes(stored: Sequence[StoredEvent]) -> None:
-    for one in stored:
-        if one.event.cause:
-            seq = one.seq - one.event.cause
-            assert seq >= 1, f"{one.event.type} at {one.seq} is caused by what is not there"
-            assert stored[seq - 1].event_id == moved(one.event_id, -one.event.cause), (
-                f"cause_id of event {one.seq} names no event"
+    for stored_event in stored:
+        if stored_event.event.cause:
+            seq = stored_event.seq - stored_event.event.cause
+            assert seq >= 1, f"{stored_event.event.type} at {stored_event.seq} is caused by what is not there"
+            assert stored[seq - 1].event_id == moved(stored_event.event_id, -stored_event.event.cause), (
+                f"cause_id of event {stored_event.seq} names no event"
             )
 
 
@@ -243,11 +335,17 @@ def _reports(events: Iterable[Event]) -> None:
 def _envelopes(stored: Sequence[StoredEvent], name: str) -> list[dict[str, Any]]:
     log: list[dict[str, Any]] = []
     begun: set[tuple[str, int]] = set()
-    for one in stored:
-        event = one.event
+    for stored_event in stored:
+        event = stored_event.event
         if event.type == "step.started":
             begun.add((event.step, event.run))
-        full = widen(event, Subject(one.execution_id, name), one.seq, one.event_id, one.persisted_at)
+        full = widen(
+            event,
+            Subject(stored_event.execution_id, name),
+            stored_event.seq,
+            stored_event.event_id,
+            stored_event.persisted_at,
+        )
         missing = _ENVELOPE - full.keys()
         assert not missing, f"{event.type} lacks {missing}"
         assert full["entity_id"], event.type

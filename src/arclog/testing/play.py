@@ -27,7 +27,7 @@ class MockMismatch(AssertionError):
 
 @dataclass(frozen=True)
 class Play:
-    """What became of a playbook."""
+    """The result of playing a playbook."""
 
     #: completed failed cancelled refused
     state: str

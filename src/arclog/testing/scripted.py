@@ -42,10 +42,10 @@ class Ledger:
 
     def times(self) -> dict[tuple[str, int], int]:
         """How often each attempt of each task run was made."""
-        found: dict[tuple[str, int], int] = {}
+        times: dict[tuple[str, int], int] = {}
         for call in self.calls:
-            found[call.key, call.attempt] = found.get((call.key, call.attempt), 0) + 1
-        return found
+            times[call.key, call.attempt] = times.get((call.key, call.attempt), 0) + 1
+        return times
 
 
 class ActConfig(Struct, frozen=True):

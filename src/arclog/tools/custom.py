@@ -96,7 +96,7 @@ class CustomKind(ToolKind):
 
 
 class _Called:
-    """The tool of a kind: calls user code and turns what comes of it into an outcome."""
+    """The tool of a kind: calls user code and turns its result or error into an outcome."""
 
     def __init__(self, config: type[Struct], work: Callable[..., Any], close: Callable[[], Any] | None = None) -> None:
         self.Config = config
@@ -120,7 +120,7 @@ class _Called:
         return value if isinstance(value, Outcome) else Outcome(result=_as_data(value))
 
     async def execution_ended(self, execution_id: str) -> None:
-        """Nothing is kept for one run."""
+        """There is nothing to release for a run."""
 
     async def close(self) -> None:
         if self._close is not None:
@@ -130,7 +130,7 @@ class _Called:
 
 
 def _for_threads(context: TaskContext) -> TaskContext:
-    """The same for code in a thread: log lines and progress belong to the event loop."""
+    """The context for code in a thread: log lines and progress are passed to the event loop."""
     call = asyncio.get_running_loop().call_soon_threadsafe
 
     def log(stream: str, text: str) -> None:
@@ -158,7 +158,7 @@ def _as_data(value: Any) -> Any:
 def _of_function(function: Callable[..., Any]) -> tuple[type[Struct], Callable[[ToolServices], Tool]]:
     parameters = inspect.signature(function, eval_str=True).parameters
     name = function.__name__
-    whole = [key for key, one in parameters.items() if _is_struct(one.annotation)]
+    whole = [key for key, declared in parameters.items() if _is_struct(declared.annotation)]
     takes_context = "context" in parameters
     if whole:
         if set(parameters) - {whole[0], "context"}:
@@ -224,7 +224,7 @@ def _is_struct(annotation: Any) -> bool:
 
 
 def _default(value: Any) -> Any:
-    """A default as msgspec takes it: a new list or map each time."""
+    """A default for msgspec: lists and maps are created anew each time."""
     return msgspec.field(default_factory=lambda: type(value)(value)) if isinstance(value, list | dict | set) else value
 
 
@@ -256,7 +256,7 @@ def _description(annotation: Any) -> str:
 
 
 def _word(shape: Any) -> str:
-    """The type word of a shape as `model.data.shapes` knows them."""
+    """The name of a type in `model.data.shapes`."""
     names: dict[Any, str] = {
         msgspec.inspect.StrType: "string",
         msgspec.inspect.IntType: "integer",

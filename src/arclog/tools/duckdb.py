@@ -26,13 +26,10 @@ from arclog.model.data.shapes import Field
 from arclog.model.outcome import Outcome
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
 from arclog.sandbox.confinement import Reach, reach_of
-from arclog.tools.sql.calls import Threads
 from arclog.tools.sql.duckdb_host import Connection, DuckdbError, Hosts, extension_folder
 from arclog.tools.sql.failures import SqlFailure, explained
-from arclog.tools.sql.files import FileSession, run_on_file
-from arclog.tools.sql.own_folder import MEMORY, not_ours
-from arclog.tools.sql.rows import BATCH
-from arclog.tools.sql.run import FIELDS, HELPER_FIELDS, Answer, Bound, SqlConfig, failed_with
+from arclog.tools.sql.files import MEMORY, FileSession, not_ours, run_on_file
+from arclog.tools.sql.run import BATCH, FIELDS, HELPER_FIELDS, Answer, Bound, SqlConfig, Threads, failed_with
 from arclog.tools.sql.values import checked, is_flat, json_text
 
 HELPER = "duckdb"
@@ -50,19 +47,20 @@ _KINDS = {
     "PermissionException": "auth",
     "OutOfMemoryException": "limit",
 }
-#: What DuckDB says of a file that another process has open, or that this one is still closing or has attached elsewhere.
+#: DuckDB's messages about a file that another process has open, or that this one is still closing or has attached
+#: elsewhere.
 _IN_USE = ("Could not set lock on file", "Unique file handle conflict")
-#: First and longest pause between two looks at a file that another process has open.
+#: First and longest pause between two attempts to open a file that another process has open.
 _FIRST_PAUSE_S = 0.001
 _PAUSE_S = 0.05
-#: Files that no other attempt will find different.
+#: Errors of files that another attempt would meet again.
 _FOR_GOOD = ("not a valid DuckDB database file", "Permission denied", "Is a directory")
-#: The ways in which DuckDB names an extension that it lacks.
+#: DuckDB's messages about a missing extension.
 _EXTENSION = re.compile(
     r'Extension "(?:[^"]*/)?(\w+)\.duckdb_extension" not found|requires the extension (\w+) to be loaded'
     r"|it exists in the (\w+) extension"
 )
-#: What does without an extension.
+#: Alternatives that need no extension.
 _INSTEAD = {
     **dict.fromkeys(
         ("httpfs", "aws", "azure"),
@@ -106,7 +104,7 @@ class DuckdbTool:
             self._hosts.release(connection)
 
     async def execution_ended(self, execution_id: str) -> None:
-        """Nothing is kept warm."""
+        """There is nothing to release for a run."""
 
     async def close(self) -> None:
         await self._hosts.close()
@@ -167,7 +165,7 @@ class _Session(FileSession):
     def _open(self) -> None:
         not_ours(self._database, self._reach, write=False)
         if self._database != MEMORY and not Path(self._database).parent.is_dir():
-            # Told whole: a part of a path that holds a secret would not be known for one.
+            # The path is shown completely: redaction would not recognize a part of a secret in it.
             message = f"cannot open the database {self._database}: its folder does not exist"
             raise SqlFailure("connection", message, "IO", retryable=False)
         connect(self._connection, self._database, self._options, self._busy_s, self._stopped)
@@ -186,8 +184,8 @@ class _Session(FileSession):
 
     def _look_at_attached(self) -> None:
         self._connection.execute("SELECT path FROM duckdb_databases() WHERE path IS NOT NULL")
-        while found := self._connection.fetch(BATCH):
-            for (path,) in found:
+        while rows := self._connection.fetch(BATCH):
+            for (path,) in rows:
                 not_ours(path, self._reach, write=False)
 
     def _fetch(self) -> list[Any]:
@@ -212,7 +210,7 @@ def require_duckdb(what: str) -> None:
 def connect(
     connection: Connection, database: str, options: Mapping[str, str], busy_s: float, stopped: threading.Event
 ) -> None:
-    """Open a database. A file that is in use elsewhere is waited for: `busy_s`, or until the attempt is `stopped`."""
+    """Open a database. Waits for a file that is in use elsewhere: for `busy_s`, or until the attempt is `stopped`."""
     end = time.monotonic() + busy_s
     backoff = Backoff(_FIRST_PAUSE_S, _PAUSE_S)
     while True:
@@ -227,7 +225,7 @@ def connect(
 
 
 def options_of(settings: Settings, scratch: Path) -> dict[str, str]:
-    """What a database is opened with: the operator's limits."""
+    """The options of a database: the operator's limits."""
     memory, disk = settings.integer("duckdb.max_memory_bytes"), settings.integer("duckdb.max_temp_bytes")
     return {
         "extension_directory": extension_folder(settings),
@@ -245,7 +243,7 @@ def options_of(settings: Settings, scratch: Path) -> dict[str, str]:
 def _bound(value: Any, number: int, *, json: bool) -> Any:
     checked(value, f"value {number}", nul=True)
     if json and isinstance(value, str):
-        return value  # it is JSON already, or the cast says what is wrong with it
+        return value  # it is JSON already, or the cast reports the error
     if (json and value is not None) or isinstance(value, dict) or (isinstance(value, list) and not is_flat(value)):
         return json_text(value)
     return value
@@ -265,7 +263,7 @@ def failure_of(problem: DuckdbError, args: tuple[Any, ...]) -> SqlFailure:
     elif any(words in text for words in _FOR_GOOD):
         retryable = False
     if any(words in text for words in ("No space left on device", "Disk quota exceeded")):
-        kind = "limit"  # whatever was being done: a commit that cannot be written is not a conflict
+        kind = "limit"  # during any operation: a commit that cannot be written is not a conflict
     params = len(args[1]) if len(args) > 1 else 0
     message = explained(text, syntax=name == "ParserException", outside=False, params=params)
     return SqlFailure(kind, message, name.removesuffix("Exception"), retryable=retryable)

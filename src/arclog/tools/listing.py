@@ -1,4 +1,4 @@
-"""Rows on their way into an outcome, of any shape: kept while they are few, then in the result store."""
+"""Collects rows of any shape for an outcome: inline while they are few, then in the result store."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from arclog.ports.tool import TaskContext
 
 
 class Rows:
-    """Takes rows of any shape."""
+    """Collects rows of any shape."""
 
     def __init__(self, context: TaskContext, unit: str) -> None:
         self._context = context

@@ -27,10 +27,10 @@ class NoopTool:
         return Outcome(result=config.data)
 
     async def execution_ended(self, execution_id: str) -> None:
-        """Nothing is kept warm."""
+        """There is nothing to release for a run."""
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """There is nothing to close."""
 
 
 def _open(services: ToolServices) -> NoopTool:  # noqa: ARG001 - the port's signature

@@ -15,15 +15,14 @@ from arclog.model.data.shapes import Field
 from arclog.model.outcome import Outcome
 from arclog.ports.secrets import Credential
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
-from arclog.tools.sql.calls import cancellable
 from arclog.tools.sql.failures import SqlFailure
-from arclog.tools.sql.run import FIELDS, HELPER_FIELDS, SqlConfig, failed_with, run_statements
+from arclog.tools.sql.run import FIELDS, HELPER_FIELDS, SqlConfig, cancellable, failed_with, run_statements
 
 if TYPE_CHECKING:
-    from arclog.tools.sql.pg_pool import Pools
+    from arclog.tools.sql.postgres import Pools
 
 HELPER = "pg"
-#: What a credential may say of a connection, by libpq's names; and other names for the same.
+#: Fields of a credential for a connection, by libpq's names, and alternative names.
 _KEYS = frozenset(
     {"dsn", "host", "hostaddr", "port", "user", "password", "dbname", "options", "sslmode", "sslrootcert", "sslcert"}
     | {"sslkey", "sslpassword", "channel_binding", "target_session_attrs", "connect_timeout", "application_name"}
@@ -51,9 +50,9 @@ class PostgresTool:
     def __init__(self, settings: Settings) -> None:
         self._grace_s = settings.number("tasks.kill_grace_s")
         with required("postgres", "kind postgres"):
-            from arclog.tools.sql import pg_pool, pg_session
-        self._session = pg_session.PgSession
-        self._pools = pg_pool.Pools(
+            from arclog.tools.sql import postgres
+        self._session = postgres.PgSession
+        self._pools = postgres.Pools(
             settings.integer("sql.pool_max"),
             settings.number("sql.pool_idle_s"),
             settings.number("sql.connect_timeout_s"),
@@ -78,14 +77,14 @@ class PostgresTool:
             await session.end()
 
     async def execution_ended(self, execution_id: str) -> None:
-        """Connections serve every execution."""
+        """Connections are shared by all executions."""
 
     async def close(self) -> None:
         await self._pools.close()
 
 
 def server_of(config: Any, auth: Credential | None) -> dict[str, Any]:
-    """The connection's description: what the task says goes before what its credential says."""
+    """The connection string: values of the task take precedence over those of its credential."""
     where: dict[str, Any] = {}
     if auth is not None:
         for name, value in auth.fields.items():
@@ -102,7 +101,7 @@ def server_of(config: Any, auth: Credential | None) -> dict[str, Any]:
 
 
 def place_of(where: Mapping[str, Any]) -> dict[str, Any]:
-    """Host, port and dbname of a connection's description, whoever gave it; none when that is not one place."""
+    """Host, port and dbname of a connection string; none if it names several servers."""
     known = {key: value for key, value in where.items() if key in ("host", "hostaddr", "port", "user", "dbname")}
     try:
         parts = address_of(str(where.get("dsn") or ""), **known).parts

@@ -1,10 +1,13 @@
 """Kind `python`: user code in a warm, isolated, killable process, never in ours.
 
-It is code execution: the sandbox bounds what a task can use up and what it leaves behind, not what it may reach.
+It executes code: the sandbox limits the resources of a task and removes what it leaves behind; confinement limits what
+it may reach.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,11 +28,54 @@ from arclog.sandbox.outputs import OutputFolders, OutputRules, OutputsFailed, ou
 from arclog.sandbox.pool import Pool
 from arclog.sandbox.processes import bounds, ended_by, not_allowed
 from arclog.sandbox.protocol import Report
-from arclog.sandbox.stacks import as_traceback
 
-if TYPE_CHECKING:  # loaded when a task has requirements
-    from arclog.sandbox.environments import Environment, Environments
-    from arclog.sandbox.installers import Installer
+if TYPE_CHECKING:
+    from arclog.sandbox.environments import Environment, Environments, Installer
+
+# ── stacks ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# The stack of a stopped python task: the output of `faulthandler` in the form of a traceback.
+
+_FRAME = re.compile(r'  File "(.*)", line (\d+|\?\?\?) in (.*)')
+_MOST_THREADS = 5
+
+
+def as_traceback(dumped: str, name: str, code: str) -> str:
+    """The stack of each thread from the task's own code on, the innermost call last; '' if no thread runs the task's
+    code. `name` is the file name that the task's `code` was compiled under.
+    """
+    lines = code.splitlines()
+    shown: list[str] = []
+    for thread in _threads(dumped):
+        frames = thread[::-1]
+        first = next((index for index, frame in enumerate(frames) if frame[0] == name), None)
+        if first is None:
+            continue
+        head = "Stack when it was stopped (most recent call last):" if not shown else "Another thread:"
+        shown += [head, *(line for frame in frames[first:] for line in _shown(frame, name, lines))]
+    return "\n".join(shown) + "\n" if shown else ""
+
+
+def _threads(dumped: str) -> list[list[tuple[str, str, str]]]:
+    """The frames of each thread, the current one first."""
+    threads: list[tuple[bool, list[tuple[str, str, str]]]] = []
+    for line in dumped.splitlines():
+        if line.startswith(("Thread ", "Current thread ")):
+            threads.append((line.startswith("Current"), []))
+        elif threads and (match := _FRAME.match(line)):
+            threads[-1][1].append((match[1], match[2], match[3]))
+    ordered = sorted(threads, key=lambda thread: not thread[0])
+    return [frames for _, frames in ordered[:_MOST_THREADS]]
+
+
+def _shown(frame: tuple[str, str, str], name: str, lines: Sequence[str]) -> list[str]:
+    file, line, function = frame
+    shown = [f'  File "{file}", line {line}, in {function}']
+    if file == name and line.isdigit() and 0 < int(line) <= len(lines):
+        shown.append(f"    {lines[int(line) - 1].strip()}")
+    return shown
+
+
+# ── python ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 _HELPER_FIELDS = ("exception", "traceback")
 
@@ -47,11 +93,11 @@ class PythonConfig(Struct, frozen=True):
 
 
 class _NotStored(Exception):
-    """The result store did not take an item; the message says why."""
+    """The result store refused an item; the message has the reason."""
 
 
 class _Listener:
-    """Takes what a task says while it runs; items of its result go to the result store as they come."""
+    """Handles the messages of a task while it runs; items of its result go to the result store as they arrive."""
 
     def __init__(self, context: TaskContext, config: PythonConfig, rules: OutputRules) -> None:
         self.log = context.log
@@ -67,7 +113,7 @@ class _Listener:
         self._writer: ResultWriter | None = None
 
     def stopped(self, stack: str) -> None:
-        """Keep where the task was: if it took too long, its outcome says so."""
+        """Keep the stack of the task, for the outcome of a time-out."""
         traceback = as_traceback(stack, code_name(self._context), self._code)
         if traceback:
             self._context.stopped["py"] = {"exception": None, "traceback": traceback}
@@ -89,7 +135,7 @@ class _Listener:
             self.problem = problem.problem
 
     async def stored(self) -> Content | None:
-        """What was stored; None when no items came."""
+        """The stored items; None if there were none."""
         try:
             return None if self._writer is None else await self._writer.commit()
         except (ArclogError, OSError) as problem:
@@ -135,8 +181,7 @@ class PythonTool:
 
     async def _run_with(self, config: PythonConfig, task: Task, context: TaskContext) -> Outcome:
         """Run the task in an environment that holds its requirements."""
-        from arclog.sandbox.environments import EnvironmentFailed, Environments
-        from arclog.sandbox.installers import source_of
+        from arclog.sandbox.environments import EnvironmentFailed, Environments, source_of
 
         if self._environments is None:
             folder = environments_folder(self._settings).absolute()
@@ -190,7 +235,7 @@ class PythonTool:
         return Outcome(result=result, helper={"py": dict.fromkeys(_HELPER_FIELDS)})
 
     def _death(self, report: Report, cell: Cell) -> TaskError:
-        """Why there was no reply."""
+        """The error if there was no reply."""
         limits = self._limits
         if refused := not_allowed(report, self._settings):
             return refused
@@ -233,7 +278,7 @@ def environments_folder(settings: Settings) -> Path:
 
 
 def code_name(context: TaskContext) -> str:
-    """What tracebacks call the task's code."""
+    """The file name of the task's code in tracebacks."""
     return f"<{context.step}.{context.task}>"
 
 

@@ -1,7 +1,7 @@
 """Kind `shell`: one command, its output live in the log and, up to a cap, in the result.
 
-No process outlives its command: background children are killed when it ends, whatever session they moved to.
-In the string form templates are spliced into shell text; the list form is the one that no value can break out of.
+No process outlives its command: background children are killed when it ends, whatever session they moved to. In the
+string form templates are inserted into shell text; in the list form no value can change the command.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from arclog.sandbox.streams import Lines
 
 _INHERITED = ("PATH", "HOME", "LANG", "TZ")
 _LAST_LINE_MAX = 500
-#: What to write instead of a value that is not a scalar.
+#: The remedy for a value that is not a scalar.
 _REMEDIES = {
     type(None): "write `{{ … | default('', true) }}` where nothing may stand",
     list: "write `{{ … | tojson }}` or `{{ … | join(' ') }}`, or the items one by one",
@@ -52,17 +52,17 @@ class ShellConfig(Struct, frozen=True):
 
 
 class _Command(Struct, frozen=True):
-    """What a shell task runs, all of it text."""
+    """The command of a shell task, as text."""
 
     argv: list[str]
     env: dict[str, str]
     input: str
-    #: what a message calls the program
+    #: the program's name in messages
     program: str
 
 
 class _Misfit(Exception):
-    """A value that no program can be given; the message says where it is and what to do."""
+    """A value that cannot be passed to a program; the message has its place and the remedy."""
 
 
 class _Output:
@@ -171,7 +171,7 @@ class ShellTool:
         return _outcome(config, report, out, err)
 
     async def execution_ended(self, execution_id: str) -> None:
-        """Nothing is kept warm for an execution."""
+        """There is nothing to release for a run."""
 
     async def close(self) -> None:
         for tree in list(self._trees):
@@ -185,7 +185,7 @@ class ShellTool:
         if folders.fresh:
             folders.workdir.mkdir(mode=0o700)
         environment = _environment(command, folders, context)
-        # Its guard removes the folder when everybody is dead.
+        # Its guard removes the folder when all processes are dead.
         spec = {
             "argv": command.argv,
             "env": environment,
@@ -199,7 +199,7 @@ class ShellTool:
             if not command.input:
                 with Path(os.devnull).open("rb") as null:
                     return Tree(self._launcher, spec, null.fileno())
-            # A file rather than a pipe: the command may read it late, in part or never, and nobody has to wait for it.
+            # A file, not a pipe: the command may read it late, in part or never, without anything waiting for it.
             with tempfile.TemporaryFile(dir=self._scratch) as file:
                 file.write(command.input.encode("utf-8", "surrogatepass"))
                 file.seek(0)
@@ -209,7 +209,7 @@ class ShellTool:
             raise
 
     async def _stop(self, tree: Tree) -> None:
-        """Ask, wait for the grace, kill."""
+        """Ask it to stop, wait for the grace period, kill it."""
         try:
             if self._grace_s > 0:
                 tree.terminate()
@@ -275,7 +275,7 @@ def _too_many(count: int, settings: Settings) -> TaskError:
 
 
 def _not_started(command: _Command, cwd: str, failure: str) -> TaskError:
-    """The runner's last word is 'errno Class: text'."""
+    """The runner's error is 'errno Class: text'."""
     number, _, text = failure.partition(" ")
     if not number.isdigit() or number == "0":
         return error("killed", f"the command could not be started: {failure}", code="START")
@@ -293,8 +293,8 @@ def _outcome(config: ShellConfig, report: Report, out: _Output, err: _Output) ->
         problem = error("killed", f"the command was ended by {how}", code=code)
         return Outcome(ERROR, result, error=problem, helper=helper)
     if exit_code and config.check:
-        said = _last_line(err.text)
-        problem = error("exception", f"{how}: {said}" if said else f"{how}, and nothing on stderr", code=code)
+        last_line = _last_line(err.text)
+        problem = error("exception", f"{how}: {last_line}" if last_line else f"{how}, and nothing on stderr", code=code)
         return Outcome(ERROR, result, error=problem, helper=helper)
     if config.parse == "json":
         misfit = _parse(result, out)
@@ -304,7 +304,7 @@ def _outcome(config: ShellConfig, report: Report, out: _Output, err: _Output) ->
 
 
 def _parse(result: dict[str, Any], out: _Output) -> TaskError | None:
-    """Put stdout's JSON into the result, or say why it is none."""
+    """Add stdout's JSON to the result, or the reason why it is invalid."""
     if out.truncated:
         return error(
             "limit",

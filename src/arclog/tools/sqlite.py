@@ -22,12 +22,9 @@ from arclog.model.data.shapes import Field
 from arclog.model.outcome import Outcome
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
 from arclog.sandbox.confinement import Reach, reach_of
-from arclog.tools.sql.calls import Threads
 from arclog.tools.sql.failures import SqlFailure, explained
-from arclog.tools.sql.files import FileSession, run_on_file
-from arclog.tools.sql.own_folder import MEMORY, not_ours
-from arclog.tools.sql.rows import BATCH
-from arclog.tools.sql.run import FIELDS, HELPER_FIELDS, Answer, Bound, SqlConfig
+from arclog.tools.sql.files import MEMORY, FileSession, not_ours, run_on_file
+from arclog.tools.sql.run import BATCH, FIELDS, HELPER_FIELDS, Answer, Bound, SqlConfig, Threads
 from arclog.tools.sql.values import checked, json_text
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Who looks after a home looks after its keys, its audit and its secrets, on the home itself or at a server."""
+"""Keys, the audit and secrets for operators: of a home on this machine, or of a server."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Access(NamedTuple):
 
 @asynccontextmanager
 async def access_of(settings: Settings, *, tenant: str = "", may_create: bool = False) -> AsyncIterator[Access]:
-    """Keys and audit of the server that settings name, else of the home's store: whoever may write there needs no key,
-    and sees all tenants unless one is named. Only who `may_create` makes a home.
+    """Keys and audit of the server that settings name, else of the home's store. A user who may write to that store
+    needs no key, and sees all tenants unless one is named. A home is created only with `may_create`.
     """
     if settings.text("client.server"):
         from arclog.client.asynchronous import AsyncClient
@@ -33,10 +33,10 @@ async def access_of(settings: Settings, *, tenant: str = "", may_create: bool = 
             yield Access(client.keys, client.audits)
         return
     from arclog.ports.boundary import Boundary
-    from arclog.server.auth.audit_page import AuditBook
-    from arclog.server.auth.key_book import KeyBook
+    from arclog.server.auth.audit import AuditBook
+    from arclog.server.auth.keys import KeyBook
     from arclog.wiring.backends import DATABASE, keeps_files
-    from arclog.wiring.clocks.machine import SystemClock
+    from arclog.wiring.clocks import SystemClock
     from arclog.wiring.embedded import opened_store
 
     home = settings.text("home")
@@ -48,7 +48,7 @@ async def access_of(settings: Settings, *, tenant: str = "", may_create: bool = 
 
 
 class LocalCredentials:
-    """Implements `ports.secrets.CredentialApi`; whoever may write the home, or the store, may name any scope."""
+    """Implements `ports.secrets.CredentialApi`; a user who may write to the home, or the store, may name any scope."""
 
     def __init__(self, vault: Vault, clock: Clock, scope: str) -> None:
         self._vault = vault
@@ -68,7 +68,7 @@ class LocalCredentials:
 
 @asynccontextmanager
 async def credentials_of(settings: Settings) -> AsyncIterator[CredentialApi]:
-    """The secrets that the server keeps that settings name, else those of the store that servers share, or of the home."""
+    """The secrets of the server that settings name, else those of the store that servers share, or of the home."""
     if settings.text("client.server"):
         from arclog.client.asynchronous import AsyncClient
 
@@ -76,7 +76,7 @@ async def credentials_of(settings: Settings) -> AsyncIterator[CredentialApi]:
             yield client.credentials
         return
     from arclog.wiring.backends import keeps_files
-    from arclog.wiring.clocks.machine import SystemClock
+    from arclog.wiring.clocks import SystemClock
     from arclog.wiring.secrets import choose_vault
 
     scope = "/".join(settings.text(f"scope.{part}") for part in ("tenant", "project", "environment"))

@@ -1,4 +1,4 @@
-"""Which store, result store and bus the settings ask for. The only place that knows all of them."""
+"""Chooses the store, the result store and the bus by the settings. No other module knows all of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RESULTS = "results"
 
 
 def keeps_files(settings: Settings) -> bool:
-    """The log is a file of the home, for the processes of this machine alone."""
+    """Whether the log is a file of the home, for the processes of this machine only."""
     return not settings.text("store.url")
 
 
@@ -37,16 +37,18 @@ def choose_store(settings: Settings, clock: Clock) -> Store:
 
 
 def _require_postgres(url: str) -> None:
-    """The one other store that there is, and its driver."""
+    """The PostgreSQL store and its driver."""
     if not url.strip().startswith(("postgresql://", "postgres://")):
-        # Nothing of it is repeated: it may be a password.
+        # The message does not repeat the value, which may be a password.
         raise SettingsError("ARCLOG_STORE_URL names no store; give postgresql://user:password@host/database")
     with required("postgres", "ARCLOG_STORE_URL"):
         import psycopg  # noqa: F401 - whether it is there
 
 
 def compact(settings: Settings) -> int:
-    """Write the home's SQLite file again; the bytes that it lost. Raises StoreUnavailable while another process has it open."""
+    """Rewrite the home's SQLite file; returns the bytes that this freed. Raises StoreUnavailable while another
+    process has it open.
+    """
     from arclog.stores.sqlite.connection.connect import rewrite
 
     file = Path(settings.text("home")) / DATABASE
@@ -56,7 +58,7 @@ def compact(settings: Settings) -> int:
 
 
 async def store_checks(settings: Settings) -> Sequence[Check]:
-    """What `arclog doctor` is told of a store that is not a file."""
+    """The checks of `arclog doctor` for a store that is not a file."""
     url = settings.text("store.url")
     _require_postgres(url)
     from arclog.stores.postgres.checks import checks
@@ -94,14 +96,14 @@ def choose_results(settings: Settings) -> Results:
         with required("object", "ARCLOG_RESULTS_URL"):
             from arclog.results.blobs.object.blobs import ObjectBlobs
         return BlobResults(ObjectBlobs(url, settings), settings)
-    # What is not understood may be a password in a wrong place.
+    # An invalid value may be a misplaced password, so it is not repeated.
     raise SettingsError(
         "ARCLOG_RESULTS_URL names no result store; give postgres, nats, s3://bucket/prefix, gs://… or az://…"
     )
 
 
 def choose_bus(settings: Settings) -> Bus | None:
-    """None: nobody else is there to be told."""
+    """Returns None if no other process is to be notified."""
     if settings.text("bus.url"):
         with required("nats", "ARCLOG_BUS_URL"):
             from arclog.buses.nats import NatsBus

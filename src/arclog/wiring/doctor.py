@@ -1,6 +1,6 @@
-"""All checks of one arclog: the backends that its settings choose, and the work in its store.
+"""All health checks of one installation: the backends that its settings choose, and the work in its store.
 
-`diagnosed` is asked by the route of a server and by `arclog doctor` on a home.
+`diagnosed` is used by the route of a server and by `arclog doctor` on a home.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from arclog.ports.secrets import Vault
 from arclog.ports.views.checks import CONFINEMENT, FAIL, OK, SECRETS, WARN, Check, Diagnosis
 from arclog.wiring.backends import DATABASE, keeps_files
 from arclog.wiring.embedded import Embedded, embedded
-from arclog.wiring.homes.scratch import Scratch
+from arclog.wiring.homes.folders import Scratch
 from arclog.wiring.secrets import choose_manager, choose_vault, left_in_home
 
 if TYPE_CHECKING:
     from arclog.drivers.nats.address import Server
 
-#: Under this tenant's name the result store is tried; no run can have it.
+#: The tenant under which the result store is tested; no run can have this name.
 _TENANT = "arclog-doctor"
 
 
 async def diagnosed(settings: Settings, here: Embedded, tenant: str = "", *, served: bool = True) -> Diagnosis:
-    """What this process finds out about its store, bus, results and work."""
+    """The checks of this process's store, bus, results and work."""
     probes = [
         *backend_probes(settings),
         ("clock", lambda: _clock(settings, here)),
@@ -43,29 +43,29 @@ async def diagnosed(settings: Settings, here: Embedded, tenant: str = "", *, ser
         (SECRETS, lambda: _secrets(settings, here)),
         *WorkDoctor(here.engine, here.api, tenant, served=served).probes(),
     ]
-    found = await examined(probes, settings.number("doctor.check_s"))
-    return Diagnosis(__version__, work.PROTOCOL, here.engine.clock.now(), found)
+    checks = await examined(probes, settings.number("doctor.check_s"))
+    return Diagnosis(__version__, work.PROTOCOL, here.engine.clock.now(), checks)
 
 
 def backend_probes(settings: Settings) -> list[Probe]:
-    """Checks that need no open store: they tell why it cannot be opened, too."""
+    """Checks that need no open store; they also show why it cannot be opened."""
     probes: list[Probe] = [("store", lambda: _store(settings))]
     if settings.text("bus.url"):
         probes.append(("bus", lambda: _bus(settings)))
     return [*probes, (CONFINEMENT, lambda: _confinement(settings))]
 
 
-def can_be_opened(found: Sequence[Check]) -> bool:
-    """Whether there is a store to look into, by what `backend_probes` found. To open one that is empty would fill it."""
+def can_be_opened(checks: Sequence[Check]) -> bool:
+    """Whether there is a store to open, according to `backend_probes`. Opening an empty one would create its schema."""
     return not any(
         (check.name in ("home", "schema") and check.status != OK) or (check.name == "store" and check.status == FAIL)
-        for check in found
+        for check in checks
     )
 
 
 @asynccontextmanager
 async def opened(settings: Settings) -> AsyncIterator[Embedded]:
-    """The arclog on these settings, to be looked at only."""
+    """An embedded arclog with these settings, read-only."""
     async with embedded(settings, read_only=True, works_here=False) as here:
         yield here
 
@@ -86,7 +86,9 @@ async def _store(settings: Settings) -> Sequence[Check]:
 
 
 async def _clock(settings: Settings, here: Embedded) -> Sequence[Check]:
-    """Leases are measured by the store's clock: this process's must not be far from it. A home's own follows the machine's."""
+    """Leases use the store's clock, so this process's clock must be close to it. The clock of a home follows the
+    machine's.
+    """
     before = here.engine.clock.now()
     there, whose = (
         (here.engine.wall.now(), "this machine")
@@ -106,13 +108,13 @@ async def _clock(settings: Settings, here: Embedded) -> Sequence[Check]:
 
 async def _results(settings: Settings, here: Embedded) -> Sequence[Check]:
     """Store something, read it back, remove it."""
-    results, said = here.results, f"{here.results.name}: written, read back and removed"
+    results, summary = here.results, f"{here.results.name}: written, read back and removed"
     content = os.urandom(32)
     writer = results.writer(_TENANT, content_type="application/octet-stream")
     try:
         await writer.write(content)
         stored = await writer.commit()
-        found = b"".join([chunk async for chunk in results.chunks(_TENANT, stored.sha256)])
+        read_back = b"".join([chunk async for chunk in results.chunks(_TENANT, stored.sha256)])
         await results.remove(_TENANT, stored.sha256)
     except (ArclogError, OSError) as problem:
         remedy = "large results of tasks fail until it can be written; see results.url, its rights and its room"
@@ -120,17 +122,17 @@ async def _results(settings: Settings, here: Embedded) -> Sequence[Check]:
     finally:
         with contextlib.suppress(ArclogError, OSError):
             await writer.abandon()
-    if found != content:
+    if read_back != content:
         remedy = "what is behind results.url changes what it is given; take it out of use"
         return [Check("results", FAIL, f"{results.name}: other bytes came back", remedy)]
     if not keeps_files(settings) and not settings.text("results.url"):
-        detail = f"{said}; they are in this home, where other servers of this store cannot read them"
+        detail = f"{summary}; they are in this home, where other servers of this store cannot read them"
         return [Check("results", WARN, detail, "set ARCLOG_RESULTS_URL on all servers, for example to postgres")]
-    return [Check("results", OK, said)]
+    return [Check("results", OK, summary)]
 
 
 async def _secrets(settings: Settings, here: Embedded) -> Sequence[Check]:
-    """Whether this process opens what is kept, and whether something is kept where nobody looks."""
+    """Whether this process can open the stored secrets, and whether there are secrets in a place that is not used."""
     vault = choose_vault(settings, here.engine.store)
     checks = [await _kept(vault)]
     if left := await asyncio.to_thread(left_in_home, settings, vault):
@@ -141,7 +143,7 @@ async def _secrets(settings: Settings, here: Embedded) -> Sequence[Check]:
 
 
 async def _managed(settings: Settings, here: Embedded) -> Check | None:
-    """Whether the secret manager knows this process."""
+    """Whether the secret manager accepts this process."""
     try:
         manager = choose_manager(settings, here.engine.clock)
         if manager is None:
@@ -170,27 +172,29 @@ async def _kept(vault: Vault) -> Check:
 
 
 async def _confinement(settings: Settings) -> Sequence[Check]:
-    """What tasks on this machine are kept from, by trying it."""
+    """How tasks on this machine are confined, found by trying it."""
     from arclog.sandbox.probe import PROMISES, held
 
     scratch = await asyncio.to_thread(Scratch)
     try:
-        found = await held(settings, scratch.folder)
+        confinement = await held(settings, scratch.folder)
     finally:
         await asyncio.to_thread(scratch.remove)
-    shown = f"{found.level}, as {found.user}"
-    if found.problem:
+    shown = f"{confinement.level}, as {confinement.user}"
+    if confinement.problem:
         remedy = "python, shell and duckdb tasks fail until this is fixed; tasks.confinement=off runs them unconfined"
-        return [Check(CONFINEMENT, FAIL, f"{shown}: {found.problem}", remedy)]
-    if found.facts is None:
+        return [Check(CONFINEMENT, FAIL, f"{shown}: {confinement.problem}", remedy)]
+    if confinement.facts is None:
         remedy = "tasks of python, shell and duckdb may do all that this user may; set tasks.confinement=standard"
         return [Check(CONFINEMENT, WARN, f"{shown}: tasks are not confined", remedy)]
-    holds = [f"{promise.name}: {found.rests_on(promise)}" for promise in PROMISES if found.rests_on(promise)]
+    holds = [
+        f"{promise.name}: {confinement.rests_on(promise)}" for promise in PROMISES if confinement.rests_on(promise)
+    ]
     return [
         Check(CONFINEMENT, OK, f"{shown}; {'; '.join(holds)}"),
         *(
             Check(CONFINEMENT, WARN, f"does not hold here: {promise.text}", promise.remedy)
-            for promise in found.lacking()
+            for promise in confinement.lacking()
         ),
     ]
 

@@ -39,11 +39,9 @@ from arclog.ports.tool import ToolServices
 from arclog.sandbox.confinement import protect_process
 from arclog.sandbox.folders import workdir_of
 from arclog.wiring.backends import DATABASE, choose_bus, choose_results, choose_store, keeps_files
-from arclog.wiring.clocks.machine import SystemClock
-from arclog.wiring.homes.home import prepare_home
-from arclog.wiring.homes.marks import FileMarks
-from arclog.wiring.homes.presence import Presence
-from arclog.wiring.homes.scratch import Scratch, remove_abandoned
+from arclog.wiring.clocks import SystemClock
+from arclog.wiring.homes.folders import Scratch, prepare_home, remove_abandoned
+from arclog.wiring.homes.presence import FileMarks, Presence
 from arclog.wiring.kinds import KindSpecs, ToolKinds, kinds_named_in, tool_kinds
 from arclog.wiring.secrets import SecretsOnDemand, choose_vault
 from arclog.wiring.senders.webhooks import WebhookSender
@@ -56,13 +54,13 @@ if TYPE_CHECKING:
     from arclog.engine.history.lineage import LineageSender
     from arclog.wiring.senders.lineage import LineagePoster
 
-#: Whose steps a worker runs that was told nothing else.
+#: The pools of a worker by default.
 DEFAULT_POOL = "default"
-#: Commands in the hands of workers that are looked at when a server starts.
+#: Claimed commands that are checked when a server starts.
 _MOST_CLAIMED = 10_000
-#: Time for what the last commits led to (telling parents, cancelling children) when the program leaves.
+#: Time for follow-up work of the last commits (notifying parents, cancelling children) when the program exits.
 _SETTLE_S = 2.0
-#: What http tasks may reach when nothing is set: whoever runs playbooks here may reach their own machine anyway.
+#: The networks that http tasks may reach by default: the user who runs playbooks here can reach this machine anyway.
 _REACHABLE = "loopback"
 
 log = logging.getLogger("arclog.engine")
@@ -87,7 +85,7 @@ class Embedded:
         self.kinds = KindSpecs(kinds)
         self._secrets = secrets
         self.control = EngineControl(engine)
-        #: what the worker in this process speaks to
+        #: the control of the worker in this process
         self.worker_control: Control = self.control
         self.children = Children(engine)
         self.results: Results = choose_results(settings)
@@ -102,37 +100,41 @@ class Embedded:
         self._upkeep: Upkeep | None = None
         self._webhooks = WebhookSender(settings)
         self._outbox: Outbox | None = None
-        #: tells other servers; None: there are none
+        #: notifies other servers; None if there are none
         self.relay: Relay | None = None
         self.publisher: Publisher | None = None
         self._lineage: LineageSender | None = None
         self._lineage_poster: LineagePoster | None = None
-        #: whether the store took last words
+        #: whether the store still accepts writes
         self.in_touch = True
-        #: resolves with what stopped the worker
+        #: resolves with the error that stopped the worker
         self.worker: asyncio.Task[None] | None = None
 
     def keep_plan(self, text: str, plan: Plan) -> None:
-        """A playbook that the caller has compiled already is not compiled again."""
+        """Keep a plan that the caller has compiled already."""
         self.api.compiler.keep(text, plan)
 
     def open_tools(self, text: str) -> None:
-        """Open the tools that a playbook's text seems to name: a process that starts now is there when it is needed."""
+        """Open the tools that a playbook's text seems to name, so that their processes are ready when they are
+        needed.
+        """
         toolbox = self._tools()
         for kind in kinds_named_in(text, self._kinds):
-            with suppress(MissingExtra):  # a task of that kind says so, if there is one
+            with suppress(MissingExtra):  # a task of that kind reports it
                 toolbox.prepare(kind)
 
     def _tools(self) -> Toolbox:
         if self._toolbox is None:
-            workdir_of(self._settings)  # a folder that is not there is known before anything runs
+            workdir_of(self._settings)  # raises before anything runs if the folder does not exist
             protect_process(self._settings)
             self._scratch = Scratch()
             self._toolbox = Toolbox(self._kinds, ToolServices(self._settings, self._scratch.folder))
         return self._toolbox
 
     async def isolate_tenants(self) -> None:
-        """Let the worker serve several tenants only where their tasks are kept apart; a SettingsError when it must not."""
+        """Let the worker serve several tenants only if their tasks are isolated. Raises SettingsError if it must not
+        start.
+        """
         from arclog.wiring.isolation import has_several_tenants, isolate
 
         toolbox = self._tools()
@@ -143,12 +145,12 @@ class Embedded:
 
     async def start_worker(self, execution_id: str = "", *, on_its_own: bool = False) -> None:
         """Begin to run commands and to fire timers; with an id, commands of that execution and those below it only.
-        `on_its_own`: nobody waits for it, so it outlasts what goes wrong.
+        `on_its_own`: nobody waits for it, so it continues after errors.
         """
         only = parse_id(execution_id, "execution id") if execution_id else 0
         self._presence.enter(self._worker_id, only)
         toolbox = self._tools()
-        # Whoever is there for one run alone is all it has, whatever pools its steps name.
+        # A worker for a single run serves all pools that its steps name, since the run has no other worker.
         pools = () if only else (DEFAULT_POOL,)
         info = WorkerInfo(
             self._worker_id,
@@ -170,14 +172,14 @@ class Embedded:
             self._tasks.append(asyncio.ensure_future(asyncio.to_thread(_tidy)))
 
     def pools(self, boundary: Boundary | None = None) -> PoolApi:
-        """Pools and workers within a boundary; without one, as whoever owns the store sees them."""
+        """Pools and workers within a boundary; without one, as the owner of the store sees them."""
         from arclog.engine.dispatch.pools import EnginePools
 
         return EnginePools(self.engine, boundary)
 
     def start_duties(self, only: int = 0) -> None:
-        """Begin to fire timers, to end leases that were lost and to start runs that wait, also for workers elsewhere. With
-        an id for that one's sake, without asking whether another process does so, too; else as one server of several.
+        """Begin to fire timers, to end leases that were lost and to start runs that wait, also for workers elsewhere.
+        With an id, for that execution, whether or not another process does the same; else as one server of several.
         """
         if self._upkeep is None:
             self._presence.enter(self._worker_id, only)
@@ -206,7 +208,7 @@ class Embedded:
                 self._tasks.append(asyncio.ensure_future(self._lineage.run()))
 
     async def open_bus(self) -> None:
-        """Begin to tell other servers, and to hear them."""
+        """Begin to exchange notices with other servers."""
         bus = choose_bus(self._settings)
         if bus is not None:
             from arclog.engine.commits.relay import Relay
@@ -228,22 +230,26 @@ class Embedded:
         self._tasks.append(asyncio.ensure_future(Scheduler(self.engine, self._worker_id).run()))
 
     async def free_dead(self) -> None:
-        """Take back what workers of this home hold whose processes are gone, instead of waiting for their leases' end."""
+        """Take back commands of this home's workers whose processes are gone, instead of waiting for their leases to
+        end.
+        """
         if not keeps_files(self._settings):
             return
         for record in await self._store.expired(MAX_ID, _MOST_CLAIMED):
             if self._is_alive(record.worker_id) is False:
                 try:
                     await self.control.end_lease(record)
-                except ArclogError as problem:  # others must not wait for this one
+                except ArclogError as problem:  # an error of one must not delay the others
                     log.warning("command %s could not be taken back: %s", record.command_id, problem)
 
     def served_by(self, execution_id: str) -> str:
-        """The worker of another process that is there for this run alone, '' when there is none."""
+        """The worker of another process that serves only this run; '' if there is none."""
         return self._presence.serving(parse_id(execution_id, "execution id"))
 
     async def take_over(self, execution_id: str) -> str:
-        """Free the run of workers that are gone. '' when this process may continue with it, else who runs it."""
+        """Take a run back from workers that are gone. Returns '' if this process may continue with it, else the
+        worker that runs it.
+        """
         number = parse_id(execution_id, "execution id")
         held = await self._free(number)
         if held:
@@ -257,8 +263,8 @@ class Embedded:
         for record in await self._store.commands(execution_id):
             if record.state != "claimed":
                 continue
-            # A process that let its lease go by is stopped or hangs; should it continue, its fence is behind.
-            # Of a worker elsewhere nothing is known: its lease is its own until it ends.
+            # A process whose lease has expired is stopped or hangs; should it continue, its fence is out of date.
+            # Nothing is known about a worker elsewhere, so its lease holds until it expires.
             if record.lease_until > self.engine.clock.now() and self._is_alive(record.worker_id) is not False:
                 until = timestamp(record.lease_until)
                 return f"step {record.step} is being run by worker {record.worker_id} (lease until {until})"
@@ -272,20 +278,20 @@ class Embedded:
         return ""
 
     def _is_alive(self, worker_id: str) -> bool | None:
-        """Of a worker on another machine, or in another home on the same store, nothing is known here."""
+        """Nothing is known about a worker on another machine, or in another home on the same store."""
         if not keeps_files(self._settings) or not worker_id.startswith(f"{socket.gethostname()}-"):
             return None
         return self._presence.is_alive(worker_id)
 
     def _is_served(self, execution_ids: Collection[int]) -> bool | None:
-        """Whether a process of this home runs one of these executions; where others share the store, nobody can tell."""
+        """Whether a process of this home runs one of these executions; if others share the store, this is unknown."""
         return self._presence.is_served(execution_ids) if keeps_files(self._settings) else None
 
     async def close(self) -> None:
         there = self.in_touch = await self._is_store_there() if self._tasks else True
         if self._tasks and there:
-            # The end of a run may be known here before the reason why: tasks of a run that was stopped in an emergency
-            # must not be given their time.
+            # The end of a run may arrive here before its reason; the tasks of a run that was stopped in an emergency
+            # get no time to finish.
             await last_word(self.control.watch())
         if self._outbox is not None and there:
             await self._outbox.settle(_SETTLE_S)
@@ -319,7 +325,9 @@ class Embedded:
                 await follower.settle(_SETTLE_S)
 
     async def _is_store_there(self) -> bool:
-        """Whether there is anybody to take last words; said once if not. What waits for them has leases that end."""
+        """Whether the store still accepts writes; logged once if not. Whatever waits for them has leases that
+        expire.
+        """
         try:
             async with asyncio.timeout(_SETTLE_S):
                 await self._store.time()
@@ -334,7 +342,7 @@ class Embedded:
 
 
 async def last_word(work: Coroutine[Any, Any, None]) -> None:
-    """Something for the store to know, if it takes it at once."""
+    """Write to the store, if it accepts that at once."""
     with suppress(ArclogError, TimeoutError):
         async with asyncio.timeout(_SETTLE_S):
             await work
@@ -349,7 +357,7 @@ def _tidy() -> None:
 
 
 def _prepare(settings: Settings, *, read_only: bool) -> None:
-    """Make the home; a reader makes nothing and needs one that is there."""
+    """Create the home; a reader creates nothing and needs an existing one."""
     home = Path(settings.text("home"))
     if read_only:
         if keeps_files(settings) and not (home / DATABASE).exists():
@@ -360,7 +368,7 @@ def _prepare(settings: Settings, *, read_only: bool) -> None:
 
 @asynccontextmanager
 async def opened_store(settings: Settings) -> AsyncIterator[Store]:
-    """The store of `settings.home` alone, made if need be."""
+    """The store of `settings.home` alone, created if necessary."""
     _prepare(settings, read_only=False)
     store = choose_store(settings, SystemClock())
     await store.open()
@@ -374,8 +382,9 @@ async def opened_store(settings: Settings) -> AsyncIterator[Store]:
 async def embedded(
     settings: Settings, *, read_only: bool = False, works_here: bool = True, kinds: ToolKinds | None = None
 ) -> AsyncIterator[Embedded]:
-    """An open arclog on `settings.home`; with `read_only` nothing is created. Unless it `works_here`, credentials are the
-    workers' own and are looked at when they are used. `kinds` are the installed ones and a program's own.
+    """An open arclog on `settings.home`; with `read_only` nothing is created. Unless it `works_here`, credentials
+    belong to the workers and are resolved when they are used. `kinds` are the installed ones and those of the calling
+    program.
     """
     if not settings.text("webhooks.allow_networks"):
         host = settings.text("server.host")
@@ -419,7 +428,7 @@ async def embedded(
 
 
 def _home_clock(settings: Settings, own: Clock, *, writes: bool) -> Clock:
-    from arclog.wiring.clocks.home import IS_KNOWN, SteadyClock
+    from arclog.wiring.clocks import IS_KNOWN, SteadyClock
 
     if not IS_KNOWN:
         return own
@@ -428,11 +437,11 @@ def _home_clock(settings: Settings, own: Clock, *, writes: bool) -> Clock:
 
 @asynccontextmanager
 async def _clock(settings: Settings, store: Store, own: Clock) -> AsyncIterator[Clock]:
-    """The home's clock, or the store's where several machines share one."""
+    """The home's clock, or the store's if several machines share one."""
     if keeps_files(settings):
         yield own
         return
-    from arclog.wiring.clocks.store import StoreClock
+    from arclog.wiring.clocks import StoreClock
 
     clock = StoreClock(store.time, own)
     await clock.measure()

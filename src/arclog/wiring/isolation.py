@@ -1,7 +1,7 @@
 """Whether the tasks of several tenants may run in one worker of this machine.
 
-They may where confinement holds what its level `standard` promises, or where the operator says so. Else a worker that is
-known to serve several tenants does not start, and any other runs the tasks of one tenant only.
+They may if confinement reaches its level `standard`, or if the operator allows it. Otherwise a worker that is known to
+serve several tenants does not start, and any other worker runs the tasks of one tenant only.
 """
 
 from __future__ import annotations
@@ -12,14 +12,16 @@ from arclog.model.config.settings import Settings
 from arclog.model.errors import SettingsError
 from arclog.ports.storage.access import AccessBook
 from arclog.sandbox.probe import Held, held
-from arclog.wiring.homes.scratch import Scratch
+from arclog.wiring.homes.folders import Scratch
 from arclog.worker.toolbox import Toolbox
 
 log = logging.getLogger("arclog.worker")
 
 
 async def has_several_tenants(settings: Settings, book: AccessBook) -> bool:
-    """Whether callers of more than one tenant may come: by their keys, or because an issuer of tokens names tenants."""
+    """Whether there may be callers of more than one tenant: by their keys, or because an issuer of tokens names
+    tenants.
+    """
     if settings.text("auth.jwt_issuer"):
         return True
     tenants = {key.tenant for key in await book.keys() if key.revoked_at is None}
@@ -27,19 +29,19 @@ async def has_several_tenants(settings: Settings, book: AccessBook) -> bool:
 
 
 async def isolate(settings: Settings, toolbox: Toolbox, *, several: bool) -> None:
-    """Hold a worker to what its machine can do; a SettingsError when it must not serve several tenants. Until this has
-    returned, tasks of one tenant only run.
+    """Restrict a worker to what its machine can isolate. Raises SettingsError if it must not serve several tenants.
+    Until this returns, only tasks of one tenant run.
     """
     toolbox.serves_one_tenant = True
     scratch = Scratch()
     try:
-        found = await held(settings, scratch.folder)
+        confinement = await held(settings, scratch.folder)
     finally:
         scratch.remove()
-    if found.is_standard():
+    if confinement.is_standard():
         toolbox.serves_one_tenant = False
         return
-    why = _lacking(found)
+    why = _lacking(confinement)
     if settings["tasks.share_unconfined"]:
         log.warning("tasks of several tenants can run on this worker although %s (tasks.share_unconfined)", why)
         toolbox.serves_one_tenant = False
@@ -52,10 +54,10 @@ async def isolate(settings: Settings, toolbox: Toolbox, *, several: bool) -> Non
     log.warning("tasks of one tenant only run here: %s; see `arclog doctor`", why)
 
 
-def _lacking(found: Held) -> str:
-    if found.problem:
-        return f"they cannot be confined here ({found.problem})"
-    if found.facts is None:
+def _lacking(confinement: Held) -> str:
+    if confinement.problem:
+        return f"they cannot be confined here ({confinement.problem})"
+    if confinement.facts is None:
         return "they are not confined (tasks.confinement: off)"
-    lacking = ", ".join(promise.name for promise in found.lacking() if promise.between_tenants)
+    lacking = ", ".join(promise.name for promise in confinement.lacking() if promise.between_tenants)
     return f"this machine cannot keep them apart ({lacking})"

@@ -21,7 +21,7 @@ GROUP = "arclog.kinds"
 
 
 class ToolKinds(Mapping[str, ToolKind]):
-    """Installed kinds by name, and those that a program brings."""
+    """Installed kinds by name, and those of the calling program."""
 
     def __init__(self, own: Sequence[ToolKind | type[Any]] = ()) -> None:
         self._points = dict(_declared())
@@ -94,7 +94,7 @@ def tool_kinds() -> ToolKinds:
 
 
 def kinds_named_in(text: str, kinds: ToolKinds) -> set[str]:
-    """Kinds that a playbook's text seems to name. A guess, for what may be begun before it is compiled."""
+    """Kinds that a playbook's text seems to name. A guess, for work that may begin before the playbook is compiled."""
     return {name for name in kinds if re.search(rf"\bkind[\"']?:\s*[\"']?{re.escape(name)}\b", text)}
 
 

@@ -1,6 +1,5 @@
-"""How programs that run work run: on uvloop if it is installed, whose turns cost less than those of asyncio's own loop,
-and seldom stopping to look for garbage. Whoever embeds arclog brings a loop of theirs: nothing else depends on which one
-it is.
+"""Runs arclog's programs: on uvloop if it is installed, which is faster than asyncio's own loop, and with rare garbage
+collections. A program that embeds arclog uses a loop of its own; nothing else depends on the loop.
 """
 
 from __future__ import annotations
@@ -14,21 +13,22 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-#: New objects after which cycles are looked for, as the command line has it from its start. A thousand live runs are many
-#: objects and few cycles: at Python's own 700 a fifth of the time goes into looking.
+#: New objects after which the garbage collector runs; the command line sets the same at its start. A thousand live runs
+#: are many objects with few cycles: with Python's default of 700, a fifth of the time is spent in collections.
 _NEW_OBJECTS = 50_000
-#: How long a thread that is back from the disk waits for a busy event loop, after every statement: at Python's own 5 ms a read
-#: of a few rows takes longer than a step. The same holds for the event loop while a thread makes a heavy decision.
+#: How long a thread that is back from the disk waits for a busy event loop, after every statement: with Python's
+#: default of 5 ms a read of a few rows takes longer than a step. The same holds for the event loop while a thread makes
+#: a heavy decision.
 _SWITCH_S = 0.0005
 #: whether `run` runs this program
 _is_own = False
 
 
 def run(work: Coroutine[Any, Any, T], *, briefly: bool = False) -> T:
-    """Like asyncio.run. `briefly`: for so short a time that loading uvloop would cost more than it saves."""
+    """Like asyncio.run. `briefly`: the program is so short that loading uvloop would cost more than it saves."""
     global _is_own  # noqa: PLW0603 - as the collector's settings, which belong to the process, too
     _is_own = True
-    gc.freeze()  # what was imported stays
+    gc.freeze()  # imported objects stay
     gc.set_threshold(_NEW_OBJECTS)
     sys.setswitchinterval(_SWITCH_S)
     if briefly:
@@ -42,8 +42,8 @@ def run(work: Coroutine[Any, Any, T], *, briefly: bool = False) -> T:
 
 
 def freeze_imports() -> None:
-    """What a program has loaded by the time that it begins to serve stays: later looks for garbage pass it over, and each
-    of them stops the event loop. Only where `run` runs the program: elsewhere the collector is somebody else's.
+    """Exclude what is loaded so far from garbage collections, which stop the event loop. Only if `run` runs the
+    program; otherwise the collector belongs to the calling program.
     """
     if _is_own:
         gc.collect()
@@ -51,7 +51,7 @@ def freeze_imports() -> None:
 
 
 def _fill_streams() -> None:
-    """Whoever started us with closed standard streams: uvloop must not get their numbers for its own files (it aborts)."""
+    """If standard streams are closed, uvloop must not get their descriptors for its own files: it would abort."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(number)

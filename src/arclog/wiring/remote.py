@@ -1,4 +1,4 @@
-"""arclog at a server, with the face of an arclog in this process: the CLI opens either and does the same with it."""
+"""A server, with the interface of an embedded arclog: the CLI opens either and uses both in the same way."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from arclog.ports.views.api import Api
 
 
 class Remote:
-    """A server whose workers run what is asked for: nothing is to be opened, started or taken over here."""
+    """A server whose workers run the commands: nothing is opened, started or taken over here."""
 
     def __init__(self, client: AsyncClient) -> None:
         self.api: Api = client
         self._client = client
-        #: the server's workers are its own care: nothing stops them that this process would hear of
+        #: never resolves: this process does not learn when the server's workers stop
         self.worker: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def schedules(self) -> ScheduleApi:
-        """Those of the caller's tenant."""
+        """The schedules of the caller's tenant."""
         return self._client.schedules
 
     def pools(self) -> PoolApi:
@@ -38,10 +38,10 @@ class Remote:
         """Tools are opened by the workers."""
 
     async def start_worker(self, execution_id: str = "") -> None:
-        """Workers are there, or come."""
+        """The server has workers, or will have."""
 
     def served_by(self, execution_id: str) -> str:  # noqa: ARG002 - the same face
-        """Nobody in particular: the run can be watched from here."""
+        """No particular worker: the run can be shown from here."""
         return ""
 
     async def take_over(self, execution_id: str) -> str:  # noqa: ARG002 - the same face

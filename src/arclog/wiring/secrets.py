@@ -1,7 +1,8 @@
-"""Where the secrets of this process are kept, and how they are opened; loaded when a playbook first has a keychain: most
-runs need none of it.
+"""Chooses where the secrets of this process are stored and how they are opened. Loaded when a playbook first has a
+keychain, since most runs need none of it.
 
-A store that several servers share keeps their secrets, too; else they are in a file of the home. The key is the machine's.
+A store that several servers share also has their secrets; otherwise they are in a file of the home. Each machine has
+the key.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from arclog.ports.storage.store import Store
 
 
 def choose_vault(settings: Settings, store: Store | None = None) -> Vault:
-    """Where secrets are kept and found: in this store if it is for several servers, else in the home."""
+    """The vault of secrets: in this store if several servers share it, else in the home."""
     home = Path(settings.text("home"))
     if store is not None and isinstance(store, SecretBook):
         from arclog.secrets.seal import Seal, key_source
@@ -32,7 +33,7 @@ def choose_vault(settings: Settings, store: Store | None = None) -> Vault:
 
 
 def choose_manager(settings: Settings, clock: Clock) -> SecretManager | None:
-    """The secret manager that `kind: secret_manager` asks; None: the one place where secrets are kept."""
+    """The secret manager of `kind: secret_manager`; None if it is the vault itself."""
     match settings.text("secrets.manager"):
         case "vault":
             from arclog.secrets.managers.vault import Vault as HashicorpVault
@@ -54,7 +55,9 @@ def choose_manager(settings: Settings, clock: Clock) -> SecretManager | None:
 
 
 def left_in_home(settings: Settings, vault: Vault) -> str:
-    """What is to be said of secrets in the home that nobody looks at, because they are kept elsewhere; '' of none."""
+    """A message about secrets in the home that are not used, because secrets are stored elsewhere; '' if there are
+    none.
+    """
     from arclog.secrets.store import LocalStore
 
     local = LocalStore(Path(settings.text("home")), settings)

@@ -1,7 +1,7 @@
-"""Where settings come from: defaults, then `arclog.toml`, then the environment, then what the caller says.
+"""Loads settings: defaults, then `arclog.toml`, then the environment, then the caller's values.
 
-`ARCLOG_STORE_URL_FILE=/run/secrets/store_url` is `ARCLOG_STORE_URL` with what that file holds: so are secrets handed to
-containers and services, and an environment is read by more eyes than a file.
+`ARCLOG_STORE_URL_FILE=/run/secrets/store_url` sets `ARCLOG_STORE_URL` to the content of that file. Containers and
+services get secrets in this way, since an environment is easier to read than a file.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from arclog.model.config.settings import TABLE, Settings
 from arclog.model.errors import SettingsError
 
 FILE = "arclog.toml"
-#: Variables with our prefix that are no settings.
+#: Variables with the prefix that are not settings.
 _OTHER_VARIABLES = frozenset(
     {
         "ARCLOG_DEBUG",
         "ARCLOG_TOKEN",
-        # What tasks find in their environment: arclog may be called from one.
+        # Variables in the environment of tasks, since a task may call arclog.
         *(f"ARCLOG_{name}" for name in ("EXECUTION_ID", "STEP", "TASK", "ATTEMPT", "KEY", "SCRATCH")),
     }
 )
 _IN_A_FILE = "_FILE"
-#: More than any setting is long.
+#: Longer than any setting.
 _MOST_BYTES = 64 * 1024
 
 
@@ -52,25 +52,25 @@ def _from_file(path: Path) -> dict[str, Any]:
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     by_variable = {row.variable: row.name for row in TABLE}
-    found = {}
+    values = {}
     for variable, raw in environment.items():
-        # Empty is as good as unset, as it is to most programs; a home in '' would be the working directory itself.
+        # An empty variable counts as unset, as in most programs; a home of '' would be the working directory.
         if not variable.startswith("ARCLOG_") or variable in _OTHER_VARIABLES or not raw:
             continue
         named = variable.removesuffix(_IN_A_FILE)
         if variable not in by_variable and variable != named and named in by_variable:
             if environment.get(named):
                 raise SettingsError(f"the environment has both {named} and {variable}; one of them is a mistake")
-            found[by_variable[named]] = _content(variable, Path(raw))
+            values[by_variable[named]] = _content(variable, Path(raw))
             continue
         if variable not in by_variable:
             raise SettingsError(f"{variable} in the environment is not a setting (see docs/settings.md)")
-        found[by_variable[variable]] = raw
-    return found
+        values[by_variable[variable]] = raw
+    return values
 
 
 def _content(variable: str, path: Path) -> str:
-    """The text of a setting's file without the line's end; it may be a secret, so no message repeats it."""
+    """The content of a setting's file without the line end. It may be a secret, so no message repeats it."""
     try:
         with path.open("rb") as file:
             raw = file.read(_MOST_BYTES + 1)

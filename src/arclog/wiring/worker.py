@@ -1,7 +1,7 @@
-"""A worker on its own: it takes its commands from a server, and keeps nothing but its tools and its secrets.
+"""A standalone worker: it takes its commands from a server, and has only its tools and secrets of its own.
 
-`env` and `file` entries of a keychain are looked up here, `secret` ones in this worker's home, then at the server: that
-gives them as they are sealed, and this machine's key opens them.
+`env` and `file` entries of a keychain are looked up here, `secret` ones in this worker's home, then at the server,
+which sends them sealed; this machine's key opens them.
 """
 
 from __future__ import annotations
@@ -15,17 +15,16 @@ from contextlib import asynccontextmanager
 
 from arclog import __version__
 from arclog.client.connection import Connection
-from arclog.client.control import RemoteControl
+from arclog.client.control import RemoteControl, ServerSecrets
 from arclog.client.results import RemoteResults
-from arclog.client.secrets import ServerSecrets
 from arclog.client.transport import Transport
 from arclog.model.config.settings import Settings
 from arclog.ports.control import WorkerInfo
 from arclog.ports.tool import ToolServices
 from arclog.sandbox.confinement import for_server, protect_process
 from arclog.sandbox.folders import workdir_of
-from arclog.wiring.clocks.machine import SystemClock
-from arclog.wiring.homes.scratch import Scratch
+from arclog.wiring.clocks import SystemClock
+from arclog.wiring.homes.folders import Scratch
 from arclog.wiring.isolation import isolate
 from arclog.wiring.kinds import tool_kinds
 from arclog.wiring.secrets import SecretsOnDemand, choose_vault
@@ -35,11 +34,11 @@ from arclog.worker.toolbox import Toolbox
 
 @asynccontextmanager
 async def remote_worker(settings: Settings, url: str, token: str, pools: Sequence[str]) -> AsyncIterator[Worker]:
-    """A worker that the server knows; it waits for one that cannot be reached yet. `run` it."""
+    """A worker that is registered at the server; waits for a server that cannot be reached yet. Call its `run`."""
     settings = for_server(settings)
-    workdir_of(settings)  # a folder that is not there is known before anything runs
+    workdir_of(settings)  # raises before anything runs if the folder does not exist
     clock = SystemClock()
-    # The transport repeats requests itself.
+    # The transport retries requests itself.
     connection = Connection(url, settings.replaced(client__patience_s=0.0), token=token)
     scratch = Scratch()
     transport = Transport(connection)
@@ -69,6 +68,6 @@ async def remote_worker(settings: Settings, url: str, token: str, pools: Sequenc
 
 
 def _worker_id() -> str:
-    """`remote_` tells it from the workers of this machine whose locks the server can look at."""
+    """The prefix `remote_` distinguishes it from workers on the server's machine, whose locks the server can check."""
     host = re.sub(r"[^A-Za-z0-9.-]", "-", socket.gethostname())[:64]
     return f"remote_{host}-{os.getpid()}-{os.urandom(3).hex()}"

@@ -22,7 +22,7 @@ from arclog.drivers.nats.cluster import Cluster
 from arclog.model.config.settings import Settings
 from arclog.model.errors import BusUnavailable, SettingsError
 from arclog.ports.bus import Message, Notice
-from arclog.testing.conformance.bus.base import Ear, until
+from arclog.testing.conformance.bus import Ear, until
 from tests.servers.certs import certificate
 from tests.servers.nats import NatsServer, running_nats
 

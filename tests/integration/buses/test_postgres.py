@@ -11,7 +11,7 @@ from arclog.buses.postgres import PostgresBus
 from arclog.model.config.settings import Settings
 from arclog.model.errors import SettingsError
 from arclog.ports.bus import Notice
-from arclog.testing.conformance.bus.base import Ear, until
+from arclog.testing.conformance.bus import Ear, until
 from arclog.wiring.backends import choose_bus
 from tests.servers.postgres import Database
 from tests.servers.proxy import Mode, Proxy

@@ -13,7 +13,7 @@ from arclog.client.control import RemoteControl
 from arclog.client.transport import Transport
 from arclog.model.config.settings import Settings
 from arclog.ports.views.api import ExecuteRequest
-from arclog.testing.conformance.control.base import ONE, STEPS, WHOLE, reported
+from arclog.testing.conformance.control import ONE, STEPS, WHOLE, reported
 from arclog.wiring.embedded import Embedded, embedded
 from tests.servers.proxy import Mode, Proxy
 from tests.servers.workplace import served

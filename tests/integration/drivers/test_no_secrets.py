@@ -12,21 +12,20 @@ import pytest
 from arclog.buses.postgres import PostgresBus
 from arclog.client.connection import checked_urls
 from arclog.drivers.addresses import shown
-from arclog.drivers.http.client import _proxy
+from arclog.drivers.http.client import _proxy, target_of
 from arclog.drivers.http.guard import Guard
-from arclog.drivers.http.target import target_of
 from arclog.drivers.nats.cluster import Cluster
 from arclog.engine.duties.doctor import examined
 from arclog.model.config.settings import Settings
 from arclog.results.blobs.object.bucket import address_of as object_address
 from arclog.results.blobs.postgres import PgLink
-from arclog.server.auth.keysets import KeySet
+from arclog.server.auth.tokens import KeySet
 from arclog.stores.postgres import checks as store_checks
 from arclog.stores.postgres.connection.connect import address_of as store_address
 from arclog.tools.object.location import check_endpoint
-from arclog.tools.sql.pg_pool import address_for
+from arclog.tools.sql.postgres import address_for
 from arclog.wiring.backends import choose_results, choose_store
-from arclog.wiring.clocks.machine import SystemClock
+from arclog.wiring.clocks import SystemClock
 from arclog.wiring.doctor import backend_probes
 
 #: Two halves, so that a message with one of them is found, too; digits alone can be taken for a port.

@@ -21,7 +21,7 @@ from arclog.ports.views.api import ExecuteRequest, SignalRequest
 from arclog.results.memory import MemoryResults
 from arclog.stores.memory import MemoryStore
 from arclog.tools import noop
-from arclog.wiring.clocks.machine import SystemClock
+from arclog.wiring.clocks import SystemClock
 from tests.servers.postgres import Database
 
 DAY = 86_400.0

@@ -13,7 +13,7 @@ from typing import Any
 
 from arclog.model.config.settings import Settings
 from arclog.ports.results import Content, Results
-from arclog.testing.conformance.results.base import TENANT, read
+from arclog.testing.conformance.results import TENANT, read
 
 ROOT = Path(__file__).parents[3]
 NOISE = random.Random(3).randbytes(3_500_000)

@@ -19,7 +19,7 @@ from arclog.model.errors import ResultUnavailable, SettingsError
 from arclog.results.blobs.files import FileBlobs
 from arclog.results.parts import IndexWriter, folder_of, tenant_of
 from arclog.results.store import BlobResults
-from arclog.testing.conformance.results.base import TENANT, everything, listed, read, sha256_of, stored
+from arclog.testing.conformance.results import TENANT, everything, listed, read, sha256_of, stored
 
 ROOT = Path(__file__).parents[3]
 NOISE = random.Random(3).randbytes(3_500_000)

@@ -16,7 +16,7 @@ from arclog.model.errors import ResultStoreAway, ResultUnavailable, SettingsErro
 from arclog.results.blobs.object.blobs import Keys, ObjectBlobs, Version, superseded, version_of
 from arclog.results.blobs.object.bucket import address_of
 from arclog.results.store import BlobResults
-from arclog.testing.conformance.results.base import TENANT, everything, listed, read, sha256_of, stored
+from arclog.testing.conformance.results import TENANT, everything, listed, read, sha256_of, stored
 from tests.integration.results.support import NOISE, ROWS, growth_mib, killed_writer
 from tests.servers.s3 import S3Server, s3_server
 

@@ -11,7 +11,7 @@ from arclog.model.config.settings import Settings
 from arclog.model.errors import ResultStoreAway, ResultUnavailable, SettingsError
 from arclog.results.blobs.postgres import PgLink, PostgresBlobs
 from arclog.results.store import BlobResults
-from arclog.testing.conformance.results.base import TENANT, everything, listed, read, stored
+from arclog.testing.conformance.results import TENANT, everything, listed, read, stored
 from tests.integration.results.support import (
     LONG,
     NOISE,

@@ -12,7 +12,7 @@ import pytest
 from arclog.model.errors import ResultUnavailable
 from arclog.results.blobs.files import FileBlobs, FileUpload
 from arclog.results.store import BlobResults
-from arclog.testing.conformance.results.base import TENANT, everything, listed, read, stored
+from arclog.testing.conformance.results import TENANT, everything, listed, read, stored
 
 ROWS = [{"id": number} for number in range(50)]
 

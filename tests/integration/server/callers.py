@@ -12,7 +12,7 @@ from arclog.model.config.settings import Settings
 from arclog.ports.storage.access import KeyRecord
 from arclog.server.auth.keys import make_key
 from arclog.stores.sqlite import SqliteStore
-from arclog.wiring.clocks.machine import SystemClock
+from arclog.wiring.clocks import SystemClock
 
 
 class Caller(NamedTuple):

@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 
 from arclog.model.config.settings import Settings
-from arclog.wiring.serving.listening import listen
+from arclog.wiring.serving.processes import listen
 from tests.servers.arclog import RunningServer
 
 

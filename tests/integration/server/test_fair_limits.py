@@ -17,10 +17,10 @@ from arclog.model.config.settings import Settings
 from arclog.model.errors import RequestTooLarge, TooManyRequests
 from arclog.model.principal import Principal
 from arclog.ports.storage.access import AuditEntry
-from arclog.server.auth.denials import Denials
+from arclog.server.auth.audit import Denials
 from arclog.server.call import decoded
 from arclog.server.traffic import Slot, Traffic
-from arclog.testing.clock import FakeClock
+from arclog.testing.virtual import FakeClock
 from tests.integration.server.callers import bearer, make_keys
 from tests.integration.server.test_executions import HELD
 from tests.servers.arclog import RunningServer, running

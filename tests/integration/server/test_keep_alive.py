@@ -10,7 +10,7 @@ import pytest
 
 from arclog.model.config.settings import Settings
 from arclog.server.services import Services
-from arclog.server.streams.events import KEEP_ALIVE, Telling
+from arclog.server.streams.events import KEEP_ALIVE, RunEvents
 from arclog.testing.harness import World
 from arclog.testing.virtual import run_virtually
 
@@ -38,10 +38,10 @@ async def silences(text: str, names: tuple[str, ...]) -> tuple[list[float], byte
         services = SimpleNamespace(
             settings=settings, clock=world.clock, draining=lambda: False, stopping=asyncio.Event()
         )
-        telling = Telling(world.here.api, str(world.execution_id), "canonical", names)
+        run_events = RunEvents(world.here.api, str(world.execution_id), "canonical", names)
         loop = asyncio.get_running_loop()
         last, found, heard = loop.time(), [], b""
-        async for said in telling.stream(cast("Services", services), 0):
+        async for said in run_events.stream(cast("Services", services), 0):
             found.append(loop.time() - last)
             last, heard = loop.time(), heard + said
         await running

@@ -11,11 +11,10 @@ from arclog.model.config.settings import Settings
 from arclog.model.errors import NotAllowed, RequestRejected, SettingsError, TooManyRequests, Unauthenticated
 from arclog.ports.storage.access import KeyRecord
 from arclog.server.auth import keys as keys_module
-from arclog.server.auth.failures import Failures
-from arclog.server.auth.gate import Gate
+from arclog.server.auth.gate import Failures, Gate
 from arclog.server.auth.keys import Keys, make_key
 from arclog.stores.memory import MemoryStore
-from arclog.testing.clock import FakeClock
+from arclog.testing.virtual import FakeClock
 from tests.integration.server.callers import bearer
 
 HERE = {"host": "127.0.0.1:8420"}

@@ -19,7 +19,7 @@ from arclog.ports.views.api import ExecuteRequest
 from arclog.results.memory import MemoryResults
 from arclog.server.observability.metrics import Metrics, measured
 from arclog.stores.memory import MemoryStore
-from arclog.testing.clock import FakeClock
+from arclog.testing.virtual import FakeClock
 from arclog.tools import noop
 from tests.servers.arclog import RunningServer
 

@@ -12,7 +12,7 @@ from arclog.client.results import RemoteResults
 from arclog.client.transport import Transport
 from arclog.model.config.settings import Settings
 from arclog.model.errors import ResultStoreAway, ResultUnavailable
-from arclog.testing.conformance.results.base import listed, read, stored
+from arclog.testing.conformance.results import listed, read, stored
 from tests.servers.arclog import running
 from tests.servers.nats import NatsServer
 

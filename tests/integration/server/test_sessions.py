@@ -22,7 +22,7 @@ from arclog.server.auth.gate import Gate
 from arclog.server.auth.oidc import own_place
 from arclog.server.auth.sessions import Sessions, cookie_name, is_own_site
 from arclog.stores.memory import MemoryStore
-from arclog.testing.clock import FakeClock
+from arclog.testing.virtual import FakeClock
 from tests.integration.server.callers import bearer, make_keys
 from tests.servers.arclog import RunningServer, running
 from tests.servers.tokens import AUDIENCE, Issuer

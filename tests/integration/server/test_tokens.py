@@ -16,10 +16,9 @@ import pytest
 from arclog.model.config.settings import Settings
 from arclog.model.errors import SettingsError, StoreUnavailable, Unauthenticated
 from arclog.server.auth.gate import Gate
-from arclog.server.auth.keysets import KeySet
-from arclog.server.auth.tokens import Tokens, tokens_of
+from arclog.server.auth.tokens import KeySet, Tokens, tokens_of
 from arclog.stores.memory import MemoryStore
-from arclog.testing.clock import FakeClock
+from arclog.testing.virtual import FakeClock
 from tests.integration.server.callers import bearer
 from tests.servers.tokens import AUDIENCE, ISSUER, Issuer
 

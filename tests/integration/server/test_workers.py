@@ -25,9 +25,9 @@ from arclog.ports import work
 from arclog.ports.control import WorkerInfo
 from arclog.ports.storage.task_logs import LogLine
 from arclog.ports.views.api import ExecuteRequest
-from arclog.testing.conformance.control.base import GPU, ONE, STEPS, TWO, WHOLE, reported
+from arclog.testing.conformance.control import GPU, ONE, STEPS, TWO, WHOLE, reported
 from arclog.wiring.embedded import Embedded, embedded
-from arclog.wiring.serving.listening import listen
+from arclog.wiring.serving.processes import listen
 from arclog.wiring.worker import remote_worker
 from tests.servers.arclog import running
 from tests.servers.workplace import served

@@ -14,10 +14,11 @@ from arclog.model.events import Event
 from arclog.ports.storage.pools import EACH, Limit, Resource
 from arclog.ports.storage.store import Append, ExecutionState, NewCommand, NewExecution, Scope, Store
 from arclog.stores.memory import MemoryStore
-from arclog.stores.postgres import PostgresStore, claims
+from arclog.stores.postgres import PostgresStore
+from arclog.stores.postgres import work as postgres_work
 from arclog.stores.sqlite import SqliteStore
-from arclog.stores.sqlite import claims as sqlite_claims
-from arclog.testing.clock import FakeClock
+from arclog.stores.sqlite import work as sqlite_work
+from arclog.testing.virtual import FakeClock
 from tests.servers.postgres import Database, running_postgres
 from tests.unit.stores.test_shares import check_lanes
 
@@ -142,8 +143,8 @@ async def postgres(database: Database) -> AsyncIterator[PostgresStore]:
 async def test_a_crowd_is_served_as_if_all_of_it_were_seen(
     sqlite: SqliteStore, memory: MemoryStore, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr(sqlite_claims, "MANY", 4)
-    monkeypatch.setattr(sqlite_claims, "FEW", 2)
+    monkeypatch.setattr(sqlite_work, "MANY", 4)
+    monkeypatch.setattr(sqlite_work, "FEW", 2)
     chance = random.Random(seed)
     work = Work(sqlite, memory)
     tenants = [f"t{n:02}" for n in range(30 if seed % 2 else 8)]
@@ -159,9 +160,9 @@ async def test_a_crowd_is_served_as_if_all_of_it_were_seen(
 async def test_a_crowd_on_postgresql_too(
     postgres: PostgresStore, database: Database, memory: MemoryStore, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr(claims, "MANY", 4)
-    monkeypatch.setattr(claims, "FEW", 2)
-    monkeypatch.setattr(claims, "_STALE", 1)
+    monkeypatch.setattr(postgres_work, "MANY", 4)
+    monkeypatch.setattr(postgres_work, "FEW", 2)
+    monkeypatch.setattr(postgres_work, "_STALE", 1)
     chance = random.Random(seed)
     work = Work(postgres, memory)
     tenants = [f"t{n:02}" for n in range(30 if seed % 2 else 8)]

@@ -12,10 +12,11 @@ from arclog.model.config.settings import Settings
 from arclog.model.errors import Conflict
 from arclog.ports.storage.pools import Limit, Resource
 from arclog.ports.storage.store import Append, ExecutionState, NewCommand, NewExecution, Scope
-from arclog.stores.postgres import PostgresStore, claims
-from arclog.stores.postgres.claims import Claims
-from arclog.testing.clock import FakeClock
+from arclog.stores.postgres import PostgresStore
+from arclog.stores.postgres import work as postgres_work
+from arclog.stores.postgres.work import Claims
 from arclog.testing.conformance.store.base import event
+from arclog.testing.virtual import FakeClock
 from tests.servers.postgres import Database, running_postgres
 
 SETTINGS = Settings({"store.unsafe": True, "store.connections": 4})
@@ -92,7 +93,7 @@ async def test_a_crowd_is_served_by_several_servers(
     servers: list[PostgresStore], database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Commands are issued, claimed and closed everywhere at the same time: none is lost, none is given twice."""
-    monkeypatch.setattr(claims, "MANY", 4)
+    monkeypatch.setattr(postgres_work, "MANY", 4)
     issued: list[int] = []
     taken: list[int] = []
 

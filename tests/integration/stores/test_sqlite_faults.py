@@ -15,7 +15,7 @@ from arclog.ports.storage.store import Appended, ExecutionState
 from arclog.stores.sqlite import SqliteStore
 from arclog.stores.sqlite.connection import connect
 from arclog.stores.sqlite.connection.writer import Writer
-from arclog.wiring.clocks.machine import SystemClock
+from arclog.wiring.clocks import SystemClock
 from tests.unit.stores.support import change, child, creation
 
 BIG = Event("task.done", 1, payload={"x": os.urandom(30_000).hex()})
@@ -202,7 +202,7 @@ from arclog.model.errors import Conflict
 from arclog.model.events import Event
 from arclog.stores.sqlite import SqliteStore
 from arclog.stores.sqlite.connection import connect
-from arclog.wiring.clocks.machine import SystemClock
+from arclog.wiring.clocks import SystemClock
 from support import change, creation
 path, mine, shared, count = sys.argv[1], *map(int, sys.argv[2:])
 async def main():
@@ -247,7 +247,7 @@ OPENER = """
 import asyncio, sys
 from arclog.stores.sqlite import SqliteStore
 from arclog.stores.sqlite.connection import connect
-from arclog.wiring.clocks.machine import SystemClock
+from arclog.wiring.clocks import SystemClock
 from support import creation
 async def main():
     store = SqliteStore(sys.argv[1], clock=SystemClock())
@@ -295,7 +295,7 @@ import asyncio, sys
 from arclog.model.events import Event
 from arclog.stores.sqlite import SqliteStore
 from arclog.stores.sqlite.connection import connect
-from arclog.wiring.clocks.machine import SystemClock
+from arclog.wiring.clocks import SystemClock
 from support import change, creation
 async def write(store, execution_id):
     record = await store.execution(execution_id)

@@ -8,7 +8,7 @@ import pytest
 from arclog.model.errors import StoreUnavailable
 from arclog.stores.sqlite import SqliteStore
 from arclog.stores.sqlite.connection.writer import Writer
-from arclog.wiring.clocks.machine import SystemClock
+from arclog.wiring.clocks import SystemClock
 from tests.unit.stores.support import change, child, creation
 
 #: writes to a store and is killed, without a close
@@ -16,7 +16,7 @@ KILLED = """
 import asyncio, os, signal, sys
 from support import change, creation
 from arclog.stores.sqlite import SqliteStore
-from arclog.wiring.clocks.machine import SystemClock
+from arclog.wiring.clocks import SystemClock
 
 async def main():
     store = SqliteStore(sys.argv[1], clock=SystemClock())

@@ -17,7 +17,7 @@ from arclog.stores.rows import encode
 from arclog.stores.sqlite import SqliteStore
 from arclog.stores.sqlite.connection.connect import APPLICATION, SCHEMA
 from arclog.stores.sqlite.queries import SQL, load_migrations
-from arclog.wiring.clocks.machine import SystemClock
+from arclog.wiring.clocks import SystemClock
 from tests.unit.stores.support import change, child, creation
 
 QUICK = Settings({"store.busy_timeout_s": 0.05})
@@ -143,7 +143,7 @@ async def test_an_empty_file_is_a_new_store(tmp_path):
 READ_ONLY = """
 import asyncio, os, sys
 from arclog.stores.sqlite import SqliteStore
-from arclog.wiring.clocks.machine import SystemClock
+from arclog.wiring.clocks import SystemClock
 if os.getuid() == 0:
     os.setgid(65534), os.setuid(65534)
 async def main():

@@ -18,8 +18,8 @@ from arclog.ports.storage.task_logs import LogLine
 from arclog.stores.sqlite import SqliteStore
 from arclog.stores.sqlite.checks import checks
 from arclog.stores.sqlite.connection import connect
-from arclog.stores.sqlite.retention import Pace
-from arclog.wiring.clocks.machine import SystemClock
+from arclog.stores.sqlite.executions import Pace
+from arclog.wiring.clocks import SystemClock
 from tests.unit.stores.filling import FIRST, STEP, copies, minted_us, whole_run
 from tests.unit.stores.support import child
 
@@ -180,7 +180,7 @@ async def test_runs_that_must_stay_are_looked_at_once_in_a_pass(
         return plain(noted)
 
     monkeypatch.setattr(store._lists, "do", do)
-    monkeypatch.setattr("arclog.stores.sqlite.retention._PAGE", 5)
+    monkeypatch.setattr("arclog.stores.sqlite.executions._PAGE", 5)
     assert await retire_all(store) == 19, "the newest has the newest position"
     assert afters == sorted(set(afters))
     execute("UPDATE executions SET over = 1")
@@ -334,7 +334,7 @@ COLLECTOR = """
 import asyncio, sys
 from arclog.stores.sqlite import SqliteStore
 from arclog.stores.sqlite.connection import connect
-from arclog.wiring.clocks.machine import SystemClock
+from arclog.wiring.clocks import SystemClock
 async def main():
     store = SqliteStore(sys.argv[1], clock=SystemClock())
     await store.open()

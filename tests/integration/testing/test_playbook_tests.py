@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from arclog.cli.main import command
-from arclog.testing.playbook_tests.junit import as_junit
-from arclog.testing.playbook_tests.runner import FileReport, find_files, run_file, run_files
+from arclog.testing.playbook_tests.runner import FileReport, as_junit, find_files, run_file, run_files
 
 pytest_plugins = ["pytester"]
 

@@ -15,8 +15,7 @@ import pytest
 
 from arclog.model.config.settings import Settings
 from arclog.model.outcome import Outcome
-from arclog.sandbox.environments import known_environments, remove_environment
-from arclog.sandbox.installers import PIP, Installer, installer
+from arclog.sandbox.environments import PIP, Installer, installer, known_environments, remove_environment
 from arclog.sandbox.requirements import wanted
 from arclog.tools.python import PythonConfig, PythonTool
 from tests.integration.sandbox.wheels import wheel
@@ -322,7 +321,7 @@ async def test_a_killed_process_leaves_nothing_that_looks_whole(world: World, ga
     wheel(world.wheels, "tiny", "1.0", "")
     program = (
         "import asyncio, sys\nfrom pathlib import Path\nfrom arclog.model.config.settings import Settings\n"
-        "from arclog.sandbox.installers import Installer\nfrom arclog.testing.tools import task_context\n"
+        "from arclog.sandbox.environments import Installer\nfrom arclog.testing.tools import task_context\n"
         "from arclog.tools.python import PythonConfig, PythonTool\n"
         "async def main(environments, wheels, scratch, uv):\n"
         "    values = {'python.environments': environments, 'python.find_links': wheels, 'python.offline': True}\n"

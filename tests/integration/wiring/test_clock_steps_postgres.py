@@ -14,7 +14,7 @@ from arclog.model.ids import MICROS
 from arclog.ports.control import WorkerInfo
 from arclog.ports.storage.schedules import NewSchedule
 from arclog.ports.views.api import ExecuteRequest, RegisterRequest
-from arclog.wiring.clocks.machine import SystemClock
+from arclog.wiring.clocks import SystemClock
 from arclog.wiring.embedded import embedded
 from tests.servers.postgres import Database
 

@@ -6,10 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from arclog.wiring.homes.scratch import Scratch, remove_abandoned
+from arclog.wiring.homes.folders import Scratch, remove_abandoned
 
 OWNER = (
-    "import sys\nfrom pathlib import Path\nfrom arclog.wiring.homes.scratch import Scratch\n"
+    "import sys\nfrom pathlib import Path\nfrom arclog.wiring.homes.folders import Scratch\n"
     "scratch = Scratch(Path(sys.argv[1]))\n(scratch.folder / 'deep').mkdir()\n(scratch.folder / 'deep' / 'x').touch()\n"
     "print(scratch.folder, flush=True)\nsys.stdin.read()\n"
 )

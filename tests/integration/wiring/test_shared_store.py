@@ -10,7 +10,7 @@ import pytest
 from arclog.model.config.settings import Settings
 from arclog.ports.control import WorkerInfo
 from arclog.ports.views.api import ExecuteRequest
-from arclog.wiring.clocks.store import StoreClock
+from arclog.wiring.clocks import StoreClock
 from arclog.wiring.embedded import embedded
 from tests.servers.postgres import Database
 

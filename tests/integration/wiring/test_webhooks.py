@@ -25,7 +25,7 @@ from arclog.results.memory import MemoryResults
 from arclog.secrets.keychain import LocalSecrets
 from arclog.secrets.store import HomeVault, LocalStore
 from arclog.stores.memory import MemoryStore
-from arclog.testing.clock import FakeClock
+from arclog.testing.virtual import FakeClock
 from arclog.tools import noop
 from arclog.wiring.embedded import embedded
 from arclog.wiring.senders.webhooks import WebhookSender

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from arclog.authoring.beside import FilesBeside
-from arclog.authoring.fixes import fixed
-from arclog.authoring.formats import as_github, as_sarif
+from arclog.authoring.findings import as_github, as_sarif, fixed
 from arclog.cli.main import command
 from arclog.model.config.settings import Settings
 from arclog.model.errors import Finding, Position

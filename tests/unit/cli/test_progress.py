@@ -148,7 +148,7 @@ def test_the_reader_keeps_progress_out_of_the_printed_lines():
     assert asyncio.run(reader.read(len(run.events))) == []
     report = reader.progress.steps["start"].shown_report
     assert report is not None
-    assert report.said.done == 1
+    assert report.report.done == 1
 
 
 def test_a_failed_step_says_why():

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from arclog.ports.views.api import SignalRequest
-from arclog.testing.dialect_laws import SUBJECT, told
 from arclog.testing.harness import World
+from arclog.testing.laws import SUBJECT, rendered_log
 from arclog.testing.virtual import run_virtually
 
-__all__ = ["NAMES", "SUBJECT", "log_of", "records", "told"]
+__all__ = ["NAMES", "SUBJECT", "log_of", "records", "rendered_log"]
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "playbooks"
 
@@ -192,4 +192,4 @@ def log_of(name: str) -> tuple[dict[str, Any], ...]:
 
 
 def records(dialect: str, name: str) -> list[dict[str, Any]]:
-    return [one.record for one in told(dialect, log_of(name))]
+    return [one.record for one in rendered_log(dialect, log_of(name))]

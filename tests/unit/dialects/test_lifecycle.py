@@ -10,8 +10,8 @@ import pytest
 from arclog.dialects import lifecycle
 from arclog.model import status
 from arclog.model.events import REGISTRY
-from arclog.testing.dialect_laws import check_commands
-from tests.unit.dialects.support import NAMES, log_of, records, told
+from arclog.testing.laws import check_commands
+from tests.unit.dialects.support import NAMES, log_of, records, rendered_log
 
 #: canonical type and status → name and state, as the contract has them
 CONTRACT = {
@@ -57,14 +57,14 @@ def test_a_name_with_its_state_leads_back() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_command_goes_through_its_layers_transitions(name: str) -> None:
     """Stored and derived facts together are a legal life of each command, whole, with none told twice."""
-    check_commands(told("lifecycle", log_of(name)))
+    check_commands(rendered_log("lifecycle", log_of(name)))
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("layer", ["workflow", "step"])
 def test_workflow_and_steps_go_through_their_layers_transitions(name: str, layer: str) -> None:
     lives: dict[str, list[str]] = defaultdict(list)
-    for one in told("lifecycle", log_of(name)):
+    for one in rendered_log("lifecycle", log_of(name)):
         row = lifecycle.row_of(one.source["event_type"], one.source["status"])
         if row is not None and row.layer == layer and not one.derived:
             lives[one.record.get("step_run_id", "")].append(one.record["status"])
@@ -115,7 +115,9 @@ def test_a_loops_command_completes_with_the_last_item_that_it_covers(name: str) 
             covers[one["command_id"]] = range(*one["payload"]["items"][1:])
     ends = {one["iteration"]: one["seq"] for one in log if one["event_type"] == "loop.iteration.done"}
     expected = {command: max(ends[index] for index in items) for command, items in covers.items()}
-    found = {one.record["command_id"]: one.seq for one in told("lifecycle", log) if one.name == "command.completed"}
+    found = {
+        one.record["command_id"]: one.seq for one in rendered_log("lifecycle", log) if one.name == "command.completed"
+    }
     assert expected
     assert {command: found[command] for command in expected} == expected
 
@@ -160,7 +162,7 @@ def test_a_loop_step_exits_once_and_its_counts_stand_in_loop_done() -> None:
 
 
 def test_types_outside_the_table_pass_through_as_they_are() -> None:
-    for one in told("lifecycle", log_of("admission")):
+    for one in rendered_log("lifecycle", log_of("admission")):
         if lifecycle.row_of(one.source["event_type"], one.source["status"]) is None and not one.derived:
             assert one.record == one.source
 

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from arclog.dialects.names import DIALECTS, MEANINGS, asked_for, canonical_types, reader_of, state_of
 from arclog.model.events import REGISTRY, STATUSES
-from arclog.testing.dialect_laws import check_dialects
-from tests.unit.dialects.support import NAMES, SUBJECT, log_of, told
+from arclog.testing.laws import check_dialects
+from tests.unit.dialects.support import NAMES, SUBJECT, log_of, rendered_log
 
 BOTH = [(dialect, name) for dialect in DIALECTS for name in NAMES]
 
 
 @pytest.mark.parametrize(("dialect", "name"), BOTH)
 def test_every_log_can_be_told_and_stays_in_order(dialect: str, name: str) -> None:
-    said = told(dialect, log_of(name))
+    said = rendered_log(dialect, log_of(name))
     assert said
     assert all(a.seq <= b.seq for a, b in pairwise(said))
     key = DIALECTS[dialect].name_key
@@ -67,10 +67,12 @@ def test_what_producers_say_of_every_type_leaves_the_laws_as_they_are(name: str)
         log.append({**envelope, **said, "seq": len(log) + 1, "event_id": str(len(log))})
     check_dialects(log, len(log) // 2)
     for dialect in ("lifecycle", "wire", "legacy", "canonical"):
-        mine = [one.record for one in told(dialect, log) if one.source["source"] == "producer" and not one.derived]
+        mine = [
+            one.record for one in rendered_log(dialect, log) if one.source["source"] == "producer" and not one.derived
+        ]
         assert len(mine) == len(log) // 2
         assert {one["source"] for one in mine} == {"producer"}
-    lifecycle = [one.record for one in told("lifecycle", log) if one.source["source"] == "producer"]
+    lifecycle = [one.record for one in rendered_log("lifecycle", log) if one.source["source"] == "producer"]
     assert {one["status"] for one in lifecycle} <= set(STATUSES), "no layer's state comes from them"
 
 
@@ -86,7 +88,7 @@ def test_every_name_of_every_dialect_means_something_canonical() -> None:
 
 @pytest.mark.parametrize(("dialect", "name"), [(one, name) for one in DIALECTS for name in ("retry", "jump", "wait")])
 def test_a_filter_in_the_dialects_own_names_finds_exactly_them(dialect: str, name: str) -> None:
-    said = told(dialect, log_of(name))
+    said = rendered_log(dialect, log_of(name))
     for wanted in {one.name for one in said} & MEANINGS.keys():
         kept = {one.name for one in said if asked_for(one, [wanted])}
         assert wanted in kept
@@ -108,10 +110,14 @@ def test_a_filter_in_the_dialects_own_names_finds_exactly_them(dialect: str, nam
     ],
 )
 def test_filters_take_names_of_any_dialect(wanted: str, found: list[str]) -> None:
-    said = told("canonical", log_of("retry"))
+    said = rendered_log("canonical", log_of("retry"))
     assert [one.name for one in said if asked_for(one, [wanted])] == found
 
 
 def test_a_canonical_filter_works_on_records_of_another_dialect() -> None:
-    assert [one.name for one in told("run", log_of("retry")) if asked_for(one, ["step.failed"])] == ["StepFailed"]
-    assert [one.name for one in told("lifecycle", log_of("chain")) if asked_for(one, ["command.completed"])] != []
+    assert [one.name for one in rendered_log("run", log_of("retry")) if asked_for(one, ["step.failed"])] == [
+        "StepFailed"
+    ]
+    assert [
+        one.name for one in rendered_log("lifecycle", log_of("chain")) if asked_for(one, ["command.completed"])
+    ] != []

@@ -15,8 +15,8 @@ from arclog.dialects.names import MEANINGS
 from arclog.dialects.run import RunReader
 from arclog.dialects.wire_incoming import parse_event
 from arclog.model.events import REGISTRY
-from arclog.testing.dialect_laws import check_run
-from tests.unit.dialects.support import NAMES, SUBJECT, log_of, records, told
+from arclog.testing.laws import check_run
+from tests.unit.dialects.support import NAMES, SUBJECT, log_of, records, rendered_log
 
 REF = {"kind": "data", "store": "files", "ref": "noetl://execution/1/result/x/y"}
 VECTORS = json.loads((Path(__file__).parents[2] / "data" / "run_idempotency_vectors.json").read_text("utf-8"))[
@@ -46,12 +46,12 @@ def test_idempotency_keys_are_those_of_the_vectors(vector: dict[str, Any]) -> No
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_run_begins_and_ends_once_and_each_record_has_its_key(name: str) -> None:
-    check_run(told("run", log_of(name)))
+    check_run(rendered_log("run", log_of(name)))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_records_have_the_contracts_fields(name: str) -> None:
-    for one in told("run", log_of(name)):
+    for one in rendered_log("run", log_of(name)):
         record = one.record
         assert record["runSeq"] == one.source["seq"]
         assert (record["occurredAt"], record["persistedAt"]) == (one.source["timestamp"], one.source["persisted_at"])
@@ -165,7 +165,11 @@ def test_a_failure_brings_its_stack() -> None:
     failed = next(one for one in log if one["event_type"] == "task.failed")
     outcome = {**failed["payload"]["outcome"], "py": {"exception": "KeyError", "traceback": "Traceback …"}}
     failed["payload"] = {"outcome": outcome}
-    said = {one.name: one.record.get("payload", {}) for one in told("run", log) if one.record.get("stepId") != "slow"}
+    said = {
+        one.name: one.record.get("payload", {})
+        for one in rendered_log("run", log)
+        if one.record.get("stepId") != "slow"
+    }
     assert said["StepFailed"]["stack"] == said["RunFailed"]["stack"] == "Traceback …"
 
 
@@ -176,7 +180,7 @@ def test_a_step_that_fails_before_anybody_begins_it_is_told_as_started_and_faile
     assert not any(
         one["event_type"] == "step.started" and one["step_run_id"] == failed["step_run_id"] for one in log
     ), "it never began"
-    said = [one.name for one in told("run", log) if one.seq == failed["seq"]]
+    said = [one.name for one in rendered_log("run", log) if one.seq == failed["seq"]]
     assert said == ["StepStarted", "StepFailed"]
 
 
@@ -186,7 +190,7 @@ def test_steps_that_are_open_when_the_run_ends_are_cancelled() -> None:
     assert failed["errorMessage"] == "the run was cancelled: because"
     kinds = [
         one.record["payload"]["errorCode"]
-        for one in told("run", log_of("unhandled_failure"))
+        for one in rendered_log("run", log_of("unhandled_failure"))
         if one.name == "StepFailed"
     ]
     assert kinds == ["EXCEPTION", "CANCELLED"]
@@ -204,9 +208,9 @@ def test_a_result_that_is_stored_elsewhere_is_told_by_its_reference(in_outcome: 
     for one in log:
         if one["event_type"] == "task.done":
             one["payload"] = with_ref(one["payload"], in_outcome=in_outcome)
-    done = [one.record["payload"] for one in told("run", log) if one.name == "StepCompleted"]
+    done = [one.record["payload"] for one in rendered_log("run", log) if one.name == "StepCompleted"]
     assert all(one["resultRef"] == REF and "result" not in one for one in done)
-    calls = [one.record for one in told("wire", log) if one.name == "call.done"]
+    calls = [one.record for one in rendered_log("wire", log) if one.name == "call.done"]
     for call in calls:
         assert (call["result_kind"], call["result_uri"]) == ("ref", REF["ref"])
         assert call["result"] == {"status": "COMPLETED", "reference": {"uri": REF["ref"]}}

@@ -16,7 +16,7 @@ from arclog.model.envelope import Subject, widen
 from arclog.model.errors import NotAllowed, RequestRejected
 from arclog.model.events import REGISTRY, Event
 from arclog.model.ids import MAX_ID, timestamp
-from tests.unit.dialects.support import NAMES, log_of, records, told
+from tests.unit.dialects.support import NAMES, log_of, records, rendered_log
 
 NOW = 1_790_000_000_000_000
 ID = 321079436235509760
@@ -312,7 +312,7 @@ def test_any_other_status_is_refused(word: str) -> None:
 def test_a_status_comes_back_as_it_was_sent(word: str) -> None:
     kind = {"RUNNING": "step.enter", "CANCELLED": "execution.cancelled"}.get(word, "step.done")
     event = parsed(PRODUCER, event_type=kind, status=word).event
-    (one,) = told("wire", [widen(event, Subject(ID, "x"), 1, 5, NOW)])
+    (one,) = rendered_log("wire", [widen(event, Subject(ID, "x"), 1, 5, NOW)])
     assert one.record["status"] == word.upper()
 
 
@@ -349,7 +349,7 @@ SENT_RESULTS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("sent", SENT_RESULTS)
 def test_a_result_comes_back_as_it_was_sent(sent: dict[str, Any]) -> None:
     full = widen(parsed(PRODUCER, **sent).event, Subject(ID, "x"), 1, 5, NOW)
-    (one,) = told("wire", [full])
+    (one,) = rendered_log("wire", [full])
     record = one.record
     assert {key: record[key] for key in sent} == sent
     kind = sent.get("result_kind", "data")
@@ -383,7 +383,7 @@ def test_what_earlier_releases_stored_is_told_in_the_same_way(payload: dict[str,
     old = Event("step.done", NOW, step="fetch", informative=True, own_id=5, payload=payload)
     full = widen(old, Subject(ID, "x"), 1, 5, NOW)
     assert (full["source"], full["payload"]) == ("producer", payload)
-    (one,) = told("wire", [full])
+    (one,) = rendered_log("wire", [full])
     meta = told_as.pop("meta", {})
     assert {key: one.record[key] for key in told_as} == told_as
     assert meta.items() <= one.record["meta"].items()
@@ -688,5 +688,5 @@ def test_any_body_is_refused_or_can_be_read_in_every_dialect(
         full = widen(found.event, Subject(found.execution_id, "x"), 1, 5, NOW)
         if found.event.informative:
             for dialect in DIALECTS:
-                for one in told(dialect, [full, full]):
+                for one in rendered_log(dialect, [full, full]):
                     asked_for(one, ["StepFailed"])

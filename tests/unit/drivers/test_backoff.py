@@ -94,3 +94,49 @@ async def test_any_other_failure_is_raised_at_once(slept: list[float]) -> None:
     with pytest.raises(ValueError):
         await retry(attempt, on=_Away, patience_s=60.0)
     assert slept == []
+
+
+async def test_a_failure_may_ask_for_a_longer_pause(slept: list[float]) -> None:
+    failures = [_Away("soon"), _Away("later")]
+
+    async def attempt() -> str:
+        if failures:
+            raise failures.pop()
+        return "done"
+
+    pauses = {"soon": 0.0, "later": 7.0}
+    assert await retry(attempt, on=_Away, patience_s=60.0, pause_s=lambda problem: pauses[str(problem)]) == "done"
+    assert slept[0] == 7.0
+    assert slept[1] < LONGEST_PAUSE_S
+
+
+async def test_a_pause_that_is_longer_than_the_time_left_is_not_waited_for(slept: list[float]) -> None:
+    assert not await Patience(5.0).more(at_least_s=6.0)
+    assert slept == []
+
+
+async def test_a_final_failure_is_raised_at_once(slept: list[float]) -> None:
+    async def attempt() -> None:
+        raise _Away("final")
+
+    with pytest.raises(_Away):
+        await retry(attempt, on=_Away, patience_s=60.0, pause_s=lambda _: None)
+    assert slept == []
+
+
+async def test_after_a_success_patience_begins_again(slept: list[float]) -> None:
+    patience = Patience(3.0)
+    while await patience.more():
+        pass
+    patience.renew()
+    assert await patience.more()
+    assert slept[-1] <= FIRST_PAUSE_S
+
+
+async def test_the_time_may_depend_on_what_attempts_show(slept: list[float]) -> None:
+    seconds = 0.0
+    patience = Patience(lambda: seconds)
+    assert not await patience.more()
+    seconds = 60.0
+    assert await patience.more()
+    assert len(slept) == 1

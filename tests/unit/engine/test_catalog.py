@@ -16,7 +16,7 @@ from arclog.ports.boundary import Boundary
 from arclog.ports.views.api import ExecuteRequest, RegisterRequest
 from arclog.results.memory import MemoryResults
 from arclog.stores.memory import MemoryStore
-from arclog.testing.clock import FakeClock
+from arclog.testing.virtual import FakeClock
 from arclog.tools import noop
 
 

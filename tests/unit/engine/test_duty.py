@@ -7,7 +7,7 @@ import pytest
 from arclog.engine.duties.duty import Duty, always
 from arclog.model.errors import StoreUnavailable
 from arclog.stores.memory import MemoryStore
-from arclog.testing.clock import FakeClock
+from arclog.testing.virtual import FakeClock
 
 LEASE_S = 6.0
 

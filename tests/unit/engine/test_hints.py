@@ -20,7 +20,7 @@ from arclog.ports.control import WorkerInfo
 from arclog.ports.views.api import ExecuteRequest
 from arclog.results.memory import MemoryResults
 from arclog.stores.memory import MemoryStore
-from arclog.testing.clock import FakeClock
+from arclog.testing.virtual import FakeClock
 from arclog.tools import noop
 
 

@@ -6,7 +6,7 @@ import uuid
 
 from arclog.engine.commits.ids import LONGEST_RUN, Minter, new_uuid
 from arclog.model.ids import MAX_SEQUENCE, NODE_BITS, SEQUENCE_BITS, minted_at_ms, moved
-from arclog.testing.clock import FakeClock
+from arclog.testing.virtual import FakeClock
 
 
 def _node(snowflake: int) -> int:

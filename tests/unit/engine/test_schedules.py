@@ -21,7 +21,7 @@ from arclog.ports.storage.schedules import NewSchedule
 from arclog.ports.views.api import ExecuteRequest
 from arclog.results.memory import MemoryResults
 from arclog.stores.memory import MemoryStore
-from arclog.testing.clock import FakeClock
+from arclog.testing.virtual import FakeClock
 from arclog.tools import noop
 
 PLAYBOOK = """

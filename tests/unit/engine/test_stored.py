@@ -20,7 +20,7 @@ from arclog.ports.storage.store import Append, ExecutionState, NewExecution, Sco
 from arclog.ports.views.api import Collected
 from arclog.results.memory import MemoryResults
 from arclog.stores.memory import MemoryStore
-from arclog.testing.clock import FakeClock
+from arclog.testing.virtual import FakeClock
 
 KEEP = 1000.0
 GRACE = 100.0

@@ -20,8 +20,7 @@ from arclog.ports.views.api import ExecuteRequest
 from arclog.results.memory import MemoryResults
 from arclog.stores.memory import MemoryStore
 from arclog.stores.sqlite.store import SqliteStore
-from arclog.testing.clock import FakeClock
-from arclog.testing.virtual import LoopClock, run_virtually
+from arclog.testing.virtual import FakeClock, LoopClock, run_virtually
 from arclog.tools import noop
 
 TEXT = "metadata: {name: x}\nworkflow: [{step: start, spec: {pool: POOL}, tool: {kind: noop}}]"

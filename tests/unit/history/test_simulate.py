@@ -76,7 +76,7 @@ def test_a_changed_condition_is_said_with_the_call_that_has_no_answer() -> None:
     assert beside.verdict == "path"
     assert beside.parting is not None
     assert (beside.parting.step, beside.parting.what) == ("price", "routing")
-    assert beside.parting.cause == "behind step price, ship followed, and review would have"
+    assert beside.parting.cause == "after step price the run went to ship; it would go to review"
     assert [(call.step, call.task, call.reason) for call in found.unanswered] == [
         ("review", "review_task", "no such call was recorded")
     ]
@@ -162,7 +162,7 @@ def test_items_have_their_own_answers() -> None:
     assert beside.verdict == "same"
     _, beside, _ = run_virtually(tried(LOOP, LOOP, workload={"limit": 4}))
     assert beside.parting is not None
-    assert beside.parting.cause == "3 items of step each failed, and 2 would have"
+    assert beside.parting.cause == "3 items of step each failed; 2 would fail"
     found, beside, _ = run_virtually(tried(LOOP, LOOP.replace("range(6)", "range(7)")))
     assert [call.item for call in found.unanswered] == [(6,)]
 

@@ -18,7 +18,7 @@ from arclog.model.errors import NewerLog
 from arclog.model.events import BITS, LIFTS, MARKED, REGISTRY, Event, EventType, is_newer, lifted
 from arclog.plan import net
 from arclog.ports.views.api import ExecuteRequest, SignalRequest
-from arclog.server.streams.events import Telling
+from arclog.server.streams.events import RunEvents
 from arclog.wiring.embedded import Embedded, embedded
 
 PLAYBOOK = """\
@@ -137,7 +137,7 @@ async def test_a_run_of_the_future_is_left_alone_and_the_others_go_on(tmp_path: 
             {"to": "mars"},
         )
         for dialect in DIALECTS:
-            page = await Telling(here.api, theirs, dialect, []).page(0, 1000)
+            page = await RunEvents(here.api, theirs, dialect, []).page(0, 1000)
             assert page.events
         record = await here.engine.store.execution(int(theirs))
         assert record is not None

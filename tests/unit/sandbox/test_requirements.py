@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from arclog.model.config.settings import Settings
-from arclog.sandbox.installers import environment, source_of
+from arclog.sandbox.environments import installer_environment, source_of
 from arclog.sandbox.requirements import NotARequirement, wanted
 
 
@@ -62,13 +62,13 @@ def test_an_installer_sees_what_it_needs_and_no_more(monkeypatch: pytest.MonkeyP
         monkeypatch.setenv(name, "canary")
     for name in ("UV_INDEX_URL", "PIP_CERT", "https_proxy", "NO_PROXY", "SSL_CERT_FILE", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, "passed")
-    seen = environment(Path("/work"))
+    seen = installer_environment(Path("/work"))
     assert "canary" not in seen.values()
     assert sum(value == "passed" for value in seen.values()) == 6
     assert seen["TMPDIR"] == "/work"
     assert seen["UV_LINK_MODE"] == "copy"
     monkeypatch.setenv("UV_LINK_MODE", "clone")
-    assert environment(Path("/work"))["UV_LINK_MODE"] == "clone"
+    assert installer_environment(Path("/work"))["UV_LINK_MODE"] == "clone"
 
 
 def test_where_packages_come_from(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ from arclog.ports.storage.pools import Limit, Resource
 from arclog.ports.storage.store import Append, ExecutionState, NewCommand, NewExecution, Scope, Store
 from arclog.stores.memory import MemoryStore
 from arclog.stores.sqlite import SqliteStore
-from arclog.stores.sqlite import claims as sqlite_claims
-from arclog.testing.clock import FakeClock
+from arclog.stores.sqlite import work as sqlite_claims
+from arclog.testing.virtual import FakeClock
 
 T = TypeVar("T")
 TENANTS = ("a", "b", "c")

@@ -11,8 +11,8 @@ import pytest
 from arclog.ports.storage.pools import Limit, Resource
 from arclog.stores.sqlite import SqliteStore
 from arclog.stores.sqlite.queries import SQL
-from arclog.testing.clock import FakeClock
 from arclog.testing.conformance.store.base import World, command
+from arclog.testing.virtual import FakeClock
 
 NAMES = {text: name for name, text in SQL.items()}
 

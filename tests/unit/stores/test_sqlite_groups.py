@@ -14,8 +14,8 @@ from arclog.model.errors import StoreUnavailable
 from arclog.ports.storage.store import Appended
 from arclog.stores.sqlite import SqliteStore
 from arclog.stores.sqlite.connection.writer import Tx
-from arclog.testing.clock import FakeClock
 from arclog.testing.conformance.store.base import World, event
+from arclog.testing.virtual import FakeClock
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ async def test_a_store_that_cannot_be_written_answers_each_of_a_group(
         raise apsw.FullError("database or disk is full")
 
     with monkeypatch.context() as patched:
-        patched.setattr("arclog.stores.sqlite.grouped.append_all", full)
+        patched.setattr("arclog.stores.sqlite.log.write_group", full)
         answers = await world.store.append_all([world.change(run, 1, event("task.started")) for run in found])
     assert all(isinstance(answer, StoreUnavailable) for answer in answers)
     assert len({id(answer) for answer in answers}) == 12

@@ -32,8 +32,8 @@ from arclog.ports.storage.store import (
 from arclog.ports.storage.task_logs import LogLine
 from arclog.stores.sqlite import SqliteStore
 from arclog.stores.sqlite.queries import SQL
-from arclog.testing.clock import FakeClock
-from arclog.testing.conformance.store.operations import schedule
+from arclog.testing.conformance.store.administration import schedule
+from arclog.testing.virtual import FakeClock
 from tests.unit.stores.filling import FIRST, RUNNING, STEP, copies, minted_us, whole_run
 
 #: tables that do not grow with what is run: settings of the installation, its servers and workers

@@ -16,7 +16,7 @@ from arclog.ports.storage.store import NewCommand
 from arclog.stores.sqlite import SqliteStore
 from arclog.stores.sqlite.connection.readers import Readers
 from arclog.stores.sqlite.connection.writer import Writer
-from arclog.wiring.clocks.machine import SystemClock
+from arclog.wiring.clocks import SystemClock
 from tests.unit.stores.support import change, creation
 
 READERS = 2

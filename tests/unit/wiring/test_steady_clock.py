@@ -13,9 +13,8 @@ import pytest
 from arclog.model.config.settings import Settings
 from arclog.model.ids import MICROS
 from arclog.ports.views.api import ExecuteRequest
-from arclog.testing.clock import FakeClock
-from arclog.wiring.clocks.home import FILE, SteadyClock
-from arclog.wiring.clocks.machine import SystemClock
+from arclog.testing.virtual import FakeClock
+from arclog.wiring.clocks import CLOCK_FILE, SteadyClock, SystemClock
 from arclog.wiring.embedded import embedded
 
 HOUR = 3600.0
@@ -114,10 +113,10 @@ def test_a_process_that_was_killed_while_it_followed_leaves_no_lasting_error(tmp
 def test_the_file_of_another_boot_counts_for_nothing(tmp_path: Path) -> None:
     machine = FakeClock()
     steady(machine, tmp_path)
-    anchor = json.loads((tmp_path / FILE).read_text())
-    (tmp_path / FILE).write_text(json.dumps(anchor | {"boot": "another", "now": 0}))
+    anchor = json.loads((tmp_path / CLOCK_FILE).read_text())
+    (tmp_path / CLOCK_FILE).write_text(json.dumps(anchor | {"boot": "another", "now": 0}))
     assert steady(machine, tmp_path).now() == machine.now()
-    (tmp_path / FILE).write_text("no json")
+    (tmp_path / CLOCK_FILE).write_text("no json")
     assert steady(machine, tmp_path).now() == machine.now()
 
 

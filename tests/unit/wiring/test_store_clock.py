@@ -8,8 +8,8 @@ import pytest
 
 from arclog.model.errors import StoreUnavailable
 from arclog.model.ids import MICROS
-from arclog.testing.clock import FakeClock
-from arclog.wiring.clocks.store import StoreClock
+from arclog.testing.virtual import FakeClock
+from arclog.wiring.clocks import StoreClock
 
 START = 1_800_000_000 * MICROS
 

@@ -13,7 +13,7 @@ from arclog.core.flow.pipeline import Frame, Run
 from arclog.model.config.settings import Settings
 from arclog.ports.control import Control
 from arclog.ports.storage.task_logs import LogLine
-from arclog.testing.clock import FakeClock
+from arclog.testing.virtual import FakeClock
 from arclog.worker.logs import AttemptProgress, LogSink
 
 

@@ -8,6 +8,8 @@ import type { Origin, Routes } from "./types.ts";
 /** Lists and counts are looked at again this often while somebody looks at them. */
 export const LOOK_MS = 4000;
 const SELDOM_MS = 15_000;
+/** Runs that statistics are made of, at most: as many as the server takes. */
+export const STATS_RUNS = 1000;
 
 /** While the session is over nothing is asked: each try would count as a failed one. */
 function isSignedIn(): boolean {
@@ -327,6 +329,17 @@ export function lastRunsQuery(path: string, limit = 20) {
     queryFn: ({ signal }) => call("GET /api/executions", { query: { path, level: "top", limit }, signal }),
     refetchInterval: every(LOOK_MS * 2),
     placeholderData: (): undefined => undefined,
+  });
+}
+
+/** How the latest runs of a playbook went. The server refuses (404) when there is none. */
+export function statsQuery(path: string, since: string) {
+  return queryOptions({
+    queryKey: ["stats", path, since],
+    queryFn: ({ signal }) => call("GET /api/stats", { query: { path, since, limit: STATS_RUNS }, signal }),
+    refetchInterval: every(4 * SELDOM_MS),
+    // Another period of the same playbook stays until the new one is there; another playbook does not.
+    placeholderData: (before, query) => (query?.queryKey[1] === path ? before : undefined),
   });
 }
 

@@ -1,9 +1,11 @@
 import { createRootRoute, createRoute, createRouter } from "@tanstack/react-router";
 import { type ComponentType, lazy } from "react";
+import { PERIODS } from "../lib/time.ts";
 import { flagOf, numberOf, oneOf, parseSearch, someOf, stringifySearch, textOf, understood } from "../lib/url.ts";
 import { preloadGraph } from "../parts/LazyGraph.tsx";
 // The views that are opened most come with the first load: one file, and no second wait.
 import { Home } from "../views/home/Home.tsx";
+import { ORDERS } from "../views/playbooks/stats.ts";
 import { TAB_NAMES } from "../views/run/context.ts";
 import { Run } from "../views/run/Run.tsx";
 import { RUN_STATES, SPANS } from "../views/runs/filters.ts";
@@ -93,8 +95,11 @@ const playbook = createRoute({
       /** shows what changed since this version */
       since: numberOf(raw.since, 1),
       step: textOf(raw.step, 500),
-      tab: oneOf(raw.tab, ["edit", "versions", "simulate", "schedules"] as const),
+      tab: oneOf(raw.tab, ["edit", "versions", "stats", "simulate", "schedules"] as const),
       run: flagOf(raw.run),
+      /** of its statistics: how far back they go, and which steps come first */
+      period: oneOf(raw.period, PERIODS),
+      order: oneOf(raw.order, ORDERS),
     }),
   beforeLoad: preloadGraph,
   component: view(() => import("../views/playbooks/Playbook.tsx"), "Playbook"),

@@ -6,8 +6,14 @@ import { merged, newer } from "../views/runs/useRuns.ts";
 import { fits } from "./commands.ts";
 import { formsOf, pythonText, quoted } from "./forms.ts";
 import { shareText } from "./numbers.ts";
+import { laidOver } from "./plan.ts";
 import { relativeText, spanText } from "./time.ts";
 import { flagOf, numberOf, oneOf, parseSearch, someOf, stringifySearch, textOf } from "./url.ts";
+
+test("a request's workload is laid over the playbook's", () => {
+  const merged = laidOver({ a: 1, user: { name: "Ada", ids: [1, 2] } }, { user: { ids: [3] }, b: null });
+  expect(merged).toEqual({ a: 1, user: { name: "Ada", ids: [3] }, b: null });
+});
 
 test("spans are as short as they are exact", () => {
   const texts = [0, 0.4, 63, 100, 999, 12_449, 59_999, 60_000, 200_000, 7_500_000, 90_000_000, -5].map(spanText);

@@ -64,3 +64,17 @@ export function stepAtLine(plan: PlanGraph, line: number): string | undefined {
   }
   return found;
 }
+
+/** A request's own workload over the playbook's: objects are merged, everything else is replaced. */
+export function laidOver(defaults: Record<string, unknown>, given: Record<string, unknown>): Record<string, unknown> {
+  const merged = new Map(Object.entries(defaults));
+  for (const [name, value] of Object.entries(given)) {
+    const before = merged.get(name);
+    merged.set(name, isObject(before) && isObject(value) ? laidOver(before, value) : value);
+  }
+  return Object.fromEntries(merged);
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}

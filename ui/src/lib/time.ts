@@ -55,13 +55,29 @@ export function clockText(at: number): string {
   return `${pad(date.getHours())}:${pad(date.getMinutes())}`;
 }
 
-/** "Mon 16 Nov" */
-export function dayText(at: number): string {
-  return new Date(at).toLocaleDateString("en-GB", { weekday: "short", day: "numeric", month: "short" });
+/** "Mon 16 Nov", in the zone of this browser unless another is given */
+export function dayText(at: number, timeZone?: "UTC"): string {
+  return new Date(at).toLocaleDateString("en-GB", { weekday: "short", day: "numeric", month: "short", timeZone });
 }
 
 export function zoneText(at: number): string {
   const minutes = -new Date(at).getTimezoneOffset();
   const ahead = Math.abs(minutes);
   return `UTC${minutes < 0 ? "−" : "+"}${Math.floor(ahead / 60)}${ahead % 60 ? `:${pad(ahead % 60)}` : ""}`;
+}
+
+/** Periods that end now. */
+export const PERIODS = ["24h", "7d", "30d", "90d", "all"] as const;
+export type Period = (typeof PERIODS)[number];
+
+const DAYS: Record<Exclude<Period, "24h" | "all">, number> = { "7d": 7, "30d": 30, "90d": 90 };
+
+/** When a period begins ('' for all time): a day ago to the minute, or some whole days of UTC with today as the last. */
+export function sinceOf(period: Period, now: number): string {
+  if (period === "all") return "";
+  const begun =
+    period === "24h"
+      ? Math.floor((now - 86_400_000) / 60_000) * 60_000
+      : (Math.floor(now / 86_400_000) - DAYS[period] + 1) * 86_400_000;
+  return new Date(begun).toISOString().replace(".000Z", "Z");
 }

@@ -110,7 +110,7 @@ class Features:
         if dot:
             return []
         if before.rstrip().endswith("|") or re.search(r"\|\s*\w+$", before):
-            return [Candidate(one.name, one.summary) for table in FILTERS.values() for one in table]
+            return [Candidate(row.name, row.summary) for table in FILTERS.values() for row in table]
         known = sorted({name for names in SCOPES.values() for name in names})
         return [*(Candidate(name) for name in known), *(Candidate(name, "a step") for name in self.steps())]
 
@@ -204,12 +204,12 @@ class Features:
 
     def steps(self) -> dict[str, Any]:
         """Step maps by name; from the lines alone when the text is not YAML just now."""
-        found = {name: node for node in items(entry(self.root, "workflow")) if (name := scalar(entry(node, "step")))}
+        steps = {name: node for node in items(entry(self.root, "workflow")) if (name := scalar(entry(node, "step")))}
         if self.root is None:
             for line in self.lines:
                 if match := re.match(r"^\s*- +step\s*:\s*\"?(\w+)", line):
-                    found[match[1]] = None
-        return found
+                    steps[match[1]] = None
+        return steps
 
     def step_at(self, line: int) -> Any:
         """The step map that a line stands in."""
@@ -236,7 +236,7 @@ class Features:
         room = len(match[1]) + len(match[2])
         if not line.strip():
             room = min(at.column - 1, len(line)) if line else at.column - 1
-        found: list[str] = ["-"] if match[2] else []
+        chain: list[str] = ["-"] if match[2] else []
         dash = len(match[1]) if match[2] else room
         limit = dash if match[2] else room
         for number in range(at.line - 1, 0, -1):
@@ -245,23 +245,23 @@ class Features:
                 continue
             key_at = len(above[1]) + len(above[2])
             if key_at < limit and above[3]:
-                found.append(above[3])
+                chain.append(above[3])
                 limit = key_at
                 if above[2]:
-                    found.append("-")
+                    chain.append("-")
                     limit = len(above[1])
             elif above[2] and len(above[1]) < limit <= key_at:
-                found.append("-")
+                chain.append("-")
                 limit = len(above[1])
             if limit == 0:
                 break
-        return found[::-1]
+        return chain[::-1]
 
     def siblings(self, at: Place) -> list[str]:
         """The other lines of the map that a place stands in, about."""
         here = _KEY.match(self.line(at.line))
         room = len(here[1]) + len(here[2]) if here and self.line(at.line).strip() else at.column - 1
-        found: list[str] = []
+        siblings: list[str] = []
         for step in (-1, 1):
             number = at.line + step
             while 0 < number <= len(self.lines):
@@ -272,11 +272,11 @@ class Features:
                 if step > 0 and match is not None and match[2] and own == room:
                     break
                 if own == room:
-                    found.append(self.line(number))
+                    siblings.append(self.line(number))
                     if match is not None and match[2]:
                         break
                 number += step
-        return found
+        return siblings
 
     def fields(self, chain: list[str]) -> tuple[Field, ...]:
         """The keys that a map below some keys may have."""
@@ -290,24 +290,24 @@ class Features:
             if key == "tool":
                 fields = self.task_fields()
                 continue
-            found = next((one for one in fields if one.name == key), None)
-            if found is None:
+            matching = next((known for known in fields if known.name == key), None)
+            if matching is None:
                 return ()
             if key == "spec" and "tool" in chain[:index]:
                 names: dict[str, Field] = {}
                 for kind in self.kinds.values():
-                    names.update({one.name: one for one in task_spec_fields(kind)})
+                    names.update({known.name: known for known in task_spec_fields(kind)})
                 fields = (*names.values(), Field("policy", "object", "What to do with the task's outcome."))
                 continue
-            shape = found.items if found.items is not None and not found.fields else found
+            shape = matching.items if matching.items is not None and not matching.fields else matching
             fields = shape.fields or ()
         return fields
 
     def task_fields(self) -> tuple[Field, ...]:
         """Keys of tasks of the kinds that the text names."""
         named = {kind for kind in self.kinds if re.search(rf"kind\s*:\s*\"?{re.escape(kind)}\b", self.text)}
-        found = {field.name: field for field in TASK}
+        known = {field.name: field for field in TASK}
         for kind in sorted(named or self.kinds):
             for field in self.kinds[kind].fields:
-                found.setdefault(field.name, field)
-        return tuple(found.values())
+                known.setdefault(field.name, field)
+        return tuple(known.values())

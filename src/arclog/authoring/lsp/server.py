@@ -133,8 +133,8 @@ class Server:
     def completion(self, params: dict[str, Any]) -> list[dict[str, Any]]:
         features, at = self._asked(params)
         return [
-            {"label": found.word, "kind": 14, **({"documentation": found.doc} if found.doc else {})}
-            for found in features.complete(at)
+            {"label": candidate.word, "kind": 14, **({"documentation": candidate.doc} if candidate.doc else {})}
+            for candidate in features.complete(at)
         ]
 
     def hover(self, params: dict[str, Any]) -> dict[str, Any] | None:
@@ -144,13 +144,13 @@ class Server:
 
     def definition(self, params: dict[str, Any]) -> dict[str, Any] | None:
         features, at = self._asked(params)
-        found = features.definition(at)
+        target = features.definition(at)
         return (
             None
-            if found is None
+            if target is None
             else {
                 "uri": params["textDocument"]["uri"],
-                "range": _range(self._line(params["textDocument"]["uri"], found.line), found.line, found.column),
+                "range": _range(self._line(params["textDocument"]["uri"], target.line), target.line, target.column),
             }
         )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from arclog.authoring.migration.conditions import Condition, condition_of, expression_of, quoted, renamed, renamed_in
-from arclog.authoring.migration.retries import ERROR, retry_rule
+from arclog.authoring.migration.policies import ERROR, retry_rule
 from arclog.authoring.migration.sinks import Sink, sink_tasks
 from arclog.authoring.migration.source import Change, Source, Undecided
 from arclog.authoring.spans import (
@@ -90,7 +90,7 @@ def read_case(step: Any) -> list[Entry]:
     node = entry(step, "case")
     if not items(node):
         raise Undecided(node, "case: not a list of entries", _HINT)
-    read = [found for part in items(node) for found in _read_entry(part, last=part is items(node)[-1])]
+    read = [case for part in items(node) for case in _read_entry(part, last=part is items(node)[-1])]
     _check_order(step, read)
     return read
 
@@ -376,8 +376,8 @@ def _routes(source: Source, step: Any, key: Any, read: list[Entry]) -> Change:
 
 
 def _default(node: Any) -> list[Target]:
-    found = items(entry(node, "arcs")) if is_map(node) and entry(node, "arcs") is not None else None
-    parts = found if found is not None else items(node) if is_list(node) else [node]
+    arcs = items(entry(node, "arcs")) if is_map(node) and entry(node, "arcs") is not None else None
+    parts = arcs if arcs is not None else items(node) if is_list(node) else [node]
     targets = [_target(part) for part in parts]
     if len(targets) != 1:
         raise Undecided(node, "next: several steps beside a case", "one arc for each, with its condition")

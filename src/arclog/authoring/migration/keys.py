@@ -149,10 +149,10 @@ def loop_keys(source: Source) -> Iterator[Change]:
 
 def _loop_spec(source: Source, loop: Any) -> Iterator[Change]:
     names = ("mode", "max_in_flight", "concurrency")
-    found = {name: (key, value) for name, key, value in entries(loop) if name in names}
-    if len(found) != 1:
+    given = {name: (key, value) for name, key, value in entries(loop) if name in names}
+    if len(given) != 1:
         return
-    ((name, (key, value)),) = found.items()
+    ((name, (key, value)),) = given.items()
     word = {"async": "parallel", "sync": "sequential"}.get(str(scalar(value)), scalar(value))
     inner = f"mode: {word}" if name == "mode" else f"mode: parallel, max_in_flight: {word}"
     if name != "mode" or word in ("parallel", "sequential"):

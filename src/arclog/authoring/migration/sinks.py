@@ -165,10 +165,10 @@ def _view(
     fields = re.compile(rf"(?<![\w.'\"]){re.escape(name)}\.(?:result|http|meta|pg)\b")
     inside = {id(node) for sink in sinks for _, node in scalars(sink.node)}
     texts = [
-        found
+        template
         for path, node in scalars(source.root)
         if id(node) not in inside and path[-1:] != ("code",)
-        for found in TEMPLATE.findall(str(node.value))
+        for template in TEMPLATE.findall(str(node.value))
     ]
     routes = asked + " ".join(str(node.value) for _, node in scalars(entry(step, "next")))
     if any(fields.search(text) for text in texts) or (kind == "http" and re.search(r"\.(http|status|headers)", routes)):

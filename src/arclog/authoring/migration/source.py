@@ -76,10 +76,10 @@ class Source:
 
     def tasks(self, step: Any) -> list[Any]:
         """The task maps of a step, in blocks of `choose`, `while` and `until` too."""
-        found = self._tasks.get(id(step))
-        if found is None:
-            found = self._tasks[id(step)] = list(self._tasks_of(step))
-        return found
+        tasks = self._tasks.get(id(step))
+        if tasks is None:
+            tasks = self._tasks[id(step)] = list(self._tasks_of(step))
+        return tasks
 
     def _tasks_of(self, step: Any) -> Iterator[Any]:
         tool = entry(step, "tool")
@@ -135,12 +135,12 @@ class Source:
         """The comments between two places of the text; a `#` inside a value is none."""
         if self._scalars is None:
             self._scalars = sorted(self._spans(self.root))
-        found: list[str] = []
+        comments: list[str] = []
         for match in _COMMENTS.finditer(self.text, first, last):
             at = bisect_right(self._scalars, (match.start(), len(self.text))) - 1
             if at < 0 or self._scalars[at][1] <= match.start():
-                found.append(match[0].rstrip())
-        return found
+                comments.append(match[0].rstrip())
+        return comments
 
     def _spans(self, node: Any) -> Iterator[tuple[int, int]]:
         pending = [node]
@@ -278,10 +278,10 @@ def changed(text: str, changes: Iterable[Change]) -> str:
     return edited(text, taken)
 
 
-def _overlap(one: Edit, other: Edit) -> bool:
-    if one.start == one.end and other.start == other.end:
-        return one.start == other.start
-    return one.start < other.end and other.start < one.end
+def _overlap(edit: Edit, other: Edit) -> bool:
+    if edit.start == edit.end and other.start == other.end:
+        return edit.start == other.start
+    return edit.start < other.end and other.start < edit.end
 
 
 def shifted(text: str, first: int, last: int, by: int) -> Iterator[Edit]:

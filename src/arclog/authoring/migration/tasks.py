@@ -32,10 +32,10 @@ def labels(source: Source) -> Iterator[Change]:
     """`{label: {kind: …}}` is `{name: label, kind: …}`."""
     for step in source.steps:
         for node in items(entry(step, "tool")):
-            found = list(entries(node))
-            if len(found) != 1 or not is_map(found[0][2]):
+            pairs = list(entries(node))
+            if len(pairs) != 1 or not is_map(pairs[0][2]):
                 continue
-            label, key, task = found[0]
+            label, key, task = pairs[0]
             if not any(scalar(entry(task, word)) in source.kinds for word in ("kind", "type", "tool")):
                 continue
             if entry(task, "name") is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -23,6 +24,8 @@ from arclog.authoring.spans import (
     scalars,
     start,
 )
+
+# ── variables ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 _WHERE = "set_ctx: {…} keeps a value for the run, set_iter: {…} for the iteration"
 _LAST = "the task that makes the value sets it: spec: {set_ctx: {…}}"
@@ -106,16 +109,16 @@ def _of_step(source: Source, step: Any) -> Change | None:
 def _of_arcs(source: Source, step: Any) -> Change | None:
     """What arcs set: the task before sets it where the arc is the only way out of the step; else a step between sets it."""
     arcs = [arc for arc in items(entry(step, "next", "arcs")) if is_map(arc)]
-    found = [(arc, key, value) for arc in arcs for name, key, value in entries(arc) if name in ("set", "set_ctx")]
-    if not found:
+    sets = [(arc, key, value) for arc in arcs for name, key, value in entries(arc) if name in ("set", "set_ctx")]
+    if not sets:
         return None
-    _, key, value = found[0]
+    _, key, value = sets[0]
     tasks = source.tasks(step)
     about_event = any("event" in str(node.value) for _, node in scalars(value))
     only_way = len(arcs) == 1 and entry(arcs[0], "when") is None and entry(step, "loop") is None
     if only_way and tasks and not about_event and not any(map(_ends_early, tasks)):
         return _moved(source, step, step, tasks[-1], key, value, arc=arcs[0])
-    return _step_between(source, step, *found[0])
+    return _step_between(source, step, *sets[0])
 
 
 def _step_between(source: Source, step: Any, arc: Any, key: Any, value: Any) -> Change:
@@ -202,10 +205,10 @@ def _scope_of(source: Source, step: Any, key: Any, name: str) -> str:
 
     def reads(node: Any) -> bool:
         return any(
-            read.search(found)
+            read.search(template)
             for path, scalar_node in scalars(node)
             if path[-1:] != ("code",)
-            for found in TEMPLATE.findall(str(scalar_node.value))
+            for template in TEMPLATE.findall(str(scalar_node.value))
         )
 
     elsewhere = any(reads(other) for other in source.steps if other is not step) or reads(
@@ -236,8 +239,8 @@ def _flow(source: Source, parts: list[tuple[Any, Any]], at: Any) -> str:
 
 
 def _ends_early(task: Any) -> bool:
-    found = [entry(rule, *path) for rule in rules_of(task) for path in (("then", "do"), ("else", "then", "do"))]
-    return any(scalar(word) in ("jump", "break") for word in found)
+    actions = [entry(rule, *path) for rule in rules_of(task) for path in (("then", "do"), ("else", "then", "do"))]
+    return any(scalar(word) in ("jump", "break") for word in actions)
 
 
 def _moved(source: Source, step: Any, owner: Any, task: Any, key: Any, value: Any, arc: Any = None) -> Change | None:
@@ -275,7 +278,7 @@ def _as_outcome(text: str, names: set[str]) -> str:
     """The templates of a text with `outcome` in the place of some names; a name alone was the data."""
     words = "|".join(re.escape(name) for name in sorted(names))
     name = re.compile(rf"(?<![\w.'\"])(?:{words})(?=[.\s|}}\[])")
-    text = re.sub(r"\{\{.*?\}\}", lambda found: name.sub("outcome", found[0]), text)
+    text = re.sub(r"\{\{.*?\}\}", lambda match: name.sub("outcome", match[0]), text)
     return re.sub(r"\{\{\s*outcome\s*\}\}", "{{ outcome.data }}", text)
 
 
@@ -357,6 +360,109 @@ def bound_names(step: Any, *, args: bool = True) -> set[str]:
         names.add(scalar(entry(loop, "iterator")) or "")
         loop = entry(loop, "loop")
     for _, node in scalars(step):
-        for found in () if "{%" not in node.value else re.findall(r"\{%-?\s*(?:for|set)\s+([\w, ]+)", str(node.value)):
-            names |= {word.strip() for word in found.split(",")}
+        for bound in () if "{%" not in node.value else re.findall(r"\{%-?\s*(?:for|set)\s+([\w, ]+)", str(node.value)):
+            names |= {word.strip() for word in bound.split(",")}
     return names
+
+
+# ── arguments ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Values that steps and arcs hand on: older releases put them among all other names, now they are `args`.
+
+
+def argument_names(source: Source) -> Iterator[Change]:
+    """`{{ x }}` of a value that the step or an arc to it gives is `{{ args.x }}`."""
+    given = {name: _given(source, step, name) for step in source.steps if (name := scalar(entry(step, "step")))}
+    for step in source.steps:
+        words = given.get(scalar(entry(step, "step")) or "", set())
+        words -= source.names | source.workload | source.labels(step) | _loops(step)
+        if not (words := _unbound(step, words)):
+            continue
+        # Step args are not seen by each other; arc args are.
+        handed_on = words - {name for name, _, _ in entries(entry(step, "args"))}
+        for path, node in scalars(step):
+            if path[-1:] != ("code",):
+                yield from _read(source, node, handed_on if path[0] == "args" else words)
+    for node in items(entry(source.root, "workbook")):
+        name, kind = scalar(entry(node, "name")), source.kind_of(node)
+        if kind is None or any(field.name == "args" for field in kind.fields):
+            continue
+        callers = [step for step in source.steps if _calls(source, step, name)]
+        common = [given.get(scalar(entry(step, "step")) or "", set()) for step in callers]
+        words = set.intersection(*common) - source.names - source.workload if common else set()
+        for path, part in scalars(node) if (words := _unbound(node, words)) else ():
+            if path[-1:] != ("code",):
+                yield from _read(source, part, words)
+
+
+def _unbound(owner: Any, words: set[str]) -> set[str]:
+    """Those of the words that no loop and no statement of the owner's templates binds."""
+    return words - LANGUAGE - bound_names(owner, args=False) if words else words
+
+
+def _read(source: Source, node: Any, words: set[str]) -> Iterator[Change]:
+    for name in sorted(words):
+        pattern = rf"(?<![\w.'\"|])(?<!\| ){name}\b(?!['\"]|\s*=[^=]|\s*\()"
+        yield from source.in_templates(node, pattern, f"args.{name}", f"{name} → args.{name}", name)
+
+
+def _given(source: Source, step: Any, name: str) -> set[str]:
+    """Names of the args that a step has and that arcs to it give."""
+    words = {word for word, _, _ in entries(entry(step, "args"))}
+    for other in source.steps:
+        for arc in items(entry(other, "next", "arcs")):
+            if scalar(entry(arc, "step")) == name:
+                words |= {word for word, _, _ in entries(entry(arc, "args"))}
+    return {word for word in words if word.isidentifier()}
+
+
+def _calls(source: Source, step: Any, name: str | None) -> bool:
+    return any(
+        scalar(entry(task, "kind")) == "workbook" and scalar(entry(task, "name")) == name for task in source.tasks(step)
+    )
+
+
+def _loops(step: Any) -> set[str]:
+    loops: set[str] = set()
+    loop = entry(step, "loop")
+    while is_map(loop):
+        loops.add(scalar(entry(loop, "iterator")) or "")
+        loop = entry(loop, "loop")
+    return loops
+
+
+def argument_parameters(source: Source) -> Iterator[Change]:
+    """Parameters of `main()` that only arcs give: the task takes them as args."""
+    for step in source.steps:
+        tasks = source.tasks(step)
+        if len(tasks) != 1 or scalar(entry(tasks[0], "kind")) != "python" or entry(tasks[0], "args") is not None:
+            continue
+        (task,) = tasks
+        given = _given(source, step, scalar(entry(step, "step")) or "")
+        needed = _needed(scalar(entry(task, "code")) or "")
+        if not needed or not set(needed) <= given:
+            continue
+        flow = ", ".join(f'{name}: "{{{{ args.{name} }}}}"' for name in needed)
+        key = next(key for name, key, _ in entries(task) if name == "code")
+        source.note(key, "args of the arc → args of the task")
+        if is_flow(task):
+            at = end(source.text, task) - 1
+            yield Edit(at, at, f", args: {{{flow}}}")
+        else:
+            yield source.put(task, f"{' ' * column_of(task)}args: {{{flow}}}\n")
+
+
+def _needed(code: str) -> list[str]:
+    """Parameters of `main()` without a default; none when there are others that could take values."""
+    try:
+        tree = ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == "main":
+            args = node.args
+            if args.vararg or args.kwarg or args.posonlyargs:
+                return []
+            plain = args.args[: len(args.args) - len(args.defaults)]
+            strict = [arg for arg, default in zip(args.kwonlyargs, args.kw_defaults, strict=True) if default is None]
+            return [arg.arg for arg in [*plain, *strict] if arg.arg not in ("input_data", "context")]
+    return []

@@ -6,7 +6,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
 from arclog.cli.exits import FAILED, OK, Usage
-from arclog.cli.history.changes import change_arguments, mapping_of
+from arclog.cli.options import change_arguments, mapping_of
 
 if TYPE_CHECKING:
     from arclog.cli.args import Parser
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from arclog.ports.views.api import Api, ForkRequest, Listed, ReplayCheck, RunsDiff
 
 _PAGE = 200
-#: Values that people are shown; --json has all of them.
+#: Values that are shown in the text output; --json has all of them.
 _MOST_SHOWN = 30
 
 
 def request_of(options: Namespace, *, at: int | None = None, step: str = "", failed: bool = False) -> ForkRequest:
-    """The new run that the options ask for."""
+    """The request for the new run, from the options."""
     from arclog.authoring.beside import FilesBeside
     from arclog.cli.home import settings_of
     from arclog.cli.playbooks.files import called_playbooks, files_beside, playbook_text, workload_of
@@ -64,7 +64,7 @@ def fork_command(options: Namespace) -> int:
 
 
 def replay_arguments(parser: Parser) -> None:
-    from arclog.cli.times import since
+    from arclog.cli.options import since
 
     parser.add_argument("id", metavar="ID", nargs="?", default="", help="execution id, its first digits, or last")
     parser.add_argument("--all", action="store_true", help="check every run")
@@ -100,12 +100,12 @@ def _replay_one(options: Namespace) -> int:
     out = out_of(options)
 
     async def work(api: Api, execution_id: str) -> int:
-        found = await api.replay(execution_id)
+        check = await api.replay(execution_id)
         if out.as_json:
-            out.data(found)
+            out.data(check)
         else:
-            _print_check(found, out)
-        return OK if found.ok else FAILED
+            _print_check(check, out)
+        return OK if check.ok else FAILED
 
     return with_run(options, work)
 
@@ -127,17 +127,17 @@ def _replay_all(options: Namespace) -> int:
         runs = events = different = 0
         async with opened(settings, read_only=True) as here:
             async for run in _all_runs(here.api, since):
-                found = await here.api.replay(run.execution_id)
-                runs, events = runs + 1, events + found.events
-                different += not found.ok
+                check = await here.api.replay(run.execution_id)
+                runs, events = runs + 1, events + check.events
+                different += not check.ok
                 if out.as_json:
-                    out.data(found)
-                elif not found.ok:
-                    out.say(out.paint(f"{run.name} {run.execution_id}", "bold"))
-                    _print_check(found, out)
+                    out.data(check)
+                elif not check.ok:
+                    out.print(out.paint(f"{run.name} {run.execution_id}", "bold"))
+                    _print_check(check, out)
         if not out.as_json and not out.quiet:
-            said = f"{counted(runs, 'run')} checked, {counted(events, 'event')}: "
-            out.say(said + (f"{counted(different, 'difference')}" if different else "no difference"))
+            summary = f"{counted(runs, 'run')} checked, {counted(events, 'event')}: "
+            out.print(summary + (f"{counted(different, 'difference')}" if different else "no difference"))
         return FAILED if different else OK
 
     return asyncio.run(go())
@@ -154,21 +154,23 @@ async def _all_runs(api: Api, since: str) -> Any:
         before = page[-1].execution_id
 
 
-def _print_check(found: ReplayCheck, out: Out) -> None:
+def _print_check(check: ReplayCheck, out: Out) -> None:
     from arclog.cli.render import clean, counted, indented, json_text
 
-    if found.difference is None:
-        folded = f", {found.folded:,} of them not compared" if found.folded else ""
+    if check.difference is None:
+        folded = f", {check.folded:,} of them not compared" if check.folded else ""
         if not out.quiet:
-            out.say(f"{counted(found.events, 'event')}{folded}, {counted(found.decisions, 'decision')}: no difference")
+            out.print(
+                f"{counted(check.events, 'event')}{folded}, {counted(check.decisions, 'decision')}: no difference"
+            )
         return
-    first = found.difference
-    out.say(out.paint(f"event {first.seq} differs: {', '.join(first.fields)}", "red"))
+    first = check.difference
+    out.print(out.paint(f"event {first.seq} differs: {', '.join(first.fields)}", "red"))
     for label, event in (("recorded", first.recorded), ("decided today", first.decided)):
         text = "nothing" if event is None else json_text(event)
         if event is None and first.problem:
             text = f"nothing: {first.problem}" if label == "decided today" else text
-        out.say(indented(f"{label:<14}{clean(text)}"))
+        out.print(indented(f"{label:<14}{clean(text)}"))
 
 
 # ── diff ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -193,17 +195,17 @@ def diff_command(options: Namespace) -> int:
         checked(options.other)
 
     async def work(api: Api, execution_id: str) -> int:
-        found = await api.diff(execution_id, await resolve(api, options.other))
+        difference = await api.diff(execution_id, await resolve(api, options.other))
         if out.as_json:
-            out.data(found)
+            out.data(difference)
         else:
-            out.say(_diff_page(found, out))
-        return OK if found.divergence is None else FAILED
+            out.print(_diff_page(difference, out))
+        return OK if difference.divergence is None else FAILED
 
     return with_run(options, work)
 
 
-def _diff_page(found: RunsDiff, out: Out) -> str:
+def _diff_page(difference: RunsDiff, out: Out) -> str:
     from arclog.cli.render import indented, table
 
     parts: list[str] = []
@@ -212,21 +214,21 @@ def _diff_page(found: RunsDiff, out: Out) -> str:
     def section(title: str, text: str) -> None:
         parts.extend((*([""] if parts else []), out.paint(title, "bold"), indented(text)))
 
-    section("first divergence", _divergence_lines(found.divergence))
-    if found.net is not None:
+    section("first divergence", _divergence_lines(difference.divergence))
+    if difference.net is not None:
         words = {"steps_added": "+ step", "steps_removed": "- step", "steps_changed": "~ step"}
         words |= {"arcs_added": "+ arc", "arcs_removed": "- arc"}
-        section("playbook", "\n".join(f"{word} {name}" for key, word in words.items() for name in found.net[key]))
-    if found.steps:
-        rows = [_step_row(one) for one in found.steps]
+        section("playbook", "\n".join(f"{word} {name}" for key, word in words.items() for name in difference.net[key]))
+    if difference.steps:
+        rows = [_step_row(step) for step in difference.steps]
         section("steps", table(("STEP", "RUNS A", "RUNS B", "A", "B", "ONLY A TO", "ONLY B TO"), rows, width, out))
-    if found.values:
-        rows = [(one["path"], _short(one["a"]), _short(one["b"])) for one in found.values[:_MOST_SHOWN]]
+    if difference.values:
+        rows = [(value["path"], _short(value["a"]), _short(value["b"])) for value in difference.values[:_MOST_SHOWN]]
         section("values", table(("PATH", "A", "B"), rows, width, out))
-        if len(found.values) > _MOST_SHOWN or found.more_values:
-            parts.append(indented(f"… more: arclog diff {found.a} {found.b} --json"))
-    if found.durations:
-        rows = [(one["step"], _ms(one["a_ms"]), _ms(one["b_ms"])) for one in found.durations]
+        if len(difference.values) > _MOST_SHOWN or difference.more_values:
+            parts.append(indented(f"… more: arclog diff {difference.a} {difference.b} --json"))
+    if difference.durations:
+        rows = [(step["step"], _ms(step["a_ms"]), _ms(step["b_ms"])) for step in difference.durations]
         section("durations", table(("STEP", "A", "B"), rows, width, out, right=(1, 2)))
     return "\n".join(parts)
 
@@ -244,9 +246,16 @@ def _divergence_lines(first: dict[str, Any] | None) -> str:
     return "\n".join(lines)
 
 
-def _step_row(one: dict[str, Any]) -> tuple[str, ...]:
-    arcs = [", ".join(one[f"{side}_arcs"]) for side in ("a", "b")]
-    return (one["step"], str(one["a_runs"]), str(one["b_runs"]), one["a_status"] or "–", one["b_status"] or "–", *arcs)
+def _step_row(step: dict[str, Any]) -> tuple[str, ...]:
+    arcs = [", ".join(step[f"{side}_arcs"]) for side in ("a", "b")]
+    return (
+        step["step"],
+        str(step["a_runs"]),
+        str(step["b_runs"]),
+        step["a_status"] or "–",
+        step["b_status"] or "–",
+        *arcs,
+    )
 
 
 def _ms(took: int | None) -> str:

@@ -58,7 +58,7 @@ def export_command(options: Namespace) -> int:
         if out.as_json:
             out.data({"execution_id": execution_id, "file": str(target), "bytes": size})
         elif not out.quiet:
-            out.say(f"{target}: run {execution_id}, {size:,} bytes")
+            out.print(f"{target}: run {execution_id}, {size:,} bytes")
         return OK
 
     return with_run(options, work)
@@ -84,25 +84,25 @@ def import_command(options: Namespace) -> int:
 
     async def work(file: BinaryIO) -> Imported:
         async with opened(settings) as here:
-            found: Imported = await here.api.import_run(file)
-            return found
+            imported: Imported = await here.api.import_run(file)
+            return imported
 
     try:
         file = Path(options.file).open("rb")  # noqa: SIM115 - closed below, behind what may go wrong here
     except OSError as problem:
         raise Usage(f"cannot read {options.file}: {problem.strerror}") from problem
     with file:
-        found = asyncio.run(work(file))
+        run = asyncio.run(work(file))
     if out.as_json:
-        out.data(found)
+        out.data(run)
     elif not out.quiet:
-        before = "" if found.created else " (already imported)"
-        parts = f"{counted(found.events, 'event')}, {counted(found.results, 'stored result')}"
-        out.say(f"run {found.execution_id}: {parts}{before}")
-        if found.missing:
-            more = f" and {len(found.missing) - 10} more" if len(found.missing) > 10 else ""
+        before = "" if run.created else " (already imported)"
+        parts = f"{counted(run.events, 'event')}, {counted(run.results, 'stored result')}"
+        out.print(f"run {run.execution_id}: {parts}{before}")
+        if run.missing:
+            more = f" and {len(run.missing) - 10} more" if len(run.missing) > 10 else ""
             out.notice(
-                f"{counted(len(found.missing), 'stored result')} had been removed before the export and cannot be read here: "
-                f"{', '.join(found.missing[:10])}{more}"
+                f"{counted(len(run.missing), 'stored result')} had been removed before the export and cannot be read here: "
+                f"{', '.join(run.missing[:10])}{more}"
             )
     return OK

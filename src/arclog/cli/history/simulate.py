@@ -1,4 +1,4 @@
-"""`arclog simulate`: what a changed playbook would have made of recorded runs."""
+"""`arclog simulate`: runs a changed playbook against recorded runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from arclog.ports.views.api import Api
     from arclog.ports.views.history import SimulatedCall, SimulatedRun, SimulationReport
 
-#: Runs of one request.
+#: Runs for each request.
 _AT_A_TIME = 50
 _MOST_CALLS = 10
 
@@ -61,8 +61,8 @@ def simulate_command(options: Namespace) -> int:
     import asyncio
 
     from arclog.authoring.beside import FilesBeside
-    from arclog.cli.history.changes import mapping_of
     from arclog.cli.home import checked, exists, nothing_yet, opened, resolve, settings_of
+    from arclog.cli.options import mapping_of
     from arclog.cli.playbooks.files import called_playbooks, files_beside, playbook_text, workload_of
     from arclog.cli.render import out_of
     from arclog.model.errors import NotFound
@@ -101,12 +101,12 @@ def simulate_command(options: Namespace) -> int:
         async with opened(settings, read_only=True) as here:
             return _joined(await reports(here.api))
 
-    found = asyncio.run(go())
+    report = asyncio.run(go())
     if out.as_json:
-        out.data(found)
+        out.data(report)
     else:
-        out.say(_page(found, out))
-    return OK if found.ok else FAILED
+        out.print(_page(report, out))
+    return OK if report.ok else FAILED
 
 
 def _joined(reports: list[SimulationReport]) -> SimulationReport:
@@ -125,25 +125,25 @@ def _joined(reports: list[SimulationReport]) -> SimulationReport:
     )
 
 
-def _page(found: SimulationReport, out: Out) -> str:
+def _page(report: SimulationReport, out: Out) -> str:
     from arclog.cli.render import counted, indented, table
 
     width = out.size()[0] - 2
     parts: list[str] = []
-    changed = [run for run in found.runs if run.verdict != "same"]
+    changed = [run for run in report.runs if run.verdict != "same"]
     if changed:
         rows = [(run.execution_id, run.verdict, run.recorded, run.simulated, _where(run)) for run in changed]
         parts.append(table(("RUN", "VERDICT", "WAS", "WOULD BE", "WHERE"), rows, width, out))
     for title, calls in (
-        ("calls without a recorded answer", _calls(found, "unanswered")),
-        ("calls whose inputs or code have changed (answered from the log)", _calls(found, "assumed")),
+        ("calls without a recorded answer", _calls(report, "unanswered")),
+        ("calls whose inputs or code have changed (answered from the log)", _calls(report, "assumed")),
     ):
         if calls:
             lines = [f"{name}: {reason} ({counted(count, 'time')})" for (name, reason), count in calls[:_MOST_CALLS]]
             more = [f"… {len(calls) - _MOST_CALLS} more: --json"] if len(calls) > _MOST_CALLS else []
             parts += [out.paint(title, "bold"), indented("\n".join([*lines, *more]))]
-    counts = ", ".join(f"{count} {verdict}" for verdict, count in found.verdicts.items())
-    parts.append(f"{counted(len(found.runs), 'run')}, {counted(found.steps, 'step')} simulated: {counts}")
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in report.verdicts.items())
+    parts.append(f"{counted(len(report.runs), 'run')}, {counted(report.steps, 'step')} simulated: {counts}")
     return "\n".join(parts)
 
 
@@ -166,8 +166,8 @@ def _name(call: SimulatedCall) -> str:
     return f"{call.step}{item}.{call.task}"
 
 
-def _calls(found: SimulationReport, which: str) -> list[tuple[tuple[str, str], int]]:
+def _calls(report: SimulationReport, which: str) -> list[tuple[tuple[str, str], int]]:
     from collections import Counter
 
-    calls = Counter((f"{call.step}.{call.task}", call.reason) for run in found.runs for call in getattr(run, which))
+    calls = Counter((f"{call.step}.{call.task}", call.reason) for run in report.runs for call in getattr(run, which))
     return calls.most_common()

@@ -46,7 +46,7 @@ def state_command(options: Namespace) -> int:
         if out.as_json:
             out.data(view)
         else:
-            out.say(page(view, out))
+            out.print(page(view, out))
         return OK
 
     return with_run(options, work)
@@ -68,17 +68,22 @@ def page(view: StateView, out: Out) -> str:
     width = out.size()[0] - 2
     if view.step_runs:
         head = ("STEP", "RUN", "STATUS", "ITEM", "TASK", "ARGS")
-        section("open step runs", table(head, [_run_row(one) for one in view.step_runs], width, out, right=(1,)))
+        section(
+            "open step runs", table(head, [_run_row(step_run) for step_run in view.step_runs], width, out, right=(1,))
+        )
     if view.tokens:
-        rows = [(str(one.id), one.step, one.place, _short(one.args)) for one in view.tokens]
+        rows = [(str(token.id), token.step, token.place, _short(token.args)) for token in view.tokens]
         section("tokens", table(("TOKEN", "TO STEP", "PLACE", "ARGS"), rows, width, out))
     if view.commands:
         rows = [
-            (one.command_id, f"{one.step} (run {one.run})", str(one.fence), str(one.losses)) for one in view.commands
+            (command.command_id, f"{command.step} (run {command.run})", str(command.fence), str(command.losses))
+            for command in view.commands
         ]
         section("open commands", table(("COMMAND", "STEP", "FENCE", "LOSSES"), rows, width, out))
     if view.steps:
-        steps = [(f"{out.mark(one.status)} {name}", one.status, f"{one.runs:,}") for name, one in view.steps.items()]
+        steps = [
+            (f"{out.mark(step.status)} {name}", step.status, f"{step.runs:,}") for name, step in view.steps.items()
+        ]
         section("steps so far", table(("STEP", "LATEST", "RUNS"), steps, width, out))
     for label, value in (("ctx", view.ctx), ("result", view.result), ("error", view.error)):
         if value not in ({}, None):
@@ -90,22 +95,22 @@ def page(view: StateView, out: Out) -> str:
     return "\n".join(parts)
 
 
-def _run_row(one: StepRunView) -> tuple[str, ...]:
-    loop = one.loop
+def _run_row(step_run: StepRunView) -> tuple[str, ...]:
+    loop = step_run.loop
     item = ""
     if loop is not None:
         item = f"{loop.ok + loop.failed:,}/{loop.total:,} ok {loop.ok:,} failed {loop.failed:,}"
-    return one.step, str(one.run), one.status, item, _task(one), _short(one.args)
+    return step_run.step, str(step_run.run), step_run.status, item, _task(step_run), _short(step_run.args)
 
 
-def _task(one: StepRunView) -> str:
+def _task(step_run: StepRunView) -> str:
     from arclog.cli.render import clock_time
 
-    if not one.tasks:
+    if not step_run.tasks:
         return ""
-    task = one.tasks[0]
-    if len(one.tasks) > 1:
-        return f"{len(one.tasks)} iterations under way"
+    task = step_run.tasks[0]
+    if len(step_run.tasks) > 1:
+        return f"{len(step_run.tasks)} iterations under way"
     if not task.task:
         return "all done"
     text = f"{task.task} (run {task.task_run})" if task.task_run > 1 else task.task

@@ -1,4 +1,4 @@
-"""`arclog stats`: how the latest runs of a playbook went."""
+"""`arclog stats`: success rates and durations of a playbook's latest runs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from arclog.cli.render import Out
     from arclog.ports.views.api import PlaybookStats
 
-#: Days that people are shown; --json has all of them.
+#: Days that are shown in the text output; --json has all of them.
 _MOST_DAYS = 14
 
 
 def stats_arguments(parser: Parser) -> None:
-    from arclog.cli.times import since
+    from arclog.cli.options import since
 
     parser.add_argument("path", metavar="PLAYBOOK", help="path in the catalog, as shown by `arclog list --json`")
     parser.add_argument(
@@ -47,49 +47,49 @@ def stats_command(options: Namespace) -> int:
 
     async def go() -> int:
         async with opened(settings, read_only=True) as here:
-            found = await here.api.stats(options.path, since=since, limit=options.last)
+            stats = await here.api.stats(options.path, since=since, limit=options.last)
         if out.as_json:
-            out.data(found)
+            out.data(stats)
         else:
-            out.say(_page(found, out))
+            out.print(_page(stats, out))
         return OK
 
     return asyncio.run(go())
 
 
-def _page(found: PlaybookStats, out: Out) -> str:
+def _page(stats: PlaybookStats, out: Out) -> str:
     from arclog.cli.render import counted, indented, one_line, table
 
-    states = ", ".join(f"{count:,} {state.lower()}" for state, count in found.states.items())
+    states = ", ".join(f"{count:,} {state.lower()}" for state, count in stats.states.items())
     facts = [
-        ("runs", f"{counted(found.runs, 'run')}: {states}"),
+        ("runs", f"{counted(stats.runs, 'run')}: {states}"),
         (
             "success",
-            "–" if found.success_rate is None else f"{found.success_rate:.1%} of those that completed or failed",
+            "–" if stats.success_rate is None else f"{stats.success_rate:.1%} of those that completed or failed",
         ),
-        ("took", f"p50 {_ms(found.p50_ms)}, p95 {_ms(found.p95_ms)}"),
+        ("took", f"p50 {_ms(stats.p50_ms)}, p95 {_ms(stats.p95_ms)}"),
     ]
-    parts = [out.paint(one_line(found.path), "bold"), *(f"  {label:<10}{value}" for label, value in facts)]
+    parts = [out.paint(one_line(stats.path), "bold"), *(f"  {label:<10}{value}" for label, value in facts)]
     width = out.size()[0] - 2
-    if found.steps:
+    if stats.steps:
         rows = [
             (
-                one["step"],
-                f"{one['runs']:,}",
-                f"{one['failed']:,}",
-                _ms(one["p50_ms"]),
-                _ms(one["p95_ms"]),
-                _ms(one["slowest_ms"]),
-                one["slowest_in"],
+                step["step"],
+                f"{step['runs']:,}",
+                f"{step['failed']:,}",
+                _ms(step["p50_ms"]),
+                _ms(step["p95_ms"]),
+                _ms(step["slowest_ms"]),
+                step["slowest_in"],
             )
-            for one in found.steps
+            for step in stats.steps
         ]
         head = ("STEP", "RUNS", "FAILED", "P50", "P95", "SLOWEST", "IN")
         parts += ["", out.paint("steps", "bold"), indented(table(head, rows, width, out, right=(1, 2, 3, 4, 5)))]
-    if len(found.days) > 1:
+    if len(stats.days) > 1:
         days = [
-            (one["day"], f"{one['runs']:,}", f"{one['failed']:,}", _ms(one["p50_ms"]))
-            for one in found.days[:_MOST_DAYS]
+            (day["day"], f"{day['runs']:,}", f"{day['failed']:,}", _ms(day["p50_ms"]))
+            for day in stats.days[:_MOST_DAYS]
         ]
         drawn = table(("DAY", "RUNS", "FAILED", "P50"), days, width, out, right=(1, 2, 3))
         parts += ["", out.paint("days", "bold"), indented(drawn)]

@@ -1,4 +1,4 @@
-"""The commands `backup` and `restore`: a home, copied while it is in use, and made again from such a copy."""
+"""The commands `backup` and `restore`: copy a home while it is in use, and create a home from such a copy."""
 
 from __future__ import annotations
 
@@ -62,4 +62,4 @@ def _print_manifest(out: Out, manifest: Manifest, folder: str, done: str) -> Non
     elif not out.quiet:
         more = ", sealed secrets without their key" if manifest.secrets else ""
         size = f"{manifest.bytes / 1024 / 1024:.1f} MiB of log, {manifest.results} stored results{more}"
-        out.say(f"{done}: {size}, as of {manifest.taken_at}")
+        out.print(f"{done}: {size}, as of {manifest.taken_at}")

@@ -1,7 +1,7 @@
-"""The command `doctor`: what is wrong with a server, or with the arclog that these settings describe, and what to do.
+"""The command `doctor`: checks a server, or the installation that these settings describe, and suggests remedies.
 
-A server is first looked at from here (is it there, does it let us in, do versions and clocks fit), then asked for what it
-finds itself. Exit code 1 when something does not work.
+A server is first checked from here (reachable, credentials, versions, clocks), then asked for its own checks. The exit
+code is 1 if a check fails.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ def _print_checks(checks: list[Check], out: Out) -> int:
         if out.quiet and check.status == "ok":
             continue
         word = out.paint(f"{check.status:<4}", _STYLES[check.status])
-        out.say(f"{word}  {clean(check.name):<{wide}}  {clean(check.detail)}")
+        out.print(f"{word}  {clean(check.name):<{wide}}  {clean(check.detail)}")
         if check.remedy:
-            out.say(f"      {'':<{wide}}  → {clean(check.remedy)}")
+            out.print(f"      {'':<{wide}}  → {clean(check.remedy)}")
     if not out.quiet:
-        told = [f"{failed} failed" if failed else "", f"{warned} to review" if warned else ""]
-        out.say(f"{counted(len(checks), 'check')}: {', '.join(filter(None, told)) or 'no problems found'}")
+        summary = [f"{failed} failed" if failed else "", f"{warned} to review" if warned else ""]
+        out.print(f"{counted(len(checks), 'check')}: {', '.join(filter(None, summary)) or 'no problems found'}")
     return FAILED if failed else OK
 
 
@@ -68,18 +68,18 @@ async def _of_settings(settings: Settings) -> list[Check]:
     from arclog.model.errors import ArclogError
     from arclog.wiring.doctor import backend_probes, can_be_opened, diagnosed, opened
 
-    found = await examined(backend_probes(settings), settings.number("doctor.check_s"))
-    if not can_be_opened(found):
-        return found
+    checks = await examined(backend_probes(settings), settings.number("doctor.check_s"))
+    if not can_be_opened(checks):
+        return checks
     try:
         async with opened(settings) as here:
             return (await diagnosed(settings, here, served=False)).checks
     except ArclogError as problem:
-        return [*found, failed("open", problem)]
+        return [*checks, failed("open", problem)]
 
 
 async def _of_servers(settings: Settings, urls: str) -> list[Check]:
-    """Each server from outside, and its own key; what they share, as the first that answers tells it."""
+    """Checks of each server from outside, and of its own key; shared checks from the first server that answers."""
     from msgspec.structs import replace
 
     from arclog.client.asynchronous import token_of
@@ -94,20 +94,20 @@ async def _of_servers(settings: Settings, urls: str) -> list[Check]:
     for url in several:
         connection = Connection(url, hasty, token=token_of(settings))
         try:
-            seen, found = await _examined(connection, settings)
+            seen, checks = await _examined(connection, settings)
         finally:
             await connection.close()
         where = f"{url.partition('://')[2]} " if len(several) > 1 else ""
         if where:
-            seen += [check for check in found if check.name in OWN]
-            found = [check for check in found if check.name not in OWN]
+            seen += [check for check in checks if check.name in OWN]
+            checks = [check for check in checks if check.name not in OWN]
         outside += [replace(check, name=f"{where}{check.name}") for check in seen]
-        shared = shared or found
+        shared = shared or checks
     return outside + shared
 
 
 async def _examined(connection: Connection, settings: Settings) -> tuple[list[Check], list[Check]]:
-    """One server from the outside in (what a later check needs was found to work), and what it found itself."""
+    """The checks of one server from outside, in the order of their dependencies, and its own checks."""
     import time
 
     import msgspec
@@ -136,7 +136,7 @@ async def _examined(connection: Connection, settings: Settings) -> tuple[list[Ch
     before = time.time_ns() // 1000
     try:
         raw = await connection.ask("GET", "/api/doctor", extra_s=settings.number("doctor.check_s"))
-        found = msgspec.json.decode(raw, type=Diagnosis)
+        diagnosis = msgspec.json.decode(raw, type=Diagnosis)
     except (Unauthenticated, NotAllowed, TooManyRequests) as problem:
         remedy = "these checks require a key with the role admin: arclog key create --name doctor --role admin, on the server's store"
         return [*checks, Check("access", FAIL, str(problem), remedy)], []
@@ -153,25 +153,25 @@ async def _examined(connection: Connection, settings: Settings) -> tuple[list[Ch
         return [*checks, Check("version", FAIL, f"its report cannot be read: {problem}", remedy)], []
     after = time.time_ns() // 1000
     checks.append(Check("access", OK, "access granted as admin"))
-    checks.append(_version(found))
-    checks.append(_skew(found.now, before, after, settings.number("doctor.max_skew_s")))
-    return checks, found.checks
+    checks.append(_version(diagnosis))
+    checks.append(_skew(diagnosis.now, before, after, settings.number("doctor.max_skew_s")))
+    return checks, diagnosis.checks
 
 
-def _version(found: Diagnosis) -> Check:
+def _version(diagnosis: Diagnosis) -> Check:
     from arclog import __version__
     from arclog.ports import work
     from arclog.ports.views.checks import FAIL, OK, WARN, Check
 
-    detail = f"server {found.version}, protocol {found.protocol}; here {__version__}, protocol {work.PROTOCOL}"
-    if found.protocol != work.PROTOCOL:
+    detail = f"server {diagnosis.version}, protocol {diagnosis.protocol}; here {__version__}, protocol {work.PROTOCOL}"
+    if diagnosis.protocol != work.PROTOCOL:
         return Check(
             "version",
             FAIL,
             detail,
             "workers of this version are not compatible with it: install the same version on both",
         )
-    if found.version != __version__:
+    if diagnosis.version != __version__:
         return Check(
             "version", WARN, detail, "the versions are compatible; install the same version on both when possible"
         )
@@ -179,7 +179,9 @@ def _version(found: Diagnosis) -> Check:
 
 
 def _skew(there: int, before: int, after: int, most_s: float) -> Check:
-    """How far the server's clock is from ours, at least: it was read at some moment between the two of ours."""
+    """The minimum difference between the server's clock and this machine's; the former was read between the two
+    times.
+    """
     from arclog.ports.views.checks import OK, WARN, Check
 
     apart = max(before - there, there - after, 0) / 1_000_000

@@ -1,7 +1,7 @@
-"""The commands `key` and `audit`: who may call a server, and what callers were granted and denied.
+"""The commands `key` and `audit`: API keys, and the requests that were granted and denied.
 
-On a home they work on the store itself: whoever may write there needs no key, and sees all tenants. At a server they are
-an admin's, and tell of its tenant. A key is printed once, when it is made.
+On a home they use the store directly: a user who may write there needs no key, and sees all tenants. At a server they
+require the role admin, and show its tenant. A key is printed once, when it is created.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ async def _create(access: Access, options: Namespace, settings: Settings, out: O
     if out.as_json:
         out.data(made)
         return OK
-    out.say(made.key)
+    out.print(made.key)
     if not options.quiet:
         out.notice(f"created {_line(made.about)}; the key is not shown again, store it now")
         if made.first:
@@ -104,14 +104,14 @@ async def _list(access: Access, options: Namespace, settings: Settings, out: Out
     from arclog.cli.home import place_of
     from arclog.cli.render import clean
 
-    found = await access.keys.list()
+    keys = await access.keys.list()
     if out.as_json:
-        out.data(found)
+        out.data(keys)
         return OK
-    for each in found:
-        out.say(clean(_line(each)))
-    if not found and not out.quiet:
-        out.say(f"no keys {place_of(settings)}; `arclog key create --name NAME --role ROLE` creates one")
+    for each in keys:
+        out.print(clean(_line(each)))
+    if not keys and not out.quiet:
+        out.print(f"no keys {place_of(settings)}; `arclog key create --name NAME --role ROLE` creates one")
     return OK
 
 
@@ -119,7 +119,7 @@ async def _revoke(access: Access, options: Namespace, settings: Settings, out: O
     from arclog.cli.home import server_of
     from arclog.model.errors import NotFound
 
-    # Whoever has the key itself in hand may give it whole; its secret is not looked at, not sent, and not repeated.
+    # The complete key may be given instead of its id; the secret is neither checked nor sent nor printed.
     key_id = options.key_id.removeprefix("ark_").partition("_")[0]
     before = next((key for key in await access.keys.list() if key.key_id == key_id), None)
     if before is None:
@@ -129,10 +129,10 @@ async def _revoke(access: Access, options: Namespace, settings: Settings, out: O
         out.data(revoked)
     elif not out.quiet:
         if before.revoked_at is not None:
-            out.say(f"{before.name} ({key_id}) is already revoked")
+            out.print(f"{before.name} ({key_id}) is already revoked")
         else:
             within = "its auth.cache_s" if server_of(settings) else f"{settings.number('auth.cache_s'):g} s"
-            out.say(f"revoked {before.name} ({key_id}); running servers apply this within {within}")
+            out.print(f"revoked {before.name} ({key_id}); running servers apply this within {within}")
     return OK
 
 
@@ -143,10 +143,10 @@ def _line(key: KeyShown) -> str:
 
 
 def _span(text: str) -> int:
-    found = _SPAN.fullmatch(text)
-    if found is None:
+    match = _SPAN.fullmatch(text)
+    if match is None:
         raise Usage(f"key create: --expires {text!r} is not a duration", "write a number and s, m, h, d, w or y: 90d")
-    return int(found[1]) * _SECONDS[found[2]]
+    return int(match[1]) * _SECONDS[match[2]]
 
 
 # -- the audit --------------------------------------------------------------------------------------------------------
@@ -156,22 +156,22 @@ async def _audit(access: Access, options: Namespace, settings: Settings, out: Ou
     from arclog.cli.home import place_of, server_of
     from arclog.cli.render import clean
 
-    found = await access.audit.page(decision="denied" if options.denied else "", limit=options.limit)
+    entries = await access.audit.page(decision="denied" if options.denied else "", limit=options.limit)
     if out.as_json:
-        out.data(found)
+        out.data(entries)
         return OK
-    for each in reversed(found):
-        who = f"{each.principal} ({each.tenant})" if each.principal else "nobody"
-        words = [each.at, f"{each.decision:<7}", who, each.method, each.route, each.target, each.address]
-        out.say(clean("  ".join(word for word in words if word) + (f": {each.reason}" if each.reason else "")))
-    if not found and not out.quiet:
+    for each in reversed(entries):
+        caller = f"{each.principal} ({each.tenant})" if each.principal else "nobody"
+        words = [each.at, f"{each.decision:<7}", caller, each.method, each.route, each.target, each.address]
+        out.print(clean("  ".join(word for word in words if word) + (f": {each.reason}" if each.reason else "")))
+    if not entries and not out.quiet:
         which = place_of(settings) if server_of(settings) else f"on {settings.text('home')}"
-        out.say(f"no requests recorded for the server {which}")
+        out.print(f"no requests recorded for the server {which}")
     return OK
 
 
 def _with_access(options: Namespace, work: Callable[[Access, Namespace, Settings, Out], Awaitable[int]]) -> int:
-    """Do some work on the keys and the audit; only making a key makes a home."""
+    """Call `work` with the keys and the audit; only the creation of a key creates a home."""
     import asyncio
 
     from arclog.cli.home import server_of, settings_of

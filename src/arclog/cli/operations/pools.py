@@ -1,4 +1,4 @@
-"""The commands `pool`, `resource` and `workers`: what bounds the work, and who does it."""
+"""The commands `pool`, `resource` and `workers`: limits of concurrent work, and the workers."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ def pool_command(options: Namespace) -> int:
         tenant = "*" if options.each_tenant else options.tenant or ""
         match action:
             case "set":
-                _print_rows([await pools.set_limit(name, tenant, options.concurrency)], _pool_line, out, one=True)
+                _print_rows([await pools.set_limit(name, tenant, options.concurrency)], _pool_line, out, single=True)
             case "rm":
-                _print_rows([await pools.remove_limit(name, tenant)], _pool_line, out, one=True)
+                _print_rows([await pools.remove_limit(name, tenant)], _pool_line, out, single=True)
             case _:
                 _print_rows(await pools.pools(), _pool_line, out, _NO_POOLS)
 
@@ -132,13 +132,13 @@ def resource_command(options: Namespace) -> int:
             case "set":
                 burst = 1 if options.burst is None else options.burst
                 new = NewResource(options.rate or "", burst, options.concurrency)
-                _print_rows([await pools.set_resource(options.name, new)], _resource_line, out, one=True)
+                _print_rows([await pools.set_resource(options.name, new)], _resource_line, out, single=True)
             case "rm":
                 await pools.remove_resource(options.name)
                 if out.as_json:
                     out.data({"name": options.name, "removed": True})
                 elif not out.quiet:
-                    out.say(f"{options.name} no longer has a limit")
+                    out.print(f"{options.name} no longer has a limit")
             case _:
                 _print_rows(await pools.resources(), _resource_line, out, _NO_RESOURCES)
 
@@ -176,8 +176,8 @@ def drain(options: Namespace) -> int:
         raise Usage("worker drain: an ID or one --pool is required", "`arclog workers` lists the ids")
 
     async def do(pools: PoolApi, out: Out) -> None:
-        told = await pools.drain(worker_id, pools_named[0] if pools_named else "")
-        _print_rows(told, worker_line, out, "no worker can be drained there: workers inside a server stop with it")
+        drained = await pools.drain(worker_id, pools_named[0] if pools_named else "")
+        _print_rows(drained, worker_line, out, "no worker can be drained there: workers inside a server stop with it")
 
     return _with(options, do)
 
@@ -187,20 +187,22 @@ def worker_line(each: WorkerView) -> str:
     return f"{each.worker_id}  {each.state}  {pools}  {each.busy} of {each.slots} slots  {each.version}  seen {each.seen_at}"
 
 
-def _print_rows(found: list[T], line: Callable[[T], str], out: Out, nothing: str = "", *, one: bool = False) -> None:
+def _print_rows(rows: list[T], line: Callable[[T], str], out: Out, nothing: str = "", *, single: bool = False) -> None:
     from arclog.cli.render import clean
 
     if out.as_json:
-        out.data(found[0] if one else found)
+        out.data(rows[0] if single else rows)
         return
-    for each in found:
-        out.say(clean(line(each)))
-    if not found and not out.quiet:
-        out.say(nothing)
+    for each in rows:
+        out.print(clean(line(each)))
+    if not rows and not out.quiet:
+        out.print(nothing)
 
 
 def _with(options: Namespace, do: Callable[[PoolApi, Out], Awaitable[None]], nothing: str = "") -> int:
-    """Do it here or at a server; what only reads says what to tell when there is nothing."""
+    """Call `do` with the pools of this home or of a server; commands that only read pass a message for an empty
+    home.
+    """
     import asyncio
 
     from arclog.cli import home
@@ -208,7 +210,7 @@ def _with(options: Namespace, do: Callable[[PoolApi, Out], Awaitable[None]], not
 
     settings = home.settings_of(options)
     if nothing and not home.exists(settings):
-        _print_rows([], str, out_of(options), nothing)  # a command that only reads makes no home
+        _print_rows([], str, out_of(options), nothing)  # a command that only reads creates no home
         return OK
 
     async def go() -> int:

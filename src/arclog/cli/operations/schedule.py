@@ -1,4 +1,6 @@
-"""The command `schedule`: which playbook of the catalog runs when. A server (`arclog up`, `arclog server`) fires them."""
+"""The command `schedule`: runs playbooks of the catalog at times. A server (`arclog up`, `arclog server`) fires
+them.
+"""
 
 from __future__ import annotations
 
@@ -128,10 +130,10 @@ async def _do(schedules: ScheduleApi, options: Namespace, settings: Settings, ou
         case "resume":
             _print_schedule(await schedules.resume(name), out)
         case "list":
-            found: list[ScheduleView] = []
-            while page := await schedules.list(after=found[-1].name if found else ""):
-                found += page
-            _list(found, out)
+            views: list[ScheduleView] = []
+            while page := await schedules.list(after=views[-1].name if views else ""):
+                views += page
+            _list(views, out)
         case "rm":
             await schedules.remove(name)
             _print_outcome({"name": name, "removed": True}, f"removed {name}; its runs are kept", out)
@@ -168,7 +170,7 @@ def _print_outcome(data: Any, text: str, out: Out) -> None:
     if out.as_json:
         out.data(data)
     elif not out.quiet:
-        out.say(clean(text))
+        out.print(clean(text))
 
 
 def _print_schedule(schedule: ScheduleView, out: Out) -> None:
@@ -178,7 +180,7 @@ def _print_schedule(schedule: ScheduleView, out: Out) -> None:
         out.data(schedule)
     elif not out.quiet:
         for line in _lines(schedule):
-            out.say(clean(line))
+            out.print(clean(line))
 
 
 def _list(schedules: list[ScheduleView], out: Out) -> None:
@@ -188,9 +190,9 @@ def _list(schedules: list[ScheduleView], out: Out) -> None:
         out.data(schedules)
         return
     for each in schedules:
-        out.say(clean(_first_line(each)))
+        out.print(clean(_first_line(each)))
     if not schedules and not out.quiet:
-        out.say("no schedules; `arclog schedule add NAME --cron '0 6 * * *' --path PATH` adds one")
+        out.print("no schedules; `arclog schedule add NAME --cron '0 6 * * *' --path PATH` adds one")
 
 
 def _first_line(each: ScheduleView) -> str:

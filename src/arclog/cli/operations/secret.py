@@ -1,7 +1,7 @@
 """The command `secret`: secrets for keychain entries, in the home, in the store that servers share, or at a server.
 
-A value comes by prompt, pipe, file or variable, never as an argument (arguments are seen by everybody who can list
-processes, and stay in the shell's history), and none is ever printed.
+A value is read from a prompt, pipe, file or variable, never from an argument (which process lists and the shell's
+history show), and is never printed.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def secret_command(options: Namespace) -> int:
             raise Usage("secret list takes no name", "arclog secret list")
     elif not options.name:
         raise Usage(f"secret {options.action}: a NAME is required", f"arclog secret {options.action} NAME")
-    # Read before anything is opened: somebody may type it for a while.
+    # Read before anything is opened, since typing may take a while.
     value = _value(options, settings.integer("secrets.max_bytes")) if options.action == "set" else ""
 
     async def go() -> int:
@@ -91,7 +91,7 @@ async def _set(credentials: CredentialApi, options: Namespace, value: str, setti
 
         elsewhere = server_of(settings) or settings.text("store.url")
         where = place_of(settings) if elsewhere else f"in {Path(settings.text('home')) / STORE_FILE}"
-        out.say(f"stored {_described(info)} {where}")
+        out.print(f"stored {_described(info)} {where}")
     return OK
 
 
@@ -100,7 +100,7 @@ async def _remove(credentials: CredentialApi, options: Namespace, out: Out) -> i
     if out.as_json:
         out.data({"name": options.name, "scope": scope, "removed": True})
     elif not out.quiet:
-        out.say(f"removed {options.name} ({scope})")
+        out.print(f"removed {options.name} ({scope})")
     return OK
 
 
@@ -112,9 +112,9 @@ async def _list(credentials: CredentialApi, options: Namespace, out: Out) -> int
         out.data(infos)
         return OK
     for info in infos:
-        out.say(clean(f"{_described(info)}  set {info.set_at}"))
+        out.print(clean(f"{_described(info)}  set {info.set_at}"))
     if not infos and not out.quiet:
-        out.say("no secrets; `arclog secret set NAME` adds one")
+        out.print("no secrets; `arclog secret set NAME` adds one")
     return OK
 
 
@@ -124,7 +124,7 @@ def _described(info: SecretInfo) -> str:
 
 
 def _value(options: Namespace, most: int) -> str:
-    """The secret itself, from wherever it is to come."""
+    """The value of the secret, from the source that the options name."""
     import os
     from pathlib import Path
 
@@ -153,18 +153,18 @@ def _value(options: Namespace, most: int) -> str:
     return _decoded(sys.stdin.buffer.read(most + 2), "standard input")
 
 
-def _decoded(body: bytes, what: str) -> str:
+def _decoded(body: bytes, source: str) -> str:
     try:
-        return _checked(body.decode().removesuffix("\n").removesuffix("\r"), what)
+        return _checked(body.decode().removesuffix("\n").removesuffix("\r"), source)
     except UnicodeDecodeError:
-        raise Usage(f"secret set: {what} is not UTF-8") from None
+        raise Usage(f"secret set: {source} is not UTF-8") from None
 
 
-def _checked(text: str, what: str) -> str:
+def _checked(text: str, source: str) -> str:
     if not text:
-        raise Usage(f"secret set: {what} is empty")
+        raise Usage(f"secret set: {source} is empty")
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise Usage(f"secret set: {what} is not UTF-8") from None
+        raise Usage(f"secret set: {source} is not UTF-8") from None
     return text

@@ -1,4 +1,6 @@
-"""Commands that serve: `server` (the control plane; workers come over HTTP) and `up` (with a worker in the same process)."""
+"""Commands that serve: `server` (the control plane; workers connect over HTTP) and `up` (with a worker in the same
+process).
+"""
 
 from __future__ import annotations
 
@@ -99,13 +101,13 @@ async def _served(settings: Settings, out: Out, *, with_worker: bool, member: Me
 def _announce(url: str, settings: Settings, out: Out, *, with_worker: bool) -> None:
     home = settings.text("home")
     if out.as_json:
-        told: dict[str, Any] = {"url": url, "home": home, "worker": with_worker}
-        out.data(told)
+        announcement: dict[str, Any] = {"url": url, "home": home, "worker": with_worker}
+        out.data(announcement)
     elif out.quiet:
-        out.say(url)
+        out.print(url)
     else:
         from arclog.server.console import is_built
 
         parts = "console, API" if is_built() else "API (the console is not built: ./x ui build)"
-        what = f"{parts} and worker" if with_worker else f"{parts}; workers: arclog worker --server {url}"
-        out.say(f"{out.paint(url, 'bold')}  ({what}; runs in {home}; press Ctrl-C to stop)")
+        parts_text = f"{parts} and worker" if with_worker else f"{parts}; workers: arclog worker --server {url}"
+        out.print(f"{out.paint(url, 'bold')}  ({parts_text}; runs in {home}; press Ctrl-C to stop)")

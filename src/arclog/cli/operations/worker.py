@@ -49,13 +49,13 @@ def worker_command(options: Any) -> int:
     from arclog.wiring.loop import run
     from arclog.wiring.settings import load_settings
 
-    said = {
+    overrides = {
         "home": options.home,
         "client.server": options.server,
         "client.token_file": options.token_file,
         "worker.slots": options.slots,
     }
-    settings = load_settings({name: value for name, value in said.items() if value is not None})
+    settings = load_settings({name: value for name, value in overrides.items() if value is not None})
     if not server_of(settings):
         raise Usage("a worker requires a server", "arclog worker --server http://127.0.0.1:8420, or set ARCLOG_SERVER")
     pools = _pools(options.pool or ["default"])
@@ -64,7 +64,7 @@ def worker_command(options: Any) -> int:
 
 
 class _Program:
-    """The worker and the signals that end it."""
+    """Runs the worker and handles the signals that stop it."""
 
     def __init__(self, options: Any) -> None:
         self._quiet = options.quiet
@@ -90,11 +90,11 @@ class _Program:
                 self._print_started(worker.info, url, settings.integer("worker.slots"))
                 await worker.run()
         except asyncio.CancelledError:
-            pass  # told to stop before there was a server, or told twice
+            pass  # stopped before a server was reached, or stopped twice
         return OK
 
     def _on_signal(self) -> None:
-        """Once: leave. Again, or before there is anything to leave: stop where it stands."""
+        """The first signal drains the worker. A second one, or one before it is registered, stops it at once."""
         if self._worker is not None and not self._worker.is_leaving:
             self._worker.leave()
         elif self._task is not None:

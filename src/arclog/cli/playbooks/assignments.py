@@ -1,7 +1,7 @@
-"""Whether what `--set` assigns is something that the playbook has: a key of its workload, and a value of the same type.
+"""Checks the assignments of `--set`: a key of the playbook's workload, and a value of the same type.
 
-A key that is not in the workload is taken all the same when a template or code of the playbook names it, or when
-something reads the whole map that it would stand in.
+A key that is not in the workload is accepted if a template or code of the playbook uses it, or reads the whole map that
+it would belong to.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ Path = tuple[str, ...]
 
 
 def check_assignments(plan: Plan, assignments: Sequence[tuple[Path, Any]]) -> None:
-    """Refuse a key that nothing in the playbook knows, and a value of another type than the workload's own."""
+    """Refuse a key that the playbook does not use, and a value of another type than the workload's own."""
     if not assignments:
         return
     reads = WorkloadReads(Program(plan, ""))
     for path, value in assignments:
         if path[0] in plan.inputs:
-            continue  # whoever starts the run holds it against the declaration
+            continue  # the start of the run checks it against the declaration
         for leaf, given in _leaves(path, value, plan.workload):
             _check_one(plan, leaf, given, reads)
 
 
 def typed(plan: Plan, workload: dict[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
-    """The workload with the texts of `--set` as they were written where an input is declared to be a text: 007 stays 007."""
+    """The workload, with the values of `--set` as they were written if an input is declared as text: 007 stays 007."""
     made = dict(workload)
     for assignment in assignments:
         name, _, raw = assignment.partition("=")
@@ -43,7 +43,7 @@ def typed(plan: Plan, workload: dict[str, Any], assignments: Sequence[str]) -> d
 
 
 def _leaves(path: Path, value: Any, workload: Any) -> Iterator[tuple[Path, Any]]:
-    """A map that is assigned to a map sets its keys one by one."""
+    """Assigning a map to a map sets its keys one by one."""
     if isinstance(value, dict) and value and isinstance(_at(workload, path), dict):
         for key, below in value.items():
             yield from _leaves((*path, str(key)), below, workload)
@@ -55,7 +55,7 @@ def _check_one(plan: Plan, path: Path, value: Any, reads: WorkloadReads) -> None
     place: Any = plan.workload
     for depth, key in enumerate(path):
         if not isinstance(place, dict) or (not place and depth):
-            return  # a value that takes the place of another one, or a map that is open by design
+            return  # a value that replaces another one, or a map that may have any keys
         if key not in place:
             if not reads.names(path, depth):
                 raise _unknown(path, depth, {**place, **plan.inputs} if depth == 0 else place, reads)

@@ -85,9 +85,9 @@ def _register(options: Namespace) -> int:
         if out.as_json:
             out.data(made)
         elif not out.quiet:
-            for (_, name), one in zip(texts, made, strict=True):
-                what = "is" if one.created else "is already registered as"
-                out.say(f"{out.mark('done')} {name} {what} {out.paint(f'{one.path}@{one.version}', 'bold')}")
+            for (_, name), entry in zip(texts, made, strict=True):
+                verb = "is" if entry.created else "is already registered as"
+                out.print(f"{out.mark('done')} {name} {verb} {out.paint(f'{entry.path}@{entry.version}', 'bold')}")
         return OK
 
     return _with_api(options, work, writes=True)
@@ -104,9 +104,9 @@ def _list(options: Namespace) -> int:
         if out.as_json:
             out.data(rows)
         elif rows:
-            out.say(_entries(rows, out))
+            out.print(_entries(rows, out))
         elif not out.quiet:
-            out.say(f"nothing is registered{f' under {prefix}' if prefix else ''}; arclog catalog register FILE")
+            out.print(f"nothing is registered{f' under {prefix}' if prefix else ''}; arclog catalog register FILE")
         return OK
 
     return _with_api(options, work)
@@ -130,19 +130,19 @@ def _show(options: Namespace) -> int:
 
     async def work(api: Api, out: Out) -> int:
         if options.all:
-            found: list[CatalogVersion] = []
-            while page := await api.versions(path, before=found[-1].version if found else 0, limit=_PAGE):
-                found += page
+            versions: list[CatalogVersion] = []
+            while page := await api.versions(path, before=versions[-1].version if versions else 0, limit=_PAGE):
+                versions += page
             if out.as_json:
-                out.data(found)
+                out.data(versions)
             else:
-                out.say(_versions(found, out))
+                out.print(_versions(versions, out))
             return OK
-        one = await api.registered(path, version)
+        entry = await api.registered(path, version)
         if out.as_json:
-            out.data(one)
+            out.data(entry)
         else:
-            out.say(one.source.rstrip("\n"))
+            out.print(entry.source.rstrip("\n"))
         return OK
 
     return _with_api(options, work)
@@ -174,9 +174,9 @@ def _diff(options: Namespace) -> int:
                 out.paint(line, colours[line[0]]) if line[:1] in colours else line
                 for line in difference.diff.splitlines()
             ]
-            out.say("\n".join(lines))
+            out.print("\n".join(lines))
         elif not out.quiet:
-            out.say(f"{path}@{difference.older} and @{difference.newer} are the same text")
+            out.print(f"{path}@{difference.older} and @{difference.newer} are the same text")
         return OK
 
     return _with_api(options, work)
@@ -189,7 +189,7 @@ def _archive(options: Namespace) -> int:
             out.data(entry)
         elif not out.quiet:
             done = "is back" if options.undo else f"is archived; arclog catalog archive {entry.path} --undo restores it"
-            out.say(f"{out.mark('done')} {entry.path} {done}")
+            out.print(f"{out.mark('done')} {entry.path} {done}")
         return OK
 
     return _with_api(options, work, writes=True)

@@ -1,4 +1,4 @@
-"""Commands about playbook files: check, plan. Neither needs a home."""
+"""Commands about playbook files: check, plan, schema. None of them needs a home."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from arclog.model.errors import Finding
     from arclog.plan.net import Plan
 
+# ── check ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-#: Files of tests: they stand beside playbooks, and patterns such as *.yaml name them, too.
+#: Suffixes of test files: patterns such as *.yaml match them, too.
 TEST_SUFFIXES = (".test.yaml", ".test.yml")
 
 
@@ -34,7 +35,7 @@ def check_arguments(parser: Parser) -> None:
 
 
 def check_command(options: Namespace) -> int:
-    from arclog.authoring import formats
+    from arclog.authoring.findings import as_github, as_sarif
     from arclog.cli.home import settings_of
     from arclog.cli.playbooks import findings
     from arclog.cli.render import counted, out_of
@@ -42,30 +43,32 @@ def check_command(options: Namespace) -> int:
     out = out_of(options)
     settings = settings_of(options)
     form = options.format or ("json" if out.as_json else "text")
-    found: list[tuple[Finding, str, str]] = []
+    problems: list[tuple[Finding, str, str]] = []
     for file in options.files:
-        found += _checked(file, settings, out, fix=options.fix)
-    bad = any(one.severity == "error" or (options.strict and one.severity == "warning") for one, _, _ in found)
+        problems += _checked(file, settings, out, fix=options.fix)
+    bad = any(
+        finding.severity == "error" or (options.strict and finding.severity == "warning") for finding, _, _ in problems
+    )
     if form == "json":
-        out.data([findings.as_data(one, name) for one, _, name in found])
+        out.data([findings.as_data(finding, name) for finding, _, name in problems])
     elif form == "sarif":
-        out.data(formats.as_sarif([(one, name) for one, _, name in found]))
+        out.data(as_sarif([(finding, name) for finding, _, name in problems]))
     elif form == "github":
-        for one, _, name in found:
-            out.say(formats.as_github(one, name))
+        for finding, _, name in problems:
+            out.print(as_github(finding, name))
     else:
-        for one, source, name in found:
-            if not out.quiet or one.severity == "error" or (options.strict and one.severity == "warning"):
-                out.say(findings.as_text(one, source, name, out) + "\n")
+        for finding, source, name in problems:
+            if not out.quiet or finding.severity == "error" or (options.strict and finding.severity == "warning"):
+                out.print(findings.as_text(finding, source, name, out) + "\n")
         if not out.quiet:
-            what = options.files[0] if len(options.files) == 1 else counted(len(options.files), "file")
-            verdict = findings.tally([one for one, _, _ in found]) or "no problems found"
-            out.say(f"{out.mark('failed' if bad else 'done')} {what}: {verdict}")
+            checked = options.files[0] if len(options.files) == 1 else counted(len(options.files), "file")
+            verdict = findings.tally([finding for finding, _, _ in problems]) or "no problems found"
+            out.print(f"{out.mark('failed' if bad else 'done')} {checked}: {verdict}")
     return INVALID if bad else OK
 
 
 def _checked(file: str, settings: Settings, out: Out, *, fix: bool) -> list[tuple[Finding, str, str]]:
-    """The problems of a file, after what can be repaired was."""
+    """The problems of a file; with `fix`, those that are left after the repairs."""
     from arclog.authoring.beside import FilesBeside
     from arclog.cli.exits import Usage
     from arclog.cli.playbooks.files import read
@@ -78,7 +81,7 @@ def _checked(file: str, settings: Settings, out: Out, *, fix: bool) -> list[tupl
     beside = FilesBeside(settings).of(file)
     built = build(body, name, installed_kinds(), settings, beside, thorough=True)
     if fix:
-        from arclog.authoring.fixes import fixed
+        from arclog.authoring.findings import fixed
 
         if file == "-":
             raise Usage("--fix changes files and cannot be used with standard input")
@@ -92,8 +95,8 @@ def _checked(file: str, settings: Settings, out: Out, *, fix: bool) -> list[tupl
             for finding in done:
                 out.notice(f"{name}:{finding.at}: corrected: {finding.message}; {finding.hint}")
             built = build(text, name, installed_kinds(), settings, beside, thorough=True)
-    found = [(one, built.source, name) for one in built.findings]
-    return found + [(one, built.source, name) for one in _missing_files(built.plan, file)]
+    findings = [*built.findings, *_missing_files(built.plan, file)]
+    return [(finding, built.source, name) for finding in findings]
 
 
 def _checked_tests(body: bytes, name: str, settings: Settings) -> list[tuple[Finding, str, str]]:
@@ -109,14 +112,14 @@ def _checked_tests(body: bytes, name: str, settings: Settings) -> list[tuple[Fin
 
 
 def _missing_files(plan: Plan | None, file: str) -> list[Finding]:
-    """Playbooks that a plan calls by file and that are not there."""
+    """Playbooks that a plan calls by file and that do not exist."""
     import os
 
     from arclog.engine.runs.catalog import called_files
     from arclog.model.errors import Finding
     from arclog.playbook.files import beside
 
-    found: list[Finding] = []
+    missing: list[Finding] = []
     for called in () if plan is None else called_files(plan):
         where = beside("" if file == "-" else file, called)
         if plan is None or os.path.isfile(where):  # noqa: PTH113 - pathlib costs a start 2 ms
@@ -124,8 +127,8 @@ def _missing_files(plan: Plan | None, file: str) -> list[Finding]:
         tasks = [task for step in plan.steps for task in step.tasks if task.config.get("file") == called]
         message = f"file {called!r} does not exist or is not a file (looked for {where})"
         hint = "a called file is named relative to the playbook that calls it"
-        found += [Finding("missing-file", message, task.at, hint=hint) for task in tasks]
-    return found
+        missing += [Finding("missing-file", message, task.at, hint=hint) for task in tasks]
+    return missing
 
 
 def plan_arguments(parser: Parser) -> None:
@@ -170,7 +173,7 @@ def plan_command(options: Namespace) -> int:
         out.write(as_svg(built.plan))
     else:
         drawn = draw.as_text(built.plan) if form == "text" else draw.as_mermaid(built.plan)
-        out.say(clean(drawn.rstrip("\n")))
+        out.print(clean(drawn.rstrip("\n")))
     return OK
 
 
@@ -183,5 +186,44 @@ def _expanded(plan: Plan, out: Out) -> int:
     if out.as_json:
         out.data(written)
     else:
-        out.say(clean(as_yaml(written).rstrip("\n")))
+        out.print(clean(as_yaml(written).rstrip("\n")))
+    return OK
+
+
+# ── schema ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# The command that prints JSON Schemas. It needs no home.
+
+_PLAYBOOK = ("playbook", "a playbook with the kinds that are installed here, for editors")
+
+
+def schema_arguments(parser: Parser) -> None:
+    parser.add_argument("name", metavar="NAME", nargs="?", help="name of a schema; without it, schemas are listed")
+    parser.epilog = "example: arclog schema playbook > playbook.schema.json"
+
+
+def schema_command(options: Namespace) -> int:
+    from arclog.cli.render import out_of
+    from arclog.dialects.schemas import SCHEMAS
+
+    out = out_of(options)
+    known = dict([_PLAYBOOK, *((name, doc) for name, (doc, _) in SCHEMAS.items())])
+    if options.name is None:
+        if out.as_json:
+            out.data(known)
+        else:
+            out.print("\n".join(f"{name:<14}{doc}" for name, doc in known.items()))
+        return OK
+    if options.name not in known:
+        from difflib import get_close_matches
+
+        near = get_close_matches(options.name, known, n=1)
+        perhaps = f"; did you mean {near[0]}?" if near else ""
+        raise Usage(f"there is no schema {options.name!r}{perhaps}", f"there are: {', '.join(known)}")
+    if options.name == _PLAYBOOK[0]:
+        from arclog.playbook.json_schema import json_schema
+        from arclog.wiring.kinds import installed_kinds
+
+        out.data(json_schema(installed_kinds()))
+    else:
+        out.data(SCHEMAS[options.name][1]())
     return OK

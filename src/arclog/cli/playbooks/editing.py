@@ -1,4 +1,4 @@
-"""Commands for those who write playbooks: fmt, dev, lsp, completion. None needs a home."""
+"""Commands for authors of playbooks: init, fmt, dev, lsp, completion. None needs a home."""
 
 from __future__ import annotations
 
@@ -17,7 +17,65 @@ if TYPE_CHECKING:
     from arclog.cli.render import Out
     from arclog.model.config.settings import Settings
 
-#: How often `dev` looks whether a file was saved.
+# ── init ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# The command `init`: creates a playbook and its tests from a template.
+
+
+def init_arguments(parser: Parser) -> None:
+    parser.add_argument(
+        "starter", metavar="TEMPLATE", nargs="?", help="name of a template; without it, templates are listed"
+    )
+    parser.add_argument("name", metavar="NAME", nargs="?", help="name of the playbook (default: the template's)")
+    parser.add_argument(
+        "--folder", metavar="DIR", default=".", help="folder for the files (default: the working directory)"
+    )
+    parser.epilog = "example: arclog init etl orders && arclog test"
+
+
+def init_command(options: Namespace) -> int:
+    from difflib import get_close_matches
+    from pathlib import Path
+
+    from arclog.authoring.templates import STARTERS
+    from arclog.cli.render import out_of
+    from arclog.playbook.schema import NAME
+
+    out = out_of(options)
+    if options.starter is None:
+        if out.as_json:
+            out.data({name: starter.summary for name, starter in STARTERS.items()})
+        else:
+            out.print("\n".join(f"{name:<10}{starter.summary}" for name, starter in STARTERS.items()))
+        return OK
+    if options.starter not in STARTERS:
+        near = get_close_matches(options.starter, STARTERS, n=1)
+        perhaps = f"; did you mean {near[0]}?" if near else ""
+        raise Usage(f"there is no template {options.starter!r}{perhaps}", f"there are: {', '.join(STARTERS)}")
+    name = options.name or options.starter
+    if NAME.match(name) is None:
+        raise Usage(f"{name[:60]!r} is not a valid name: use letters, digits and _, and do not start with a digit")
+    starter = STARTERS[options.starter]
+    texts = {f"{name}.yaml": starter.playbook, f"{name}.test.yaml": starter.tests}
+    folder = Path(options.folder)
+    paths = {folder / file: text.replace("NAME", name) for file, text in texts.items()}
+    for path in paths:
+        if path.exists() or path.is_symlink():
+            raise Usage(f"{path} already exists", "choose another name: arclog init TEMPLATE NAME")
+    folder.mkdir(parents=True, exist_ok=True)
+    for path, text in paths.items():
+        with path.open("x", encoding="utf-8") as target:
+            target.write(text)
+        out.print(f"{out.mark('done')} {path}")
+    if not out.quiet and not out.as_json:
+        first, second = paths
+        out.print(f"next: arclog check {first}; arclog test {second}; arclog run {first}")
+    return OK
+
+
+# ── editing ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Commands for those who write playbooks: fmt, dev, lsp, completion. None needs a home.
+
+#: The interval at which `dev` checks whether a file was saved.
 _LOOK_S = 0.3
 _SETTLE_S = 0.05
 
@@ -42,7 +100,7 @@ def fmt_command(options: Namespace) -> int:
     changed: list[str] = []
     for file in options.files:
         text, name = playbook_text(file, settings)
-        load(text, name, settings)  # what is not YAML is said so, and left alone
+        load(text, name, settings)  # a file that is not YAML is reported and not changed
         result = formatted(text)
         if file == "-" and not (options.check or options.diff):
             out.write(result)
@@ -57,7 +115,7 @@ def fmt_command(options: Namespace) -> int:
         out.data({"changed": changed})
     elif not out.quiet and not options.diff:
         for name in changed:
-            out.say(f"{name}: {'is not formatted' if options.check else 'formatted'}")
+            out.print(f"{name}: {'is not formatted' if options.check else 'formatted'}")
     return FAILED if options.check and changed else OK
 
 
@@ -96,29 +154,29 @@ def dev_command(options: Namespace) -> int:
     while True:
         if _stamps(watched) != seen:
             time.sleep(_SETTLE_S)  # an editor may write a file in several parts
-            # Looked at before the round: what is saved while it runs begins the next one.
+            # Taken before the round, so that a file that is saved meanwhile starts the next one.
             watched = {file, *tests, *_files_of(file, settings)}
             seen = _stamps(watched)
             go()
             others = len(watched) - 1 - len(tests)
             beside = f" and {others} file{'s' if others > 1 else ''} beside it" if others else ""
-            out.say(f"watching {options.file}{beside}; press Ctrl-C to stop")
+            out.print(f"watching {options.file}{beside}; press Ctrl-C to stop")
         time.sleep(_LOOK_S)
 
 
 def _stamps(paths: Iterable[Path]) -> dict[Path, int]:
-    """When each of the files that are there was changed."""
-    found: dict[Path, int] = {}
+    """The modification time of each existing file."""
+    stamps: dict[Path, int] = {}
     for path in paths:
         try:
-            found[path] = path.stat().st_mtime_ns
+            stamps[path] = path.stat().st_mtime_ns
         except OSError:
             continue
-    return found
+    return stamps
 
 
 def _files_of(file: Path, settings: Settings) -> set[Path]:
-    """The files that a playbook takes in: code, and the playbooks that it calls."""
+    """The files that a playbook uses: code, and the playbooks that it calls."""
     from pathlib import Path
 
     from arclog.authoring.beside import FilesBeside, called_playbooks
@@ -134,12 +192,12 @@ def _files_of(file: Path, settings: Settings) -> set[Path]:
     try:
         called_playbooks(read(str(file)), str(file), settings, files, installed_kinds(), read)
     except (OSError, ArclogError):
-        pass  # `check` says what is wrong; what was read so far is watched
+        pass  # `check` reports it; the files read so far are watched
     return {Path(path) for path in (*files.taken, *called)} - {file}
 
 
 def _round(options: Namespace, tests: Iterable[object], out: Out) -> int:
-    """Check, then test, then run; what fails ends the round."""
+    """Check, then test, then run; a failure ends the round."""
     from arclog.cli.main import command
 
     shared = ["--home", options.home] if options.home else []
@@ -148,7 +206,7 @@ def _round(options: Namespace, tests: Iterable[object], out: Out) -> int:
     if not options.no_run:
         commands.append(["run", options.file, *[word for given in options.set for word in ("--set", given)], *shared])
     for words in commands:
-        out.say(out.paint(f"── arclog {' '.join(words)}", "dim"))
+        out.print(out.paint(f"── arclog {' '.join(words)}", "dim"))
         code = command(words)
         if code != OK:
             return code
@@ -191,7 +249,7 @@ _FISH = """\
 complete -c arclog -a '(arclog completion words (commandline -opc)[2..-1] (commandline -ct) 2>/dev/null)'
 """
 SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
-#: Commands whose first word is a run.
+#: Commands whose first argument is a run.
 _OF_RUNS = frozenset(
     {
         "show", "status", "events", "logs", "result", "state", "why", "pause", "resume", "cancel", "retry", "skip",
@@ -227,31 +285,31 @@ def completion_command(options: Namespace) -> int:
 def candidates(
     before: list[str], begun: str, runs: Callable[[], list[str]], steps: Callable[[list[str]], list[str]]
 ) -> list[str]:
-    """What may stand after some words; files are left to the shell."""
+    """The words that may follow some words; files are left to the shell."""
     from arclog.cli.args import COMMANDS, parser_of
 
     command = next((word for word in before if not word.startswith("-")), "")
     if not command:
-        found = list(COMMANDS)
+        words = list(COMMANDS)
     elif command not in COMMANDS:
-        found = []
+        words = []
     elif begun.startswith("-"):
-        found = [word for action in parser_of(command)._actions for word in action.option_strings]  # noqa: SLF001 - argparse has no other way
+        words = [word for action in parser_of(command)._actions for word in action.option_strings]  # noqa: SLF001 - argparse has no other way
     elif _is_step(command, before[-1]):
-        found = steps(before)
+        words = steps(before)
     elif before[-1] == "init":
         from arclog.authoring.templates import STARTERS
 
-        found = list(STARTERS)
+        words = list(STARTERS)
     elif (command in _OF_RUNS and before[-1] == command) or (before[-1] == "record" and command == "test"):
-        found = ["last", *runs()]
+        words = ["last", *runs()]
     else:
-        found = _choices(command, before[-1])
-    return [word for word in found if word.startswith(begun)]
+        words = _choices(command, before[-1])
+    return [word for word in words if word.startswith(begun)]
 
 
 def _is_step(command: str, word: str) -> bool:
-    """Whether the name of a step stands after a word: an option that takes one, or the run of a command that does."""
+    """Whether the name of a step follows a word: an option that takes one, or the run of a command that does."""
     from arclog.cli.args import parser_of
 
     actions = [action for action in parser_of(command)._actions if action.metavar == "STEP"]  # noqa: SLF001 - argparse has no other way
@@ -275,7 +333,7 @@ def _choices(command: str, option: str) -> list[str]:
 
 
 def _runs(options: Namespace) -> list[str]:
-    """Ids of the newest runs; none where they is not available."""
+    """Ids of the newest runs; none if they are not available."""
 
     async def newest(api: Any) -> list[str]:
         return [run.execution_id for run in await api.list(limit=_RUNS_SHOWN)]
@@ -284,7 +342,7 @@ def _runs(options: Namespace) -> list[str]:
 
 
 def _asked(options: Namespace, question: Callable[[Any], Awaitable[list[str]]]) -> list[str]:
-    """What the home, or the server, answers; nothing where it does not."""
+    """The answer of the home or the server; nothing if it fails."""
     import asyncio
 
     from arclog.cli.home import exists, opened, settings_of
@@ -314,9 +372,9 @@ def _steps(options: Namespace, before: list[str]) -> list[str]:
 
     from arclog.authoring.spans import compose, entry, items, scalar
 
-    found: list[str] = []
+    names: list[str] = []
     for word in before:
         if word.endswith((".yaml", ".yml")) and Path(word).is_file():
             root = compose(Path(word).read_text(encoding="utf-8", errors="replace"))
-            found += [name for node in items(entry(root, "workflow")) if (name := scalar(entry(node, "step")))]
-    return found
+            names += [name for node in items(entry(root, "workflow")) if (name := scalar(entry(node, "step")))]
+    return names

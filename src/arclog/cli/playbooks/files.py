@@ -1,4 +1,4 @@
-"""Playbook and workload files as text, and the workload that a command line asks for."""
+"""Reads playbook and workload files, and builds the workload of a command line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _INT_LOW, _INT_HIGH = -(2**63), 2**63 - 1
 
 
 def playbook_text(file: str, settings: Settings) -> tuple[str, str]:
-    """The playbook's text and what to call it in messages."""
+    """The playbook's text and its name in messages."""
     body, name = read(file, settings)
     try:
         text = body.decode()
@@ -25,12 +25,12 @@ def playbook_text(file: str, settings: Settings) -> tuple[str, str]:
     if not text.strip():
         from arclog.playbook.load import load
 
-        load(body, name, settings)  # says which byte is wrong, and where, or that there is nothing
+        load(body, name, settings)  # raises an error with the position of the invalid byte, or for an empty file
     return text, name
 
 
 def in_catalog(word: str) -> bool:
-    """Whether a word means a path of the catalog: no file of that name is there, and it does not look like one."""
+    """Whether a word is a path of the catalog: no file of that name exists, and it does not look like a file name."""
     import os
 
     return (
@@ -53,7 +53,7 @@ def path_and_version(word: str) -> tuple[str, int]:
 
 
 def files_beside(text: str, file: str, settings: Settings) -> dict[str, str]:
-    """The files that the tasks of a playbook take in, by path."""
+    """The files that the tasks of a playbook use, by path."""
     from arclog.authoring.beside import FilesBeside
     from arclog.plan.build import build
     from arclog.wiring.kinds import installed_kinds
@@ -65,8 +65,8 @@ def files_beside(text: str, file: str, settings: Settings) -> dict[str, str]:
 
 
 def called_playbooks(text: str, file: str, settings: Settings, beside_them: FilesBeside) -> dict[str, str]:
-    """The texts of the playbooks that this one, and those that it calls, call by file. Files that their tasks take in are
-    noted in `beside_them`.
+    """The texts of the playbooks that this one, and those that it calls, call by file. Files that their tasks use are
+    added to `beside_them`.
     """
     if "playbook" not in text or "file" not in text:
         return {}
@@ -79,7 +79,7 @@ def called_playbooks(text: str, file: str, settings: Settings, beside_them: File
 
 
 def workload_of(file: str | None, assignments: Sequence[str], settings: Settings) -> dict[str, Any]:
-    """The request's workload: the file's, overlaid by what `--set` says."""
+    """The workload of a request: that of the file, with the values of `--set`."""
     workload = {} if file is None else _workload_file(file, settings)
     for path, value in assigned(assignments):
         _put(workload, path, value)
@@ -87,19 +87,19 @@ def workload_of(file: str | None, assignments: Sequence[str], settings: Settings
 
 
 def assigned(assignments: Sequence[str]) -> list[tuple[tuple[str, ...], Any]]:
-    """The paths and values of `--set a.b=VALUE`; refuses what cannot all hold."""
-    found: dict[tuple[str, ...], Any] = {}
+    """The paths and values of `--set a.b=VALUE`; refuses assignments that contradict each other."""
+    values: dict[tuple[str, ...], Any] = {}
     for text in assignments:
         path, value = _assignment(text)
-        for other, before in found.items():
+        for other, before in values.items():
             shorter, longer = sorted((path, other), key=len)
             if len(shorter) < len(longer) and longer[: len(shorter)] == shorter:
-                # A map first and then one of its keys adds to it; anything else would undo what was asked for.
+                # A key of a map that was assigned before adds to it; anything else would undo an assignment.
                 if shorter == other and isinstance(before, dict):
                     continue
                 raise Usage(f"--set {'.'.join(path)} and --set {'.'.join(other)} conflict: one is inside the other")
-        found[path] = value
-    return list(found.items())
+        values[path] = value
+    return list(values.items())
 
 
 def _assignment(text: str) -> tuple[tuple[str, ...], Any]:
@@ -134,7 +134,7 @@ def _value(name: str, raw: str) -> Any:
 
 
 def _is_utf8(word: str) -> bool:
-    """Whether a word of the command line was text; other bytes stand in it as lone surrogates."""
+    """Whether a word of the command line is valid text; invalid bytes are lone surrogates."""
     return not any("\ud800" <= char <= "\udfff" for char in word)
 
 
@@ -170,14 +170,14 @@ def _workload_file(file: str, settings: Settings) -> dict[str, Any]:
 
 
 def read(file: str, settings: Settings) -> tuple[bytes, str]:
-    """A file's bytes and what to call it in messages; '-' is standard input."""
+    """A file's bytes and its name in messages; '-' is standard input."""
     most = settings.integer("playbook.max_bytes")
     try:
         if file == "-":
             body, name = sys.stdin.buffer.read(most + 1), "<stdin>"
         else:
             with open(file, "rb") as source:  # noqa: PTH123 - pathlib costs a start 2 ms
-                # A file's name may be any bytes; in messages and in the log it is text.
+                # A file name as text for messages and the log, since it may contain any bytes.
                 body, name = source.read(most + 1), file.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
@@ -188,16 +188,16 @@ def read(file: str, settings: Settings) -> tuple[bytes, str]:
 
 
 def _check_numbers(value: Any, where: str) -> None:
-    """Refuse whole numbers that the log cannot keep."""
+    """Refuse integers that the log cannot store."""
     rest = [value]
     while rest:
-        one = rest.pop()
-        if isinstance(one, dict):
-            rest.extend(one.values())
-        elif isinstance(one, list):
-            rest.extend(one)
-        elif isinstance(one, int) and not _INT_LOW <= one <= _INT_HIGH:
-            raise Usage(f"{where}: {one} does not fit into 64 bits; write it as text, in quotes")
+        item = rest.pop()
+        if isinstance(item, dict):
+            rest.extend(item.values())
+        elif isinstance(item, list):
+            rest.extend(item)
+        elif isinstance(item, int) and not _INT_LOW <= item <= _INT_HIGH:
+            raise Usage(f"{where}: {item} does not fit into 64 bits; write it as text, in quotes")
 
 
 def _kind(value: Any) -> str:

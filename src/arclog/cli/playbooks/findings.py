@@ -50,7 +50,7 @@ def tally(findings: Sequence[Finding]) -> str:
 
 
 def warn(findings: Sequence[Finding], source: str, file: str, *, as_json: bool) -> None:
-    """Say on stderr what `check` warns of, before the playbook is run."""
+    """Print the warnings of `check` to stderr, before the playbook is run."""
     warnings = [finding for finding in findings if finding.severity == "warning"]
     if not warnings:
         return
@@ -66,11 +66,15 @@ def warn(findings: Sequence[Finding], source: str, file: str, *, as_json: bool) 
 
 
 def complain(error: PlaybookError, as_json: bool) -> None:
-    """Say on stderr why a playbook cannot run."""
+    """Print to stderr why a playbook cannot run."""
     file = error.file or "playbook"
     message = f"{file} cannot run: {tally(error.findings)}"
     if as_json:
-        body = {"kind": "PlaybookError", "message": message, "findings": [as_data(one, file) for one in error.findings]}
+        body = {
+            "kind": "PlaybookError",
+            "message": message,
+            "findings": [as_data(finding, file) for finding in error.findings],
+        }
         print(json_text({"error": body}), file=sys.stderr)
         return
     out = Out(stream=sys.stderr)

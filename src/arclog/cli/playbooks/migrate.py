@@ -1,4 +1,4 @@
-"""The command `migrate`: older forms of playbooks in the present language. It needs no home."""
+"""The command `migrate`: converts playbooks of older releases. It needs no home."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from arclog.cli.args import Parser
     from arclog.model.config.settings import Settings
 
-#: From so many files on, it is worth starting processes.
+#: With at least so many files, several processes are faster.
 _MANY = 100
 
 
@@ -63,7 +63,7 @@ def migrate_command(options: Namespace) -> int:
             out.write(difference(text, done.text, name, "migrated"))
         elif options.write:
             if not out.quiet:
-                out.say(f"{out.mark('failed' if done.undecided else 'done')} {name}: {len(done.changes)} changed")
+                out.print(f"{out.mark('failed' if done.undecided else 'done')} {name}: {len(done.changes)} changed")
         else:
             out.write(done.text)
         err = Out(stream=sys.stderr)
@@ -75,7 +75,7 @@ def migrate_command(options: Namespace) -> int:
 
 
 def _migrated(files: Sequence[str], settings: Settings) -> Iterator[tuple[str, str, str, Migration]]:
-    """Each file with its text, what to call it, and what became of it; many are shared between processes."""
+    """Each file with its text, its name in messages, and its migration; many files are distributed over processes."""
     from functools import partial
 
     migrate = partial(_migrate_file, settings=settings)
@@ -98,13 +98,13 @@ def _migrate_file(file: str, settings: Settings) -> tuple[str, str, str, Migrati
 
     text, name = playbook_text(file, settings)
     if file.endswith(TEST_SUFFIXES):
-        return file, text, name, Migration(text)  # tests have no older forms
+        return file, text, name, Migration(text)  # there are no older forms of tests
     return file, text, name, migrate(text, name, installed_kinds(), settings)
 
 
-def difference(before: str, after: str, name: str, what: str) -> str:
+def difference(before: str, after: str, name: str, label: str) -> str:
     """A unified diff of two texts of one file."""
     from difflib import unified_diff
 
-    lines = unified_diff(before.splitlines(keepends=True), after.splitlines(keepends=True), name, f"{name} ({what})")
+    lines = unified_diff(before.splitlines(keepends=True), after.splitlines(keepends=True), name, f"{name} ({label})")
     return "".join(line if line.endswith("\n") else line + "\n" for line in lines)

@@ -86,19 +86,19 @@ def test_command(options: Namespace) -> int:
         if options.coverage:
             _show_coverage(coverage, out)
         for file, share in low:
-            out.say(f"{out.mark('failed')} {file}: {share:.0%} covered, below {options.min_coverage:g} %")
+            out.print(f"{out.mark('failed')} {file}: {share:.0%} covered, below {options.min_coverage:g} %")
         words = [f"{number} {status}" for status, number in numbers.items() if number or status == "passed"]
         words += [counted(broken, "file") + " could not be run"] if broken else []
         if not cases and not broken:
-            out.say(f"{out.mark('failed')} no test has {options.only!r} in its name")
+            out.print(f"{out.mark('failed')} no test has {options.only!r} in its name")
             return FAILED
         bad = broken or numbers["failed"] or low or not cases
-        out.say(f"{out.mark('failed' if bad else 'done')} {', '.join(words)} in {duration(time.monotonic() - began)}")
+        out.print(f"{out.mark('failed' if bad else 'done')} {', '.join(words)} in {duration(time.monotonic() - began)}")
     return FAILED if broken or numbers["failed"] or low or not cases else OK
 
 
 def _tests_in(files: list[str]) -> int:
-    """About how many tests there are, without reading them properly."""
+    """The approximate number of tests, without parsing them."""
     number = 0
     for file in files:
         try:
@@ -113,34 +113,35 @@ def _show(report: FileReport, out: Out) -> None:
     from arclog.cli.render import clean
 
     if report.problem:
-        out.say(f"{out.mark('failed')} {clean(report.file)}")
-        out.say(clean("\n".join(f"  {line}" for line in report.problem.splitlines())) + "\n")
+        out.print(f"{out.mark('failed')} {clean(report.file)}")
+        out.print(clean("\n".join(f"  {line}" for line in report.problem.splitlines())) + "\n")
     marks = {"passed": "done", "failed": "failed", "skipped": "skipped"}
     for case in report.cases:
         if case.status == "failed" or not out.quiet:
-            out.say(f"{out.mark(marks[case.status])} {clean(report.file)}:{case.line} {clean(case.name)}")
+            out.print(f"{out.mark(marks[case.status])} {clean(report.file)}:{case.line} {clean(case.name)}")
         for message in case.messages if case.status == "failed" else ():
-            out.say(clean("\n".join(f"    {line}" for line in message.splitlines())))
+            out.print(clean("\n".join(f"    {line}" for line in message.splitlines())))
 
 
 def _coverages(reports: list[FileReport]) -> dict[str, tuple[float, list[str]]]:
-    """By playbook: the share that its tests took, and what they did not, with its line."""
-    from arclog.testing.playbook_tests.coverage import Coverage
+    """By playbook: the share that its tests cover, and what they do not cover, with its line."""
+    from arclog.testing.playbook_tests.runner import Coverage
 
     merged: dict[str, Coverage] = {}
     for report in reports:
         if report.playbook and not report.problem:
             merged.setdefault(report.playbook, Coverage()).merge(report.coverage)
     return {
-        file: (one.share, [f"{file}:{at}: {what}" for what, at in one.missed.items()]) for file, one in merged.items()
+        file: (coverage.share, [f"{file}:{at}: {missed}" for missed, at in coverage.missed.items()])
+        for file, coverage in merged.items()
     }
 
 
 def _show_coverage(coverage: dict[str, tuple[float, list[str]]], out: Out) -> None:
     for file, (share, missed) in coverage.items():
-        out.say(f"{file}: {share:.0%} of its steps, arcs and rules are covered")
+        out.print(f"{file}: {share:.0%} of its steps, arcs and rules are covered")
         for line in missed:
-            out.say(f"  not covered   {line}")
+            out.print(f"  not covered   {line}")
 
 
 def _as_data(reports: list[FileReport], numbers: dict[str, int]) -> dict[str, object]:
@@ -152,7 +153,7 @@ def _as_data(reports: list[FileReport], numbers: dict[str, int]) -> dict[str, ob
                 "playbook": report.playbook,
                 "problem": report.problem or None,
                 "coverage": round(report.coverage.share, 4),
-                "missed": {what: str(at) for what, at in report.coverage.missed.items()},
+                "missed": {missed: str(at) for missed, at in report.coverage.missed.items()},
                 "tests": [
                     {
                         "name": case.name,
@@ -170,7 +171,7 @@ def _as_data(reports: list[FileReport], numbers: dict[str, int]) -> dict[str, ob
 
 
 def _write_junit(file: str, reports: list[FileReport]) -> None:
-    from arclog.testing.playbook_tests.junit import as_junit
+    from arclog.testing.playbook_tests.runner import as_junit
 
     with open(file, "w", encoding="utf-8") as target:  # noqa: PTH123 - pathlib costs a start 2 ms
         target.write(as_junit(reports))
@@ -201,7 +202,7 @@ def _record(options: Namespace) -> int:
                 target.write(text)
         except FileExistsError:
             raise Usage(f"{options.output} is there already", "choose another name, or print it: no --output") from None
-        out.say(f"{out.mark('done')} {options.output}")
+        out.print(f"{out.mark('done')} {options.output}")
     else:
         out.write(text)
     return OK
@@ -228,7 +229,7 @@ async def _recorded(api: object, execution_id: str, settings: Settings) -> str:
             try:
                 contents[ref] = b"".join([chunk async for chunk in known.content(ref)])
             except ArclogError:
-                continue  # it is gone: the test says so
+                continue  # the content is gone; the test notes that
     return recorded(
         events, f"as run {execution_id}", Recorded(await known.source(execution_id), kinds, helpers, contents)
     )

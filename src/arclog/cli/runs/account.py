@@ -1,6 +1,6 @@
 """The account of a run, for people: what failed, the root cause with its line and traceback, what to do next.
 
-It says what `ports.insight.Account` says, as `run`, `show` and `why` print it. Pure: structs in, lines out.
+It has the content of `ports.views.insight.Account`, as `run`, `show` and `why` print it. Pure: structs in, lines out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _COLOURS = {"failed": "red", "items": "yellow", "denied": "dim", "cancelled": "d
 
 
 def account(summary: Summary, out: Out) -> str:
-    """The lines below the verdict of a run; '' when there is nothing to add."""
+    """The lines below the verdict of a run; '' if there are none."""
     lines: list[str] = []
     if summary.state == "CANCELLED":
         lines.append(clean(f"reason: {(summary.error or {}).get('message') or 'none given'}"))
@@ -54,7 +54,7 @@ def cause_lines(cause: Cause, out: Out) -> list[str]:
 
 
 def problem_lines(problems: Sequence[Problem], out: Out, cause: Cause | None = None) -> list[str]:
-    """What else did not go well; the step of the root cause is not named again."""
+    """Further problems; the step of the root cause is not repeated."""
     lines: list[str] = []
     for problem in problems:
         if problem.what == "failed" and cause is not None and (problem.step == cause.step or cause.via):

@@ -1,31 +1,124 @@
-"""A run that a command shows to its end, and what it started and did not wait for: both are served until they are over."""
+"""Shows a run to its end, and also serves the runs that it started without waiting for them."""
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
-from arclog.cli.exits import BY_STATE, FAILED
+from arclog.cli.exits import BY_STATE, FAILED, OK
 
 if TYPE_CHECKING:
+    import asyncio
+
     from arclog.cli.render import Out
-    from arclog.cli.runs.interrupts import Interrupts
     from arclog.model.config.settings import Settings
     from arclog.ports.views.api import Api, Summary
 
-#: Runs that are listed in one go.
+# ── interrupts ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Ctrl-C and SIGTERM while a run continues in this process, or at a server.
+#
+# The first Ctrl-C (or SIGTERM) releases the run and prints how to continue it: nothing is cancelled, finished tasks are
+# kept, and a server continues its runs without this process. A second one does not wait for tasks to stop. `arclog
+# cancel` ends a run.
+
+#: Time for tasks to stop when the program exits; after it they are abandoned.
+_LEAVE_S = 4.0
+
+
+class Interrupts:
+    """Handles Ctrl-C and SIGTERM for the run in this process."""
+
+    def __init__(self, out: Out) -> None:
+        self._out = out
+        #: exit code of a program that released its run; 0 if it did not
+        self.left = OK
+        #: runs that this process serves and that have not ended
+        self._runs: list[str] = []
+        #: the server that runs them, '' if this process does
+        self._server = ""
+        self._ended = ""
+        self._task: asyncio.Task[Any] | None = None
+
+    def started(self, execution_id: str, server: str = "") -> None:
+        """A run was started, or is continued."""
+        self._runs = [execution_id]
+        self._server = server
+
+    def ended(self, execution_id: str, left: Sequence[str]) -> None:
+        """The run has ended; these runs that it called have not."""
+        self._ended = execution_id
+        self._runs = list(left)
+
+    def __enter__(self) -> None:
+        import asyncio
+        import signal
+
+        self._task = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, self._leave, 130)
+        loop.add_signal_handler(signal.SIGTERM, self._leave, 143)
+
+    def __exit__(self, *exc: object) -> None:
+        import asyncio
+        import signal
+
+        loop = asyncio.get_running_loop()
+        loop.remove_signal_handler(signal.SIGINT)
+        loop.remove_signal_handler(signal.SIGTERM)
+
+    def _leave(self, code: int) -> None:
+        import asyncio
+
+        if self.left:
+            self._abandon()
+        self.left = code
+        self._out.notice(self._farewell())
+        # Tasks are stopped before the exit, within a time limit.
+        asyncio.get_running_loop().call_later(_LEAVE_S, self._abandon)
+        if self._task is not None:
+            self._task.cancel()
+
+    def _farewell(self) -> str:
+        if not self._runs and self._ended:
+            return f"stopped; run {self._ended} has ended"
+        if not self._runs:
+            return "stopped; `arclog list` shows whether the run was started"
+        first = self._runs[0]
+        if self._server:
+            return f"detached; {self._server} continues the run. To follow it: arclog show {first}. To end it: arclog cancel {first}"
+        if not self._ended:
+            return f"stopped; the run is not finished. To continue it: arclog resume {first}. To end it: arclog cancel {first}"
+        again = ", ".join(f"arclog resume {execution_id}" for execution_id in self._runs[:5])
+        more = f" and {len(self._runs) - 5} more" if len(self._runs) > 5 else ""
+        return (
+            f"stopped; run {self._ended} has ended, but runs that it started with wait: false have not: {again}{more}"
+        )
+
+    def _abandon(self) -> None:
+        import os
+
+        if self._out.tty:
+            self._out.write("\x1b[?25h")
+        if self._out.restore is not None:
+            self._out.restore()
+        os._exit(self.left)
+
+
+# ── attached ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+#: Runs that are listed at a time.
 _PAGE = 500
 #: Time for a run to be cancelled after its caller has failed.
 _CANCEL_S = 1.0
 
 
 class Shown:
-    """A run that is shown to its end, with what it started and did not wait for."""
+    """Shows a run to its end, with the runs that it started without waiting for them."""
 
     def __init__(
         self, here: Any, out: Out, interrupts: Interrupts, settings: Settings, *, serves: bool, text: str = ""
     ) -> None:
-        """`serves`: this process runs it. `text`: the playbook's, when it is at hand."""
+        """`serves`: this process runs it. `text`: the playbook's text, if it is known."""
         from arclog.cli.runs.attention import Attention, may_wait
 
         self._api: Api = here.api
@@ -36,7 +129,7 @@ class Shown:
         self._attention = Attention(self._api, out) if may_wait(text) else None
 
     async def to_the_end(self, execution_id: str, *, resumed: bool = False) -> int:
-        """The exit code, once the run and all that it started have ended."""
+        """Show the run; returns the exit code once the run and all runs that it started have ended."""
         return await self._attended(execution_id, self._to_the_end(execution_id, resumed=resumed))
 
     async def rest(self, execution_id: str) -> int:
@@ -44,7 +137,7 @@ class Shown:
         return await self._attended(execution_id, self._after_its_end(execution_id))
 
     async def _attended(self, execution_id: str, work: Coroutine[Any, Any, int]) -> int:
-        """Do the work while somebody looks for what waits for a person."""
+        """Do the work, and meanwhile report approvals and signals that the run waits for."""
         import asyncio
 
         if self._attention is None:
@@ -80,12 +173,12 @@ class Shown:
         return BY_STATE.get(summary.state, FAILED)
 
     async def _let_children_end(self, execution_id: str) -> None:
-        """Runs that were waited for are cancelled with their caller, a moment after it."""
+        """Runs that their caller waits for are cancelled a moment after it."""
         for child in (await left_below(self._api, execution_id))[:_PAGE]:
             await self._api.ended(child, timeout_s=_CANCEL_S)
 
     async def _serve_rest(self, execution_id: str) -> None:
-        """Go on with what the run started and did not wait for, until it has ended, too."""
+        """Serve the runs that this one started without waiting for them, until they have ended."""
         out = self._out
         while left := await left_below(self._api, execution_id):
             self._interrupts.ended(execution_id, left)
@@ -104,7 +197,7 @@ class Shown:
 
 
 async def left_below(api: Api, execution_id: str) -> list[str]:
-    """Runs below this one that have not ended, also below those that have."""
+    """Runs below this one that have not ended, including those below runs that have."""
     left: list[str] = []
     callers = [execution_id]
     while callers:
@@ -126,17 +219,17 @@ def _verdict(summary: Summary, out: Out, *, result: bool = True) -> None:
     completed = summary.state == "COMPLETED"
     if summary.result is not None and completed and result:
         whole = f"arclog show {summary.execution_id} --json"
-        out.say(pretty(summary.result, rest=whole))
+        out.print(pretty(summary.result, rest=whole))
     if summary.result_ref is not None and completed and result:
-        out.say(stored(summary.result_ref))
+        out.print(stored(summary.result_ref))
     if completed and out.quiet:
         return
     glyph, _, colour = MARKS[STATE_MARKS.get(summary.state, "open")]
     took = between(summary.started_at, summary.ended_at)
     line = f"{glyph} {summary.name} {summary.state.lower()}{f' in {took}' if took else ''}"
-    out.say(f"{out.paint(line, colour, 'bold')} {out.paint(f'· execution {summary.execution_id}', 'dim')}")
+    out.print(f"{out.paint(line, colour, 'bold')} {out.paint(f'· execution {summary.execution_id}', 'dim')}")
     lines = account(summary, out)
     if lines:
-        out.say(lines)
+        out.print(lines)
     if not completed and not out.quiet:
-        out.say(next_lines([f"arclog why {summary.execution_id}", *summary.next], out))
+        out.print(next_lines([f"arclog why {summary.execution_id}", *summary.next], out))

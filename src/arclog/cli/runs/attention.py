@@ -1,6 +1,6 @@
-"""What waits for a person while `arclog run` shows a run: approvals and signals, of the run and of the runs that it calls.
+"""Approvals and signals that a run, or a run that it calls, waits for while `arclog run` shows it.
 
-Each is named once, with the command that answers it. On a terminal an approval is asked for, and one key answers.
+Each is printed once, with the command that answers it. On a terminal, an approval can be answered with one key.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
 
 _LOOK_S = 0.5
 _PAGE = 1000
-#: Events after which something may wait that did not before.
+#: Events after which a run may wait for a person.
 _TYPES = ("playbook.request.evaluated", "command.completed", *sorted(TERMINAL))
 _ANSWERED = frozenset({"approval", "signal"})
 
 
 def may_wait(text: str) -> bool:
-    """Whether a playbook has anything in it that can wait for somebody; '' is one that nobody has looked at."""
+    """Whether a playbook contains anything that can wait for a person; '' is an unknown playbook."""
     return not text or any(word in text for word in ("approval", "signal", "playbook"))
 
 
 class Attention:
-    """Looks for what waits, says it, and takes answers."""
+    """Finds and prints what waits for a person, and takes answers."""
 
     def __init__(self, api: Api, out: Out) -> None:
         self._api = api
         self._out = out
-        #: runs that are looked at, with the last event that was seen
+        #: watched runs, with the last event that was read
         self._seen: dict[str, int] = {}
-        #: what was named already, by run and wait
+        #: what was printed already, by run and wait
         self._named: set[tuple[str, str]] = set()
         self._questions: dict[tuple[str, str], Wait] = {}
         #: the terminal's modes while a question is open
@@ -43,11 +43,11 @@ class Attention:
         self._asks = out.tty and sys.stdin.isatty() and not out.as_json and not out.quiet
 
     def follow(self, execution_id: str) -> None:
-        """Look at this run, too."""
+        """Watch this run, too."""
         self._seen.setdefault(execution_id, 0)
 
     async def run(self) -> None:
-        """Look again and again, until it is cancelled."""
+        """Check periodically, until cancelled."""
         import asyncio
 
         from arclog.model.errors import ArclogError
@@ -57,7 +57,7 @@ class Attention:
                 for execution_id in list(self._seen):
                     try:
                         await self._look(execution_id)
-                    except ArclogError:  # whoever shows the run says so
+                    except ArclogError:  # reported by the display of the run
                         continue
                 self._ask()
                 await asyncio.sleep(_LOOK_S)
@@ -79,7 +79,7 @@ class Attention:
                 self.follow(wait.child)
         waiting = {(execution_id, wait.key or wait.text): wait for wait in waits if wait.what in _ANSWERED}
         for known in [known for known in self._questions if known[0] == execution_id and known not in waiting]:
-            del self._questions[known]  # somebody else has answered it
+            del self._questions[known]  # it was answered elsewhere
         for name, wait in waiting.items():
             if name not in self._named:
                 self._named.add(name)
@@ -101,7 +101,7 @@ class Attention:
     # ── asking ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _ask(self) -> None:
-        """Open a question for what waits longest; close the one that is open when nothing waits any more."""
+        """Ask about what has waited longest; withdraw the open question when nothing waits any more."""
         if not self._asks or (self._modes is None) == (not self._questions):
             return
         if not self._questions:
@@ -157,7 +157,7 @@ class Attention:
         self._out.notice(("approved" if approved else "rejected") if answer.accepted else answer.message)
 
     def _settle(self) -> None:
-        """The terminal is as it was."""
+        """Restore the terminal."""
         import asyncio
 
         if self._modes is None:

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 _STATES = ("pending", "running", "completed", "failed", "cancelled")
 _PAGE = 500
-#: From so many columns on, what went wrong stands in the run's own line; below it, in a line of its own.
+#: On terminals of at least so many columns, the error is on the run's line; on others, on the next line.
 _WIDE = 120
 _NARROWEST_NAME = 8
 _NARROWEST_DETAIL = 40
 
 
 def list_arguments(parser: Parser) -> None:
-    from arclog.cli.times import since
+    from arclog.cli.options import since
 
     parser.add_argument("--name", metavar="TEXT", default="", help="only runs whose playbook name contains this text")
     parser.add_argument(
@@ -94,12 +94,12 @@ def list_command(options: Namespace) -> int:
     if out.as_json:
         out.data(rows)
     elif rows:
-        out.say(list_table(rows, out))
+        out.print(list_table(rows, out))
     elif not out.quiet:
         states = " or ".join(options.state)
         beyond_states = replace(query, states=()) != RunQuery() or bool(options.where)
         which = f"no {states + ' ' if states else ''}runs{' match' if beyond_states else ''}"
-        out.say(which if narrowed and exists(settings) else nothing_yet(settings))
+        out.print(which if narrowed and exists(settings) else nothing_yet(settings))
     return OK
 
 
@@ -138,7 +138,7 @@ def _matches(where: str) -> Callable[[Listed], bool] | None:
         try:
             return bool(condition.evaluate({**fields, "run": fields}))
         except ExpressionError:
-            return False  # it speaks of what this run does not have
+            return False  # it refers to data that this run does not have
 
     return matches
 
@@ -146,7 +146,7 @@ def _matches(where: str) -> Callable[[Listed], bool] | None:
 async def _listed(
     api: Api, query: RunQuery, limit: int, matches: Callable[[Listed], bool] | None = None
 ) -> list[Listed]:
-    """As many as were asked for, however many requests it takes."""
+    """The requested number of runs, by as many requests as necessary."""
     from msgspec.structs import replace
 
     rows: list[Listed] = []
@@ -206,7 +206,7 @@ def _state(row: Listed, out: Out) -> str:
 
 
 def _waits_for(row: Listed) -> str:
-    """What a run waits for, in words."""
+    """What a run waits for, as text."""
     from arclog.cli.render import moment
 
     waiting = row.waiting

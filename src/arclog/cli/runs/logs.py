@@ -1,4 +1,4 @@
-"""The command `logs`: what a run's tasks printed, searched by the store and printed as it is read."""
+"""The command `logs`: the output of a run's tasks, searched by the store and printed as it is read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from arclog.cli.exits import OK
-from arclog.cli.times import since
+from arclog.cli.options import since
 
 if TYPE_CHECKING:
     from arclog.cli.args import Parser
@@ -78,7 +78,7 @@ def logs_command(options: Namespace) -> int:
             if out.as_json:
                 out.lines(lines)
             elif lines:
-                out.say("\n".join(_log_line(line, out) for line in lines))
+                out.print("\n".join(_log_line(line, out) for line in lines))
 
         sent = partial(_sent, api, execution_id, where) if isinstance(api, Following) else None
         await stream(api, execution_id, read, show, "position", 0, follow=options.follow, sent=sent)
@@ -92,8 +92,8 @@ def _sent(api: Following, execution_id: str, where: LogFilter, after: int) -> As
 
 
 def _log_line(line: dict[str, Any], out: Out) -> str:
-    from arclog.cli.bars import reported_text
     from arclog.cli.render import clean, clock_time
+    from arclog.cli.runs.progress import reported_text
 
     where = line["step"]
     if line.get("iteration") is not None:

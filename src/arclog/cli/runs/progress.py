@@ -1,4 +1,4 @@
-"""A run as a reader of its events sees it: which steps run, how far, how long. Pure: events in, lines out."""
+"""The progress of a run, built from its events: which steps run, how far, how long. Pure: events in, lines out."""
 
 from __future__ import annotations
 
@@ -6,10 +6,121 @@ from collections.abc import Mapping
 from itertools import filterfalse
 from typing import Any
 
-from arclog.cli.bars import Reported, bar, per_second, reported
+import msgspec
+
 from arclog.cli.render import Out, clip, duration, one_line, width_of
 from arclog.model.ids import micros
 from arclog.model.outcome import is_consequence
+
+# ── bars ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Progress bars: amount, rate and remaining time. Pure: numbers in, text out.
+
+WIDTH = 24
+#: a rate over less time than this is too inexact
+_SHORTEST_S = 0.2
+_SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+class Report(msgspec.Struct, frozen=True):
+    """Progress that a task reported, as its line in the log has it."""
+
+    done: float
+    total: float | None = None
+    unit: str = ""
+
+
+class Reported:
+    """The progress that a task reports, from the first to the latest."""
+
+    __slots__ = ("_begun", "_first", "at", "attempt", "report")
+
+    def __init__(self, attempt: tuple[Any, ...], report: Report, at: int) -> None:
+        #: identifies the attempt that reports it
+        self.attempt = attempt
+        self.report = report
+        self.at = at
+        self._first = report.done
+        self._begun = at
+
+    def advance(self, report: Report, at: int) -> None:
+        if report.done < self.report.done:  # it started again
+            self._first, self._begun = report.done, at
+        self.report = report
+        self.at = at
+
+    @property
+    def rate(self) -> float:
+        """Per second; 0 while it is unknown."""
+        seconds = (self.at - self._begun) / 1e6
+        return (self.report.done - self._first) / seconds if seconds > _SHORTEST_S else 0.0
+
+    @property
+    def text(self) -> str:
+        """Amount, rate and remaining time."""
+        report = self.report
+        facts = [_count(report)]
+        if self.rate > 0:
+            facts.append(f"{_amount(self.rate, report.unit, rate=True)}/s")
+            if report.total:
+                facts.append(f"{duration(max(0.0, report.total - report.done) / self.rate)} left")
+        return " · ".join(facts)
+
+    def line(self, columns: int, branch: str, out: Out) -> str:
+        report, text = self.report, self.text
+        if not report.total:
+            return f"{out.paint(branch, 'dim')}   {out.paint(clip(text, max(columns - 8, 10)), 'dim')}"
+        return bar(report.done / report.total, text, columns, branch, out)
+
+
+def reported(line: Mapping[str, Any]) -> Report | None:
+    """The content of a line of the stream `progress`; None if it is invalid."""
+    try:
+        return msgspec.json.decode(line["text"], type=Report)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return None
+
+
+def reported_text(text: str) -> str:
+    """The same as text, for the log."""
+    progress = reported({"text": text})
+    return text if progress is None else _count(progress)
+
+
+def bar(part: float, text: str, columns: int, branch: str, out: Out) -> str:
+    """A line with a bar that is filled to a part, followed by text."""
+    filled = max(0, min(WIDTH, int(part * WIDTH)))
+    drawn = out.paint("█" * filled, "green") + out.paint("░" * (WIDTH - filled), "dim")
+    return f"{out.paint(branch, 'dim')}   {drawn} {out.paint(clip(text, max(columns - WIDTH - 8, 10)), 'dim')}"
+
+
+def per_second(rate: float) -> str:
+    return f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"
+
+
+def _count(report: Report) -> str:
+    """`12/48 rows`, `3.0 MiB/1.0 GiB`, or without a total `12 rows`."""
+    done = _amount(report.done, report.unit)
+    text = done if report.total is None else f"{done}/{_amount(report.total, report.unit)}"
+    return text if _is_bytes(report.unit) or not report.unit else f"{text} {report.unit}"
+
+
+def _amount(number: float, unit: str, *, rate: bool = False) -> str:
+    if _is_bytes(unit):
+        power = 0
+        while number >= 1024 and power < len(_SIZES) - 1:
+            number /= 1024
+            power += 1
+        return f"{number:.0f} {_SIZES[power]}" if power == 0 else f"{number:.1f} {_SIZES[power]}"
+    if rate:
+        return per_second(number).removesuffix("/s")
+    return f"{number:,.0f}" if number == int(number) else f"{number:,.2f}"
+
+
+def _is_bytes(unit: str) -> bool:
+    return unit.lower() in ("b", "byte", "bytes")
+
+
+# ── progress ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 #: What a reader needs to show a run as it continues.
 SHOWN_TYPES = (
@@ -34,7 +145,7 @@ SHOWN_TYPES = (
     "policy.task.evaluated",
     "command.completed",
 )
-#: What is left of that once the run is over: the rest is detail of work in flight.
+#: The subset that is needed after the run has ended: the rest is detail of work in progress.
 FINAL_TYPES = tuple(
     name
     for name in SHOWN_TYPES
@@ -44,14 +155,14 @@ _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
 class Loop:
-    """How far the loop of a step's latest run is."""
+    """The progress of the loop in a step's latest run."""
 
     __slots__ = ("done", "failed", "in_order", "since", "total")
 
     def __init__(self, total: int, since: int, *, in_order: bool) -> None:
         self.total = total
         self.since = since
-        #: items end in their order, so that the index alone returns how many are done
+        #: items end in their order, so that the index shows how many are done
         self.in_order = in_order
         self.done = 0
         self.failed = 0
@@ -86,16 +197,16 @@ class Step:
         self.seconds: float | None = None
         self.task = ""
         self.attempt = 1
-        #: when the retry that is waited for is due
+        #: when the next retry is due
         self.due = 0
         self.loop: Loop | None = None
-        #: how far its tasks say to be, by name; those of earlier attempts are forgotten
+        #: the progress of its tasks, by name; that of earlier attempts is dropped
         self.reported: dict[str, Reported] = {}
         self.error = ""
 
     @property
     def shown_report(self) -> Reported | None:
-        """Of the task in flight; in a loop the bar is the loop's."""
+        """The report of the running task; in a loop the bar shows the loop."""
         if not self.open or self.loop is not None:
             return None
         return self.reported.get(self.task)
@@ -107,15 +218,15 @@ class Progress:
     def __init__(self) -> None:
         self.steps: dict[str, Step] = {}
         self.ended = False
-        #: what keeps the run as a whole: 'pausing', 'paused', 'waits for approval'; '' = nothing
+        #: what holds the whole run: 'pausing', 'paused', 'waits for approval'; '' for nothing
         self.held = ""
-        #: steps whose run ended since somebody last took them: (step, run, status, seconds, error or failed items)
+        #: steps whose run ended since they were last taken: (step, run, status, seconds, error or failed items)
         self.ends: list[tuple[str, int, str, float | None, str]] = []
 
     def apply(self, event: Mapping[str, Any]) -> None:
         kind = event["event_type"]
         if event.get("informative"):
-            return  # said from outside: it is not a part of what the run did
+            return  # an event from outside: it is not a part of what the run did
         if kind in ("playbook.finished", "execution.cancelled"):
             self.ended = True
             self.held = ""
@@ -139,16 +250,16 @@ class Progress:
 
     def advance(self, line: Mapping[str, Any]) -> None:
         """Take a line of the stream `progress`."""
-        step, said = self.steps.get(line["step"]), reported(line)
-        if step is None or said is None:
+        step, report = self.steps.get(line["step"]), reported(line)
+        if step is None or report is None:
             return
         attempt = (line.get("step_run"), line.get("task_run"), line["attempt"], line.get("iteration"))
         at = micros(line["timestamp"])
         known = step.reported.get(line["task"])
         if known is None or known.attempt != attempt:
-            step.reported[line["task"]] = Reported(attempt, said, at)
+            step.reported[line["task"]] = Reported(attempt, report, at)
         else:
-            known.advance(said, at)
+            known.advance(report, at)
 
     def _policy_admit_evaluated(self, step: Step, event: Mapping[str, Any], _at: int) -> None:
         if event.get("status") == "skipped" and not step.open:
@@ -207,7 +318,7 @@ class Progress:
     def _loop_started(self, step: Step, event: Mapping[str, Any], at: int) -> None:
         payload = event.get("payload", {})
         if event.get("iteration_id"):
-            return  # of a nested loop: what is counted are the outermost items
+            return  # of a nested loop: only the outermost items are counted
         step.loop = Loop(int(payload.get("total") or 0), at, in_order=payload.get("mode", "sequential") == "sequential")
 
     def _loop_iteration_done(self, step: Step, event: Mapping[str, Any], _at: int) -> None:
@@ -248,7 +359,7 @@ def _held(kind: str, event: Mapping[str, Any], before: str) -> str:
 
 
 def _ignore(_step: Step, _event: Mapping[str, Any], _at: int) -> None:
-    """A type that changes nothing that is shown."""
+    """An event type that changes nothing on the display."""
 
 
 def tree(progress: Progress, now: int, columns: int, most_lines: int, out: Out) -> list[str]:
@@ -272,7 +383,7 @@ def _fitting(steps: list[Step], room: int) -> list[Step]:
     """As many steps as fit, in their order: the running ones first of all, then the latest."""
     if sum(map(_height, steps)) <= room:
         return steps
-    left = room - 1  # a line says how many are hidden
+    left = room - 1  # a line shows how many are hidden
     kept = set()
     latest_first = steps[::-1]
     for step in (*filter(_is_open, latest_first), *filterfalse(_is_open, latest_first)):
@@ -326,7 +437,7 @@ def _step_line(step: Step, now: int, columns: int, name_width: int, branch: str,
 
 
 def progress_text(step: Step, now: int) -> str:
-    """How far a loop or a task is, as one line without a bar; '' when it says nothing."""
+    """The progress of a loop or a task, as one line without a bar; '' if there is none."""
     loop, report = step.loop, step.shown_report
     if report is not None:
         return f"{step.name}  {report.text}"
@@ -347,7 +458,7 @@ def _loop_facts(loop: Loop, now: int) -> str:
 
 
 def _bar_line(step: Step, now: int, columns: int, branch: str, out: Out) -> str:
-    """The bar below a step whose loop is running, or whose task says how far it is; '' for any other."""
+    """The bar below a step whose loop is running, or whose task reports progress; '' for any other."""
     loop, report = step.loop, step.shown_report
     if report is not None:
         return report.line(columns, branch, out)

@@ -12,14 +12,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from arclog.cli.exits import OK, Usage
+from arclog.model.config.settings import Settings
 
 if TYPE_CHECKING:
     from arclog.cli.args import Parser
     from arclog.cli.render import Out
-    from arclog.model.config.settings import Settings
     from arclog.ports.views.api import Api, Collected, StoredResult
-    from arclog.wiring.homes.environments import Swept
+
+# ── results ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 _PAGE = 500
 _WAYS = ("list", "show", "get", "save")
@@ -70,9 +73,9 @@ def _list(options: Namespace) -> int:
         if out.as_json:
             out.data(rows)
         elif rows:
-            out.say(_table(rows, out))
+            out.print(_table(rows, out))
         elif not out.quiet:
-            out.say(f"run {execution_id} has no stored results")
+            out.print(f"run {execution_id} has no stored results")
         return OK
 
     return with_run(options, work)
@@ -93,7 +96,7 @@ def _table(rows: list[StoredResult], out: Out) -> str:
         )
         for row in rows
     ]
-    # The ref is there to be copied: it is never cut.
+    # The ref is never cut, so that it can be copied.
     return table(head, cells, 10_000, out, right=(2, 3))
 
 
@@ -106,41 +109,45 @@ def _show(options: Namespace) -> int:
     out = out_of(options)
 
     async def work(api: Api) -> int:
-        told = await api.result(options.ref)
+        result = await api.result(options.ref)
         if out.as_json:
-            out.data(told)
+            out.data(result)
         else:
-            out.say(_page(told, out))
+            out.print(_page(result, out))
         return OK
 
     return _with_home(options, work)
 
 
-def _page(told: StoredResult, out: Out) -> str:
+def _page(result: StoredResult, out: Out) -> str:
     from arclog.cli.render import clean, indented, moment, pretty
 
-    taken = "missing" if told.stored_bytes is None else f"{size_text(told.stored_bytes)} on disk"
-    for_ever = told.scope == "permanent" and told.expires_at is None
+    taken = "missing" if result.stored_bytes is None else f"{size_text(result.stored_bytes)} on disk"
+    for_ever = result.scope == "permanent" and result.expires_at is None
     kept = (
-        f"until {moment(told.kept_until)}" if told.kept_until else "for ever" if for_ever else "while its run is active"
+        f"until {moment(result.kept_until)}"
+        if result.kept_until
+        else "for ever"
+        if for_ever
+        else "while its run is active"
     )
     facts = [
-        ("run", told.execution_id),
-        ("made by", f"step {told.step} · run {told.run} · task {told.task}" if told.step else "the run itself"),
-        ("content", f"{clean(told.content_type)} · {told.kind}"),
-        ("size", f"{size_text(told.bytes)} ({told.bytes:,} bytes) · {taken}"),
-        *([("items", f"{told.rows:,}")] if told.rows is not None else []),
-        ("sha256", told.sha256),
-        ("stored", moment(told.stored_at)),
-        ("removed", f"{moment(told.removed_at)} by gc")
-        if told.removed_at
-        else ("kept", f"{kept} (scope {told.scope})"),
+        ("run", result.execution_id),
+        ("made by", f"step {result.step} · run {result.run} · task {result.task}" if result.step else "the run itself"),
+        ("content", f"{clean(result.content_type)} · {result.kind}"),
+        ("size", f"{size_text(result.bytes)} ({result.bytes:,} bytes) · {taken}"),
+        *([("items", f"{result.rows:,}")] if result.rows is not None else []),
+        ("sha256", result.sha256),
+        ("stored", moment(result.stored_at)),
+        ("removed", f"{moment(result.removed_at)} by gc")
+        if result.removed_at
+        else ("kept", f"{kept} (scope {result.scope})"),
     ]
-    parts = [out.paint(told.name, "bold"), *(f"  {label:<10}{value}" for label, value in facts)]
-    if told.preview:
-        parts += ["", out.paint("begins with", "bold"), indented(pretty(told.preview))]
-    if told.removed_at is None and told.stored_bytes is not None:
-        parts += ["", out.paint(f"  arclog result save {told.ref} FILE", "dim")]
+    parts = [out.paint(result.name, "bold"), *(f"  {label:<10}{value}" for label, value in facts)]
+    if result.preview:
+        parts += ["", out.paint("begins with", "bold"), indented(pretty(result.preview))]
+    if result.removed_at is None and result.stored_bytes is not None:
+        parts += ["", out.paint(f"  arclog result save {result.ref} FILE", "dim")]
     return "\n".join(parts)
 
 
@@ -166,7 +173,7 @@ def _get(options: Namespace) -> int:
 
 
 async def _shown(api: Api, ref: str, start: int, end: int | None, out: Out) -> None:
-    """On a terminal control characters are made visible, as everywhere; a pipe or a file gets the bytes."""
+    """On a terminal control characters are made visible; a pipe or a file gets the bytes."""
     import codecs
 
     from arclog.cli.render import clean
@@ -202,14 +209,14 @@ def _save(options: Namespace) -> int:
         if out.as_json:
             out.data({"ref": options.ref, "file": options.file, "bytes": size})
         elif not out.quiet:
-            out.say(f"saved {size_text(size)} to {options.file}")
+            out.print(f"saved {size_text(size)} to {options.file}")
         return OK
 
     return _with_home(options, work)
 
 
 async def _saved(api: Api, ref: str, target: Path, *, force: bool) -> int:
-    """Write beside the target and give it the name at the end: it is there whole or not at all."""
+    """Write to a temporary file and rename it, so that the target is complete or does not exist."""
     part = target.with_name(f".{target.name[:200]}.{os.urandom(4).hex()}.part")
     size = 0
     try:
@@ -235,7 +242,7 @@ async def _saved(api: Api, ref: str, target: Path, *, force: bool) -> int:
 
 
 def _named(part: Path, target: Path) -> None:
-    """Give a file its name, unless something has it by now."""
+    """Rename a file, unless the name is taken by now."""
     try:
         target.hardlink_to(part)
     except FileExistsError:
@@ -247,7 +254,7 @@ def _named(part: Path, target: Path) -> None:
 
 
 def _with_home(options: Namespace, work: Callable[[Api], Awaitable[int]]) -> int:
-    """Do some work on the ref that `options.ref` names."""
+    """Call `work` with the ref in `options.ref`."""
     from arclog.cli import home
     from arclog.model.errors import NotFound
     from arclog.model.refs import parse_ref
@@ -300,8 +307,6 @@ def gc_command(options: Namespace) -> int:
 
     from msgspec.structs import asdict, replace
 
-    from arclog.wiring.homes.environments import sweep_environments
-
     done = asyncio.run(go())
     if options.compact:
         from arclog.wiring.backends import compact
@@ -311,7 +316,7 @@ def gc_command(options: Namespace) -> int:
     if out.as_json:
         out.data({**asdict(done), **asdict(swept)})
     else:
-        out.say(_verdict(done, swept))
+        out.print(_verdict(done, swept))
     return OK
 
 
@@ -328,16 +333,18 @@ def _check_compact(settings: Settings, *, dry_run: bool) -> None:
 def _verdict(done: Collected, swept: Swept) -> str:
     from arclog.cli.render import counted
 
-    told = [_of_results(done)] if done.results or done.contents or done.leftovers else []
+    parts = [_of_results(done)] if done.results or done.contents or done.leftovers else []
     if done.executions:
-        told.append(f"{'would remove' if done.dry_run else 'removed'} {counted(done.executions, 'run')} past retention")
+        parts.append(
+            f"{'would remove' if done.dry_run else 'removed'} {counted(done.executions, 'run')} past retention"
+        )
     if done.reclaimed:
-        told.append(f"reduced the store by {size_text(done.reclaimed)}")
+        parts.append(f"reduced the store by {size_text(done.reclaimed)}")
     if swept.environments:
         how = "would remove" if done.dry_run else "removed"
         room = size_text(swept.environment_bytes)
-        told.append(f"{how} {counted(swept.environments, 'unused python environment')}, {room}")
-    return "; ".join(told) or "nothing to remove"
+        parts.append(f"{how} {counted(swept.environments, 'unused python environment')}, {room}")
+    return "; ".join(parts) or "nothing to remove"
 
 
 def _of_results(done: Collected) -> str:
@@ -363,3 +370,46 @@ def size_text(size: int) -> str:
         if amount < 1024 or unit == "GiB":
             return f"{amount:,.1f} {unit}"
     raise AssertionError  # the last unit takes anything
+
+
+# ── environments ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# Python environments and `arclog gc`: those that were not used lately are removed, but never one in use.
+
+
+class Swept(Struct, frozen=True):
+    """Environments that were, or would be, removed, and the bytes that this frees."""
+
+    environments: int = 0
+    environment_bytes: int = 0
+
+
+def sweep_environments(settings: Settings, now: float, *, dry_run: bool) -> Swept:
+    """Remove environments unused since `python.environments_keep_s`; `now` in seconds since 1970."""
+    from arclog.sandbox.environments import known_environments, remove_environment
+    from arclog.tools.python import environments_folder
+
+    folder = environments_folder(settings)
+    limit = now - settings.number("python.environments_keep_s")
+    count = size = 0
+    for known in known_environments(folder):
+        if known.used_at > limit:
+            break  # the rest was used later
+        room = _room(known.folder)
+        if dry_run or remove_environment(folder, known.digest):
+            count += 1
+            size += room
+    return Swept(count, size)
+
+
+def _room(folder: Path) -> int:
+    """Bytes that the removal would free: files that installers link from their cache do not count."""
+    size = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            try:
+                status = (Path(place) / name).lstat()
+            except OSError:
+                continue  # it is being removed by another process
+            if status.st_nlink == 1:
+                size += status.st_blocks * 512
+    return size

@@ -69,13 +69,12 @@ async def _run(settings: Any, options: Namespace, text: str, file: str, out: Out
     from arclog.authoring.beside import FilesBeside
     from arclog.cli.home import opened, server_of
     from arclog.cli.playbooks.files import called_playbooks, path_and_version, workload_of
-    from arclog.cli.runs.attached import Shown
-    from arclog.cli.runs.interrupts import Interrupts
+    from arclog.cli.runs.attached import Interrupts, Shown
     from arclog.ports.views.api import ExecuteRequest
 
     out.outlives_reader = True
     interrupts = Interrupts(out)
-    _hear_errors(out)
+    _print_logged_errors(out)
     workload, priority = workload_of(options.workload, options.assignments, settings), options.priority
     try:
         with interrupts:
@@ -83,7 +82,7 @@ async def _run(settings: Any, options: Namespace, text: str, file: str, out: Out
                 if text:
                     here.open_tools(text)
                     beside = FilesBeside(settings).of(file)
-                    plan = _look_over(here, settings, options, text, file, out, beside)
+                    plan = _compile(here, settings, options, text, file, out, beside)
                     workload = _typed(plan, workload, options)
                     files = called_playbooks(text, file, settings, beside) | beside.taken
                     request = ExecuteRequest(text, file, workload, files, priority=priority)
@@ -93,7 +92,7 @@ async def _run(settings: Any, options: Namespace, text: str, file: str, out: Out
                     text = pinned.source
                     here.open_tools(text)
                     named = f"{path}@{pinned.version}"
-                    plan = _look_over(here, settings, options, text, named, out, FilesBeside(settings))
+                    plan = _compile(here, settings, options, text, named, out, FilesBeside(settings))
                     workload = _typed(plan, workload, options)
                     request = ExecuteRequest(path=path, version=pinned.version, workload=workload, priority=priority)
                 started = await here.api.execute(request)
@@ -109,10 +108,10 @@ async def _run(settings: Any, options: Namespace, text: str, file: str, out: Out
         raise
 
 
-def _look_over(
+def _compile(
     here: Any, settings: Any, options: Namespace, text: str, file: str, out: Out, beside: FilesBeside
 ) -> Plan | None:
-    """Compile the playbook once: say what `check` warns of, and refuse what `--set` cannot mean. Returns its plan."""
+    """Compile the playbook, print the warnings of `check`, and refuse assignments that it has no key for. Returns its plan."""
     from arclog.cli.playbooks.files import assigned
     from arclog.cli.playbooks.findings import warn
     from arclog.plan.build import build
@@ -120,7 +119,7 @@ def _look_over(
 
     built = build(text, file, KindSpecs(tool_kinds()), settings, beside)
     if built.plan is None:
-        return None  # who starts it says why it cannot run; a server may know kinds that are not installed here
+        return None  # starting it reports the errors; a server may have kinds that are not installed here
     if options.assignments:
         from arclog.cli.playbooks.assignments import check_assignments
 
@@ -143,10 +142,10 @@ def _detached(started: Started, out: Out) -> int:
     if out.as_json:
         out.data(started)
     elif out.quiet:
-        out.say(started.execution_id)
+        out.print(started.execution_id)
     else:
-        out.say(f"started execution {started.execution_id}")
-        out.say(out.paint(f"  arclog events {started.execution_id} --follow", "dim"))
+        out.print(f"started execution {started.execution_id}")
+        out.print(out.paint(f"  arclog events {started.execution_id} --follow", "dim"))
     return OK
 
 
@@ -163,20 +162,20 @@ def resume_arguments(parser: Parser) -> None:
 
 
 def resume_command(options: Namespace) -> int:
-    return _go_on(options, again=False)
+    return _continue(options, again=False)
 
 
 def again_command(options: Namespace) -> int:
     """`arclog retry ID`: run an ended run again."""
-    return _go_on(options, again=True)
+    return _continue(options, again=True)
 
 
 def forked_command(options: Namespace, request: ForkRequest) -> int:
     """`arclog fork`, and `arclog retry` of a part of a run: start the new run and show it to its end."""
-    return _go_on(options, again=True, request=request)
+    return _continue(options, again=True, request=request)
 
 
-def _go_on(options: Namespace, *, again: bool, request: ForkRequest | None = None) -> int:
+def _continue(options: Namespace, *, again: bool, request: ForkRequest | None = None) -> int:
     from arclog.cli.home import require, settings_of
     from arclog.cli.render import out_of
     from arclog.wiring.loop import run
@@ -189,15 +188,15 @@ def _go_on(options: Namespace, *, again: bool, request: ForkRequest | None = Non
 
 async def _forked(here: Any, execution_id: str, request: ForkRequest, out: Out) -> str:
     """The id of a new run that continues from another."""
-    found = await here.api.fork(execution_id, request)
+    fork = await here.api.fork(execution_id, request)
     if not out.as_json and not out.quiet:
-        origin = found.origin
-        what = f"event {origin.seq} of" if origin.how == "fork" else f"step {origin.step} of" if origin.step else ""
+        origin = fork.origin
+        start = f"event {origin.seq} of" if origin.how == "fork" else f"step {origin.step} of" if origin.step else ""
         out.notice(
-            f"execution {found.execution_id} continues from {what + ' ' if what else ''}{execution_id}: "
+            f"execution {fork.execution_id} continues from {start + ' ' if start else ''}{execution_id}: "
             f"{origin.events:,} events kept"
         )
-    new: str = found.execution_id
+    new: str = fork.execution_id
     return new
 
 
@@ -205,14 +204,13 @@ async def _resume(
     settings: Any, options: Namespace, out: Out, *, again: bool, request: ForkRequest | None = None
 ) -> int:
     from arclog.cli.home import opened, resolve, server_of
-    from arclog.cli.runs.attached import Shown, left_below
-    from arclog.cli.runs.interrupts import Interrupts
+    from arclog.cli.runs.attached import Interrupts, Shown, left_below
     from arclog.cli.runs.signals import print_answer, request_of
     from arclog.model.errors import RequestRejected
 
     out.outlives_reader = True
     interrupts = Interrupts(out)
-    _hear_errors(out)
+    _print_logged_errors(out)
     try:
         with interrupts:
             async with opened(settings) as here:
@@ -227,7 +225,7 @@ async def _resume(
                 serves = not server_of(settings)
                 shown = Shown(here, out, interrupts, settings, serves=serves)
                 status = await here.api.status(execution_id)
-                # A server may have run it to its end by now; it is shown all the same, as nobody has seen it.
+                # A server may have finished the new run already; it is shown anyway, since nobody has seen it.
                 if status.ended_at is not None and (serves or not again):
                     left = await left_below(here.api, execution_id) if serves else []
                     if not left:
@@ -255,7 +253,7 @@ async def _resume(
 
 
 async def _while_working(here: Any, rest: Coroutine[Any, Any, int]) -> int:
-    """Go on to the end of the run, but not without a worker: what stopped it is raised here."""
+    """Show the run to its end. If the worker stops before that, raise its error."""
     import asyncio
 
     showing = asyncio.ensure_future(rest)
@@ -276,12 +274,12 @@ async def _already_over(api: Api, execution_id: str, out: Out) -> int:
     if out.as_json:
         out.data(summary)
     elif not out.quiet:
-        out.say(f"run {execution_id} has already ended: {out.state(summary.state)}; see `arclog show {execution_id}`")
+        out.print(f"run {execution_id} has already ended: {out.state(summary.state)}; see `arclog show {execution_id}`")
     return BY_STATE.get(summary.state, FAILED)
 
 
-def _hear_errors(out: Out) -> None:
-    """What engine and worker log as errors is said as a notice; their warnings are for ARCLOG_DEBUG=1."""
+def _print_logged_errors(out: Out) -> None:
+    """Print errors that the engine and the worker log as notices; with ARCLOG_DEBUG=1, all log messages."""
     import logging
     import os
 

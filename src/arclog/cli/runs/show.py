@@ -34,7 +34,7 @@ def show_command(options: Namespace) -> int:
         if out.as_json:
             out.data(summary)
         else:
-            out.say(await _page(api, summary, out))
+            out.print(await _page(api, summary, out))
         return OK
 
     return with_run(options, work)
@@ -140,7 +140,7 @@ def _print_status(now: Any, out: Out) -> None:
             value = out.state(value)
         elif isinstance(value, bool):
             value = str(value).lower()
-        out.say(f"{field:<20}{'–' if value is None else value}")
+        out.print(f"{field:<20}{'–' if value is None else value}")
 
 
 def why_command(options: Namespace) -> int:
@@ -155,18 +155,18 @@ def why_command(options: Namespace) -> int:
         if out.as_json:
             out.data(answer)
             return OK
-        out.say(f"{out.state(answer.state)}: {clean(answer.summary)}")
+        out.print(f"{out.state(answer.state)}: {clean(answer.summary)}")
         for wait in answer.waits if len(answer.waits) > 1 else ():
             step = f"{wait.step}: " if wait.step else ""
             until = f" (until {moment(wait.until)})" if wait.until else ""
-            out.say(f"  {out.paint(wait.what, 'cyan')}  {clean(step + wait.text)}{until}")
+            out.print(f"  {out.paint(wait.what, 'cyan')}  {clean(step + wait.text)}{until}")
         lines = [] if answer.cause is None else cause_lines(answer.cause, out)
         lines += problem_lines(answer.problems, out, answer.cause)
         if lines:
-            out.say(indented("\n".join(lines)))
+            out.print(indented("\n".join(lines)))
         if not out.quiet:
             for command in answer.next:
-                out.say(out.paint(f"  {command}", "dim"))
+                out.print(out.paint(f"  {command}", "dim"))
         return OK
 
     return with_run(options, work)

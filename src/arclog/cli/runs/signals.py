@@ -1,4 +1,4 @@
-"""Commands that tell a run something: pause, cancel, retry, skip, approve, reject, signal. (`resume` also works: see run.)"""
+"""Commands that send a signal to a run: pause, cancel, retry, skip, approve, reject, signal. (`resume` is in `run`.)"""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
 from arclog.cli.exits import INVALID, OK, Usage
-from arclog.cli.history.changes import change_arguments
+from arclog.cli.options import change_arguments
 from arclog.model.status import RESERVED_SIGNALS
 
 if TYPE_CHECKING:
@@ -195,7 +195,9 @@ def request_of(options: Namespace, signal: str, step: str = "", data: Any = None
 
 
 def print_answer(answer: SignalAnswer, done: str, out: Out, wanted: str = "") -> int:
-    """Say what became of a signal; the exit code. A run that is in the wanted state already is as good as one told so."""
+    """Print the result of a signal; returns the exit code. A run that is in the requested state already counts as
+    success.
+    """
     well = answer.accepted or answer.state == wanted
     if out.as_json:
         out.data(answer)
@@ -204,12 +206,12 @@ def print_answer(answer: SignalAnswer, done: str, out: Out, wanted: str = "") ->
 
         raise RequestRejected(f"run {answer.execution_id}: {answer.message}")
     elif not out.quiet:
-        out.say(f"{out.state(answer.state)} run {answer.execution_id}: {done}")
+        out.print(f"{out.state(answer.state)} run {answer.execution_id}: {done}")
     return OK if well else INVALID
 
 
 def _text(word: str) -> str:
-    """A word of the command line; bytes that are no text are replaced."""
+    """A word of the command line; invalid bytes are replaced."""
     return word.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 

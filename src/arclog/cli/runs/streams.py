@@ -1,4 +1,4 @@
-"""Printing a run's records in order and following them, and the command that does so with its events."""
+"""Prints a run's records in order and follows them; the command `events`."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ if TYPE_CHECKING:
     from arclog.dialects.rendering import Reader, Rendered
     from arclog.ports.views.api import Api
 
+# ── streams ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
 PAGE = 1000
-#: as in `dialects.names`, which only a command that tells events needs
+#: as in `dialects.names`, which is imported only by commands that render events
 _DIALECTS = ("canonical", "lifecycle", "run", "wire", "legacy")
-#: how often a followed run is looked at when nothing announces a change (another process runs it)
+#: polling interval of a followed run that another process runs
 _FOLLOW_S = 0.25
 
 
 def events_arguments(parser: Parser) -> None:
-    from arclog.cli.history.search import search_arguments
 
     parser.add_argument(
         "id", metavar="ID", nargs="?", help="execution id, its first digits, or last; without ID, all runs"
@@ -65,8 +66,6 @@ def events_command(options: Namespace) -> int:
             near = get_close_matches(name, MEANINGS, n=1)
             raise Usage(f"there is no event type {name!r}{f'; did you mean {near[0]}?' if near else ''}")
     if options.id is None:
-        from arclog.cli.history.search import search_command
-
         return search_command(options)
     from arclog.engine.views.event_search import matches_of
 
@@ -76,24 +75,29 @@ def events_command(options: Namespace) -> int:
 
     async def work(api: Api, execution_id: str) -> int:
         reader = await _dialect_reader(api, execution_id, options.dialect)
-        # What a dialect says of an event can depend on those before: then it is given them, and they are not shown.
+        # How a dialect renders an event can depend on earlier events; the reader gets those, too, but they are not
+        # shown.
         stateless = reader.needs == frozenset()
         types = canonical_types(options.types) if stateless else tuple(reader.needs or ())
 
         async def read(after: int) -> list[dict[str, Any]]:
             return await api.events(execution_id, after=after, limit=PAGE, types=types)
 
-        def show(told: list[Rendered]) -> None:
-            kept = [one for one in told if one.seq > options.after and (matches is None or matches(one.source))]
+        def show(records: list[Rendered]) -> None:
+            kept = [
+                record
+                for record in records
+                if record.seq > options.after and (matches is None or matches(record.source))
+            ]
             if options.types:
-                kept = [one for one in kept if asked_for(one, options.types)]
+                kept = [record for record in kept if asked_for(record, options.types)]
             if out.as_json:
-                out.lines([one.record for one in kept])
+                out.lines([record.record for record in kept])
             elif kept:
-                out.say("\n".join(event_line(_as_event(one), out) for one in kept))
+                out.print("\n".join(event_line(_as_event(record), out) for record in kept))
 
         def print_page(page: list[dict[str, Any]]) -> None:
-            show([one for envelope in page for one in reader.render(envelope)])
+            show([record for envelope in page for record in reader.render(envelope)])
 
         begin = options.after if stateless else 0
         sent = sent_events(api, execution_id, types)
@@ -118,20 +122,24 @@ async def _dialect_reader(api: Api, execution_id: str, dialect: str) -> Reader:
 _RUN_STATUSES = {"Completed": "success", "Failed": "error", "Cancelled": "error", "Paused": "paused"}
 
 
-def _as_event(told: Rendered) -> dict[str, Any]:
-    """What `event_line` shows of a record, whatever shape it has."""
-    shown = {**told.source, "event_type": told.name, "status": told.record.get("status", told.source["status"])}
+def _as_event(rendered: Rendered) -> dict[str, Any]:
+    """The fields of a record that `event_line` shows, for every dialect."""
+    shown = {
+        **rendered.source,
+        "event_type": rendered.name,
+        "status": rendered.record.get("status", rendered.source["status"]),
+    }
     bare = {**shown, "task": "", "attempt": 1, "iteration_id": ""}
-    if told.derived:
+    if rendered.derived:
         return {**bare, "duration_ms": None, "payload": {}}
-    if "runSeq" not in told.record:
+    if "runSeq" not in rendered.record:
         return shown
-    record, payload = told.record, told.record.get("payload", {})
+    record, payload = rendered.record, rendered.record.get("payload", {})
     again = f" @{record['logicalAttemptId']}" if record["logicalAttemptId"] > 1 else ""
     detail: dict[str, Any] = {key: payload[key] for key in ("result", "reason") if key in payload}
     if "errorMessage" in payload:
         detail = {"error": {"kind": payload["errorCode"], "message": payload["errorMessage"]}}
-    status = next((word for end, word in _RUN_STATUSES.items() if told.name.endswith(end)), "in_progress")
+    status = next((word for end, word in _RUN_STATUSES.items() if rendered.name.endswith(end)), "in_progress")
     return {
         **bare,
         "status": status,
@@ -183,13 +191,13 @@ def event_line(event: dict[str, Any], out: Out) -> str:
     line = " ".join(columns)
     detail = one_line(_detail(event))
     if event.get("informative"):
-        detail = f"(informative) {detail}"  # in the log for readers only: it must not look like a part of the run
+        detail = f"(informative) {detail}"  # informative: it must not look like a part of the run
     room = out.size()[0] - width_of(bare(line)) - 2 if out.tty else 200
     return f"{line}  {clip(detail, max(room, 20))}".rstrip()
 
 
 def _detail(event: dict[str, Any]) -> str:
-    """What matters of a payload, in a few words."""
+    """The important part of a payload, in a few words."""
     payload = event.get("payload") or {}
     outcome = payload.get("outcome") or {}
     error = payload.get("error") or outcome.get("error")
@@ -226,7 +234,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= 300 else text[:299] + "…"
 
 
-#: what a followed run's new records come from, behind the last one that was shown
+#: the source of a followed run's new records, after the last one that was shown
 Source = Callable[[int], AsyncIterator[dict[str, Any]]]
 
 
@@ -241,13 +249,13 @@ async def stream(
     follow: bool,
     sent: Source | None = None,
 ) -> None:
-    """Print everything there is; when following, until the run has ended and the rest is printed too.
+    """Print all records; when following, until the run has ended and the rest is printed, too.
 
-    Where new records are `sent`, nobody asks for them; `sent` ends with the run.
+    If new records are `sent`, there is no polling; `sent` ends with the run.
     """
     head = (await api.wait(execution_id, timeout_s=0)) if follow else 0
     if not follow:
-        await api.status(execution_id)  # an unknown id is said so, not shown as empty
+        await api.status(execution_id)  # raises for an unknown id, instead of printing nothing
     while True:
         over = follow and (await api.status(execution_id)).ended_at is not None
         while page := await read(after):
@@ -266,7 +274,7 @@ async def stream(
 
 
 def sent_events(api: Api, execution_id: str, types: Sequence[str]) -> Source | None:
-    """A run's events as they are sent, to its terminal one; None where there is nobody far away to send them."""
+    """A run's events as a server sends them, to its terminal one; None without a server."""
     from arclog.model.events import TERMINAL
     from arclog.ports.views.api import Following
 
@@ -275,7 +283,7 @@ def sent_events(api: Api, execution_id: str, types: Sequence[str]) -> Source | N
     asked = (*types, *TERMINAL) if types else ()
 
     async def source(after: int) -> AsyncIterator[dict[str, Any]]:
-        # What comes behind the end (a webhook that is tried for hours, say) is not waited for.
+        # Events after the end (for example of a webhook that is retried for hours) are not waited for.
         async with aclosing(api.follow(execution_id, after=after, types=asked)) as events:
             async for event in events:
                 if not types or event["event_type"] in types:
@@ -284,3 +292,81 @@ def sent_events(api: Api, execution_id: str, types: Sequence[str]) -> Source | N
                     return
 
     return source
+
+
+# ── search ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# `arclog events` without an id: events of all runs, by type, entity, time and a condition.
+
+_PAGE = 1000
+
+
+def search_arguments(parser: Parser) -> None:
+    from arclog.cli.options import since
+
+    parser.add_argument(
+        "--entity",
+        metavar="TYPE[:ID]",
+        default="",
+        help="only events about this type of entity, or about one entity: step:load",
+    )
+    parser.add_argument(
+        "--where", metavar="EXPR", default="", help='only events that match this expression, e.g. "duration_ms > 5000"'
+    )
+    parser.add_argument(
+        "--since",
+        metavar="TIME",
+        type=since,
+        help="without ID: only events stored since then (30s, 2h, 1d ago, or a date)",
+    )
+    parser.add_argument("--limit", metavar="N", type=int, help="without ID: maximum number of events (default: 100)")
+
+
+def search_command(options: Namespace) -> int:
+    import asyncio
+
+    from arclog.cli.home import exists, nothing_yet, opened, settings_of
+    from arclog.cli.render import out_of
+    from arclog.dialects.names import asked_for, canonical_types
+    from arclog.dialects.rendering import Rendered
+    from arclog.engine.views.event_search import matches_of
+    from arclog.model.ids import timestamp
+
+    if options.follow or options.after or options.dialect != "canonical":
+        raise Usage("--follow, --after and --dialect require the ID of a run")
+    limit = 100 if options.limit is None else options.limit
+    if limit < 1:
+        raise Usage(f"--limit {limit} is not a number of 1 or more")
+    out, settings = out_of(options), settings_of(options)
+    matches_of(options.entity, options.where)  # a mistake is reported before anything is read
+    if not exists(settings):
+        out.notice(nothing_yet(settings))
+        return OK
+    since = timestamp(options.since) if options.since is not None else ""
+    names = options.types
+    wanted = {"types": canonical_types(names), "since": since, "entity": options.entity, "where": options.where}
+
+    async def go(api: Api) -> int:
+        cursor, left = "", limit
+        while left:
+            page = await api.search(**wanted, cursor=cursor, limit=min(left, _PAGE))
+            # A name can stand for a type with some of its statuses only.
+            records = [
+                event
+                for event in page.events
+                if not names or asked_for(Rendered(event["event_type"], event, event), names)
+            ]
+            left -= len(records)
+            if out.as_json:
+                out.lines(records)
+            elif records:
+                out.print("\n".join(f"{event['execution_id']} {event_line(event, out)}" for event in records))
+            if not page.more:
+                break
+            cursor = page.next
+        return OK
+
+    async def work() -> int:
+        async with opened(settings, read_only=True) as here:
+            return await go(here.api)
+
+    return asyncio.run(work())

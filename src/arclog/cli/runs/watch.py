@@ -1,4 +1,4 @@
-"""Shows a run while it continues. Reading is paced: it takes at most a fifth of the time, and never delays the end."""
+"""Shows a run while it continues. Reading takes at most a fifth of the time, and never delays the end."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from arclog.ports.views.api import Api, Following
 
 _FRAME_S = 0.1
 _PAGE = 1000
-#: so many of the latest events are read in full while a run continues; of those before, only what stays visible
+#: so many of the latest events are read in full while a run continues; of earlier ones, only what stays visible
 _DETAIL = 2000
 #: pages of events read in one go; what is left comes with the next frame
 _MOST_PAGES = 5
-#: log lines shown after the end; the rest can be asked for
+#: log lines that are shown after the end; `arclog logs` has the rest
 _LAST_LOGS = 2000
 _WITH_PROGRESS = LogFilter(streams=("stdout", "stderr", "log", PROGRESS))
 
 
 async def watch(api: Api, execution_id: str, out: Out, *, resumed: bool = False, every_s: float = 5.0) -> None:
-    """Show a run until it has ended. What happened before it was resumed is not told again line by line. Without a
-    terminal, a line says every so many seconds how far loops and tasks are.
+    """Show a run until it has ended. What happened before it was resumed is not printed again. Without a terminal, a
+    line shows the progress of loops and tasks every so many seconds.
     """
     view = _Tree(out) if out.tty else _Lines(out, every_s)
     reader = _Reader(api, execution_id)
@@ -42,7 +42,7 @@ async def watch(api: Api, execution_id: str, out: Out, *, resumed: bool = False,
 
 
 async def _as_read(api: Api, execution_id: str, reader: _Reader, view: _Tree | _Lines) -> None:
-    """The run is in this process, or in this home: looking costs little, and nobody else would tell."""
+    """The run is in this process, or in this home: it is polled, which costs little."""
     pause = _FRAME_S
     while not await api.ended(execution_id, timeout_s=pause):
         began = time.monotonic()
@@ -53,7 +53,7 @@ async def _as_read(api: Api, execution_id: str, reader: _Reader, view: _Tree | _
 
 
 async def _as_sent(api: Following, execution_id: str, reader: _Reader, view: _Tree | _Lines) -> None:
-    """The run is at a server, which sends what happens: it is not asked again and again."""
+    """The run is at a server, which streams its events, so there is no polling."""
     lines: list[dict[str, Any]] = []
 
     async def events() -> None:
@@ -61,9 +61,7 @@ async def _as_sent(api: Following, execution_id: str, reader: _Reader, view: _Tr
             async for event in coming:
                 reader.progress.apply(event)
                 reader.seq = event["seq"]
-                if event["event_type"] in TERMINAL and not event.get(
-                    "informative"
-                ):  # of what comes behind it nothing is shown
+                if event["event_type"] in TERMINAL and not event.get("informative"):  # nothing after it is shown
                     return
 
     def take(line: dict[str, Any]) -> None:
@@ -80,7 +78,7 @@ async def _as_sent(api: Following, execution_id: str, reader: _Reader, view: _Tr
             take(line)
 
     async def before_its_end() -> None:
-        """What a step printed is shown before its end, though the two are sent apart."""
+        """The output of a step is shown before its end, although the two are sent separately."""
         while reader.progress.ends:
             page = await reader.new_logs()
             for line in page:
@@ -93,24 +91,24 @@ async def _as_sent(api: Following, execution_id: str, reader: _Reader, view: _Tr
         lines.clear()
         return new
 
-    told, printed = asyncio.ensure_future(events()), asyncio.ensure_future(logs())
+    following, printed = asyncio.ensure_future(events()), asyncio.ensure_future(logs())
     try:
-        while not told.done():
-            await asyncio.wait((told,), timeout=_FRAME_S)
+        while not following.done():
+            await asyncio.wait((following,), timeout=_FRAME_S)
             await before_its_end()
             view.frame(reader.progress, taken())
             if printed.done():
                 printed.result()
-        told.result()
+        following.result()
         while not printed.done() and len(lines) < _LAST_LOGS:
             await asyncio.wait((printed,), timeout=_FRAME_S)
         if printed.done():
             printed.result()
         view.end(reader.progress, taken())
     finally:
-        for task in (told, printed):
+        for task in (following, printed):
             task.cancel()
-        await asyncio.gather(told, printed, return_exceptions=True)
+        await asyncio.gather(following, printed, return_exceptions=True)
 
 
 class _Reader:
@@ -120,13 +118,13 @@ class _Reader:
         self.progress = Progress()
         self._api = api
         self._id = execution_id
-        #: of the last event that was taken in
+        #: seq of the last event that was read
         self.seq = 0
         #: position of the last log line
         self.log = 0
 
     async def catch_up(self) -> None:
-        """Take in what happened before, as known already."""
+        """Read what happened before, without printing it."""
         while await self._page(FINAL_TYPES, 0):
             pass
         self.progress.ends.clear()
@@ -134,7 +132,7 @@ class _Reader:
             pass
 
     async def read(self, head: int) -> list[dict[str, Any]]:
-        """Take in what is new; answer the new log lines."""
+        """Read new events; returns the new log lines."""
         if await self._skip(head - _DETAIL) and head > self.seq:
             for _ in range(_MOST_PAGES):
                 if not await self._page(SHOWN_TYPES, head):
@@ -142,7 +140,9 @@ class _Reader:
         return await self._logs()
 
     async def _skip(self, upto: int) -> bool:
-        """Take in what is older than anybody can see change, without its detail; whether all of that is done."""
+        """Read older events without their details, since they are no longer visible; returns whether all of them are
+        read.
+        """
         for _ in range(_MOST_PAGES):
             if upto <= self.seq:
                 return True
@@ -154,7 +154,7 @@ class _Reader:
         return upto <= self.seq
 
     async def finish(self) -> list[dict[str, Any]]:
-        """Take in what is left once the run is over, without the detail that nobody will see any more."""
+        """Read the rest after the run has ended, without details that are no longer visible."""
         while await self._page(FINAL_TYPES, 0):
             pass
         lines: list[dict[str, Any]] = []
@@ -166,7 +166,7 @@ class _Reader:
         return lines
 
     async def _page(self, types: tuple[str, ...], head: int) -> bool:
-        """Take in one page of events; whether there may be more."""
+        """Read one page of events; returns whether there may be more."""
         page = await self._api.events(self._id, after=self.seq, limit=_PAGE, types=types)
         for event in page:
             self.progress.apply(event)
@@ -175,11 +175,11 @@ class _Reader:
         return len(page) == _PAGE
 
     async def new_logs(self) -> list[dict[str, Any]]:
-        """A page of lines behind the last one, not taken in yet."""
+        """A page of lines after the last one, not marked as read."""
         return await self._api.logs(self._id, after=self.log, limit=_PAGE, where=_WITH_PROGRESS)
 
     async def _logs(self) -> list[dict[str, Any]]:
-        """New lines; what says how far a task is goes to the tree instead."""
+        """New lines; those that report progress go to the tree instead."""
         while lines := await self.new_logs():
             self.log = lines[-1]["position"]
             for line in lines:
@@ -192,14 +192,14 @@ class _Reader:
 
 
 class _Lines:
-    """For pipes and files: a line when a step ends, and now and then how far those are that continue."""
+    """For pipes and files: a line when a step ends, and periodically the progress of the others."""
 
     def __init__(self, out: Out, every_s: float) -> None:
         self._out = out
         self._held = ""
         self._every_s = every_s
         self._next = time.monotonic() + every_s
-        #: what was said last of each step
+        #: the last line that was printed for each step
         self._printed: dict[str, str] = {}
 
     def frame(self, progress: Progress, logs: list[dict[str, Any]]) -> None:
@@ -214,7 +214,7 @@ class _Lines:
             self._held = progress.held
             lines.append(f"‖ {self._held}" if self._held else "‖ resumed")
         if lines:
-            self._out.say("\n".join(lines))
+            self._out.print("\n".join(lines))
 
     def _going_on(self, progress: Progress) -> list[str]:
         if time.monotonic() < self._next:
@@ -277,6 +277,6 @@ class _Tree:
 
 
 def log_line(line: dict[str, Any], out: Out) -> str:
-    """A line that a task printed, distinguished from what arclog itself says."""
+    """A line that a task printed, distinguished from arclog's own lines."""
     where = line["step"]
     return "\n".join(out.paint(f"  {where} │ {text}", "dim") for text in clean(line["text"]).rstrip("\n").split("\n"))

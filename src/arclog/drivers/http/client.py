@@ -11,16 +11,154 @@ import asyncio
 import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
+from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
 import httpcore2
+import httpx2
 
-from arclog.drivers.failure import Failure, refused
+from arclog.drivers.failure import Failure, refused, shortened
 from arclog.drivers.http.guard import Guard
-from arclog.drivers.http.protocols import Pool
 from arclog.drivers.http.stream import connect
-from arclog.drivers.http.target import Target
 from arclog.model.config.settings import Settings
+
+# ── target ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# A web address, taken apart as requests use it.
+
+
+class Target(NamedTuple):
+    """A web address, taken apart as it is used; only `target_of` makes one."""
+
+    scheme: str
+    host: str
+    port: int | None
+    #: path and query, encoded
+    path: bytes
+    #: host and port as the Host header names them
+    authority: str
+    text: str
+
+    @property
+    def origin(self) -> tuple[str, str, int]:
+        return self.scheme, self.host, self.port or (443 if self.scheme == "https" else 80)
+
+
+@lru_cache(maxsize=256)
+def target_of(text: str) -> Target:
+    """A web address, as the client reads it."""
+    try:
+        url = httpx2.URL(text)
+    except (httpx2.InvalidURL, UnicodeError) as problem:
+        if "@" in text:
+            raise refused(
+                "url: it is not a web address; put credentials into a keychain entry and name it in auth"
+            ) from None
+        raise refused(f"url: {shortened(text)!r} is not a web address: {problem}") from None
+    if url.scheme not in ("http", "https"):
+        raise refused(f"url: {shortened(text)!r} begins with neither http:// nor https://")
+    if url.userinfo:
+        raise refused("url: it holds a user name or password; declare a keychain entry and name it in auth")
+    if not url.host or "%" in url.host:
+        raise refused(f"url: {shortened(text)!r} names no host")
+    if url.port is not None and not 0 < url.port < 65536:
+        raise refused(f"url: {shortened(text)!r} names a port that does not exist")
+    whole = str(url).partition("#")[0]
+    host, authority = url.raw_host.decode("ascii"), url.netloc.decode("ascii")
+    return Target(url.scheme, host, url.port, url.raw_path, authority, whole)
+
+
+# ── protocols ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# What the client's connections do beside speaking HTTP: a request that ends early must not harm those around it.
+#
+# Law: bytes behind an HTTP/1.1 answer are never taken for the next one; an HTTP/2 request that is abandoned is reset, and what
+# came for it is given back to the connection's window; what breaks HTTP/2 is an error of the client's at any time. The base
+# classes do none of it, and have no public place for it: the names with an underscore here are theirs, and tests fail when
+# they change.
+
+#: A connection that cannot even take a reset for so long is about to be found out by others.
+_RESET_S = 1.0
+
+
+class Http11(httpcore2.AsyncHTTP11Connection):
+    """One request at a time."""
+
+    def has_expired(self) -> bool:
+        return bool(self._h11_state.trailing_data[0]) or super().has_expired()
+
+
+class Http2(httpcore2.AsyncHTTP2Connection):
+    """Many requests at a time, of many tasks."""
+
+    async def _read_incoming_data(self, request: httpcore2.Request) -> list[Any]:
+        """The base translates what breaks the protocol only until an answer's head has come."""
+        from h2.exceptions import ProtocolError
+
+        try:
+            return await super()._read_incoming_data(request)
+        except ProtocolError as broken:
+            self._connection_error = True
+            raise httpcore2.RemoteProtocolError(str(broken)) from None
+
+    async def _response_closed(self, stream_id: int) -> None:
+        self._give_up(stream_id)
+        data = self._h2_state.data_to_send()
+        if data and not self.is_closed():
+            try:
+                await self._network_stream.write(data, _RESET_S)
+            except (httpcore2.WriteError, httpcore2.WriteTimeout):
+                self._connection_error = True
+        await super()._response_closed(stream_id)
+
+    def _give_up(self, stream_id: int) -> None:
+        """Reset a stream that has not ended."""
+        from h2.errors import ErrorCodes
+        from h2.events import DataReceived
+        from h2.exceptions import ProtocolError
+
+        try:
+            for event in self._events.get(stream_id, ()):
+                if isinstance(event, DataReceived):
+                    self._h2_state.acknowledge_received_data(event.flow_controlled_length or 0, stream_id)
+            self._h2_state.reset_stream(stream_id, ErrorCodes.CANCEL)
+        except ProtocolError:
+            pass  # it has ended, or the connection has
+
+
+class Connection(httpcore2.AsyncHTTPConnection):
+    """Connects, and speaks what the server chose."""
+
+    async def handle_async_request(self, request: httpcore2.Request) -> httpcore2.Response:
+        try:
+            async with self._request_lock:
+                if self._connection is None:
+                    stream = await self._connect(request)
+                    tls = stream.get_extra_info("ssl_object")
+                    chosen = Http2 if tls is not None and tls.selected_alpn_protocol() == "h2" else Http11
+                    self._connection = chosen(
+                        origin=self._origin, stream=stream, keepalive_expiry=self._keepalive_expiry
+                    )
+        except BaseException:
+            self._connect_failed = True
+            raise
+        return await self._connection.handle_async_request(request)
+
+
+class Pool(httpcore2.AsyncConnectionPool):
+    """Connections of the kind above; those through a proxy are the base's."""
+
+    def create_connection(self, origin: httpcore2.Origin) -> httpcore2.AsyncConnectionInterface:
+        if self._proxy is not None:
+            return super().create_connection(origin)
+        return Connection(
+            origin=origin,
+            ssl_context=self._ssl_context,
+            keepalive_expiry=self._keepalive_expiry,
+            http2=True,
+            network_backend=self._network_backend,
+        )
+
+
+# ── client ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 _PROXY_SCHEMES = ("http", "https")
 
@@ -231,11 +369,11 @@ def _proxy(url: str) -> httpcore2.Proxy:
     )
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
-        found = parts.scheme in _PROXY_SCHEMES and parts.hostname and (parts.port or True)
+        is_valid = parts.scheme in _PROXY_SCHEMES and parts.hostname and (parts.port or True)
         user, password = (unquote_to_bytes(part or "") for part in (parts.username, parts.password))
     except (ValueError, UnicodeError):
         raise wrong from None
-    if not found or "@" in parts.path + parts.query + parts.fragment:
+    if not is_valid or "@" in parts.path + parts.query + parts.fragment:
         raise wrong
     auth = (user, password) if user else None
     port = f":{parts.port}" if parts.port else ""

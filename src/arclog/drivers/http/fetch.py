@@ -15,9 +15,8 @@ import httpcore2
 
 from arclog.drivers.addresses import shown
 from arclog.drivers.failure import Failure
-from arclog.drivers.http.client import Client, Message, Payload, Timeouts, pieces
+from arclog.drivers.http.client import Client, Message, Payload, Timeouts, pieces, target_of
 from arclog.drivers.http.guard import Guard
-from arclog.drivers.http.target import target_of
 from arclog.model.config.settings import Settings
 
 _TROUBLE = (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.ProxyError, OSError)

@@ -184,11 +184,11 @@ class Guard:
     async def addresses(self, host: str, port: int) -> list[str]:
         """The addresses of a host that may be connected to, at least one; Failure when there is none."""
         literal = _literal(host)
-        found = [literal] if literal is not None else await self._ask(host, port)
-        permitted = [one for one in found if self.permits(one, host)]
+        resolved = [literal] if literal is not None else await self._ask(host, port)
+        permitted = [candidate for candidate in resolved if self.permits(candidate, host)]
         if permitted:
-            return [str(one) for one in permitted]
-        address = found[0]
+            return [str(candidate) for candidate in permitted]
+        address = resolved[0]
         where = host if literal is not None else f"{host} ({address})"
         message = (
             f"{where} is {why_closed(address)}: {self._who} reach only public addresses and those that the setting "
@@ -203,10 +203,10 @@ class Guard:
             why = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)
             message = f"the name {host} cannot be resolved: {why}"
             raise Failure(error("connection", message, code="DNS")) from None
-        found = [ip_address(text) for text in dict.fromkeys(texts)]
-        if not found:
+        resolved = [ip_address(text) for text in dict.fromkeys(texts)]
+        if not resolved:
             raise Failure(error("connection", f"the name {host} has no address", code="DNS"))
-        return found
+        return resolved
 
 
 def _literal(host: str) -> Address | None:
@@ -219,5 +219,5 @@ def _literal(host: str) -> Address | None:
 
 async def _resolved(host: str, port: int) -> list[str]:
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [str(address[0]) for *_, address in found]
+    infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(address[0]) for *_, address in infos]

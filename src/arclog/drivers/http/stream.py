@@ -74,12 +74,12 @@ class Stream(asyncio.Protocol, httpcore2.AsyncNetworkStream):
             self._reading = self._loop.create_future()
             await self._wait(self._reading, timeout, httpcore2.ReadTimeout)
         if self._unread:
-            found = bytes(self._unread[:max_bytes])
+            data = bytes(self._unread[:max_bytes])
             del self._unread[:max_bytes]
             if self._paused and not self._ended:
                 self._paused = False
                 self._transport.resume_reading()
-            return found
+            return data
         if self._problem is not None:
             raise httpcore2.ReadError(str(self._problem)) from self._problem
         return b""

@@ -1,8 +1,8 @@
 """The address of a PostgreSQL database: read, shown without its password, and written for libpq.
 
-Law: no message has more of an address than user, host, port and database, and those only if each was read without doubt.
-libpq's own parser is not used: it quotes what it cannot read, and takes a part of a password with `/` or `@` in it for a
-host, port or database.
+Law: no message has more of an address than user, host, port and database, and those only if each was parsed
+unambiguously. libpq's own parser is not used: its errors quote invalid input, and it takes a part of a password with
+`/` or `@` for a host, port or database.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from msgspec import Struct
 from arclog.model.errors import SettingsError
 
 SCHEMES = ("postgresql://", "postgres://")
-#: How an address is written, for messages.
+#: The syntax of an address, for messages.
 FORM = "postgresql://user:password@host:5432/database"
 ENCODED = "write special characters of a password percent-encoded (@ as %40, / as %2F, % as %25)"
 
@@ -35,7 +35,7 @@ _PORTS = re.compile(r"[0-9]{0,5}(?:,[0-9]{0,5})*")
 
 
 class AddressError(ValueError):
-    """An address that cannot be read; the message says why and shows nothing of it."""
+    """An invalid address; the message has the reason and nothing of the address."""
 
 
 class PostgresAddress(Struct, frozen=True):
@@ -53,7 +53,7 @@ class PostgresAddress(Struct, frozen=True):
         return f"postgresql://{user}{host}{port}/{self.parts.get('dbname', '')}"
 
     def conninfo(self, defaults: Mapping[str, Any] | None = None, **own: Any) -> str:
-        """What libpq connects with: `own` goes before the address, the address before `defaults`."""
+        """The connection string for libpq: `own` takes precedence over the address, the address over `defaults`."""
         every = {**(defaults or {}), **self.parts, **own}
         return " ".join(f"{key}={_quoted(str(value))}" for key, value in every.items() if value is not None)
 
@@ -91,7 +91,7 @@ def configured_address(url: str, setting: str) -> PostgresAddress:
 
 
 def parts_of(text: str) -> dict[str, str]:
-    """What a text says, by libpq's keywords. Raises AddressError."""
+    """The values of a text, by libpq's keywords. Raises AddressError."""
     text = text.strip()
     return _of_url(text) if text.startswith(SCHEMES) else _of_pairs(text)
 

@@ -1,4 +1,4 @@
-"""Opens connections to PostgreSQL.
+"""Opens connections to PostgreSQL, and keeps them for the next user.
 
 Law: every connection of this process is made here, and no error that leaves holds a secret of the address.
 """
@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -19,6 +20,8 @@ from psycopg.abc import AdaptContext
 from arclog.drivers.postgres.address import PostgresAddress
 from arclog.drivers.postgres.refusals import state_of
 
+# ── connect ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
 
 async def connect(
     address: PostgresAddress,
@@ -28,8 +31,8 @@ async def connect(
     cursors: Any = None,
     **own: Any,
 ) -> AsyncConnection[Any]:
-    """A connection that commits each statement and prepares none: behind a pooler, the next one may go to another server
-    process. `own` keywords go before the address, the address before `defaults`. Raises psycopg.Error.
+    """A connection that commits each statement and prepares none: behind a pooler, the next one may go to another
+    server process. `own` keywords take precedence over the address, the address over `defaults`. Raises psycopg.Error.
     """
     try:
         return await AsyncConnection.connect(
@@ -69,7 +72,7 @@ def timeout_of(seconds: float) -> int:
 
 @contextmanager
 def answering(connection: AsyncConnection[Any], seconds: float) -> Iterator[None]:
-    """Give a connection up that does not answer in time, as one whose network was cut after it was made. Its socket is shut
+    """Abandon a connection that does not answer in time, for example because its network was cut. Its socket is shut
     down: a cancellation would wait for the server as well.
     """
     late = False
@@ -91,7 +94,7 @@ def answering(connection: AsyncConnection[Any], seconds: float) -> Iterator[None
 
 
 def shut_down(connection: AsyncConnection[Any] | Connection[Any]) -> None:
-    """End a connection under whoever waits for it; closing it would pull it from under libpq."""
+    """Shut down the socket of a connection that is in use; closing it would be unsafe for libpq."""
     with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.pgconn.socket)) as shared:
         shared.shutdown(socket.SHUT_RDWR)
 
@@ -107,3 +110,93 @@ def _without_secrets(error: psycopg.Error, address: PostgresAddress) -> psycopg.
     masked = type(error)(shown)
     masked.sqlstate = state_of(error) or None  # a mask may stand in the text that it is read from
     return masked
+
+
+# ── pool ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Connections that are kept for the next user.
+#
+# Law: a connection error is raised at once, with its reason, to the caller that needed the connection. (psycopg_pool
+# connects in the background and raises a time-out instead: ADR 069.) A connection that broke, or whose user was
+# cancelled, is never kept.
+
+
+class Pool:
+    """Connections to one database as one user."""
+
+    def __init__(
+        self, connect: Callable[[], Awaitable[AsyncConnection[Any]]], most: int, *, idle_s: float | None = None, reset: str = ""
+    ) -> None:  # fmt: skip
+        """`idle_s`: how long an unused connection is kept, for ever without it. `reset`: a statement that a kept connection
+        runs before it is used again; one that cannot is closed.
+        """
+        self._connect = connect
+        self._idle_s = idle_s
+        self._reset = reset
+        self._room = asyncio.Semaphore(most)
+        #: with the time of their return; the one used last is taken first
+        self._idle: list[tuple[AsyncConnection[Any], float]] = []
+        self._reaping: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def take(self) -> AsyncConnection[Any]:
+        """A connection for one user, as a context manager. Waits while all are in use."""
+        await self._room.acquire()
+        try:
+            while self._idle:
+                connection, _ = self._idle.pop()
+                if await self._is_reset(connection):
+                    return connection
+            return await self._connect()
+        except BaseException:
+            self._room.release()
+            raise
+
+    async def give(self, connection: AsyncConnection[Any], *, keep: bool) -> None:
+        """Return a connection; `keep`: it has no leftover state, so that others may use it."""
+        try:
+            if connection.closed:
+                await self._close_idle()  # connections that have been idle longer may be broken as well
+            elif keep and self._idle_s != 0 and not self._closed:
+                self._idle.append((connection, time.monotonic()))
+                if self._idle_s is not None and self._reaping is None:
+                    self._reaping = asyncio.create_task(self._reap(self._idle_s))
+            else:
+                await connection.close()
+        finally:
+            self._room.release()
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._reaping is not None:
+            self._reaping.cancel()
+            await asyncio.gather(self._reaping, return_exceptions=True)
+            self._reaping = None
+        await self._close_idle()
+
+    async def _close_idle(self) -> None:
+        while self._idle:
+            connection, _ = self._idle.pop()
+            await connection.close()
+
+    async def _is_reset(self, connection: AsyncConnection[Any]) -> bool:
+        if not self._reset:
+            return True
+        try:
+            await connection.execute(self._reset.encode())
+        except psycopg.Error:
+            await connection.close()
+            return False
+        except BaseException:
+            await connection.close()
+            raise
+        return True
+
+    async def _reap(self, idle_s: float) -> None:
+        """Close connections that nobody uses, and end when none is left."""
+        while self._idle:
+            await asyncio.sleep(idle_s)
+            limit = time.monotonic() - idle_s
+            while self._idle and self._idle[0][1] <= limit:
+                connection, _ = self._idle.pop(0)
+                await connection.close()
+        self._reaping = None

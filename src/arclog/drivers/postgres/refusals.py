@@ -1,6 +1,6 @@
-"""What PostgreSQL's errors mean: one table of SQLSTATEs for the store, the bus, the result store and tasks.
+"""Classifies PostgreSQL's errors: one table of SQLSTATEs for the store, the bus, the result store and tasks.
 
-Each of them raises its own errors; what is passing, denied or a value's fault is decided here.
+Each of them raises its own errors; whether an error is temporary, a denial or an invalid value is decided here.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ DISK_FULL = "53100"
 
 
 class Meaning(Enum):
-    """What a refusal says about the next attempt."""
+    """What an error means for the next attempt."""
 
     #: The server cannot be reached, or is not the primary any more. The same may succeed soon, on a new connection.
     AWAY = auto()
     #: Rolled back because of another transaction. The same succeeds when it is tried again.
     CONFLICT = auto()
-    #: The server is short of something at the moment.
+    #: The server lacks a resource at the moment.
     SHORT = auto()
-    #: The server does not let this user in, or not to this. Somebody has to change a setting or a right.
+    #: The server denies this user access. A setting or a permission has to be changed.
     DENIED = auto()
     #: A value that can never be stored.
     VALUE = auto()
@@ -43,7 +43,7 @@ class Refusal(NamedTuple):
     meaning: Meaning
     #: the error kind of a task (`model.outcome.ERROR_KINDS`)
     kind: str
-    #: what is wrong with the server; '' where its own text is best
+    #: the problem; '' if the server's own text is best
     problem: str = ""
     #: what to do; `{address}` is the setting that has the server's address
     remedy: str = ""
@@ -118,7 +118,7 @@ def state_of(error: BaseException) -> str:
 
 
 def refusal_of(error: BaseException) -> Refusal:
-    """What an error of the driver means."""
+    """The classification of a driver's error."""
     state = state_of(error)
     if not state:
         return _UNREACHABLE

@@ -438,7 +438,9 @@ class EngineApi:
             path = plan.path or plan.name
             records = await self._engine.store.executions(self._of_path(path), limit=request.last)
             if not records:
-                raise NotFound(f"there is no run of {path[:200]!r}; name runs to simulate (`runs`, --from)")
+                raise NotFound(
+                    f"there is no run of {path[:200]!r} to simulate; run it first, or name other runs (`runs`, --from)"
+                )
         return await simulating.simulated(self._engine, self._results, plan, records, request)
 
     async def export(self, execution_id: str) -> AsyncIterator[bytes]:

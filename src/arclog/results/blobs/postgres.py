@@ -17,8 +17,7 @@ from psycopg import AsyncConnection, sql
 
 from arclog.drivers.backoff import retry
 from arclog.drivers.postgres.address import configured_address
-from arclog.drivers.postgres.connect import connect, timeout_of
-from arclog.drivers.postgres.pool import Pool
+from arclog.drivers.postgres.connect import Pool, connect, timeout_of
 from arclog.drivers.postgres.refusals import DISK_FULL, Meaning, refusal_of, state_of, text_of
 from arclog.model.config.settings import Settings
 from arclog.model.errors import ResultStoreAway, ResultUnavailable

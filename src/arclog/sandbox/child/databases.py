@@ -108,10 +108,10 @@ class _Connection:
 
     def _statement(self, given: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
         """As `execute`, of what must be one statement; with what kind of one it is."""
-        found = duckdb.extract_statements(given["sql"])
-        if len(found) != 1:
-            return {"count": len(found)}, b""
-        parsed = found[0]
+        statements = duckdb.extract_statements(given["sql"])
+        if len(statements) != 1:
+            return {"count": len(statements)}, b""
+        parsed = statements[0]
         self._database.execute(parsed, given["params"])
         return {
             "count": 1,

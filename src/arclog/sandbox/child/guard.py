@@ -1,32 +1,178 @@
-"""A guard owns one runner and its whole family: when the runner ends, or the worker asks or is gone, nobody survives.
+"""A guard owns one runner and its process tree: when the runner ends, or the worker asks for it or is gone, it kills
+all of them.
 
-As first process of its own pid namespace it kills by kernel decree; elsewhere it is the family's subreaper and kills
-until it has no child left. Letters from the worker: `t` asks the runner's group to stop, `k` (or end of file) kills, `s`
-kills after the python runner has written where it is.
-It answers with one JSON report once all are dead, and removes their folder: if the spec says `keeps_folder`, after the letter `r`.
+As the first process of a pid namespace, its end makes the kernel kill the others; without a namespace it is their
+subreaper and kills until no child is left. Letters from the worker: `t` asks the runner's group to stop, `k` (or end of
+file) kills, `s` kills after the python runner has written where it is. It answers with one JSON report once all are
+dead, and removes their folder: if the spec says `keeps_folder`, after the letter `r`.
 """
 
 # Stand-alone and light: no pathlib, and the package has another name where it runs.
-# ruff: noqa: PTH115, PTH119, PTH120, TID252
+# ruff: noqa: PTH115, PTH119, PTH120, PTH208, TID252
 
 from __future__ import annotations
 
 import _socket
+import faulthandler
 import json
 import os
+import resource
 import select
 import signal
 import struct
 import sys
 import traceback
+from collections.abc import Callable
 from typing import Any, NoReturn
 
-from . import confine, kernel, start, trees
+from . import confine, kernel, trees
+from . import runner as python
+from .runner import Places
 from .view import View
+
+# ── start ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Turns a forked guard into a runner: all limits and restrictions are applied here, before user code runs.
+#
+# A spec with `argv` becomes that program, one with `databases` serves DuckDB, one with `probe` writes what is in force;
+# any other becomes the python runner.
+
+_NOFILE = 1024
+_STDERR = 2
+#: What a zygote has loaded for its runners, by the key of a spec.
+services: dict[str, Callable[[_socket.socket], NoReturn]] = {}
+
+
+def become_runner(
+    spec: dict[str, Any], facts: confine.Facts, files: list[int], failure: int, *, guard: int, stack: int
+) -> NoReturn:
+    """Become the runner. `files` are the task socket or stdin, stdout and stderr; `failure` gets the error if it cannot
+    start, `stack` the stack of python code when the guard requests it.
+    """
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.setsid()
+        kernel.prctl(kernel.PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != guard:
+            os._exit(1)
+        kernel.prctl(kernel.DUMPABLE, 1)
+        if "argv" in spec:
+            _program(spec, facts, files)
+        elif "probe" in spec:
+            _probe(spec, facts, files)
+        elif "databases" in spec:
+            _databases(spec, facts, files, failure)
+        else:
+            _python(spec, facts, files, failure, stack)
+    except confine.NotConfined as problem:
+        os.write(failure, f"confinement {problem}".encode()[:4000])
+    except BaseException as problem:  # noqa: BLE001 - the last line of defence: the guard must hear of it
+        number = getattr(problem, "errno", None) or 0
+        os.write(failure, f"{number} {type(problem).__name__}: {problem}".encode("utf-8", "replace")[:4000])
+    os._exit(127)
+
+
+def _program(spec: dict[str, Any], facts: confine.Facts, files: list[int]) -> None:
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    for target, file in enumerate(files):
+        os.dup2(file, target)
+    kernel.close_at_exec(_STDERR + 1)
+    os.chdir(spec["cwd"])
+    if facts:
+        _limit(resource.RLIMIT_CORE, 0)
+        confine.drop(spec, facts)
+    os.execvpe(spec["argv"][0], spec["argv"], spec["env"])
+
+
+def _probe(spec: dict[str, Any], facts: confine.Facts, files: list[int]) -> None:
+    """Write what is in force here."""
+    confine.drop(spec, facts)
+    os.write(files[1], json.dumps(facts).encode())
+    os._exit(0)
+
+
+def _databases(spec: dict[str, Any], facts: confine.Facts, files: list[int], failure: int) -> None:
+    control = _alone("arclog-duckdb", spec, files, (failure, *_relayed(facts)))
+    try:
+        os.chdir(spec["cwd"])
+    except OSError:  # out of reach, and so is every relative path
+        os.chdir(spec["folder"])
+    _limit(resource.RLIMIT_CORE, 0)
+    if facts:
+        confine.drop(spec, facts)
+    os.close(failure)
+    services["databases"](control)
+
+
+def _python(spec: dict[str, Any], facts: confine.Facts, files: list[int], failure: int, stack: int) -> None:
+    # Orphans of user code become children of the runner, so it only has to check for children at the end of a task.
+    kernel.prctl(kernel.SUBREAPER, 1)
+    tasks = _alone("arclog-python", spec, files, (failure, stack, *_relayed(facts)))
+    os.chdir(spec["scratch"])
+    for kind, value in (
+        (resource.RLIMIT_AS, spec["max_memory_bytes"]),
+        (resource.RLIMIT_FSIZE, spec["max_file_bytes"]),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_NOFILE, _NOFILE),
+    ):
+        _limit(kind, value)
+    if facts:
+        confine.drop(spec, facts)
+    if spec.get("site"):
+        # Packages may run code when they are found (.pth files), so this happens here and not in the shared zygote.
+        import site
+
+        site.main()
+    os.close(failure)
+    # Written by the signal handler itself, so that it works while the task holds the interpreter lock.
+    faulthandler.register(signal.SIGUSR1, file=stack, all_threads=True)
+    python.serve(tasks, Places(spec), int(spec["max_result_bytes"]), spec["limits"])
+
+
+def _alone(name: str, spec: dict[str, Any], files: list[int], kept: tuple[int, ...]) -> _socket.socket:
+    """Close all files of a forked interpreter except its standard streams, the socket to the worker and those in
+    `kept`.
+    """
+    kernel.set_name(name)
+    kernel.prctl(kernel.NO_NEW_PRIVS, 1)
+    os.environ.clear()
+    os.environ.update(spec["env"])
+    sock = _socket.socket(fileno=os.dup(files[0]))
+    null = os.open(os.devnull, os.O_RDONLY)
+    for target, file in enumerate((null, files[1], files[2])):
+        os.dup2(file, target)
+    for entry in os.listdir("/proc/self/fd"):
+        if int(entry) > _STDERR and int(entry) not in (sock.fileno(), *kept):
+            _close(int(entry))
+    return sock
+
+
+def _relayed(facts: confine.Facts) -> list[int]:
+    """The descriptor of the filter's notifications for the relay, if there is one."""
+    started = facts.get("relay")
+    return [] if started is None else [started.channel.fileno()]
+
+
+def _limit(kind: int, value: int) -> None:
+    hard = resource.getrlimit(kind)[1]
+    wanted = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(kind, (wanted, wanted))
+
+
+def _close(file: int) -> None:
+    try:
+        os.close(file)
+    except OSError:  # the listing's own file
+        return
+
+
+# ── guard ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 #: How often processes and their memory are counted.
 _CENSUS_MS = 250
-#: Time that a runner has to begin to write its stack, and how long its silence means that it has ended.
+#: Time for a runner to begin writing its stack, and the silence after which the stack counts as complete.
 _STACK_MS = 300
 _STACK_QUIET_MS = 20
 _STACK_MAX = 65536
@@ -66,7 +212,7 @@ class _Watch:
         self.flags = flags
         self.isolated = bool(flags & kernel.NEWPID)
         self.runner = 0
-        #: the process that connects the sandbox to networks; 0: there is none
+        #: the process that connects the sandbox to networks; 0 if there is none
         self.relay = 0
         self.status: int | None = None
         self.crowd = 0
@@ -77,7 +223,7 @@ class _Watch:
 
     def run(self, files: list[int]) -> None:
         folder = self.spec.get("folder", "")
-        # Kept open: from inside a view there is no other way to what is above the folder.
+        # Kept open, since paths above the folder cannot be reached from inside the view.
         parent = os.open(os.path.dirname(folder), os.O_PATH | os.O_DIRECTORY) if folder else -1
         view = None
         try:
@@ -94,13 +240,13 @@ class _Watch:
                 _remove(os.path.basename(folder), parent, view)
 
     def _run(self, files: list[int], facts: confine.Facts) -> None:
-        # Nobody of this user may look into our memory; the runner takes that back for itself.
+        # Other processes of this user must not read the guard's memory; the runner reverts this for itself.
         kernel.prctl(kernel.DUMPABLE, 0)
         failure_read, failure_write = os.pipe()
         self.runner = os.fork()
         if self.runner == 0:
             signal.set_wakeup_fd(-1)
-            start.runner(self.spec, facts, files[1:], failure_write, guard=os.getppid(), stack=self.stack_write)
+            become_runner(self.spec, facts, files[1:], failure_write, guard=os.getppid(), stack=self.stack_write)
         started = facts.pop("relay", None)
         if started is not None:
             self.relay = started.pid
@@ -123,12 +269,12 @@ class _Watch:
         )
 
     def _until_released(self) -> None:
-        """All are dead, and the worker reads files of theirs; it says when it has done so, or is gone."""
+        """All processes are dead, and the worker reads their files; wait until it has finished or is gone."""
         while self._letter() not in (b"r", b""):
             pass
 
     def _watch(self) -> None:
-        """Return when the family has to end."""
+        """Return when the process tree has to end."""
         is_bounded = bool(self.spec.get("max_processes") or self.spec.get("max_memory_together"))
         poll = select.poll()
         poll.register(self.channel.fileno(), select.POLLIN)
@@ -150,7 +296,7 @@ class _Watch:
                 return
 
     def _ask_stack(self) -> None:
-        """Have the runner write where it is, for as long as it does."""
+        """Let the runner write its stack, and wait until it has."""
         trees.send_signal(self.runner, signal.SIGUSR1)
         poll = select.poll()
         poll.register(self.stack_read, select.POLLIN)
@@ -169,7 +315,7 @@ class _Watch:
             return b""
 
     def _reap(self) -> bool:
-        """Bury the dead; true when the runner is one of them, or, when asked to stop, once all are."""
+        """Reap dead processes; true if the runner is one of them or, after a stop request, once all are dead."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -183,7 +329,7 @@ class _Watch:
                 return False
 
     def _is_over(self) -> bool:
-        """Count processes, and the memory that they use together; true when it is more than they may."""
+        """Count processes and their total memory; true if a limit is exceeded."""
         members = [pid for pid in trees.family(int(os.readlink("/proc/self"))) if pid != self.relay]
         most, room = self.spec.get("max_processes") or 0, self.spec.get("max_memory_together") or 0
         if most and len(members) > most:
@@ -194,7 +340,7 @@ class _Watch:
         return bool(self.crowd or self.memory)
 
     def _end_family(self) -> int:
-        """Kill until no child is left; answers how many processes beside the runner were still there."""
+        """Kill until no child is left; returns how many processes besides the runner were still alive."""
         left: set[int] = set()
         while True:
             if self.isolated:
@@ -203,7 +349,7 @@ class _Watch:
                 for pid in trees.family(os.getpid()):
                     left.add(pid)
                     trees.send_signal(pid, signal.SIGKILL)
-            # Blocking is right: every direct child has been killed, and each death may hand us new ones.
+            # Blocking is safe: every direct child has been killed. Each death may make orphans our children.
             try:
                 pid, status = os.waitpid(-1, 0)
             except ChildProcessError:
@@ -224,7 +370,7 @@ def _remove(name: str, parent: int, view: View | None) -> None:
 
 
 def report(channel: _socket.socket, **facts: Any) -> None:
-    """The guard's last word; nobody listening is fine."""
+    """Send the guard's report; it does not matter if nobody reads it."""
     body = json.dumps(facts).encode()
     try:
         channel.sendall(_SIZE.pack(len(body)) + body)

@@ -1,11 +1,19 @@
-"""Which addresses a relay connects to. The lists come from the worker (`sandbox.confinement`), as text."""
+"""Which addresses a relay connects to, and answers to DNS questions that contain only those addresses.
+
+The lists of networks come from the worker (`sandbox.confinement`), as text.
+"""
 
 # Stand-alone and light: the package has another name where it runs.
 
 from __future__ import annotations
 
+import _queue
 import _socket
+import _thread
+import struct
 from typing import Any
+
+# ── networks ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 _V4_BYTES = 4
 #: IPv6 addresses on the public internet begin with these three bits.
@@ -76,3 +84,101 @@ def _holds(network: _Network, number: int, size: int) -> bool:
 
 def _is_single(network: _Network) -> bool:
     return network[1] == 0
+
+
+# ── names ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Answers a sandbox's DNS questions with the resolver of the machine. Only addresses that tasks may reach are in the answers.
+
+_HEADER = struct.Struct("!6H")
+_ANSWER = struct.Struct("!HHHIH")
+_A, _AAAA, _IN = 1, 28, 1
+_FAMILIES = {_A: _socket.AF_INET, _AAAA: _socket.AF_INET6}
+#: An answer to a question that asked for recursion, which is there.
+_FLAGS = 0x8180
+_NO_ERROR, _FORMAT_ERROR, _FAILURE, _NO_NAME = 0, 1, 2, 3
+_TTL_S = 30
+#: Answers that fit into a datagram that every program takes.
+_MOST_ADDRESSES = 12
+_MOST_QUESTION = 512
+#: Questions that wait; more are dropped, and asked again by whoever asked.
+_MOST_WAITING = 64
+_THREADS = 4
+_POINTER_TO_NAME = 0xC00C
+
+
+class Names:
+    """Answers questions that come to a socket of the sandbox's network."""
+
+    def __init__(self, sock: _socket.socket, networks: Networks) -> None:
+        self._socket = sock
+        self._networks = networks
+        self._waiting: _queue.SimpleQueue[tuple[bytes, Any]] = _queue.SimpleQueue()
+        self._threads = 0
+
+    def receive(self) -> None:
+        """Take a question; a thread answers it."""
+        try:
+            question = self._socket.recvfrom(_MOST_QUESTION)
+        except OSError:
+            return
+        if self._waiting.qsize() >= _MOST_WAITING:
+            return
+        self._waiting.put(question)
+        if self._threads < _THREADS:
+            self._threads += 1
+            _thread.start_new_thread(self._serve, ())
+
+    def _serve(self) -> None:
+        while True:
+            question, sender = self._waiting.get()
+            try:
+                answer = self._answer(question)
+                if answer:
+                    self._socket.sendto(answer, sender)
+            except OSError:
+                continue
+
+    def _answer(self, message: bytes) -> bytes:
+        """The answer to a message; nothing to one that is not a question."""
+        if len(message) < _HEADER.size or message[2] & 0x80:
+            return b""
+        number, _, questions = _HEADER.unpack_from(message)[:3]
+        asked = question_of(message) if questions == 1 else None
+        if asked is None:
+            return _HEADER.pack(number, _FLAGS | _FORMAT_ERROR, 0, 0, 0, 0)
+        name, kind, end = asked
+        code, addresses = self._resolve(name, kind)
+        body = b"".join(
+            _ANSWER.pack(_POINTER_TO_NAME, kind, _IN, _TTL_S, len(address)) + address for address in addresses
+        )
+        return _HEADER.pack(number, _FLAGS | code, 1, len(addresses), 0, 0) + message[_HEADER.size : end] + body
+
+    def _resolve(self, name: str, kind: int) -> tuple[int, list[bytes]]:
+        try:
+            infos = _socket.getaddrinfo(name, None, _socket.AF_UNSPEC, _socket.SOCK_STREAM)
+        except _socket.gaierror as problem:
+            return (_FAILURE if problem.errno == _socket.EAI_AGAIN else _NO_NAME), []
+        except (OSError, UnicodeError):
+            return _NO_NAME, []
+        family = _FAMILIES.get(kind)
+        packed = [_socket.inet_pton(each[0], str(each[4][0]).partition("%")[0]) for each in infos if each[0] == family]
+        return _NO_ERROR, [address for address in dict.fromkeys(packed) if self._networks.permits(address)][
+            :_MOST_ADDRESSES
+        ]
+
+
+def question_of(message: bytes) -> tuple[str, int, int] | None:
+    """The name, its type, and where the question ends; None: it cannot be read."""
+    labels = []
+    at = _HEADER.size
+    while at < len(message) and message[at]:
+        size = message[at]
+        label = message[at + 1 : at + 1 + size]
+        if size > 63 or len(label) < size or not label.isascii() or b"." in label or b"\0" in label:
+            return None
+        labels.append(label.decode())
+        at += 1 + size
+    if len(message) < at + 5 or not labels:
+        return None
+    kind, group = struct.unpack_from("!HH", message, at + 1)
+    return (".".join(labels), kind, at + 5) if group == _IN else None

@@ -27,8 +27,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from . import kernel
-from .names import Names
-from .networks import Networks, is_own_loopback
+from .networks import Names, Networks, is_own_loopback
 
 NAME_SERVER = "127.0.0.1"
 _NAME_PORT = 53
@@ -366,9 +365,11 @@ def _memory(pid: int, address: int, size: int) -> bytes:
     buffer = ctypes.create_string_buffer(size or 1)
     here = _Vector(ctypes.cast(buffer, ctypes.c_void_p), size)
     there = _Vector(ctypes.c_void_p(address), size)
-    one, none = ctypes.c_ulong(1), ctypes.c_ulong(0)
+    enabled, none = ctypes.c_ulong(1), ctypes.c_ulong(0)
     _libc.process_vm_readv.restype = ctypes.c_ssize_t
-    count = int(_libc.process_vm_readv(ctypes.c_int(pid), ctypes.byref(here), one, ctypes.byref(there), one, none))
+    count = int(
+        _libc.process_vm_readv(ctypes.c_int(pid), ctypes.byref(here), enabled, ctypes.byref(there), enabled, none)
+    )
     if count < 0:
         raise OSError(ctypes.get_errno(), "the address cannot be read")
     return buffer.raw[:count]

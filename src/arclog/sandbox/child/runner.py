@@ -5,12 +5,13 @@ that is not available (threads or processes still run, streams closed), the answ
 """
 
 # Stand-alone and light: no pathlib, and the package has another name where it runs.
-# ruff: noqa: PTH123, TID252
+# ruff: noqa: PTH102, PTH108, PTH123, PTH208, TID252
 
 from __future__ import annotations
 
 import _socket
 import errno
+import importlib.util
 import io
 import json
 import linecache
@@ -18,12 +19,129 @@ import os
 import sys
 import traceback
 import types
+from importlib.machinery import ModuleSpec
+from types import CodeType, ModuleType
 from typing import Any, NoReturn
 
-from . import kernel, streaming, values, wire
-from .modules import Brought
-from .places import Places
-from .speech import Speech
+from . import kernel, reports, trees, values, wire
+from .reports import Reporter
+
+# ── folders ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# The folders of a runner: made ready for each task, and cleared after it.
+#
+# What the worker decided about them is `sandbox.folders`.
+
+
+class Places:
+    """Where the tasks of one runner run."""
+
+    def __init__(self, spec: dict[str, Any]) -> None:
+        self._scratch: str = spec["scratch"]
+        self._workdir: str = spec["workdir"]
+        self._fresh: bool = spec["fresh"]
+
+    def enter(self) -> str:
+        """Go to the working directory; returns why that was not possible."""
+        try:
+            if self._fresh:
+                os.mkdir(self._workdir, 0o700)
+            os.chdir(self._workdir)
+        except OSError as problem:
+            return (
+                f"the working directory {self._workdir} cannot be entered: {problem.strerror} (setting worker.workdir)"
+            )
+        return ""
+
+    def clear(self) -> str:
+        """Remove what the task left; returns why that was not possible."""
+        try:
+            os.chdir(self._scratch)
+            if self._fresh:
+                trees.remove_tree(self._workdir)
+            if os.listdir(self._scratch):
+                with os.scandir(self._scratch) as listing:
+                    entries = list(listing)
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        trees.remove_tree(entry.path)
+                    else:
+                        os.unlink(entry.path)
+        except (OSError, RecursionError):
+            return "its folder could not be emptied"
+        return ""
+
+
+# ── modules ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Modules that a task brings along: they are imported from memory, and forgotten when the task has ended.
+
+
+class Brought:
+    """Finds and loads the modules of one task."""
+
+    def __init__(self, modules: dict[str, dict[str, str]]) -> None:
+        self._modules = modules
+        self.paths = frozenset(module["path"] for module in modules.values())
+        #: those whose code is running now, the outermost first
+        self._loading: list[str] = []
+
+    def enter(self) -> None:
+        """Let the task's code import them."""
+        if self._modules:
+            sys.meta_path.insert(0, self)
+
+    def leave(self) -> None:
+        """Forget them."""
+        if not self._modules:
+            return
+        sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self]
+        for name in self._modules:
+            sys.modules.pop(name, None)
+        for path in self.paths:
+            linecache.cache.pop(path, None)
+
+    # -- what the import system asks for ------------------------------------------------------------------------------
+
+    def find_spec(self, name: str, _path: Any = None, _target: Any = None) -> ModuleSpec | None:
+        if name not in self._modules and not self._is_folder(name):
+            return None
+        module = self._modules.get(name)
+        is_package = module is None or module["path"].endswith("/__init__.py")
+        origin = None if module is None else module["path"]
+        loader: Any = self
+        return importlib.util.spec_from_loader(name, loader, origin=origin, is_package=is_package)
+
+    def create_module(self, _spec: ModuleSpec) -> None:
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        module_spec = self._modules.get(module.__name__)
+        if module_spec is None:
+            return  # a folder without __init__.py
+        path, source = module_spec["path"], module_spec["source"]
+        linecache.cache[path] = (len(source), None, source.splitlines(keepends=True), path)
+        program: CodeType = compile(source, path, "exec", dont_inherit=True)
+        self._loading.append(module.__name__)
+        try:
+            exec(program, module.__dict__)
+        except ImportError as error:
+            if error.name in self._loading and " (unknown location)" in error.msg:
+                way = [*self._loading[self._loading.index(error.name) :], error.name]
+                error.msg = (
+                    f"{error.msg.replace(' (unknown location)', '')}, which is still being imported ({' → '.join(way)}); "
+                    "import it inside the function that needs it"
+                )
+            raise
+        finally:
+            self._loading.pop()
+
+    def is_package(self, name: str) -> bool:
+        return name not in self._modules or self._modules[name]["path"].endswith("/__init__.py")
+
+    def _is_folder(self, name: str) -> bool:
+        return any(known.startswith(f"{name}.") for known in self._modules)
+
+
+# ── runner ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 _COMPILED_MAX = 256
 _MESSAGE_MAX = 16 * 1024
@@ -39,17 +157,17 @@ Fault = dict[str, Any]
 class Context:
     """What a task may know of its surroundings: by attribute or by item. Values are the task's own copies."""
 
-    __slots__ = ("_json", "_speech", "_values")
+    __slots__ = ("_json", "_reporter", "_values")
     _lazy = ("workload", "ctx")
 
-    def __init__(self, values: dict[str, Any], workload: bytes, ctx: bytes, speech: Speech) -> None:
+    def __init__(self, values: dict[str, Any], workload: bytes, ctx: bytes, reporter: Reporter) -> None:
         self._values = values
         self._json = {"workload": workload, "ctx": ctx}
-        self._speech = speech
+        self._reporter = reporter
 
     def progress(self, done: float, total: float | None = None, unit: str = "") -> None:
         """Say how far the task is: `done` of `total` (None: unknown), counted in `unit`. Call it as often as you like."""
-        self._speech.progress(done, total, unit)
+        self._reporter.progress(done, total, unit)
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._values and name in self._json:
@@ -98,25 +216,25 @@ def serve(tasks: _socket.socket, places: Places, max_result_bytes: int, limits: 
         sys.stdin, sys.stdout, sys.stderr = null, out, err
         if len(compiled) > _COMPILED_MAX:
             compiled.clear()
-        speech = Speech(tasks)
-        context = Context(request["context"], workload, frame[1], speech)
+        reporter = Reporter(tasks)
+        context = Context(request["context"], workload, frame[1], reporter)
         lost = places.enter()
         if lost:
             header, body = _fault("config", lost, "WORKDIR"), b""
         else:
-            header, body = _attempt(request, context, compiled, limits, speech, max_result_bytes)
+            header, body = _attempt(request, context, compiled, limits, reporter, max_result_bytes)
         if os.getpid() != me:  # user code forked and its child came back here
             os._exit(0)
         if len(body) > max_result_bytes:
             header, body = _too_large(f"the result has {len(body)} bytes as JSON", max_result_bytes), b""
         if header["ok"] and request.get("outputs"):
-            speech.outputs()
+            reporter.outputs()
             if wire.receive(tasks) is None:
                 os._exit(0)
         retire = header.get("retire") or _leftovers(out, err) or places.clear()
         if retire:
             header["retire"] = retire
-        speech.last(header, body)
+        reporter.last(header, body)
 
 
 def _attempt(
@@ -124,7 +242,7 @@ def _attempt(
     context: Context,
     compiled: dict[tuple[str, str], types.CodeType],
     limits: dict[str, str],
-    speech: Speech,
+    reporter: Reporter,
     max_result_bytes: int,
 ) -> tuple[Fault, bytes]:
     """Header and result of one task."""
@@ -149,15 +267,15 @@ def _attempt(
         exec(program, space)
         main = space.get("main")
         value = call_main(main, args, context) if callable(main) and not isinstance(main, type) else space.get("result")
-        stream = streaming.stream_of(value)
+        stream = reports.stream_of(value)
         if stream is not None:
             inline = min(request["inline_max_bytes"], max_result_bytes)
-            items, body = streaming.streamed(stream, speech, inline, max_result_bytes)
+            items, body = reports.streamed(stream, reporter, inline, max_result_bytes)
             return {"ok": True, "items": items}, body
         return {"ok": True}, values.encoded(value)
     except values.NotJSON as problem:
         return _fault("exception", str(problem), "NotJSON"), b""
-    except streaming.TooLarge as problem:
+    except reports.TooLarge as problem:
         return _too_large(str(problem), max_result_bytes), b""
     except BaseException as problem:  # noqa: BLE001 - SystemExit and KeyboardInterrupt are user code's as well
         try:
@@ -222,10 +340,10 @@ def _explained(problem: BaseException, names: set[str], limits: dict[str, str]) 
     _keep_own_lines(summary, names, set())
     text = "".join(summary.format())
     try:
-        said = str(problem)
+        problem_text = str(problem)
     except Exception:  # noqa: BLE001 - user code again
-        said = "(its text cannot be had)"
-    message = f"{kind}: {said}" if said else kind
+        problem_text = "(its text cannot be had)"
+    message = f"{kind}: {problem_text}" if problem_text else kind
     fault = _fault("exception", _shortened(message, _MESSAGE_MAX), kind)
     if isinstance(problem, MemoryError):
         fault = _fault("limit", f"MemoryError: the task needs more memory than {limits['memory']}", kind)
@@ -239,12 +357,12 @@ def _explained(problem: BaseException, names: set[str], limits: dict[str, str]) 
 
 def _refused(problem: BaseException) -> list[Any]:
     """The first refusal of the system in an exception and its causes: its number, class and file."""
-    found: BaseException | None = problem
+    cause: BaseException | None = problem
     for _ in range(_CAUSES):
-        if isinstance(found, OSError) and isinstance(found.errno, int):
-            name = found.filename
-            return [found.errno, type(found).__name__, name[:4096] if isinstance(name, str) else ""]
-        found = None if found is None else found.__cause__ or found.__context__
+        if isinstance(cause, OSError) and isinstance(cause.errno, int):
+            name = cause.filename
+            return [cause.errno, type(cause).__name__, name[:4096] if isinstance(name, str) else ""]
+        cause = None if cause is None else cause.__cause__ or cause.__context__
     return []
 
 

@@ -16,13 +16,13 @@ _RAISED = ".arclog-raised-"
 
 def family(root: int) -> list[int]:
     """All living descendants of a process."""
-    found: list[int] = []
+    processes: list[int] = []
     todo = [root]
     while todo:
         young = children(todo.pop())
-        found += young
+        processes += young
         todo += young
-    return found
+    return processes
 
 
 def children(pid: int) -> list[int]:
@@ -31,17 +31,17 @@ def children(pid: int) -> list[int]:
         threads = os.listdir(f"/proc/{pid}/task")
     except OSError:
         return []
-    found: list[int] = []
+    processes: list[int] = []
     for thread in threads:
         try:
             with open(f"/proc/{pid}/task/{thread}/children", "rb") as listing:
-                found += [int(child) for child in listing.read().split()]
+                processes += [int(child) for child in listing.read().split()]
         except FileNotFoundError:
             if thread == str(pid) and os.path.exists(f"/proc/{pid}"):
                 return _children_by_scan(pid)
         except OSError:
             continue
-    return found
+    return processes
 
 
 def memory_of(pids: list[int], enough: int) -> int:
@@ -126,7 +126,7 @@ def _listed(folder: int) -> list[os.DirEntry[str]]:
 
 def _children_by_scan(pid: int) -> list[int]:
     """For kernels without /proc/…/children."""
-    found: list[int] = []
+    processes: list[int] = []
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
@@ -135,8 +135,8 @@ def _children_by_scan(pid: int) -> list[int]:
             except OSError:
                 continue
             if int(fields[1]) == pid and fields[0] != b"Z":
-                found.append(int(name))
-    return found
+                processes.append(int(name))
+    return processes
 
 
 def send_signal(pid: int, number: int) -> None:

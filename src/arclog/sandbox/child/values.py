@@ -1,20 +1,127 @@
-"""What leaves a python task is JSON: plain values as they are, well-known types converted without loss, the rest refused.
+"""The values of a python task as JSON: plain values as they are, well-known types converted without loss, tables of other
+libraries as rows, the rest refused.
 
 The common case is checked at C speed by the set of types in each container; only other values are walked item by item.
 Types are known by the names of their classes: nothing is imported for the sake of values that nobody uses.
 """
 
 # Stand-alone and light: the package has another name where it runs.
-# ruff: noqa: TID252
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from . import tables
+# ── tables ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Tables of other libraries as rows: DataFrames of pandas and polars, tables of Arrow.
+#
+# Rows are made some at a time, so that a table as large as memory allows can be sent. The libraries are known by the names
+# of their classes and never imported here.
+
+#: Rows that are made at a time.
+_CHUNK = 1000
+
+Rows = Iterator[dict[str, Any]]
+#: Takes the names of columns and the path of their table.
+Names = Callable[[Iterable[Any], str], list[str]]
+Keys = Callable[[Iterable[Any]], list[str]]
+
+
+def rows_of(value: Any, path: str, checked: Names) -> Rows | None:
+    """The rows of a table as maps; None for anything else. `checked` makes keys of the names of its columns, or refuses
+    them; `path` is how a refusal calls the table.
+    """
+    reader = _by_class(value, _TABLES)
+    return None if reader is None else reader(value, lambda names: checked(names, path))
+
+
+def reader_of(value: Any) -> Callable[[Any], Any] | None:
+    """What gives the values of an array, or a single value of Arrow, as Python's own; None for anything else."""
+    return _by_class(value, _COLUMNS)
+
+
+def _by_class(value: Any, known: dict[str, Callable[..., Any]]) -> Callable[..., Any] | None:
+    for kind in type(value).__mro__:
+        handler = known.get(f"{str(kind.__module__).partition('.')[0]}.{kind.__qualname__}")
+        if handler is not None:
+            return handler
+    return None
+
+
+def _pandas(frame: Any, keys: Keys) -> Rows:
+    """Columns, after the levels of the index that have a name. A missing value is null, as in pandas' own JSON."""
+    levels = [number for number, name in enumerate(frame.index.names) if name is not None]
+    names = keys([*(frame.index.names[number] for number in levels), *frame.columns])
+    for start in range(0, len(frame), _CHUNK):
+        part = frame.iloc[start : start + _CHUNK]
+        columns = [_present(part.index.get_level_values(number)) for number in levels]
+        columns += [_present(part.iloc[:, number]) for number in range(part.shape[1])]
+        if columns:
+            yield from (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
+        else:
+            yield from ({} for _ in range(len(part)))
+
+
+def _present(column: Any) -> list[Any]:
+    """The values of a column or an index; None for those that are missing."""
+    values: list[Any] = column.tolist()
+    missing = column.isna()
+    if missing.any():
+        return [None if gone else value for value, gone in zip(values, missing, strict=True)]
+    return values
+
+
+def _polars(frame: Any, keys: Keys) -> Rows:
+    keys(frame.columns)
+    for part in frame.iter_slices(_CHUNK):
+        yield from part.to_dicts()
+
+
+def _arrow(table: Any, keys: Keys) -> Rows:
+    keys(table.schema.names)
+    for batch in table.to_batches(max_chunksize=_CHUNK):
+        yield from batch.to_pylist()
+
+
+def _arrow_batch(batch: Any, keys: Keys) -> Rows:
+    keys(batch.schema.names)
+    for start in range(0, batch.num_rows, _CHUNK):
+        yield from batch.slice(start, _CHUNK).to_pylist()
+
+
+def _arrow_reader(reader: Any, keys: Keys) -> Rows:
+    for batch in reader:
+        yield from _arrow_batch(batch, keys)
+
+
+def _numpy(array: Any) -> Any:
+    # Dates and durations would become bare integers, records would lose the names of their fields.
+    if array.dtype.kind not in "mMV":
+        return array.tolist()
+    return list(array) if array.ndim else array[()]
+
+
+_TABLES: dict[str, Callable[[Any, Keys], Rows]] = {
+    "pandas.DataFrame": _pandas,
+    "polars.DataFrame": _polars,
+    "pyarrow.Table": _arrow,
+    "pyarrow.RecordBatch": _arrow_batch,
+    "pyarrow.RecordBatchReader": _arrow_reader,
+}
+_COLUMNS: dict[str, Callable[[Any], Any]] = {
+    "numpy.ndarray": _numpy,
+    "pandas.Series": _present,
+    "pandas.Index": _present,
+    "polars.Series": lambda series: series.to_list(),
+    "pyarrow.Array": lambda array: array.to_pylist(),
+    "pyarrow.ChunkedArray": lambda array: array.to_pylist(),
+    "pyarrow.Scalar": lambda scalar: scalar.as_py(),
+}
+
+
+# ── values ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 #: Deeper values would meet the recursion limit of some reader later on.
 MAX_DEPTH = 200
@@ -72,13 +179,13 @@ def encoded(value: Any, path: str = "result") -> bytes:
 
 def column_names(names: Iterable[Any], path: str) -> list[str]:
     """The names of a table's columns as keys of its rows."""
-    found: dict[str, Any] = {}
+    names_seen: dict[str, Any] = {}
     for name in names:
         text = _key(name, path)
-        if text in found:
+        if text in names_seen:
             raise NotJSON(f"{path}: two columns are called {_short(text)}; rename one of them")
-        found[text] = name
-    return list(found)
+        names_seen[text] = name
+    return list(names_seen)
 
 
 def _is_plain(value: Any, depth: int) -> bool:
@@ -123,23 +230,23 @@ def _converted(value: Any, path: str, above: tuple[int, ...]) -> Any:
 
         fields = dataclasses.fields(value)
         return _map(((field.name, getattr(value, field.name)) for field in fields), path, within)
-    rows = tables.rows_of(value, path, column_names)
+    rows = rows_of(value, path, column_names)
     if rows is not None:
         return _list(rows, path, within)
-    column = tables.reader_of(value)
+    column = reader_of(value)
     if column is not None:
         return _converted(column(value), path, within)
     return _leaf(value, path)
 
 
 def _map(items: Iterable[tuple[Any, Any]], path: str, within: tuple[int, ...]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    converted: dict[str, Any] = {}
     for key, item in items:
         text = _key(key, path)
-        if text in found:
+        if text in converted:
             raise NotJSON(f"{path}: two keys become {_short(text)} as text; give them different names")
-        found[text] = _converted(item, _member(path, text), within)
-    return found
+        converted[text] = _converted(item, _member(path, text), within)
+    return converted
 
 
 def _list(items: Iterable[Any], path: str, within: tuple[int, ...]) -> list[Any]:
@@ -168,10 +275,10 @@ def _leaf(value: Any, path: str) -> Any:
     for kind in type(value).__mro__:
         convert = _CONVERTERS.get(f"{str(kind.__module__).partition('.')[0]}.{kind.__qualname__}")
         if convert is not None:
-            found = convert(value)
-            if found is NotImplemented:
+            converted = convert(value)
+            if converted is NotImplemented:
                 break
-            return found
+            return converted
     raise NotJSON(f"{path}: {_refusal(value)}")
 
 

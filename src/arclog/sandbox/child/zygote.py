@@ -19,7 +19,7 @@ import select
 import signal
 import sys
 
-from . import guard, kernel, start, trees
+from . import guard, kernel, trees
 
 #: the letter of a request for a process with namespaces of its own; `p` asks for a plain one
 ISOLATED = b"i"
@@ -38,7 +38,7 @@ def main(control_fd: int, paths: list[str], databases: bool) -> None:
 
         from . import databases as service
 
-        start.services["databases"] = service.serve
+        guard.services["databases"] = service.serve
     kernel.set_name("arclog-zygote")
     kernel.prctl(kernel.SUBREAPER, 1)
     for name in [name for name in sys.modules if name == "child" or name.startswith("child.")]:

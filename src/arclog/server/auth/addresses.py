@@ -1,4 +1,4 @@
-"""Host names and addresses, as far as it matters who can reach whom."""
+"""Helpers for host names and addresses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import lru_cache
 
 @lru_cache(maxsize=1000)
 def is_loopback(host: str) -> bool:
-    """Whether a host, named as in a URL or a setting, is this machine and nobody else's."""
+    """Whether a host, as written in a URL or a setting, is a loopback address of this machine."""
     if host.lower() == "localhost":
         return True
     try:
@@ -25,13 +25,13 @@ def without_port(authority: str) -> str:
 
 
 def neighbourhood(address: str) -> str:
-    """What counts as one place when failures are counted: an IPv4 address, a /64 of IPv6."""
+    """The network whose failures are counted together: an IPv4 address, or a /64 of IPv6."""
     try:
-        found = ipaddress.ip_address(address.partition("%")[0])
+        parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return address
-    if isinstance(found, ipaddress.IPv6Address):
-        if found.ipv4_mapped is not None:
-            return str(found.ipv4_mapped)
-        return str(ipaddress.ip_network((int(found) >> 64 << 64, 64)))
-    return str(found)
+    if isinstance(parsed, ipaddress.IPv6Address):
+        if parsed.ipv4_mapped is not None:
+            return str(parsed.ipv4_mapped)
+        return str(ipaddress.ip_network((int(parsed) >> 64 << 64, 64)))
+    return str(parsed)

@@ -1,30 +1,101 @@
 """The record of what callers were granted and denied.
 
-Every denial is kept, and every grant of a request that changes something, before it is carried out: what cannot be
-recorded is not done. Of one who is denied again and again in a minute, `auth.max_denials` are kept one by one, the rest as one
-entry with their number. The work of workers and producers is not repeated here; each report and event is in the log already.
+Every denial is recorded, and every granted request that changes something, before it is carried out: a request that
+cannot be recorded is not carried out. If one caller is denied repeatedly within a minute, `auth.max_denials` denials
+are recorded one by one and the rest as one entry with their number. Requests of workers and producers are not recorded
+here, since each report and event is in the log.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from arclog.model.config.settings import Settings
-from arclog.model.ids import MICROS
+from arclog.model.ids import MICROS, timestamp
 from arclog.model.principal import Principal
+from arclog.ports.boundary import Boundary
 from arclog.ports.clock import Clock
-from arclog.ports.storage.access import AccessBook, AuditEntry
-from arclog.server.auth.denials import Denials
+from arclog.ports.storage.access import AccessBook, Audited, AuditEntry
+from arclog.server.auth.addresses import neighbourhood
 
 if TYPE_CHECKING:
     from arclog.server.call import Call
+
+# ── denials ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Limits how many denials of one caller are recorded one by one. Kept in memory, and bounded.
+
+
+_WINDOW_S = 60.0
+#: Callers that are distinguished within a minute; the denials of all others are counted together.
+_CALLERS = 100
+_OTHERS = ("", "", "others")
+
+
+class _Window:
+    """The denials of one caller within a minute."""
+
+    __slots__ = ("count", "last", "since")
+
+    def __init__(self, since: float) -> None:
+        self.since = since
+        self.count = 0
+        self.last: AuditEntry | None = None
+
+
+class Denials:
+    """Counts by caller, in windows of a minute from the first denial."""
+
+    def __init__(self, clock: Clock, most: int) -> None:
+        self._clock = clock
+        self._most = most
+        self._windows: OrderedDict[tuple[str, str, str], _Window] = OrderedDict()
+
+    def kept(self, entry: AuditEntry) -> list[AuditEntry]:
+        """The entries to write for a denial: the denial itself while there are few; before the first one of a new
+        minute, a summary of those that were left out.
+        """
+        now = self._clock.monotonic()
+        caller = (entry.tenant, entry.principal, "" if entry.principal else neighbourhood(entry.address))
+        entries = self._summed(now)
+        window = self._windows.get(caller)
+        if window is None:
+            if len(self._windows) >= _CALLERS:
+                caller = _OTHERS
+            window = self._windows.setdefault(caller, _Window(now))
+        window.count += 1
+        if window.count <= self._most:
+            entries.append(entry)
+        else:
+            window.last = entry
+        return entries
+
+    def _summed(self, now: float) -> list[AuditEntry]:
+        """Close the windows that are over; return a summary for each that had more denials than were recorded."""
+        entries = []
+        while self._windows:
+            caller, window = next(iter(self._windows.items()))
+            if now - window.since < _WINDOW_S:
+                break
+            del self._windows[caller]
+            if window.last is not None:
+                more = window.count - self._most
+                reason = f"{more} more within a minute, the last of them: {window.last.reason}"
+                entries.append(replace(window.last, reason=reason[:500]))
+        return entries
+
+
+# ── audit ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
 
 _LONGEST = 500
 DENIED = "denied"
 
 
 class Audit:
-    """Writes the record."""
+    """Writes the audit record."""
 
     def __init__(self, book: AccessBook, clock: Clock, settings: Settings) -> None:
         self._book = book
@@ -48,3 +119,33 @@ class Audit:
         entries = [entry] if decision != DENIED else self._denials.kept(entry)
         if entries:
             await self._book.add_audit(entries, keep_from=now - self._keep)
+
+
+# ── audit page ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Reading the audit within a boundary, for the server and for the command line.
+
+
+class AuditBook:
+    """Implements `ports.storage.access.AuditApi`. A reader of all tenants also sees the entries of unknown callers."""
+
+    def __init__(self, book: AccessBook, boundary: Boundary) -> None:
+        self._book = book
+        self._tenant = boundary.reach.tenant
+
+    async def page(self, *, decision: str = "", before: int = 0, limit: int = 100) -> list[Audited]:
+        rows = await self._book.audit(tenant=self._tenant, decision=decision, before=before, limit=limit)
+        return [
+            Audited(
+                position=position,
+                at=timestamp(entry.at),
+                decision=entry.decision,
+                principal=entry.principal,
+                tenant=entry.tenant,
+                method=entry.method,
+                route=entry.route,
+                target=entry.target,
+                address=entry.address,
+                reason=entry.reason,
+            )
+            for position, entry in rows
+        ]

@@ -1,28 +1,68 @@
-"""Who sends a request. Closed on doubt: what cannot be proved is nobody's.
+"""Authenticates requests. A request whose sender cannot be verified is refused.
 
-Where no authentication is required, a server listens on loopback only and everybody on this machine may do everything;
-pages in a browser are not everybody: a request that came by another name (DNS rebinding) or from another origin is refused.
+Without authentication a server listens on loopback only, and every process on this machine may do everything. Web pages
+may not: a request that used another host name (DNS rebinding) or came from another origin is refused.
 """
 
 from __future__ import annotations
 
+import math
+from collections import OrderedDict
 from collections.abc import Mapping
 
 from arclog.model.config.settings import Settings
-from arclog.model.errors import SettingsError, Unauthenticated
+from arclog.model.errors import SettingsError, TooManyRequests, Unauthenticated
 from arclog.model.principal import EVERYBODY, ROLES, Principal
 from arclog.ports.clock import Clock
 from arclog.ports.storage.access import AccessBook
-from arclog.server.auth.addresses import is_loopback
-from arclog.server.auth.failures import Failures
+from arclog.server.auth.addresses import is_loopback, neighbourhood
 from arclog.server.auth.keys import PREFIX, Keys
 from arclog.server.auth.oidc import Oidc, oidc_of
 from arclog.server.auth.sessions import Sessions, check_host, check_local
 from arclog.server.auth.tokens import tokens_of
 
+# ── failures ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Counts failed authentications by address. Kept in memory and bounded: the least recent are dropped first.
+
+
+_WINDOW_S = 60.0
+_REMEMBERED = 10_000
+
+
+class Failures:
+    """Counts by address, in windows of a minute from the first failure."""
+
+    def __init__(self, clock: Clock, most: int) -> None:
+        self._clock = clock
+        self._most = most
+        self._counts: OrderedDict[str, tuple[float, int]] = OrderedDict()
+
+    def check(self, address: str) -> None:
+        """Raise TooManyRequests while an address has failed too often."""
+        since, count = self._counts.get(neighbourhood(address), (0.0, 0))
+        left = since + _WINDOW_S - self._clock.monotonic()
+        if count >= self._most and left > 0:
+            raise TooManyRequests(
+                f"too many requests from {address} without valid credentials; try again in {math.ceil(left)} s "
+                "(auth.max_failures)",
+                retry_after_s=math.ceil(left),
+            )
+
+    def note(self, address: str) -> None:
+        where, now = neighbourhood(address), self._clock.monotonic()
+        since, count = self._counts.pop(where, (now, 0))
+        if now - since >= _WINDOW_S:
+            since, count = now, 0
+        self._counts[where] = (since, count + 1)
+        while len(self._counts) > _REMEMBERED:
+            self._counts.popitem(last=False)
+
+
+# ── gate ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
 
 class Gate:
-    """Answers who asks, by key, by token, by the session of a browser, or by being on this machine."""
+    """Authenticates a caller by API key, by token, by the session of a browser, or because it is on this machine."""
 
     def __init__(self, settings: Settings, book: AccessBook, clock: Clock) -> None:
         self._mode = settings.text("auth.mode")
@@ -31,7 +71,7 @@ class Gate:
         self._keys = Keys(book, clock, settings)
         self._tokens = tokens_of(settings, clock)
         self.sessions = Sessions(settings, book, clock)
-        #: how people sign in at an issuer; None: they do not
+        #: sign-in at an OIDC issuer; None if it is not configured
         self.oidc: Oidc | None = oidc_of(settings, clock, self._tokens)
         self._failures = Failures(clock, settings.integer("auth.max_failures"))
         self._max_bytes = settings.integer("auth.max_token_bytes")
@@ -45,7 +85,7 @@ class Gate:
             )
 
     async def check_address(self, host: str) -> None:
-        """Refuse to listen where others can reach a server that lets everybody in, or nobody."""
+        """Refuse to listen on an address that others can reach if the server would let everybody in, or nobody."""
         if is_loopback(host):
             return
         if self._mode == "none":
@@ -61,8 +101,8 @@ class Gate:
         self._required = True
 
     async def authenticate(self, headers: Mapping[str, str], address: str) -> Principal:
-        """Who sends a request with these headers (names in lower case) from this address. Raises Unauthenticated,
-        NotAllowed or TooManyRequests.
+        """The principal of a request with these headers (names in lower case) from this address. Raises
+        Unauthenticated, NotAllowed or TooManyRequests.
         """
         if not await self.is_required():
             check_local(headers)
@@ -75,7 +115,7 @@ class Gate:
         self.sessions.check_own_site(headers)
         if not self.sessions.is_known(
             session
-        ):  # as with keys: who is known is not shut out by others at the same address
+        ):  # as with keys: a known caller is not refused because of others at the same address
             self._failures.check(address)
         try:
             return await self.sessions.principal(session)
@@ -84,7 +124,7 @@ class Gate:
             raise
 
     async def sign_in(self, key: str, address: str) -> tuple[Principal, str]:
-        """Whose API key it is, and the key's id. Raises Unauthenticated or TooManyRequests."""
+        """The principal of an API key, and the key's id. Raises Unauthenticated or TooManyRequests."""
         if not key.startswith(PREFIX) or len(key) > self._max_bytes:
             self._failures.check(address)
             self._failures.note(address)
@@ -93,8 +133,8 @@ class Gate:
         return principal, principal.subject.removeprefix("key-")
 
     async def sign_in_at_issuer(self, cookie: str, state: str, code: str, address: str) -> tuple[Principal, str]:
-        """Who comes back from the issuer, and the page to return to. Raises Unauthenticated, TooManyRequests or
-        StoreUnavailable. Anybody may come and say so, and the issuer is asked about each.
+        """The principal that the issuer confirms, and the page to return to. Raises Unauthenticated, TooManyRequests or
+        StoreUnavailable. Attempts are limited, since anybody can send one and each costs a request to the issuer.
         """
         if self.oidc is None:
             raise Unauthenticated("this server has no OIDC issuer to sign in at (auth.oidc_client_id)")
@@ -107,7 +147,7 @@ class Gate:
 
     async def _of_credential(self, text: str, address: str) -> Principal:
         if text.startswith(PREFIX):
-            # Before failures are looked at: who is known is not shut out by others at the same address.
+            # Checked before failures are counted: a known caller is not refused because of others at the same address.
             try:
                 known = await self._keys.known(text)
             except Unauthenticated:
@@ -143,12 +183,15 @@ class Gate:
         raise Unauthenticated(problem)
 
     def key_made(self) -> None:
-        """A key was made here: who comes next is asked, without waiting for the next look at the store."""
+        """A key was made here: from now on callers must authenticate, without waiting for the next read of the
+        store.
+        """
         self._looked_at = None
 
     async def is_page_open(self, headers: Mapping[str, str]) -> bool:
-        """Whether a page of the console may ask for data at once, since this server asks nobody who they are. Raises NotAllowed for
-        whoever comes by another name of this machine; links from other sites may lead here.
+        """Whether a page of the console may request data without signing in, because this server requires no
+        authentication. Raises NotAllowed for a request that used another name of this machine. Links from other sites
+        may lead here.
         """
         if await self.is_required():
             return False
@@ -156,7 +199,7 @@ class Gate:
         return True
 
     async def is_required(self) -> bool:
-        """Whether callers must say who they are."""
+        """Whether callers must authenticate."""
         if self._required or self._mode == "none":
             return self._required
         now = self._clock.monotonic()

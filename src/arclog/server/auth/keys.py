@@ -1,12 +1,13 @@
 """API keys: `ark_<id>_<secret>`. The id is public and names the key; the secret is shown once and kept as an argon2id hash.
 
-A key that was proved is remembered by its sha256, so that argon2 (slow by intent) is asked once a process; whether it was
-revoked meanwhile is looked up again every `auth.cache_s`. Nothing here tells a wrong id from a wrong secret.
+A verified key is remembered by its sha256, so that argon2 (slow by intent) runs once in each process; whether the key
+was revoked is checked again every `auth.cache_s`. Callers cannot tell a wrong id from a wrong secret.
 """
 
 from __future__ import annotations
 
 import asyncio
+import builtins
 import hashlib
 import re
 import secrets
@@ -19,20 +20,25 @@ from msgspec import Struct
 
 from arclog.model.config.extras import required
 from arclog.model.config.settings import Settings
-from arclog.model.errors import RequestRejected, TooManyRequests, Unauthenticated
-from arclog.model.ids import timestamp
+from arclog.model.errors import NotAllowed, NotFound, RequestRejected, TooManyRequests, Unauthenticated
+from arclog.model.ids import MICROS, timestamp
 from arclog.model.principal import ROLES, Principal, checked_name
+from arclog.ports.boundary import Boundary
 from arclog.ports.clock import Clock
-from arclog.ports.storage.access import AccessBook, KeyRecord, KeyShown
+from arclog.ports.storage.access import AccessBook, KeyMade, KeyRecord, KeyShown, NewKey
+from arclog.ports.storage.store import Scope
 
 if TYPE_CHECKING:
     from argon2 import PasswordHasher
+
+# ── keys ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
 
 PREFIX = "ark_"
 _FORM = re.compile(r"ark_(?P<id>[0-9a-z]{16})_(?P<secret>[0-9A-Za-z]{43})")
 _ID_LETTERS = string.digits + string.ascii_lowercase
 _LETTERS = string.digits + string.ascii_letters
-#: Proved keys that are remembered, and checks that may wait for their turn.
+#: Verified keys that are remembered, and verifications that may wait for their turn.
 _REMEMBERED = 10_000
 _WAITING = 64
 _LONGEST_NAME = 128
@@ -50,13 +56,13 @@ def make_key(
     environment: str = "",
     expires_at: int | None = None,
 ) -> tuple[str, KeyRecord]:
-    """A new key and what to keep of it. Raises RequestRejected."""
+    """A new key and the record to store. Raises RequestRejected."""
     if not name.strip() or len(name) > _LONGEST_NAME or not name.isprintable():
         raise RequestRejected(f"a key's name has 1 to {_LONGEST_NAME} printable characters")
     unknown = [role for role in roles if role not in ROLES]
     if unknown or not roles:
-        what = f"{unknown[0][:64]!r} is not a role" if unknown else "a key requires a role"
-        raise RequestRejected(f"{what}; roles are {', '.join(ROLES)}")
+        problem = f"{unknown[0][:64]!r} is not a role" if unknown else "a key requires a role"
+        raise RequestRejected(f"{problem}; roles are {', '.join(ROLES)}")
     if expires_at is not None and expires_at <= now:
         raise RequestRejected("a key cannot expire before it is created")
     key_id = "".join(secrets.choice(_ID_LETTERS) for _ in range(16))
@@ -91,43 +97,46 @@ def shown(record: KeyRecord) -> KeyShown:
 
 class _Proved(Struct):
     record: KeyRecord
-    #: when the store was last asked about it
+    #: when it was last looked up in the store
     looked_at: float
 
 
 class Keys:
-    """Tells whose key a text is."""
+    """Verifies API keys."""
 
     def __init__(self, book: AccessBook, clock: Clock, settings: Settings) -> None:
         self._book = book
         self._clock = clock
         self._cache_s = settings.number("auth.cache_s")
         self._proved: OrderedDict[bytes, _Proved] = OrderedDict()
-        #: by digest: what is being proved
+        #: verifications in progress, by digest
         self._proofs: dict[bytes, asyncio.Task[KeyRecord]] = {}
         self._turn = asyncio.Semaphore(1)
         self._waiting = 0
         self._nobodys = ""
 
     async def known(self, text: str) -> Principal | None:
-        """Whose key it is, if that was proved before and still holds; costs no argon2."""
+        """The principal of a key that was verified before and is still valid; does not run argon2."""
         digest = _digest(text)
-        found = self._proved.get(digest)
-        if found is None:
+        verified = self._proved.get(digest)
+        if verified is None:
             return None
         self._proved.move_to_end(digest)
-        if self._clock.monotonic() - found.looked_at >= self._cache_s:
-            record = await self._book.key(found.record.key_id)
-            if record is None or record.hash != found.record.hash:
+        if self._clock.monotonic() - verified.looked_at >= self._cache_s:
+            record = await self._book.key(verified.record.key_id)
+            if record is None or record.hash != verified.record.hash:
                 self._proved.pop(digest, None)
                 return None
-            found.record, found.looked_at = record, self._clock.monotonic()
-        return self._holder(found.record)
+            verified.record, verified.looked_at = record, self._clock.monotonic()
+        return self._holder(verified.record)
 
     async def prove(self, text: str) -> Principal:
-        """Whose key it is. Raises Unauthenticated, or TooManyRequests when too many wait for their turn."""
+        """The principal of a key. Raises Unauthenticated, or TooManyRequests when too many verifications wait for
+        their turn.
+        """
         digest = _digest(text)
-        # Many may come with the same key at once, after a restart, say: it is proved once, and all are told.
+        # Many requests may come with the same key at once, for example after a restart: it is verified once for all of
+        # them.
         proof = self._proofs.get(digest)
         if proof is None:
             proof = self._proofs[digest] = asyncio.ensure_future(self._proof(text, digest))
@@ -137,7 +146,7 @@ class Keys:
     def _proved_now(self, proof: asyncio.Task[KeyRecord]) -> None:
         self._proofs = {digest: each for digest, each in self._proofs.items() if each is not proof}
         if not proof.cancelled():
-            proof.exception()  # whoever asked may be gone: nobody else need hear of it
+            proof.exception()  # the caller may be gone; the exception concerns nobody else
 
     async def _proof(self, text: str, digest: bytes) -> KeyRecord:
         form = _FORM.fullmatch(text)
@@ -150,7 +159,7 @@ class Keys:
         return record
 
     async def _fits(self, text: str, record: KeyRecord | None) -> bool:
-        """Whether a text is the key; as slow for a key that is not there."""
+        """Whether a text is the key; equally slow for a key that does not exist."""
         if self._waiting >= _WAITING:
             raise TooManyRequests("too many keys are being checked; try again in a moment", retry_after_s=1)
         self._waiting += 1
@@ -194,3 +203,58 @@ def _hasher() -> PasswordHasher:
     with required("server", "making and checking API keys"):
         from argon2 import PasswordHasher
     return PasswordHasher(_TIME, _MEMORY_KIB, _LANES)
+
+
+# ── key book ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# API keys in the store, within a boundary, for the routes and, on the machine itself, for the command line.
+
+
+#: Ten years; the longest lifetime of a key that expires.
+_LONGEST_S = 10 * 366 * 86_400
+
+
+class KeyBook:
+    """Implements `ports.storage.access.KeyApi`."""
+
+    def __init__(self, book: AccessBook, clock: Clock, boundary: Boundary) -> None:
+        """A principal that is bound to a project or an environment creates and sees only keys that are bound to the
+        same.
+        """
+        self._book = book
+        self._clock = clock
+        self._boundary = boundary
+
+    async def create(self, new: NewKey) -> KeyMade:
+        now = self._clock.now()
+        tenant, reach = self._boundary.home.tenant, self._boundary.reach
+        project, environment = new.project or reach.project, new.environment or reach.environment
+        if not self._boundary.sees(Scope(tenant, project, environment)):
+            raise NotAllowed(f"callers bound to {self._boundary.binding} can only create keys with the same binding")
+        span = None if new.expires_in_s is None else min(new.expires_in_s, _LONGEST_S)
+        text, record = await asyncio.to_thread(
+            make_key,
+            new.name,
+            new.roles,
+            tenant,
+            now,
+            project=project,
+            environment=environment,
+            expires_at=None if span is None else now + span * MICROS,
+        )
+        first = not await self._book.has_keys()
+        await self._book.add_key(record)
+        return KeyMade(text, shown(record), first)
+
+    async def list(self) -> builtins.list[KeyShown]:
+        records = await self._book.keys(self._boundary.reach.tenant)
+        return [shown(record) for record in records if self._boundary.sees(_scope_of(record))]
+
+    async def revoke(self, key_id: str) -> KeyShown:
+        record = await self._book.key(key_id)
+        if record is None or not self._boundary.sees(_scope_of(record)):
+            raise NotFound(f"there is no key {key_id[:64]}; `arclog key list` and GET /api/keys list all keys")
+        return shown(await self._book.revoke_key(key_id, self._clock.now()) or record)
+
+
+def _scope_of(key: KeyRecord) -> Scope:
+    return Scope(key.tenant, key.project, key.environment)

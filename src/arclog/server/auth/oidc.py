@@ -1,7 +1,8 @@
 """Sign-in at an OIDC issuer: the authorization code flow with PKCE (RFC 7636), for the console.
 
-Between the two requests of a sign-in, what belongs to it (state, nonce, code verifier, where to return) is with the browser
-alone, in a cookie that ends after ten minutes: any server of the store can finish what another one began.
+Between the two requests of a sign-in, its data (state, nonce, code verifier, page to return to) is kept only by the
+browser, in a cookie that expires after ten minutes, so any server of the store can finish a sign-in that another one
+began.
 """
 
 from __future__ import annotations
@@ -22,8 +23,7 @@ from arclog.model.errors import RequestRejected, SettingsError, StoreUnavailable
 from arclog.model.principal import Principal
 from arclog.ports.clock import Clock
 from arclog.server.auth.addresses import is_loopback, without_port
-from arclog.server.auth.issuer import fetch, require_https
-from arclog.server.auth.tokens import Tokens
+from arclog.server.auth.tokens import Tokens, fetch, require_https
 
 #: Where the issuer sends the browser back to.
 CALLBACK = "/api/session/callback"
@@ -33,7 +33,7 @@ _LONGEST_PLACE = 2000
 
 
 class Login(Struct, frozen=True):
-    """What belongs to one sign-in."""
+    """The data of one sign-in."""
 
     state: str
     nonce: str
@@ -44,7 +44,7 @@ class Login(Struct, frozen=True):
 
 
 class _Endpoints(Struct, frozen=True):
-    """What is needed of the issuer's metadata (OpenID Connect Discovery)."""
+    """The fields of the issuer's metadata that are needed (OpenID Connect Discovery)."""
 
     issuer: str
     authorization_endpoint: str
@@ -52,14 +52,14 @@ class _Endpoints(Struct, frozen=True):
 
 
 class _Answer(Struct, frozen=True):
-    """Of the token endpoint."""
+    """The answer of the token endpoint."""
 
     id_token: str
     access_token: str = ""
 
 
 def oidc_of(settings: Settings, clock: Clock, tokens: Tokens | None) -> Oidc | None:
-    """What signs people in at the issuer, when that is configured. Raises SettingsError when it is half configured."""
+    """The sign-in at the issuer, if it is configured. Raises SettingsError if it is configured only in part."""
     client_id = settings.text("auth.oidc_client_id")
     if not client_id:
         return None
@@ -95,7 +95,7 @@ class Oidc:
 
     @property
     def name(self) -> str:
-        """What people call the issuer."""
+        """The name of the issuer for people."""
         return urlsplit(self._issuer).netloc
 
     async def begin(self, place: str, headers: Mapping[str, str]) -> tuple[str, str]:
@@ -124,7 +124,7 @@ class Oidc:
         return f"{endpoints.authorization_endpoint}{joint}{urlencode(asked)}", cookie
 
     async def finish(self, cookie: str, state: str, code: str) -> tuple[Principal, str]:
-        """Who signed in, and the page to return to. Raises Unauthenticated or StoreUnavailable."""
+        """The principal that signed in, and the page to return to. Raises Unauthenticated or StoreUnavailable."""
         login = _login(cookie)
         if not code or not hmac.compare_digest(login.state.encode(), state.encode("utf-8", "surrogatepass")):
             raise Unauthenticated("this sign-in was not started in this browser, or took too long; sign in again")
@@ -149,7 +149,7 @@ class Oidc:
         return await self._principal(answer, login), login.place
 
     async def _principal(self, answer: _Answer, login: Login) -> Principal:
-        """The access token says who it is where it is one that this server takes, else the ID token does."""
+        """The access token identifies the person if this server accepts it, else the ID token."""
         claims = await self._id_tokens.claims(answer.id_token)
         if claims.get("nonce") != login.nonce:
             raise Unauthenticated("the issuer's token is for another sign-in; sign in again")
@@ -175,21 +175,23 @@ class Oidc:
             return self._endpoints[1]
         where = f"{self._issuer.rstrip('/')}/.well-known/openid-configuration"
         try:
-            found = msgspec.json.decode(await fetch(self._settings, where, timeout_s=self._timeout_s), type=_Endpoints)
-            if found.issuer != self._issuer:
+            endpoints = msgspec.json.decode(
+                await fetch(self._settings, where, timeout_s=self._timeout_s), type=_Endpoints
+            )
+            if endpoints.issuer != self._issuer:
                 raise ValueError("it is the metadata of another issuer")
-            for url in (found.authorization_endpoint, found.token_endpoint):
+            for url in (endpoints.authorization_endpoint, endpoints.token_endpoint):
                 require_https(url, "the issuer's endpoint")
                 if urlsplit(url).scheme not in ("http", "https"):
                     raise ValueError("an endpoint is not a web address")
         except (OSError, ValueError, RecursionError, SettingsError) as problem:
             raise StoreUnavailable(f"{where}: {problem}; try again in a moment") from None
-        self._endpoints = (now, found)
-        return found
+        self._endpoints = (now, endpoints)
+        return endpoints
 
 
 def own_place(place: str) -> str:
-    """A path of ours to return to; anything else is the first page."""
+    """A path of this server to return to; anything else becomes the start page."""
     is_plain = len(place) <= _LONGEST_PLACE and place.isprintable() and "\\" not in place
     is_own = place.startswith("/") and not place.startswith(("//", "/api/"))
     return place if is_plain and is_own else "/"
@@ -198,8 +200,8 @@ def own_place(place: str) -> str:
 def _login(cookie: str) -> Login:
     try:
         raw = base64.urlsafe_b64decode(cookie + "=" * (-len(cookie) % 4))
-        found: Any = msgspec.json.decode(raw, type=Login)
+        decoded: Any = msgspec.json.decode(raw, type=Login)
     except (ValueError, RecursionError):
         raise Unauthenticated("this sign-in was not started in this browser, or took too long; sign in again") from None
-    login: Login = found
+    login: Login = decoded
     return Login(login.state, login.nonce, login.verifier, own_place(login.place), login.redirect)

@@ -1,8 +1,8 @@
-"""Sessions of browsers: somebody signs in once, and a cookie that no script can read stands for it.
+"""Sessions of browsers: a person signs in once, and a cookie that scripts cannot read identifies the session.
 
-The cookie's value is 256 random bits; the store has its sha256, so any server of the store knows the session, and whoever reads
-the store can open none. A session opened with an API key ends with the key. A request that changes something must also carry
-the session's CSRF token, which only our own pages can read.
+The cookie's value is 256 random bits; the store has only its sha256, so every server of the store knows the session,
+and a reader of the store cannot use it. A session opened with an API key ends with the key. A request that changes
+something must also carry the session's CSRF token, which only our own pages can read.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from arclog.ports.clock import Clock
 from arclog.ports.storage.access import AccessBook, SessionRecord
 from arclog.server.auth.addresses import is_loopback, without_port
 
-#: Where the CSRF token of a request stands.
+#: The header with the CSRF token of a request.
 CSRF_HEADER = "x-arclog-csrf"
 _COOKIE = "arclog_session"
 _OWN_SITE = ("same-origin", "none")
-#: Sessions that a server remembers.
+#: The number of sessions that a server caches.
 _REMEMBERED = 10_000
 _SIGN_IN = "sign in again"
 
 
 class _Known(Struct, frozen=True):
     record: SessionRecord
-    #: when the store was last asked about it
+    #: when it was last looked up in the store
     looked_at: float
 
 
@@ -52,7 +52,7 @@ class Sessions:
         self._known: Kept[str, _Known] = Kept(_REMEMBERED)
 
     async def open(self, principal: Principal, key_id: str = "") -> tuple[str, Principal]:
-        """Begin a session; the cookie's value, and the principal of requests that carry it."""
+        """Begin a session; returns the cookie's value, and the principal of requests that carry it."""
         token, now = secrets.token_urlsafe(32), self._clock.now()
         record = SessionRecord(
             digest=_digest(token),
@@ -70,7 +70,7 @@ class Sessions:
         return token, _principal(record, token)
 
     async def principal(self, token: str) -> Principal:
-        """Whose session it is. Raises Unauthenticated."""
+        """The principal of a session. Raises Unauthenticated."""
         digest = _digest(token)
         known = self._known.get(digest)
         if known is None or self._clock.monotonic() - known.looked_at >= self._cache_s:
@@ -85,7 +85,7 @@ class Sessions:
         return _principal(known.record, token)
 
     def is_known(self, token: str) -> bool:
-        """Whether a request with this session was let in before."""
+        """Whether a request with this session was accepted before."""
         return _digest(token) in self._known
 
     async def close(self, token: str) -> None:
@@ -109,24 +109,24 @@ class Sessions:
         return cookie_of(headers, self._name(headers))
 
     def cookie(self, headers: Mapping[str, str], scheme: str, token: str) -> str:
-        """The Set-Cookie header that hands a token over, or ('') takes it away."""
+        """The Set-Cookie header that sets a token, or, with '', removes it."""
         lasts = self._lasts // MICROS if token else 0
         return f"{self._name(headers)}={token}; Path=/; Max-Age={lasts}; HttpOnly; SameSite=Strict{self.secure(scheme)}"
 
     def _name(self, headers: Mapping[str, str]) -> str:
-        """Where browsers reach the server by TLS, a name under which they take a cookie from this very host alone: sites beside it
-        (of the same domain, or without TLS) cannot put a session of theirs in its place.
+        """With TLS, a name with a prefix for which browsers accept a cookie from this host alone: other sites of the
+        same domain, or sites without TLS, cannot replace the session with theirs.
         """
         return f"{'__Host-' if self._public.scheme == 'https' else ''}{cookie_name(headers)}"
 
     def secure(self, scheme: str) -> str:
-        """What a cookie says in addition where browsers speak TLS."""
+        """Further attributes of a cookie when browsers use TLS."""
         return "; Secure" if "https" in (scheme, self._public.scheme) else ""
 
     # -- where a request comes from -----------------------------------------------------------------------------------
 
     def check_own_site(self, headers: Mapping[str, str]) -> None:
-        """Refuse a request that a page of another site made a browser send."""
+        """Refuse a request that a page of another site caused."""
         if not is_own_site(headers, self._public.netloc):
             raise NotAllowed(
                 "this request comes from another site; console sessions are valid for pages of this server only"
@@ -134,7 +134,7 @@ class Sessions:
 
 
 def check_local(headers: Mapping[str, str]) -> None:
-    """For a server that asks nobody who they are: refuse what a web page may have sent that somebody on this machine looks at,
+    """For a server without authentication: refuse requests that a web page in a browser on this machine may have sent,
     by another name of this machine (DNS rebinding) or from another site.
     """
     check_host(headers)
@@ -143,7 +143,7 @@ def check_local(headers: Mapping[str, str]) -> None:
 
 
 def check_host(headers: Mapping[str, str]) -> None:
-    """For a server that asks nobody who they are: refuse requests by another name of this machine (DNS rebinding)."""
+    """For a server without authentication: refuse requests by another name of this machine (DNS rebinding)."""
     host = headers.get("host", "")
     if not is_loopback(without_port(host)):
         raise NotAllowed(
@@ -153,7 +153,9 @@ def check_host(headers: Mapping[str, str]) -> None:
 
 
 def is_own_site(headers: Mapping[str, str], public: str = "") -> bool:
-    """Whether a request comes from one of our own pages, or from no page at all. `public` is another name of ours."""
+    """Whether a request comes from one of this server's pages, or from no page at all. `public` is another name of
+    this server.
+    """
     origin = headers.get("origin")
     if origin is not None:
         where = urlsplit(origin).netloc.lower()
@@ -163,7 +165,7 @@ def is_own_site(headers: Mapping[str, str], public: str = "") -> bool:
 
 
 def cookie_name(headers: Mapping[str, str]) -> str:
-    """Cookies of one host are shared by all its ports: two servers on one machine must not take each other's."""
+    """Cookies of a host are shared by all its ports; the name keeps those of two servers on one machine apart."""
     _, _, port = headers.get("host", "").rpartition("]")[2].partition(":")
     return f"{_COOKIE}_{port}" if port.isdigit() else _COOKIE
 
@@ -177,7 +179,9 @@ def cookie_of(headers: Mapping[str, str], wanted: str) -> str:
 
 
 def csrf_of(token: str) -> str:
-    """What pages of a session prove with that they are ours; nobody can work the cookie out from it."""
+    """The token by which pages of a session prove that they belong to this server; the cookie cannot be derived from
+    it.
+    """
     return hmac.new(token.encode(), b"csrf", hashlib.sha256).hexdigest()
 
 

@@ -22,27 +22,27 @@ async def register(call: Call, body: RegisterRequest) -> Reply:
 
 
 @handles(ops.LIST)
-async def list_playbooks(call: Call, asked: ops.ListPlaybooks) -> ops.CatalogPage:
-    found = await call.workspace.api.catalog(
-        prefix=asked.prefix, after=asked.after, limit=asked.limit, archived=asked.archived
+async def list_playbooks(call: Call, request: ops.ListPlaybooks) -> ops.CatalogPage:
+    entries = await call.workspace.api.catalog(
+        prefix=request.prefix, after=request.after, limit=request.limit, archived=request.archived
     )
-    return ops.CatalogPage(found, found[-1].path if len(found) == asked.limit else None)
+    return ops.CatalogPage(entries, entries[-1].path if len(entries) == request.limit else None)
 
 
 @handles(ops.VERSIONS)
-async def versions(call: Call, asked: ops.ListVersions) -> ops.VersionPage:
-    found = await call.workspace.api.versions(asked.path, before=asked.before, limit=asked.limit)
-    return ops.VersionPage(found, found[-1].version if len(found) == asked.limit else None)
+async def versions(call: Call, request: ops.ListVersions) -> ops.VersionPage:
+    entries = await call.workspace.api.versions(request.path, before=request.before, limit=request.limit)
+    return ops.VersionPage(entries, entries[-1].version if len(entries) == request.limit else None)
 
 
 @handles(ops.SHOW)
-async def show(call: Call, asked: ops.ShowVersion) -> CatalogVersion:
-    return await call.workspace.api.registered(asked.path, asked.version)
+async def show(call: Call, request: ops.ShowVersion) -> CatalogVersion:
+    return await call.workspace.api.registered(request.path, request.version)
 
 
 @handles(ops.DIFF)
-async def diff(call: Call, asked: ops.DiffVersions) -> CatalogDiff:
-    return await call.workspace.api.difference(asked.path, asked.older, asked.newer)
+async def diff(call: Call, request: ops.DiffVersions) -> CatalogDiff:
+    return await call.workspace.api.difference(request.path, request.older, request.newer)
 
 
 @handles(ops.ARCHIVE)
@@ -54,7 +54,7 @@ async def archive(call: Call, body: ops.ArchiveBody) -> CatalogEntry:
 
 
 class _Checked(Struct, frozen=True):
-    """`Checked`, with the graph as it was encoded where the playbook was checked."""
+    """`Checked`, with the graph already encoded by the process that checked the playbook."""
 
     findings: list[ops.CheckFinding]
     graph: Raw
@@ -85,7 +85,7 @@ async def schema_names(_: Call) -> dict[str, str]:
 
 
 @handles(ops.SCHEMA)
-async def schema(_: Call, asked: ByName) -> dict[str, Any]:
-    if asked.name not in SCHEMAS:
-        raise NotFound(f"there is no schema {asked.name[:100]!r}; there are {', '.join(SCHEMAS)}")
-    return SCHEMAS[asked.name][1]()
+async def schema(_: Call, request: ByName) -> dict[str, Any]:
+    if request.name not in SCHEMAS:
+        raise NotFound(f"there is no schema {request.name[:100]!r}; there are {', '.join(SCHEMAS)}")
+    return SCHEMAS[request.name][1]()

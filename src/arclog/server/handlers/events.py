@@ -20,53 +20,51 @@ from arclog.ports.views.api import EventsFound
 from arclog.server.call import Call
 from arclog.server.dispatch import DENIALS, handles
 from arclog.server.problems import status_of, title_of
-from arclog.server.streams.events import Telling, check_names
-from arclog.server.streams.logs import log_stream
+from arclog.server.streams.events import RunEvents, check_names, log_stream, while_allowed
 from arclog.server.streams.outline import outline_frames
-from arclog.server.streams.permits import while_allowed
 from arclog.server.streams.waiting import unless_stopping
 
-#: Events of a run that moves are sent together, in outline, at most this often.
+#: In outline streams, events of an active run are sent together, at most this often.
 _OUTLINE_PACE_S = 0.2
-#: An outline is a tenth of its size at the fastest level; higher ones gain little.
+#: The fastest level compresses an outline to a tenth; higher levels gain little.
 _GZIP_LEVEL = 1
 
 
 @handles(ops.EVENTS)
-async def events(call: Call, asked: ops.ListEvents) -> ops.EventPage:
-    api, readings = call.workspace.api, call.services.readings
-    await api.status(asked.execution_id)
-    entity = (asked.entity_type, asked.entity_id)
-    telling = Telling(api, asked.execution_id, asked.dialect, asked.types, readings, entity)
-    return await telling.page(asked.after, asked.limit)
+async def events(call: Call, request: ops.ListEvents) -> ops.EventPage:
+    api, positions = call.workspace.api, call.services.positions
+    await api.status(request.execution_id)
+    entity = (request.entity_type, request.entity_id)
+    run_events = RunEvents(api, request.execution_id, request.dialect, request.types, positions, entity)
+    return await run_events.page(request.after, request.limit)
 
 
 @handles(ops.STREAM)
-async def stream(call: Call, asked: ops.FollowEvents) -> Response:
+async def stream(call: Call, request: ops.FollowEvents) -> Response:
     api, services = call.workspace.api, call.services
-    await api.status(asked.execution_id)
-    telling = Telling(api, asked.execution_id, asked.dialect, asked.types, services.readings)
+    await api.status(request.execution_id)
+    run_events = RunEvents(api, request.execution_id, request.dialect, request.types, services.positions)
     resumed = _resumed(call)
-    if resumed is not None and await telling.is_over(resumed):
+    if resumed is not None and await run_events.is_over(resumed):
         return Response(status_code=204)
-    return _streamed(call, telling.stream(services, asked.after if resumed is None else resumed))
+    return _streamed(call, run_events.stream(services, request.after if resumed is None else resumed))
 
 
 @handles(ops.OUTLINE_STREAM)
-async def outline_stream(call: Call, asked: ops.FollowOutline) -> Response:
+async def outline_stream(call: Call, request: ops.FollowOutline) -> Response:
     api, services = call.workspace.api, call.services
-    await api.status(asked.execution_id)
-    telling = Telling(api, asked.execution_id, "canonical", ())
+    await api.status(request.execution_id)
+    run_events = RunEvents(api, request.execution_id, "canonical", ())
     resumed = _resumed(call)
-    if resumed is not None and await telling.is_over(resumed):
+    if resumed is not None and await run_events.is_over(resumed):
         return Response(status_code=204)
 
-    def frames(told: Sequence[Rendered]) -> bytes:
-        return outline_frames([each.record for each in told])
+    def frames(records: Sequence[Rendered]) -> bytes:
+        return outline_frames([each.record for each in records])
 
     packed = "gzip" in call.headers.get("accept-encoding", "")
-    after = asked.after if resumed is None else resumed
-    return _streamed(call, telling.stream(services, after, frames, _OUTLINE_PACE_S), packed=packed)
+    after = request.after if resumed is None else resumed
+    return _streamed(call, run_events.stream(services, after, frames, _OUTLINE_PACE_S), packed=packed)
 
 
 def _streamed(call: Call, frames: AsyncGenerator[bytes, None], *, packed: bool = False) -> Response:
@@ -82,7 +80,7 @@ def _streamed(call: Call, frames: AsyncGenerator[bytes, None], *, packed: bool =
 
 
 async def _gzipped(frames: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Each frame can be read as soon as it arrives."""
+    """Flush after each frame, so that it can be read as soon as it arrives."""
     gzip = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
     async for frame in frames:
         yield gzip.compress(frame) + gzip.flush(zlib.Z_SYNC_FLUSH)
@@ -90,7 +88,7 @@ async def _gzipped(frames: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 def _resumed(call: Call) -> int | None:
-    """The last event that a client got before it was cut off; None: it has none."""
+    """The last event that a client received before its connection broke off; None if there is none."""
     raw = call.headers.get("last-event-id", "")
     if not raw:
         return None
@@ -100,13 +98,13 @@ def _resumed(call: Call) -> int | None:
 
 
 @handles(ops.HEAD)
-async def head(call: Call, asked: ops.WaitForHead) -> ops.Head:
-    api, services, execution_id = call.workspace.api, call.services, asked.execution_id
-    patience = min(asked.timeout_s, services.settings.number("server.long_poll_s"))
-    if asked.until:
+async def head(call: Call, request: ops.WaitForHead) -> ops.Head:
+    api, services, execution_id = call.workspace.api, call.services, request.execution_id
+    patience = min(request.timeout_s, services.settings.number("server.long_poll_s"))
+    if request.until:
         await unless_stopping(services, api.ended(execution_id, timeout_s=patience))
-    elif asked.after is not None:
-        await unless_stopping(services, api.wait(execution_id, after=asked.after, timeout_s=patience))
+    elif request.after is not None:
+        await unless_stopping(services, api.wait(execution_id, after=request.after, timeout_s=patience))
     now = await api.wait(execution_id, timeout_s=0)
     ended = (await api.status(execution_id)).terminal_event is not None
     return ops.Head(now, ended, pausing=await api.pausing(execution_id))
@@ -116,28 +114,33 @@ async def head(call: Call, asked: ops.WaitForHead) -> ops.Head:
 
 
 @handles(ops.LOGS)
-async def logs(call: Call, asked: ops.ListLogs) -> ops.LogPage:
+async def logs(call: Call, request: ops.ListLogs) -> ops.LogPage:
     lines = await call.workspace.api.logs(
-        asked.execution_id, after=asked.after, limit=asked.limit, where=_filter(asked)
+        request.execution_id, after=request.after, limit=request.limit, where=_filter(request)
     )
-    return ops.LogPage(lines, lines[-1]["position"] if lines else asked.after)
+    return ops.LogPage(lines, lines[-1]["position"] if lines else request.after)
 
 
 @handles(ops.LOG_STREAM)
-async def log_lines(call: Call, asked: ops.LogLines) -> Response:
-    api, where = call.workspace.api, _filter(asked)
+async def log_lines(call: Call, request: ops.LogLines) -> Response:
+    api, where = call.workspace.api, _filter(request)
     resumed = _resumed(call)
-    begin = asked.after if resumed is None else resumed
-    await api.logs(asked.execution_id, after=begin, limit=1, where=where)  # what cannot be asked for is refused here
-    return _streamed(call, log_stream(call.services, api, asked.execution_id, where, begin))
+    begin = request.after if resumed is None else resumed
+    await api.logs(request.execution_id, after=begin, limit=1, where=where)  # raises for invalid requests
+    return _streamed(call, log_stream(call.services, api, request.execution_id, where, begin))
 
 
-def _filter(asked: ops.LogLines) -> LogFilter:
-    unknown = next((stream for stream in asked.streams if stream not in STREAMS), None)
+def _filter(request: ops.LogLines) -> LogFilter:
+    unknown = next((stream for stream in request.streams if stream not in STREAMS), None)
     if unknown is not None:
         raise RequestRejected(f"there is no stream {unknown[:50]!r}; there are {', '.join(STREAMS)}")
     return LogFilter(
-        asked.step, asked.task, _iteration(asked.iteration), tuple(asked.streams), asked.text, _moment(asked.since)
+        request.step,
+        request.task,
+        _iteration(request.iteration),
+        tuple(request.streams),
+        request.text,
+        _moment(request.since),
     )
 
 
@@ -186,22 +189,22 @@ def _item(index: int, answer: Taken | ArclogError) -> ops.Item:
 
 
 @handles(ops.SEARCH)
-async def search(call: Call, asked: ops.SearchEvents) -> EventsFound:
-    check_names(asked.types)
-    found = await call.workspace.api.search(
-        types=canonical_types(asked.types),
-        since=asked.since,
-        until=asked.until,
-        entity=asked.entity,
-        where=asked.where,
-        informative=asked.informative,
-        cursor=asked.cursor,
-        limit=asked.limit,
+async def search(call: Call, request: ops.SearchEvents) -> EventsFound:
+    check_names(request.types)
+    page = await call.workspace.api.search(
+        types=canonical_types(request.types),
+        since=request.since,
+        until=request.until,
+        entity=request.entity,
+        where=request.where,
+        informative=request.informative,
+        cursor=request.cursor,
+        limit=request.limit,
     )
-    # A name can stand for a type with some of its statuses only.
+    # A name of a dialect may mean a type with only some of its statuses.
     kept = [
         event
-        for event in found.events
-        if not asked.types or asked_for(Rendered(event["event_type"], event, event), asked.types)
+        for event in page.events
+        if not request.types or asked_for(Rendered(event["event_type"], event, event), request.types)
     ]
-    return EventsFound(kept, found.next, found.more)
+    return EventsFound(kept, page.next, page.more)

@@ -38,91 +38,91 @@ async def start(call: Call, body: ops.ExecuteBody) -> Reply:
 
 
 @handles(ops.LIST)
-async def list_executions(call: Call, asked: ops.ListExecutions) -> ops.Executions:
-    unknown = next((state for state in asked.state if state not in _STATES), None)
+async def list_executions(call: Call, request: ops.ListExecutions) -> ops.Executions:
+    unknown = next((state for state in request.state if state not in _STATES), None)
     if unknown is not None:
         raise RequestRejected(f"there is no state {unknown!r}; there are {', '.join(_STATES)}")
-    found = await call.workspace.api.find(
+    page = await call.workspace.api.find(
         RunQuery(
-            states=tuple(asked.state),
-            path=asked.path,
-            name=asked.name,
-            text=asked.q,
-            since=asked.since,
-            until=asked.until,
-            level=asked.level,
-            parent=asked.parent,
-            before=asked.before,
-            limit=asked.limit,
+            states=tuple(request.state),
+            path=request.path,
+            name=request.name,
+            text=request.q,
+            since=request.since,
+            until=request.until,
+            level=request.level,
+            parent=request.parent,
+            before=request.before,
+            limit=request.limit,
         )
     )
-    return ops.Executions(found.runs, found.next)
+    return ops.Executions(page.runs, page.next)
 
 
 @handles(ops.DETAIL)
-async def detail(call: Call, asked: OfExecution) -> Summary:
-    return await call.workspace.api.summary(asked.execution_id)
+async def detail(call: Call, request: OfExecution) -> Summary:
+    return await call.workspace.api.summary(request.execution_id)
 
 
 @handles(ops.STATUS)
-async def status(call: Call, asked: OfExecution) -> Status:
-    return await call.workspace.api.status(asked.execution_id)
+async def status(call: Call, request: OfExecution) -> Status:
+    return await call.workspace.api.status(request.execution_id)
 
 
 @handles(ops.WHY)
-async def why(call: Call, asked: OfExecution) -> Why:
-    return await call.workspace.api.why(asked.execution_id)
+async def why(call: Call, request: OfExecution) -> Why:
+    return await call.workspace.api.why(request.execution_id)
 
 
 @handles(ops.STATE)
-async def state_at(call: Call, asked: ops.StateAt) -> StateView:
-    return await call.workspace.api.state(asked.execution_id, asked.at)
+async def state_at(call: Call, request: ops.StateAt) -> StateView:
+    return await call.workspace.api.state(request.execution_id, request.at)
 
 
 @handles(ops.GRAPH)
-async def graph(call: Call, asked: ops.Graph) -> Any:
-    drawn = await call.workspace.api.graph(asked.execution_id, asked.form)
-    return drawn if asked.form == "json" else Response(drawn, media_type=TEXT)
+async def graph(call: Call, request: ops.Graph) -> Any:
+    drawn = await call.workspace.api.graph(request.execution_id, request.form)
+    return drawn if request.form == "json" else Response(drawn, media_type=TEXT)
 
 
 @handles(ops.SOURCE)
-async def source(call: Call, asked: OfExecution) -> Response:
-    return Response(await call.workspace.api.source(asked.execution_id), media_type=TEXT)
+async def source(call: Call, request: OfExecution) -> Response:
+    return Response(await call.workspace.api.source(request.execution_id), media_type=TEXT)
 
 
 # -- overview ----------------------------------------------------------------------------------------------------------
 
 
 @handles(ops.ACTIVITY)
-async def activity(call: Call, asked: ops.Hours) -> Activity:
-    return await call.workspace.api.activity(hours=asked.hours)
+async def activity(call: Call, request: ops.Hours) -> Activity:
+    return await call.workspace.api.activity(hours=request.hours)
 
 
 @handles(ops.FAILING)
-async def failing(call: Call, asked: ops.AFew) -> ops.FailingPlaybooks:
-    return ops.FailingPlaybooks(await call.workspace.api.failing(limit=asked.limit))
+async def failing(call: Call, request: ops.AFew) -> ops.FailingPlaybooks:
+    return ops.FailingPlaybooks(await call.workspace.api.failing(limit=request.limit))
 
 
 @handles(ops.STUCK)
-async def stuck(call: Call, asked: ops.AFew) -> ops.StuckRuns:
-    return ops.StuckRuns(await call.workspace.api.stuck(limit=asked.limit))
+async def stuck(call: Call, request: ops.AFew) -> ops.StuckRuns:
+    return ops.StuckRuns(await call.workspace.api.stuck(limit=request.limit))
 
 
 @handles(ops.LEASES)
-async def leases(call: Call, asked: ops.ListLeases) -> ops.Leases:
-    return ops.Leases(await call.workspace.api.leases(limit=asked.limit))
+async def leases(call: Call, request: ops.ListLeases) -> ops.Leases:
+    return ops.Leases(await call.workspace.api.leases(limit=request.limit))
 
 
 @handles(ops.APPROVALS)
-async def approvals(call: Call, asked: ops.ListApprovals) -> ApprovalPage:
-    return await call.workspace.api.approvals(after=asked.after, limit=asked.limit)
+async def approvals(call: Call, request: ops.ListApprovals) -> ApprovalPage:
+    return await call.workspace.api.approvals(after=request.after, limit=request.limit)
 
 
 # -- shared ------------------------------------------------------------------------------------------------------------
 
 
 def created(value: Any, execution_id: str, *, new: bool) -> Reply:
-    """The answer to a request for a run: 200 when the run was there before."""
+    """The response to a request to start a run: 200 if the run existed before."""
     return Reply(value, 201 if new else 200, {"Location": f"/api/executions/{execution_id}"})
 
 

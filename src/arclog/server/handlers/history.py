@@ -18,41 +18,41 @@ from arclog.server.handlers.results import joined
 
 
 @handles(ops.FORK)
-async def fork(call: Call, asked: OfExecution, body: ops.ForkBody) -> Reply:
-    return await forked(call, asked.execution_id, ForkRequest(**{**asdict(body), "playbook": text_of(body.playbook)}))
+async def fork(call: Call, params: OfExecution, body: ops.ForkBody) -> Reply:
+    return await forked(call, params.execution_id, ForkRequest(**{**asdict(body), "playbook": text_of(body.playbook)}))
 
 
 async def forked(call: Call, execution_id: str, request: ForkRequest) -> Reply:
-    """The answer to a request for a run that goes on from another."""
-    found = await call.workspace.api.fork(execution_id, request)
-    return created(found, found.execution_id, new=found.created)
+    """The response to a request to start a run that continues from another."""
+    fork = await call.workspace.api.fork(execution_id, request)
+    return created(fork, fork.execution_id, new=fork.created)
 
 
 @handles(ops.REPLAY)
-async def replay(call: Call, asked: OfExecution) -> ReplayCheck:
-    return await call.workspace.api.replay(asked.execution_id)
+async def replay(call: Call, params: OfExecution) -> ReplayCheck:
+    return await call.workspace.api.replay(params.execution_id)
 
 
 @handles(ops.DIFF)
-async def diff(call: Call, asked: ops.DiffWith) -> RunsDiff:
-    return await call.workspace.api.diff(asked.execution_id, asked.other)
+async def diff(call: Call, params: ops.DiffWith) -> RunsDiff:
+    return await call.workspace.api.diff(params.execution_id, params.other)
 
 
 @handles(ops.LINEAGE)
-async def lineage(call: Call, asked: OfExecution) -> Lineage:
-    return Lineage(await call.workspace.api.lineage(asked.execution_id))
+async def lineage(call: Call, params: OfExecution) -> Lineage:
+    return Lineage(await call.workspace.api.lineage(params.execution_id))
 
 
 @handles(ops.TRACE)
-async def trace(call: Call, asked: ops.TraceValue) -> Trace:
-    return await call.workspace.api.trace(asked.execution_id, asked.value)
+async def trace(call: Call, params: ops.TraceValue) -> Trace:
+    return await call.workspace.api.trace(params.execution_id, params.value)
 
 
 @handles(ops.EXPORT)
-async def export(call: Call, asked: OfExecution) -> Response:
-    chunks = call.workspace.api.export(asked.execution_id)
-    first = await anext(chunks)  # what is refused is refused before the answer begins
-    headers = {"Content-Disposition": f'attachment; filename="{asked.execution_id}.arclog"'}
+async def export(call: Call, params: OfExecution) -> Response:
+    chunks = call.workspace.api.export(params.execution_id)
+    first = await anext(chunks)  # raises before the response begins
+    headers = {"Content-Disposition": f'attachment; filename="{params.execution_id}.arclog"'}
     return StreamingResponse(joined(first, chunks), 200, headers, ops.ARCHIVE)
 
 
@@ -60,8 +60,8 @@ async def export(call: Call, asked: OfExecution) -> Response:
 async def import_run(call: Call) -> Reply:
     body = await call.raw_body()
     with numbers_fit():
-        found = await call.workspace.api.import_run(BytesIO(body))
-    return created(found, found.execution_id, new=found.created)
+        imported = await call.workspace.api.import_run(BytesIO(body))
+    return created(imported, imported.execution_id, new=imported.created)
 
 
 @handles(ops.SIMULATE)
@@ -71,5 +71,5 @@ async def simulate(call: Call, body: ops.SimulateBody) -> SimulationReport:
 
 
 @handles(ops.STATS)
-async def stats(call: Call, asked: ops.StatsOf) -> PlaybookStats:
-    return await call.workspace.api.stats(asked.path, since=asked.since, limit=asked.limit)
+async def stats(call: Call, params: ops.StatsOf) -> PlaybookStats:
+    return await call.workspace.api.stats(params.path, since=params.since, limit=params.limit)

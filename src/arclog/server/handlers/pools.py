@@ -19,18 +19,18 @@ async def pools(call: Call) -> ops.Pools:
 
 
 @handles(ops.SET_LIMIT)
-async def set_limit(call: Call, asked: ops.OfPool, body: ops.NewLimit) -> PoolView:
-    return await call.workspace.pools.set_limit(_name(asked.pool), body.tenant, body.concurrency)
+async def set_limit(call: Call, request: ops.OfPool, body: ops.NewLimit) -> PoolView:
+    return await call.workspace.pools.set_limit(_name(request.pool), body.tenant, body.concurrency)
 
 
 @handles(ops.REMOVE_LIMIT)
-async def remove_limit(call: Call, asked: ops.RemoveLimit) -> PoolView:
-    return await call.workspace.pools.remove_limit(_name(asked.pool), asked.tenant)
+async def remove_limit(call: Call, request: ops.RemoveLimit) -> PoolView:
+    return await call.workspace.pools.remove_limit(_name(request.pool), request.tenant)
 
 
 @handles(ops.SCALE)
-async def scale(call: Call, asked: ops.OfPool) -> Scale:
-    return await call.workspace.pools.scale(asked.pool)
+async def scale(call: Call, request: ops.OfPool) -> Scale:
+    return await call.workspace.pools.scale(request.pool)
 
 
 @handles(ops.RESOURCES)
@@ -39,13 +39,13 @@ async def resources(call: Call) -> ops.Resources:
 
 
 @handles(ops.SET_RESOURCE)
-async def set_resource(call: Call, asked: ByName, body: NewResource) -> ResourceView:
-    return await call.workspace.pools.set_resource(asked.name, body)
+async def set_resource(call: Call, request: ByName, body: NewResource) -> ResourceView:
+    return await call.workspace.pools.set_resource(request.name, body)
 
 
 @handles(ops.REMOVE_RESOURCE)
-async def remove_resource(call: Call, asked: ByName) -> None:
-    await call.workspace.pools.remove_resource(asked.name)
+async def remove_resource(call: Call, request: ByName) -> None:
+    await call.workspace.pools.remove_resource(request.name)
 
 
 @handles(ops.WORKERS)

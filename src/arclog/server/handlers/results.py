@@ -19,19 +19,19 @@ _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII)
 
 
 @handles(ops.LIST)
-async def results(call: Call, asked: ops.ListResults) -> ops.ResultPage:
-    found = await call.workspace.api.results(asked.execution_id, after=asked.after, limit=asked.limit)
-    return ops.ResultPage(found, found[-1].seq if found else asked.after)
+async def results(call: Call, request: ops.ListResults) -> ops.ResultPage:
+    stored = await call.workspace.api.results(request.execution_id, after=request.after, limit=request.limit)
+    return ops.ResultPage(stored, stored[-1].seq if stored else request.after)
 
 
 @handles(ops.DESCRIBE)
-async def described(call: Call, asked: ops.ByRef) -> StoredResult:
-    return await call.workspace.api.result(asked.ref)
+async def described(call: Call, request: ops.ByRef) -> StoredResult:
+    return await call.workspace.api.result(request.ref)
 
 
 @handles(ops.RESOLVE)
-async def resolve(call: Call, asked: ops.ByRef) -> Response:
-    api, ref = call.workspace.api, asked.ref
+async def resolve(call: Call, request: ops.ByRef) -> Response:
+    api, ref = call.workspace.api, request.ref
     known = await api.result(ref)
     start, end, partial = 0, known.bytes, False
     wanted = _RANGE.fullmatch(call.headers.get("range", "").replace(" ", ""))
@@ -49,7 +49,8 @@ async def resolve(call: Call, asked: ops.ByRef) -> Response:
             "(server.max_result_bytes): request it in parts, with Range: bytes=A-B"
         )
     chunks = api.content(ref, start, end)
-    # What is missing or damaged at its beginning is an error with a status, not a broken stream.
+    # Read the first piece now: content that is missing or damaged there becomes an error with a status, not a broken
+    # stream.
     first = await anext(aiter(chunks), b"")
     headers = {
         "Accept-Ranges": "bytes",
@@ -71,7 +72,7 @@ def _bounds(first: str, last: str, size: int) -> tuple[int, int]:
 
 
 async def joined(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The first piece of a stream, which was read to see whether there is one, and the others."""
+    """The first piece of a stream, which was read already, and the others."""
     if first:
         yield first
     async for chunk in rest:

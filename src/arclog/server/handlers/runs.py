@@ -19,23 +19,23 @@ async def start(call: Call, body: StartRun) -> Reply:
 
 
 @handles(ops.STATUS)
-async def status(call: Call, asked: ops.OfRun) -> RunStatus:
-    return await call.workspace.runs.status(asked.run_id)
+async def status(call: Call, request: ops.OfRun) -> RunStatus:
+    return await call.workspace.runs.status(request.run_id)
 
 
 @handles(ops.CANCEL)
-async def cancel(call: Call, asked: ops.OfRun, body: ops.CancelRun) -> RunStatus:
-    return await call.workspace.runs.cancel(asked.run_id, body.reason)
+async def cancel(call: Call, request: ops.OfRun, body: ops.CancelRun) -> RunStatus:
+    return await call.workspace.runs.cancel(request.run_id, body.reason)
 
 
 @handles(ops.SIGNAL)
-async def signal(call: Call, asked: ops.OfRun, body: RunSignal) -> SignalDecision | Response:
-    decision = await call.workspace.runs.signal(asked.run_id, body)
+async def signal(call: Call, request: ops.OfRun, body: RunSignal) -> SignalDecision | Response:
+    decision = await call.workspace.runs.signal(request.run_id, body)
     if decision.decision == REJECTED:
         return problem(409, "SignalRejected", decision.message, decision=msgspec.to_builtins(decision))
     return decision
 
 
 @handles(ops.EVENTS)
-async def events(call: Call, asked: ops.ListRunEvents) -> RunPage:
-    return await call.workspace.runs.events(asked.run_id, after=asked.after, limit=asked.limit)
+async def events(call: Call, request: ops.ListRunEvents) -> RunPage:
+    return await call.workspace.runs.events(request.run_id, after=request.after, limit=request.limit)

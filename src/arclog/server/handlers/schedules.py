@@ -10,13 +10,13 @@ from arclog.server.dispatch import handles
 
 
 @handles(ops.LIST)
-async def list_schedules(call: Call, asked: ops.ListSchedules) -> ops.Schedules:
+async def list_schedules(call: Call, request: ops.ListSchedules) -> ops.Schedules:
     schedules = call.workspace.schedules
-    if asked.order == "next":
-        return ops.Schedules(await schedules.upcoming(limit=asked.limit), None)
-    found = await schedules.list(after=asked.after, limit=asked.limit + 1)
-    more = found[asked.limit - 1].name if len(found) > asked.limit else None
-    return ops.Schedules(found[: asked.limit], more)
+    if request.order == "next":
+        return ops.Schedules(await schedules.upcoming(limit=request.limit), None)
+    page = await schedules.list(after=request.after, limit=request.limit + 1)
+    more = page[request.limit - 1].name if len(page) > request.limit else None
+    return ops.Schedules(page[: request.limit], more)
 
 
 @handles(ops.ADD)
@@ -25,25 +25,25 @@ async def add(call: Call, body: NewSchedule) -> ScheduleView:
 
 
 @handles(ops.SHOW)
-async def show(call: Call, asked: ByName) -> ScheduleView:
-    return await call.workspace.schedules.show(asked.name)
+async def show(call: Call, request: ByName) -> ScheduleView:
+    return await call.workspace.schedules.show(request.name)
 
 
 @handles(ops.REMOVE)
-async def remove(call: Call, asked: ByName) -> None:
-    await call.workspace.schedules.remove(asked.name)
+async def remove(call: Call, request: ByName) -> None:
+    await call.workspace.schedules.remove(request.name)
 
 
 @handles(ops.PAUSE)
-async def pause(call: Call, asked: ByName) -> ScheduleView:
-    return await call.workspace.schedules.pause(asked.name)
+async def pause(call: Call, request: ByName) -> ScheduleView:
+    return await call.workspace.schedules.pause(request.name)
 
 
 @handles(ops.RESUME)
-async def resume(call: Call, asked: ByName) -> ScheduleView:
-    return await call.workspace.schedules.resume(asked.name)
+async def resume(call: Call, request: ByName) -> ScheduleView:
+    return await call.workspace.schedules.resume(request.name)
 
 
 @handles(ops.BACKFILL)
-async def backfill(call: Call, asked: ByName, body: ops.Backfill) -> ops.Queued:
-    return ops.Queued(await call.workspace.schedules.backfill(asked.name, body.first, body.last))
+async def backfill(call: Call, request: ByName, body: ops.Backfill) -> ops.Queued:
+    return ops.Queued(await call.workspace.schedules.backfill(request.name, body.first, body.last))

@@ -23,7 +23,7 @@ log = logging.getLogger("arclog.server")
 
 _SEEN_BY = {"viewer": VIEW, "operator": OPERATE, "admin": ADMIN}
 _PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
-#: For examples. Not what the request says: its Host header is anybody's.
+#: The address in examples. It is not taken from the request, whose Host header can contain anything.
 _ADDRESS = "http://127.0.0.1:{port}"
 
 
@@ -38,7 +38,7 @@ async def ready(call: Call) -> dict[str, str] | Response:
         return problem(503, "NotReady", "the server is draining")
     wrong = await call.services.ready()
     if wrong:
-        # Anybody may ask: where the store is, and what is wrong with it, stands in the server's own log.
+        # This needs no authentication, so the details of the store are only in the server's log.
         log.warning("not ready: %s", wrong)
         return problem(503, "NotReady", "the store is not available; see the server's log")
     return {"status": "ready"}
@@ -95,7 +95,7 @@ async def document(_: Call) -> Response:
 
 
 def _address(call: Call) -> str:
-    """The server's own, as whoever is on this machine names it."""
+    """The server's own address, as seen from this machine."""
     server = call.scope.get("server") or ("", 8420)
     return _ADDRESS.format(port=server[1])
 

@@ -20,23 +20,23 @@ _SIGNALS = {operation: signal for signal, operation in ops.STEERING.items()}
 
 
 @handles(ops.SIGNAL)
-async def signal(call: Call, asked: OfExecution, body: SignalRequest) -> SignalAnswer | Response:
+async def signal(call: Call, params: OfExecution, body: SignalRequest) -> SignalAnswer | Response:
     request = msgspec.structs.replace(body, by=call.principal.name)
-    answer = await call.workspace.api.signal(asked.execution_id, request)
+    answer = await call.workspace.api.signal(params.execution_id, request)
     if not answer.accepted and answer.state in terminal_states("playbook"):
         return problem(409, RunEnded.__name__, answer.message, state=answer.state, signal_id=answer.signal_id)
     return answer
 
 
 @handles(*ops.STEERING.values())
-async def steer(call: Call, asked: OfExecution, body: ops.SteerBody) -> SignalAnswer | Response:
-    return await _steered(call, asked, _SIGNALS[call.operation], body)
+async def steer(call: Call, params: OfExecution, body: ops.SteerBody) -> SignalAnswer | Response:
+    return await _steered(call, params, _SIGNALS[call.operation], body)
 
 
 @handles(ops.RETRY)
-async def retry(call: Call, asked: OfExecution, body: ops.RetryBody) -> SignalAnswer | Reply | Response:
+async def retry(call: Call, params: OfExecution, body: ops.RetryBody) -> SignalAnswer | Reply | Response:
     if not (body.from_step or body.failed):
-        return await _steered(call, asked, "RETRY_STEP" if body.step else "RETRY_RUN", body)
+        return await _steered(call, params, "RETRY_STEP" if body.step else "RETRY_RUN", body)
     request = ForkRequest(
         step=body.from_step,
         failed=body.failed,
@@ -47,12 +47,12 @@ async def retry(call: Call, asked: OfExecution, body: ops.RetryBody) -> SignalAn
         map=body.map,
         idempotency_key=body.idempotency_key,
     )
-    return await forked(call, asked.execution_id, request)
+    return await forked(call, params.execution_id, request)
 
 
-async def _steered(call: Call, asked: OfExecution, name: str, body: ops.SteerBody) -> SignalAnswer | Response:
+async def _steered(call: Call, params: OfExecution, name: str, body: ops.SteerBody) -> SignalAnswer | Response:
     request = SignalRequest(name, body.signal_id, body.reason, body.step, body.data, call.principal.name)
-    answer = await call.workspace.api.signal(asked.execution_id, request)
+    answer = await call.workspace.api.signal(params.execution_id, request)
     if not answer.accepted:
         return problem(409, "Refused", answer.message, state=answer.state, signal_id=answer.signal_id)
     return answer

@@ -1,7 +1,8 @@
-"""A server's own log: JSON lines (or plain ones at a terminal) of what operators have to know, with ids as fields.
+"""A server's own log: JSON lines (or plain lines at a terminal) for operators, with ids as fields.
 
-What the engine and the worker log by the standard library comes out here, too; where a message names a run or a worker
-(`run %s`, `execution %s`, `worker %s`) or a schedule, it is a field. Everything is taken back when the server stops.
+Messages that the engine and the worker log with the standard library are included; where a message names a run, a
+worker (`run %s`, `execution %s`, `worker %s`) or a schedule, the id becomes a field. The configuration is restored when
+the server stops.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def operators_log(settings: Settings, stream: TextIO | None = None) -> Iterator[
     ]
     ends: list[Any] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
     if plain:
-        # Where `rich` is installed, tracebacks would have the values of variables, passwords among them.
+        # If `rich` is installed, tracebacks would contain the values of variables, including passwords.
         ends.append(structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback))
     else:
         ends += [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
@@ -68,15 +69,15 @@ def operators_log(settings: Settings, stream: TextIO | None = None) -> Iterator[
 def _name_ids(record: logging.LogRecord) -> bool:
     """Ids that a message names, as fields of the record."""
     if isinstance(record.args, tuple) and isinstance(record.msg, str):
-        for found, value in zip(_CONVERSION.finditer(record.msg), record.args, strict=False):
-            field = _FIELDS.get(found.group(1) or "")
+        for match, value in zip(_CONVERSION.finditer(record.msg), record.args, strict=False):
+            field = _FIELDS.get(match.group(1) or "")
             if field and not hasattr(record, field) and _ID.fullmatch(str(value)):
                 setattr(record, field, str(value))
     return True
 
 
 def log_runs(hints: Hints) -> None:
-    """Say of each run when it begins and ends, and when a worker lost one of its commands."""
+    """Log when each run begins and ends, and when a worker loses one of its commands."""
     hints.on_committed.append(_committed)
 
 

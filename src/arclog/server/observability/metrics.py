@@ -1,15 +1,20 @@
-"""What Prometheus is told. A registry of its own: two servers in one process do not meet in it.
+"""Metrics for Prometheus, in a registry of their own, so that two servers in one process do not share it.
 
-Times and counts are noted as they happen; what stands in the store is asked when somebody looks.
+Times and counts are recorded as they happen; figures from the store are read when metrics are requested.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from arclog.core.transitions.state import State
@@ -24,11 +29,14 @@ from arclog.ports.bus import Bus
 from arclog.ports.control import Control, Until, WorkerInfo
 from arclog.server.traffic import Traffic
 
+# ── metrics ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
 _BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
-#: Pools that are told of.
+#: The number of pools with metrics.
 _MOST_POOLS = 200
-#: As an autoscaler wants to know it; a pool is told of while it has open work, a worker or a limit.
+#: Figures for autoscalers. A pool has metrics while it has open work, a worker or a limit.
 _OF_POOLS = {
     "backlog": "Commands of the pool that wait for a worker.",
     "oldest_seconds": "Age of the oldest waiting command of the pool.",
@@ -68,7 +76,8 @@ class Metrics:
         )
         self._pools = EnginePools(engine)
         self.of_pools = {
-            name: Gauge(f"arclog_pool_{name}", told, ["pool"], registry=registry) for name, told in _OF_POOLS.items()
+            name: Gauge(f"arclog_pool_{name}", help_text, ["pool"], registry=registry)
+            for name, help_text in _OF_POOLS.items()
         }
         self._seconds = {
             "append": Histogram(
@@ -99,8 +108,8 @@ class Metrics:
         engine.measured = self._measured
         engine.hints.on_committed.append(self._on_committed)
 
-    def _measured(self, what: str, seconds: float) -> None:
-        self._seconds[what].observe(seconds)
+    def _measured(self, operation: str, seconds: float) -> None:
+        self._seconds[operation].observe(seconds)
 
     def _on_committed(self, state: State, events: Sequence[Event]) -> None:
         self.events.inc(len(events))
@@ -111,11 +120,11 @@ class Metrics:
                 self.ended.labels(state.status).inc()
 
     def watch(self, bus: Bus, publisher: Publisher | None) -> None:
-        """Tell also how the bus does, and the publishing of events."""
+        """Add metrics of the bus and of the publishing of events."""
         self.registry.register(_BusFigures(bus, publisher))
 
     def watch_requests(self, traffic: Traffic) -> None:
-        """Tell also how many requests are in progress."""
+        """Add metrics of the requests in progress."""
         self.registry.register(_RequestFigures(traffic))
 
     async def text(self) -> bytes:
@@ -125,7 +134,7 @@ class Metrics:
 
     async def _look(self) -> None:
         for gauge in (self.queue_depth, self.oldest, self.claimed, self.lease_age, *self.of_pools.values()):
-            gauge.clear()  # a pool that has nothing open any more is not told of
+            gauge.clear()  # a pool without open work has no metrics any more
         try:
             backlog = await self._engine.store.backlog()
             scales = await self._pools.scales()
@@ -133,7 +142,7 @@ class Metrics:
             self.unreadable.inc()
             return
         now = self._engine.clock.now()
-        # The busiest pools: anybody who writes a playbook can name more, and a label is forever.
+        # The busiest pools only: authors of playbooks can name any number, and Prometheus keeps each label forever.
         backlog = sorted(backlog, key=lambda each: each.issued + each.claimed, reverse=True)[:_MOST_POOLS]
         for scale in sorted(scales, key=lambda each: each.backlog + each.busy, reverse=True)[:_MOST_POOLS]:
             self.of_pools["backlog"].labels(scale.pool).set(scale.backlog)
@@ -163,7 +172,7 @@ class _RequestFigures(Collector):
 
 
 class _BusFigures(Collector):
-    """Asked when somebody looks."""
+    """Collects figures when metrics are requested."""
 
     def __init__(self, bus: Bus, publisher: Publisher | None) -> None:
         self._bus = bus
@@ -181,11 +190,11 @@ class _BusFigures(Collector):
         )
         yield CounterMetricFamily("arclog_bus_connections_lost", "Lost connections to the bus.", value=now.lost)
         if self._publisher is not None:
-            told, failed = self._publisher.published, self._publisher.failures
+            published, failed = self._publisher.published, self._publisher.failures
             yield GaugeMetricFamily(
                 "arclog_events_publishing", "Whether this server publishes events.", self._publisher.on_duty
             )
-            yield CounterMetricFamily("arclog_events_published", "Events accepted by the bus.", value=told)
+            yield CounterMetricFamily("arclog_events_published", "Events accepted by the bus.", value=published)
             yield CounterMetricFamily("arclog_events_publish_failures", "Events refused by the bus.", value=failed)
 
 
@@ -195,7 +204,7 @@ def measured(control: C, metrics: Metrics) -> C:
 
 
 class _MeasuredControl:
-    """Counts two calls; all else is the control's own."""
+    """Counts two calls and passes all others on."""
 
     def __init__(self, control: Control, metrics: Metrics) -> None:
         self._control = control
@@ -207,9 +216,9 @@ class _MeasuredControl:
     async def claim(
         self, worker: WorkerInfo, limit: int, wait_s: float = 0.0, until: Until | None = None
     ) -> list[Command]:
-        found = await self._control.claim(worker, limit, wait_s, until)
-        self._metrics.claims.inc(len(found))
-        return found
+        commands = await self._control.claim(worker, limit, wait_s, until)
+        self._metrics.claims.inc(len(commands))
+        return commands
 
     async def report(self, report: Report) -> ReportAnswer:
         try:
@@ -220,3 +229,106 @@ class _MeasuredControl:
         self._metrics.reports.labels("accepted").inc()
         self._metrics.claims.inc(len(answer.commands))
         return answer
+
+
+# ── shared metrics ────────────────────────────────────────────────────────────────────────────────────────────────────
+# Metrics of several processes behind one address: each of them answers for all.
+#
+# Each process writes its own figures to a file periodically, and when it ends. Counts and times of all files are added
+# up, including those of processes that are gone, so that no sum decreases; figures from the store are read by the
+# process that answers.
+
+
+_EVERY_S = 1.0
+_SUMMED = ("counter", "histogram")
+#: Gauges that are summed over the processes.
+_PARTS = frozenset({"arclog_events_publishing", "arclog_http_requests_open", "arclog_http_streams_open"})
+
+
+class SharedMetrics:
+    def __init__(self, metrics: Metrics, folder: Path) -> None:
+        self._metrics = metrics
+        self._folder = folder
+        self._own = folder / str(os.getpid())
+
+    @asynccontextmanager
+    async def kept(self) -> AsyncIterator[None]:
+        """Write them periodically while the context is open."""
+        writing = asyncio.ensure_future(self._write_on())
+        try:
+            yield
+        finally:
+            writing.cancel()
+            await asyncio.gather(writing, return_exceptions=True)
+            self._write()
+
+    async def text(self) -> bytes:
+        own = await self._metrics.text()
+        return generate_latest(_Sums(own.decode(), self._others()))
+
+    def _others(self) -> dict[int, str]:
+        """The figures that other processes wrote, by process id."""
+        figures: dict[int, str] = {}
+        for path in self._folder.iterdir():
+            if path.name.isdigit() and path != self._own:
+                with suppress(OSError):
+                    figures[int(path.name)] = path.read_text()
+        return figures
+
+    async def _write_on(self) -> None:
+        while True:
+            self._write()
+            await asyncio.sleep(_EVERY_S)
+
+    def _write(self) -> None:
+        # The supervisor removes the folder when all processes have ended; after a crash, a cleaner does.
+        with suppress(OSError):
+            draft = self._own.with_suffix(".new")
+            draft.write_bytes(generate_latest(self._metrics.registry))
+            draft.replace(self._own)
+
+
+class _Sums(CollectorRegistry):
+    """The families of one process, with the sums of all."""
+
+    def __init__(self, own: str, others: dict[int, str]) -> None:
+        super().__init__()
+        self.register(_Families(own, others))
+
+
+class _Families(Collector):
+    def __init__(self, own: str, others: dict[int, str]) -> None:
+        self._own = own
+        self._others = others
+
+    def collect(self) -> list[Metric]:
+        families = {family.name: family for family in text_string_to_metric_families(self._own)}
+        for pid, text in self._others.items():
+            for family in text_string_to_metric_families(text):
+                if family.type in _SUMMED or (family.name in _PARTS and _is_there(pid)):
+                    _add(
+                        families.setdefault(family.name, Metric(family.name, family.documentation, family.type)), family
+                    )
+        return list(families.values())
+
+
+def _add(into: Metric, family: Metric) -> None:
+    known = {(sample.name, tuple(sorted(sample.labels.items()))): n for n, sample in enumerate(into.samples)}
+    for sample in family.samples:
+        if sample.name.endswith("_created"):
+            continue  # the beginning of each is its own
+        at = known.get((sample.name, tuple(sorted(sample.labels.items()))))
+        if at is None:
+            into.samples.append(sample)
+        else:
+            into.samples[at] = into.samples[at]._replace(value=into.samples[at].value + sample.value)
+
+
+def _is_there(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,6 +1,6 @@
-"""Traces of runs by OTLP over HTTP: made from a run's log once it has ended, so that neither the core nor a restart knows
-of them. Telemetry never holds up a run: what cannot be sent is dropped, and the log says so. The exporter has an HTTP
-client of its own; it connects through the forwarder, whose guard checks where to.
+"""Traces of runs by OTLP over HTTP: made from a run's log after it has ended, so that neither the core nor a restart is
+concerned. Telemetry never delays a run: spans that cannot be sent are dropped and logged. The exporter has an HTTP
+client of its own, which connects through the forwarder, whose guard checks the destination.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ _BATCH = 512
 
 
 class Tracing:
-    """Exports what ended here. Made only when `telemetry.otlp_endpoint` is set: else nothing of it is imported."""
+    """Exports the runs that end here. Created only if `telemetry.otlp_endpoint` is set, so that nothing is imported
+    otherwise.
+    """
 
     def __init__(self, engine: Engine) -> None:
         import requests
@@ -84,13 +86,13 @@ class Tracing:
             except ArclogError as problem:
                 log.warning("run %s: its trace is dropped: %s", execution_id, problem)
             except Exception as problem:  # noqa: BLE001 - whatever the exporter does, later traces must go out
-                # Its words may hold the collector's address, with a token.
+                # Its message may contain the collector's address, with a token.
                 log.error("run %s: its trace is dropped: %s", execution_id, type(problem).__name__)
             finally:
                 self._ended.task_done()
 
     async def close(self, timeout_s: float) -> None:
-        """Send what waits, as far as there is time; then let go."""
+        """Send waiting spans, as far as there is time, then close."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._ended.join()
@@ -123,7 +125,7 @@ class Tracing:
 
 
 class _Words(logging.Handler):
-    """The exporter's own log, as lines of ours. They may hold the collector's address: without the secrets in it."""
+    """Passes the exporter's log messages to our log, without the secrets of the collector's address."""
 
     def __init__(self, endpoint: str) -> None:
         super().__init__(logging.WARNING)

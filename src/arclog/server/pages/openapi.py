@@ -78,22 +78,22 @@ class _Writer:
         self.components: dict[str, Any] = {}
 
     def operation(self, operation: Operation[Any]) -> dict[str, Any]:
-        found: dict[str, Any] = {
+        described: dict[str, Any] = {
             "tags": [operation.tag],
             "summary": operation.name.rpartition(".")[2].replace("_", " ").title(),
             "description": operation.text,
             "operationId": operation.operation_id,
         }
         if operation.params is not NoParams:
-            found["parameters"] = self._parameters(operation)
+            described["parameters"] = self._parameters(operation)
         if operation.takes is not None:
             schema = operation.takes_schema or operation.takes
             content = {operation.takes_media: self._content(schema, operation.takes_example)}
             if operation.yaml_field:
                 content[YAML] = self._content(None, operation.yaml_example)
-            found["requestBody"] = {"required": True, "content": content}
-        found["responses"] = self._responses(operation)
-        return found
+            described["requestBody"] = {"required": True, "content": content}
+        described["responses"] = self._responses(operation)
+        return described
 
     def _parameters(self, operation: Operation[Any]) -> list[dict[str, Any]]:
         (_,), components = msgspec.json.schema_components([operation.params])
@@ -135,7 +135,7 @@ class _Writer:
         return content
 
     def _schema(self, kind: Any) -> dict[str, Any]:
-        """Of a type, of a schema itself or what makes it, or of several of them."""
+        """The schema of a type, of a schema or its factory, or of several of them."""
         if isinstance(kind, tuple):
             return {"anyOf": [self._schema(each) for each in kind]}
         if isinstance(kind, dict):

@@ -1,7 +1,7 @@
-"""The pages that a browser is shown: the API's reference, made from the OpenAPI document, and a page at the root.
+"""HTML pages: the API reference, made from the OpenAPI document, and a page at the root.
 
-Everything is in the page itself, and its style and script are named by their hashes in the Content-Security-Policy: it works
-without the internet, and nothing else can run in it.
+Everything is in the page itself, and its style and script are named by their hashes in the Content-Security-Policy:
+they work offline, and no other script can run in them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LONG = 4000
 
 
 class Shape(NamedTuple):
-    """A type as it is shown: a name, a link if there is a section for it, and what stands around it."""
+    """A type as it is shown: a name, a link if it has a section, and the text around it."""
 
     name: str
     link: str = ""
@@ -66,7 +66,7 @@ def reference_page(document: Mapping[str, Any], where: str, address: str) -> str
 
 
 def welcome_page(version: str, docs: str, document: str, address: str) -> str:
-    """What somebody sees who opens the server's address in a browser."""
+    """The page at the server's address."""
     return _page("welcome.html", version=version, docs=docs, document=document, address=address)
 
 
@@ -211,7 +211,7 @@ def _around(before: str, shape: Shape) -> Shape:
 
 
 def _meaning(described: Mapping[str, Any]) -> str:
-    """The description, and what is left out means."""
+    """The description and the default."""
     schema = described.get("schema", described)
     parts = [str(described.get("description", "")).rstrip(".")]
     if schema.get("default") not in (None, "", [], {}):

@@ -1,5 +1,5 @@
-"""The outline of a log: what each event is about, in columns, without payloads. A page that shows a run of 50,000 events reads
-this in the place of the events, and asks for those in sight alone.
+"""The outline of a log: the subject of each event, in columns, without payloads. The console shows a run of 50,000
+events from this and requests only the events in view.
 
 A part covers events of consecutive seqs:
 

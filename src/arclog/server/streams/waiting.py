@@ -1,4 +1,4 @@
-"""Waiting on behalf of a request: never longer than the server lives."""
+"""Waiting on behalf of a request, at most until the server drains."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ T = TypeVar("T")
 
 
 async def unless_stopping(services: Services, work: Coroutine[Any, Any, T]) -> T | None:
-    """What the work comes to; None once the server drains, and the work is cancelled then."""
+    """The result of the work; None if the server drains first, which cancels the work."""
     return await _unless(services.stopping.wait(), work)
 
 
 async def unless_gone(call: Call, work: Coroutine[Any, Any, T]) -> T | None:
-    """What the work comes to; None once nobody waits for it, and the work is cancelled then."""
+    """The result of the work; None if the caller is gone first, which cancels the work."""
     return await _unless(caller_gone(call), work)
 
 
@@ -30,7 +30,7 @@ async def caller_gone(call: Call) -> None:
 
 
 def longest_wait(services: Services, wait_s: float) -> float:
-    """How long a request may wait that asks for so long."""
+    """The time that a request may wait, given the time that it asks for."""
     if wait_s < 0:
         raise RequestRejected(f"wait_s: {wait_s:g} is negative")
     return min(wait_s, services.settings.number("server.long_poll_s"))

@@ -9,29 +9,32 @@ from msgspec.structs import replace
 from arclog.model.ids import MAX_ID
 from arclog.model.refs import SCOPES
 from arclog.model.status import PENDING
+from arclog.ports.storage.catalog import CatalogRecord, PlanRecord
 from arclog.ports.storage.statistics import HOUR, RunCount
 from arclog.ports.storage.store import ExecutionFilter, ExecutionRecord, Scope, StepRunRecord
 from arclog.ports.storage.stored_results import ResultRecord
 from arclog.stores.memory.tables import Tables
 from arclog.stores.rows import NewResult
 
+# ── executions ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
 
 class Executions(Tables):
     async def execution(self, execution_id: int) -> ExecutionRecord | None:
         self._check_open()
-        found = self._executions.get(execution_id)
-        return None if found is None else found.record
+        execution = self._executions.get(execution_id)
+        return None if execution is None else execution.record
 
     async def executions(
         self, which: ExecutionFilter = ExecutionFilter(), *, before: int = 0, limit: int = 50
     ) -> list[ExecutionRecord]:
         self._check_open()
-        found = [
+        matching = [
             self._executions[execution_id].record
             for execution_id in sorted(self._executions, reverse=True)
             if (not before or execution_id < before) and _matches(self._executions[execution_id].record, which)
         ]
-        return found[:limit]
+        return matching[:limit]
 
     async def pending_paths(self, *, after: tuple[str, str] = ("", ""), limit: int = 100) -> list[tuple[str, str]]:
         self._check_open()
@@ -47,38 +50,38 @@ class Executions(Tables):
     ) -> list[ExecutionRecord]:
         self._check_open()
         which = ExecutionFilter(states=(state,), path=path, tenant=tenant)
-        found = [
+        live = [
             execution.record
             for execution_id, execution in sorted(self._executions.items())
             if execution_id > after and not execution.over and _matches(execution.record, which)
         ]
-        return found[:limit]
+        return live[:limit]
 
     async def awaiting_approval(self, tenant: str, *, after: int = 0, limit: int = 50) -> list[ExecutionRecord]:
         self._check_open()
-        found = [
+        waiting = [
             each.record
             for execution_id, each in sorted(self._executions.items())
             if execution_id > after and each.record.now.approvals and each.record.new.scope.tenant == tenant
         ]
-        return found[:limit]
+        return waiting[:limit]
 
     async def idle(self, before: int, *, after: int = 0, limit: int = 100) -> list[ExecutionRecord]:
         self._check_open()
-        found = [
+        idle = [
             each.record
             for execution_id, each in sorted(self._executions.items())
             if execution_id > after
             and not (each.over or each.record.now.paused or each.commands or each.timers)
             and each.rows[-1].ts < before
         ]
-        return found[:limit]
+        return idle[:limit]
 
     async def step_runs(self, execution_id: int) -> list[StepRunRecord]:
         self._check_open()
         execution = self._executions.get(execution_id)
-        found = [each.record for each in execution.steps.values()] if execution is not None else []
-        return sorted(found, key=lambda record: (record.first_seq, record.step, record.run))
+        records = [each.record for each in execution.steps.values()] if execution is not None else []
+        return sorted(records, key=lambda record: (record.first_seq, record.step, record.run))
 
     async def by_run_id(self, run_id: str) -> ExecutionRecord | None:
         self._check_open()
@@ -149,22 +152,22 @@ class Executions(Tables):
 
     async def results(self, execution_id: int, *, after: int = 0, limit: int = 1000) -> list[ResultRecord]:
         self._check_open()
-        found = [each for each in self._results.values() if each.execution_id == execution_id and each.seq > after]
-        return sorted(found, key=lambda each: each.seq)[:limit]
+        results = [each for each in self._results.values() if each.execution_id == execution_id and each.seq > after]
+        return sorted(results, key=lambda each: each.seq)[:limit]
 
     async def kept_results(self, *, after: tuple[int, str, str] = (0, "", ""), limit: int = 1000) -> list[ResultRecord]:
         self._check_open()
-        found = sorted(key for key, each in self._results.items() if key > after and each.removed_at is None)
-        return [self._results[key] for key in found[:limit]]
+        keys = sorted(key for key, each in self._results.items() if key > after and each.removed_at is None)
+        return [self._results[key] for key in keys[:limit]]
 
     async def keepers(
         self, tenant: str, sha256: str, *, after: tuple[int, str] = (0, ""), limit: int = 100
     ) -> list[ResultRecord]:
         self._check_open()
         kept = [each for each in self._results.values() if each.removed_at is None]
-        found = [each for each in kept if (each.tenant, each.sha256) == (tenant, sha256)]
-        found = [each for each in found if (each.execution_id, each.name) > after]
-        return sorted(found, key=lambda each: (each.execution_id, each.name))[:limit]
+        keepers = [each for each in kept if (each.tenant, each.sha256) == (tenant, sha256)]
+        keepers = [each for each in keepers if (each.execution_id, each.name) > after]
+        return sorted(keepers, key=lambda each: (each.execution_id, each.name))[:limit]
 
     async def remove_results(self, records: Sequence[ResultRecord], at: int) -> int:
         self._check_open()
@@ -196,7 +199,7 @@ def _sum(a: RunCount, b: RunCount) -> RunCount:
 
 
 def _result(record: ExecutionRecord, new: NewResult, at: int, known: ResultRecord | None) -> ResultRecord:
-    """The record of stored content; of content known before, the longer of its lives."""
+    """The record of stored content; for content that is known already, with the longer lifetime."""
     meta = new.ref.meta
     scope, rows = new.scope, meta.rows
     expires_at = None if new.ttl is None else at + new.ttl
@@ -208,3 +211,156 @@ def _result(record: ExecutionRecord, new: NewResult, at: int, known: ResultRecor
     about = (record.execution_id, new.name, meta.sha256, meta.bytes, rows, meta.content_type)
     life = (record.new.scope.tenant, SCOPES[scope], at, expires_at)
     return ResultRecord(*about, *life, new.step, new.run, new.task, new.seq)
+
+
+# ── catalog ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Plans by their hash, and playbooks by tenant, path and version.
+
+
+class Catalog(Tables):
+    async def register_plan(
+        self,
+        digest: str,
+        path: str,
+        body: bytes,
+        source: str,
+        at: int,
+        *,
+        tenant: str,
+        project: str = "",
+        environment: str = "",
+    ) -> PlanRecord:
+        self._check_open()
+        known = self._plans.get((digest, tenant, path))
+        place = (project, environment)
+        if known is None:
+            version = 1 + max((each.version for each in self._versions(tenant, path)), default=0)
+            known = self._plans[digest, tenant, path] = PlanRecord(digest, path, version, body, source, at)
+            if any(place):
+                self._catalog_scopes[tenant, path, version] = {place}
+        elif any(place):
+            self._catalog_scopes.get((tenant, path, known.version), set()).add(place)
+        else:
+            self._catalog_scopes.pop((tenant, path, known.version), None)
+        return known
+
+    async def plan(self, digest: str) -> PlanRecord | None:
+        self._check_open()
+        return next((record for (name, *_), record in self._plans.items() if name == digest), None)
+
+    async def registered(
+        self, path: str, version: int = 0, *, tenant: str, project: str = "", environment: str = ""
+    ) -> PlanRecord | None:
+        self._check_open()
+        versions = self._versions(tenant, path, project, environment)
+        return max((each for each in versions if version in {0, each.version}), key=_version, default=None)
+
+    async def catalog(
+        self,
+        *,
+        tenant: str,
+        prefix: str = "",
+        after: str = "",
+        limit: int = 100,
+        archived: bool = False,
+        project: str = "",
+        environment: str = "",
+    ) -> list[CatalogRecord]:
+        self._check_open()
+        paths = sorted(
+            {path for _, owner, path in self._plans if owner == tenant and path.startswith(prefix) and path > after}
+        )
+        place = {"tenant": tenant, "project": project, "environment": environment}
+        records = [record for path in paths if (record := await self.catalog_path(path, **place)) is not None]
+        return [record for record in records if archived or record.archived_at is None][:limit]
+
+    async def catalog_path(
+        self, path: str, *, tenant: str, project: str = "", environment: str = ""
+    ) -> CatalogRecord | None:
+        newest = await self.registered(path, tenant=tenant, project=project, environment=environment)
+        if newest is None:
+            return None
+        archived_at = self._archived.get((tenant, path))
+        return CatalogRecord(path, newest.version, newest.digest, newest.created_at, archived_at)
+
+    async def versions(
+        self,
+        path: str,
+        *,
+        tenant: str,
+        before: int = 0,
+        limit: int = 100,
+        project: str = "",
+        environment: str = "",
+    ) -> list[PlanRecord]:
+        self._check_open()
+        known = self._versions(tenant, path, project, environment)
+        versions = [each for each in known if not before or each.version < before]
+        versions.sort(key=_version, reverse=True)
+        return [replace(each, body=b"") for each in versions[:limit]]
+
+    async def archive(self, path: str, at: int | None, *, tenant: str) -> None:
+        self._check_open()
+        if at is None:
+            self._archived.pop((tenant, path), None)
+        else:
+            self._archived.setdefault((tenant, path), at)
+
+    def _versions(self, tenant: str, path: str, project: str = "", environment: str = "") -> list[PlanRecord]:
+        own = [each for (_, owner, where), each in self._plans.items() if (owner, where) == (tenant, path)]
+        return [each for each in own if self._is_valid(tenant, each, project, environment)]
+
+    def _is_valid(self, tenant: str, record: PlanRecord, project: str, environment: str) -> bool:
+        scopes = self._catalog_scopes.get((tenant, record.path, record.version))
+        return not scopes or any(
+            (not project or own in ("", project)) and (not environment or at in ("", environment)) for own, at in scopes
+        )
+
+
+def _version(record: PlanRecord) -> int:
+    return record.version
+
+
+# ── retention ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Removing executions that ended long ago.
+
+
+class Retention(Tables):
+    async def reclaim(self) -> int:
+        self._check_open()
+        return 0
+
+    async def retire(self, before: int, *, dry_run: bool = False) -> int:
+        self._check_open()
+        retired = {execution_id for execution_id in self._executions if self._may_go(execution_id, before)}
+        if dry_run:
+            return len(retired)
+        for execution_id in retired:
+            new = self._executions.pop(execution_id).record.new  # its log rows are skipped from now on
+            self._keys.pop((new.scope, new.idempotency_key), None)
+            self._snapshots.pop(execution_id, None)
+            self._past_snapshots.pop(execution_id, None)
+            self._log_sizes.pop(execution_id, None)
+        self._lines = [each for each in self._lines if each[1].execution_id not in retired]
+        self._marks = [mark for mark in self._marks if mark.execution_id not in retired]
+        self._outbox = {key: each for key, each in self._outbox.items() if key[0] not in retired}
+        self._results = {
+            key: each for key, each in self._results.items() if key[0] not in retired or each.removed_at is None
+        }
+        return len(retired)
+
+    def _may_go(self, execution_id: int, before: int) -> bool:
+        execution = self._executions[execution_id]
+        record = execution.record
+        ended_at = record.new.created_at if record.now.ended_at is None else record.now.ended_at
+        caller = self._executions.get(record.new.parent_execution_id)
+        return (
+            execution.over
+            and ended_at < before
+            and (caller is None or caller.over)
+            and not any(
+                key[0] == execution_id and each.removed_at is None and each.scope != "permanent"
+                for key, each in self._results.items()
+            )
+            and (execution_id in self._settled or not any(key[0] == execution_id for key in self._outbox))
+        )

@@ -30,7 +30,7 @@ from arclog.ports.storage.store import (
     TerminalExists,
 )
 from arclog.ports.storage.task_logs import ANY_LINE, LOG_CUT, PROGRESS, PROGRESS_KEPT, LogFilter, LogLine, log_size
-from arclog.stores.memory.duties import Duties
+from arclog.stores.memory.administration import Duties
 from arclog.stores.memory.executions import Executions
 from arclog.stores.memory.tables import Execution, LogRow, StepRun
 from arclog.stores.memory.work import Work
@@ -55,7 +55,7 @@ class Log(Executions, Work, Duties):
             _change_step(execution, change)
         for result in derived.results:
             self._keep_result(execution.record, result, at)
-        execution.ingested.update((one.event_id, one) for one in derived.ingested)
+        execution.ingested.update((ingested.event_id, ingested) for ingested in derived.ingested)
         self._change_work(execution, append, derived)
         self._put_in_outbox(append.execution_id, append.tell, at)
         if derived.terminal:
@@ -136,14 +136,14 @@ class Log(Executions, Work, Duties):
         self._check_open()
         execution = self._executions.get(execution_id)
         known = {} if execution is None else execution.ingested
-        found = {each: known[each] for each in event_ids if each in known}
-        rows = [] if execution is None else [one.row for one in execution.rows]
+        ingested = {each: known[each] for each in event_ids if each in known}
+        rows = [] if execution is None else [entry.row for entry in execution.rows]
         for each in event_ids:
             if node_of(each) in self._nodes:
                 for row in rows:
                     if row.base <= each <= row.base + row.seq1 - row.seq0:
-                        found.setdefault(each, Ingested(each, "", row.seq0 + each - row.base))
-        return sorted(found.values(), key=lambda one: one.seq)
+                        ingested.setdefault(each, Ingested(each, "", row.seq0 + each - row.base))
+        return sorted(ingested.values(), key=lambda entry: entry.seq)
 
     async def events(
         self, execution_id: int, *, after: int = 0, limit: int = 1000, types: Sequence[str] = ()
@@ -159,11 +159,11 @@ class Log(Executions, Work, Duties):
     ) -> list[StoredEvent]:
         self._check_open()
         execution = self._executions.get(execution_id)
-        found = execution.steps.get((step, run)) if execution is not None else None
-        if found is None:
+        step_run = execution.steps.get((step, run)) if execution is not None else None
+        if step_run is None:
             return []
-        first = max(found.record.first_seq, after + 1)
-        until = found.until
+        first = max(step_run.record.first_seq, after + 1)
+        until = step_run.until
         rows = (each for each in self._rows_from(execution_id, first) if until is None or each.row.seq0 <= until)
         return self._page(rows, limit, lambda it: it.seq >= first and it.event.step == step and it.event.run == run)
 
@@ -191,9 +191,9 @@ class Log(Executions, Work, Duties):
 
     async def marks(self, event_type: str, *, since: int = 0, limit: int = 1000) -> list[Mark]:
         self._check_open()
-        found = [mark for mark in self._marks if mark.event_type == event_type and mark.persisted_at >= since]
-        found.sort(key=lambda mark: (mark.persisted_at, mark.execution_id, mark.seq))
-        return found[:limit]
+        marks = [mark for mark in self._marks if mark.event_type == event_type and mark.persisted_at >= since]
+        marks.sort(key=lambda mark: (mark.persisted_at, mark.execution_id, mark.seq))
+        return marks[:limit]
 
     # -- searching: see `stores.searching` ---------------------------------------------------------------------------
 
@@ -222,11 +222,11 @@ class Log(Executions, Work, Duties):
         return next((each.position - 1 for each in self._log if each.ts >= ts), len(self._log))
 
     async def events_at(self, keys: Sequence[Key]) -> list[StoredEvent]:
-        found: list[StoredEvent] = []
+        events: list[StoredEvent] = []
         for key in keys:
             row = self._rows_from(key.execution_id, key.seq)[0]
-            found.append(self._stored(row)[key.seq - row.row.seq0])
-        return found
+            events.append(self._stored(row)[key.seq - row.row.seq0])
+        return events
 
     def _is_within(self, execution_id: int, query: EventQuery) -> bool:
         scope = Scope(query.tenant, query.project, query.environment)

@@ -1,24 +1,21 @@
 """`ports.storage.store` in plain Python, for tests and simulation: the same rules and the same derived rows, no thread, no disk.
 
-Nothing here awaits, so every call is atomic. Bodies are kept encoded: what a reader gets is never what a writer holds.
+No method awaits, so every call is atomic. Bodies are stored encoded, so that readers never share objects with writers.
 """
 
 from __future__ import annotations
 
-from arclog.stores.memory.access import Access
-from arclog.stores.memory.catalog import Catalog
-from arclog.stores.memory.duties import Duties
-from arclog.stores.memory.executions import Executions
+from arclog.stores.memory.administration import Access, Duties
+from arclog.stores.memory.executions import Catalog, Executions, Retention
 from arclog.stores.memory.log import Log
-from arclog.stores.memory.retention import Retention
 from arclog.stores.memory.work import Work
 
 
 class MemoryStore(Log, Executions, Catalog, Work, Duties, Access, Retention):
-    """The store of tests. Its content lives as long as the object: close() and open() again is a restart."""
+    """The store of tests. Its content lives as long as the object: close() and open() simulate a restart."""
 
     async def changed_elsewhere(self) -> bool:
-        return False  # no other process can
+        return False  # no other process can write to it
 
     async def time(self) -> int:
         self._check_open()

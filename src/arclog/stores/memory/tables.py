@@ -1,4 +1,4 @@
-"""What the memory store holds, and that it is open."""
+"""The tables of the memory store, and whether it is open."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Duty(Struct, frozen=True):
 
 
 class Tables:
-    """The rows, and what several parts read of them."""
+    """The rows, and reads that several parts share."""
 
     def __init__(self, *, clock: Clock, settings: Settings | None = None) -> None:
         self._clock = clock
@@ -75,7 +75,7 @@ class Tables:
         self._counts: dict[tuple[Scope, int], RunCount] = {}
         #: by digest, tenant and path
         self._plans: dict[tuple[str, str, str], PlanRecord] = {}
-        #: paths (tenant, path) that were put away, and when
+        #: archived paths (tenant, path), and the time
         self._archived: dict[tuple[str, str], int] = {}
         self._snapshots: dict[int, tuple[int, str, bytes]] = {}
         #: by seq
@@ -100,7 +100,7 @@ class Tables:
         self._duties: dict[str, Duty] = {}
         #: by pool and tenant
         self._limits: dict[tuple[str, str], int] = {}
-        #: without what is held of them
+        #: without the tokens that are held
         self._resources: dict[str, ResourceRecord] = {}
         self._service = Service()
         self._seen: dict[str, WorkerRecord] = {}

@@ -60,13 +60,13 @@ class Work(Tables):
     async def backlog(self) -> list[Backlog]:
         self._check_open()
         commands = [each for execution in self._executions.values() for each in execution.commands.values()]
-        found: list[Backlog] = []
+        backlog: list[Backlog] = []
         for pool in sorted({each.pool for each in commands}):
             issued = [each.command_id for each in commands if each.pool == pool and each.state == "issued"]
             ends = [each.lease_until for each in commands if each.pool == pool and each.state == "claimed"]
             if issued or ends:
-                found.append(Backlog(pool, len(issued), min(issued, default=0), len(ends), min(ends, default=0)))
-        return found
+                backlog.append(Backlog(pool, len(issued), min(issued, default=0), len(ends), min(ends, default=0)))
+        return backlog
 
     async def claim(
         self,
@@ -104,7 +104,7 @@ class Work(Tables):
         return taken
 
     def _chosen(self, eligible: Sequence[CommandRecord], limit: int) -> list[CommandRecord]:
-        """Of what could be claimed, what is."""
+        """Claim from the commands that could be claimed."""
         waiting: dict[tuple[str, str, tuple[str, ...]], list[Waiting]] = {}
         for each in eligible:
             lane = (each.pool, self._tenant_of(each), each.resources)
@@ -113,10 +113,10 @@ class Work(Tables):
         held = Counter((each.pool, self._tenant_of(each)) for each in self._all_commands() if each.state == "claimed")
         room = Room(self._clock.now(), self._limits, held, self._held_resources())
         shared = len({lane.tenant for lane in lanes}) > 1
-        found = chosen(lanes, limit, room, self._service if shared else None)
+        chosen_commands = chosen(lanes, limit, room, self._service if shared else None)
         for name in room.spent:
             self._resources[name] = replace(room.resources[name], held=0)
-        return [self._executions[each.execution_id].commands[each.command_id] for each in found]
+        return [self._executions[each.execution_id].commands[each.command_id] for each in chosen_commands]
 
     def _family(self, execution_id: int) -> set[int]:
         """An execution and those below it."""
@@ -144,8 +144,8 @@ class Work(Tables):
 
     async def expired(self, now: int, limit: int = 100) -> list[CommandRecord]:
         self._check_open()
-        found = [each for each in self._all_commands() if each.state == "claimed" and each.lease_until < now]
-        return sorted(found, key=lambda each: (each.lease_until, each.command_id))[:limit]
+        expired = [each for each in self._all_commands() if each.state == "claimed" and each.lease_until < now]
+        return sorted(expired, key=lambda each: (each.lease_until, each.command_id))[:limit]
 
     async def commands(self, execution_id: int) -> list[CommandRecord]:
         self._check_open()
@@ -213,15 +213,15 @@ class Work(Tables):
         self._check_open()
         commands = self._all_commands()
         counts = Counter((each.pool, self._tenant_of(each), each.state) for each in commands)
-        found = []
+        shares = []
         for pool, tenant in sorted({(pool, tenant) for pool, tenant, state in counts if state != "held"}):
             waiting = [
                 each.command_id
                 for each in commands
                 if (each.pool, self._tenant_of(each), each.state) == (pool, tenant, "issued")
             ]
-            found.append(Share(pool, tenant, len(waiting), counts[pool, tenant, "claimed"], min(waiting, default=0)))
-        return found
+            shares.append(Share(pool, tenant, len(waiting), counts[pool, tenant, "claimed"], min(waiting, default=0)))
+        return shares
 
     async def queue_heads(self, tenant: str, limit: int = 100) -> list[QueueHead]:
         self._check_open()

@@ -1,6 +1,7 @@
-"""What `arclog doctor` is told of a PostgreSQL store: version, durability, schema, connections, who holds the log up.
+"""Checks of `arclog doctor` for a PostgreSQL store: version, durability, schema, connections, transactions that delay
+readers of the log.
 
-On a connection of its own, which asks and changes nothing: it tells why the store cannot be opened, too.
+They use a connection of their own and change nothing, so they also show why the store cannot be opened.
 """
 
 from __future__ import annotations
@@ -13,9 +14,8 @@ from psycopg import AsyncConnection
 from arclog.model.config.settings import Settings
 from arclog.model.errors import StoreUnavailable
 from arclog.ports.views.checks import FAIL, OK, WARN, Check
-from arclog.stores.postgres.connection.connect import Address, address_of, connect
-from arclog.stores.postgres.connection.errors import translated
-from arclog.stores.postgres.connection.migrations import SCHEMA
+from arclog.stores.postgres.connection.connect import SCHEMA, Address, address_of, connect
+from arclog.stores.postgres.connection.pipeline import translated
 
 _MIB = 1024 * 1024
 #: Share of the connections above which the next server may find none.
@@ -41,7 +41,7 @@ _STANDBYS = "SELECT count(*) FILTER (WHERE sync_state IN ('sync', 'quorum')), co
 
 
 async def checks(url: str, settings: Settings) -> list[Check]:
-    """Raises StoreUnavailable when there is no such server, or it does not let us in."""
+    """Raises StoreUnavailable if the server cannot be reached or refuses the login."""
     address = address_of(url, settings)
     try:
         connection = await connect(address, "arclog doctor")

@@ -8,22 +8,21 @@ from collections.abc import Awaitable, Callable, Sequence
 from arclog.model.ids import MAX_ID
 from arclog.ports.storage.store import Append, Appended, StoredEvent
 from arclog.ports.storage.task_logs import LOG_CUT, PROGRESS, PROGRESS_KEPT, LogLine, log_size
-from arclog.stores.postgres.appends.writer import Writer
-from arclog.stores.postgres.batching import Lookups
-from arclog.stores.postgres.connection.values import columns
-from arclog.stores.postgres.part import PostgresPart
+from arclog.stores.postgres.appends import Writer
+from arclog.stores.postgres.connection.pipeline import columns
+from arclog.stores.postgres.part import Lookups, PostgresPart
 from arclog.stores.rows import bits_of
 from arclog.stores.searching import Key
 from arclog.stores.sql.log import Log as SqlLog
 from arclog.stores.sql.log import attempt_columns, text_bytes
 from arclog.stores.sql.part import Call
 
-#: The first events of several runs, so many each, are read together.
+#: The number of first events that are read for several runs together.
 FEW = 64
 _ALL_TYPES = -1
-#: log rows of one request: they hold a few events each, or many, or are large
+#: log rows of one request; a row may have few or many events, or be large
 _ROWS = 200
-#: Positions that are looked at in one request while a moment is searched for.
+#: Positions that are read in one request while a moment is searched for.
 _PROBES = 64
 _LINE = "iiititiittbi"
 
@@ -46,7 +45,7 @@ class Log(SqlLog, PostgresPart):
         return [each for each in outcomes if isinstance(each, Appended | Exception)]
 
     def _handed_in(self, append: Append) -> Awaitable[Appended]:
-        """An append that is with the writer at once, so that those of a group go out together."""
+        """Pass an append to the writer at once, so that those of a group are sent together."""
         try:
             if self._has_span(append):
                 return self._writer.append(append, self._codec.derive(append))
@@ -55,7 +54,9 @@ class Log(SqlLog, PostgresPart):
         return self.append(append)
 
     def _has_span(self, append: Append) -> bool:
-        """Whether the partition of an execution is there; of one that begins, the next is made in time."""
+        """Make sure that the partition of an execution exists; a new execution also causes the next one to be
+        created in time.
+        """
         if append.new is not None and self._spans.is_last(append.execution_id):
             self._spans.make_next(self._clock.now())
         return self._spans.has(append.execution_id)
@@ -112,14 +113,14 @@ class Log(SqlLog, PostgresPart):
         return page[: max(limit, 0)]
 
     async def _read_beginnings(self, execution_ids: Sequence[int]) -> dict[int, list[StoredEvent]]:
-        """The first events of these, `FEW` at least if there are so many."""
+        """The first events of these executions, at least `FEW` if there are so many."""
         beginnings: dict[int, list[StoredEvent]] = {}
         for owner, seq0, base, ts, body in await self._read("first_rows", self._ints(execution_ids), FEW):
             beginnings.setdefault(owner, []).extend(self._codec.stored(owner, seq0, base, ts, body))
         return beginnings
 
     async def position_before(self, ts: int) -> int:
-        """By division into many parts: positions are given in the order of time."""
+        """Search by division into many parts: positions are assigned in the order of time."""
         bounds = await self._read("position_bounds")
         low, high = int(bounds[0][0]), int(bounds[0][1])
         while True:
@@ -151,7 +152,7 @@ class Log(SqlLog, PostgresPart):
         rows = []
         for n, line in enumerate(lines):
             if line.stream == PROGRESS and newest[attempt_columns(line)] != n:
-                continue  # the same attempt says more further down
+                continue  # a later line of the same attempt replaces it
             execution_id, *attempt = attempt_columns(line)
             size = 0 if line.stream == PROGRESS else log_size(line)
             rows.append((n, execution_id, line.at, *attempt, line.stream, text_bytes(line.text), size))

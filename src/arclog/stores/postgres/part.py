@@ -1,14 +1,61 @@
-"""What the parts of the PostgreSQL store run their statements with: a pool of connections."""
+"""The base class of the PostgreSQL store's parts: runs their statements on a pool of connections."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
+from arclog.stores.postgres.connection.pipeline import columns, ints, texts
 from arclog.stores.postgres.connection.pool import Pool
-from arclog.stores.postgres.connection.values import columns, ints, texts
 from arclog.stores.postgres.partitions import Spans
 from arclog.stores.sql.part import Call, Rows, SqlPart
+
+# ── batching ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Combines look-ups by id within one turn of the event loop into one request.
+
+Found = TypeVar("Found")
+Asked = dict[int, list["asyncio.Future[Found | None]"]]
+
+
+class Lookups(Generic[Found]):
+    """Look-ups by execution id."""
+
+    def __init__(self, read: Callable[[Sequence[int]], Awaitable[Mapping[int, Found]]]) -> None:
+        self._read = read
+        self._asked: Asked[Found] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def one(self, execution_id: int) -> Found | None:
+        loop = asyncio.get_running_loop()
+        if not self._asked:
+            loop.call_soon(self._ask)
+        future: asyncio.Future[Found | None] = loop.create_future()
+        self._asked.setdefault(execution_id, []).append(future)
+        return await future
+
+    def _ask(self) -> None:
+        asked, self._asked = self._asked, {}
+        task = asyncio.ensure_future(self._answer(asked))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, asked: Asked[Found]) -> None:
+        try:
+            records = await self._read(list(asked))
+        except Exception as error:  # noqa: BLE001 - it is raised where the record is awaited
+            for futures in asked.values():
+                for future in futures:
+                    if not future.done():
+                        future.set_exception(type(error)(*error.args))  # a raised exception belongs to one raiser
+            return
+        for execution_id, futures in asked.items():
+            for future in futures:
+                if not future.done():  # its caller was cancelled
+                    future.set_result(records.get(execution_id))
+
+
+# ── part ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class PostgresPart(SqlPart):
@@ -29,7 +76,7 @@ class PostgresPart(SqlPart):
         return [*await self._pool.run([(self._sql[name], values) for name, values in calls], again=again)]
 
     def _each(self, name: str, kinds: str, rows: Sequence[Sequence[Any]], *first: Any) -> list[Call]:
-        """One statement for all rows: their columns are arrays."""
+        """One statement for all rows, whose columns are arrays."""
         return [(name, (*first, *columns(kinds, map(tuple, rows))))]
 
     def _ints(self, values: Iterable[int]) -> bytes:

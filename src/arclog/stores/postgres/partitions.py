@@ -1,5 +1,6 @@
-"""Partitions: `log` and `task_logs` have a table per span of execution ids. Ids are minted in order of time, so a span of
-ids is a span of time. A span's tables are there before its first row: made ahead, or by whoever needs them first.
+"""Partitions: `log` and `task_logs` have a table per span of execution ids. Ids are minted in order of time, so a span
+of ids is a span of time. A span's tables exist before its first row: they are created ahead, or by the first process
+that needs them.
 """
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ from arclog.drivers.postgres.connect import answering
 from arclog.model.errors import ArclogError
 from arclog.model.ids import EPOCH_MS, MAX_ID, NODE_BITS, SEQUENCE_BITS, compose
 from arclog.stores.postgres.connection.connect import Address, connect
-from arclog.stores.postgres.connection.errors import translated
+from arclog.stores.postgres.connection.pipeline import translated
 from arclog.stores.postgres.connection.pool import Pool
 
 log = logging.getLogger("arclog.store")
 
 PARTED = ("log", "task_logs")
-# Statements may take their time; waiting for locks may not, and those of a process that vanished are not held.
+# Statements may take long; waits for locks may not, and locks of a process that vanished are released.
 _PATIENTLY = """
 SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = {ms}; SET LOCAL lock_timeout = {ms}
 """
-#: what making tables takes at most, beside waiting for locks
+#: the longest time to create tables, besides waiting for locks
 _MAKING_S = 10.0
 #: of advisory locks
 _LOCK_CLASS = 1634886665
@@ -47,14 +48,16 @@ class Spans:
             await asyncio.gather(self._making, return_exceptions=True)
 
     async def make_ahead(self, now: int) -> None:
-        """Tables for what is minted now and in the next span (`now` in microseconds), so that no append waits for them."""
+        """Create tables for ids of now and of the next span (`now` in microseconds), so that no append waits for
+        them.
+        """
         first = compose(max(now // 1000, EPOCH_MS), 0, 0)
         for execution_id in (first, first + self._width):
             if not self.has(execution_id):
                 await self.ensure(execution_id)
 
     def make_next(self, now: int) -> None:
-        """The same in the background: whoever has its own span waits neither for the next one nor for what is in its way."""
+        """The same in the background: a caller whose span exists does not wait for the next one."""
         if self._making is None or self._making.done():
             self._making = asyncio.ensure_future(self._make_next(now))
 
@@ -67,7 +70,7 @@ class Spans:
             )
 
     def is_last(self, execution_id: int) -> bool:
-        """No span beyond that of this id is known."""
+        """Whether no span after that of this id is known."""
         return not self._uppers or execution_id >= self._lowers[-1]
 
     def has(self, execution_id: int) -> bool:
@@ -75,7 +78,7 @@ class Spans:
         return index >= 0 and execution_id < self._uppers[index]
 
     async def ensure(self, execution_id: int) -> None:
-        """Tables for this id."""
+        """Create the tables for this id."""
         async with self._lock:
             if self.has(execution_id):
                 return
@@ -106,7 +109,7 @@ class Spans:
     async def _create_in(self, connection: Any, execution_id: int) -> None:
         schema = self._address.schema
         await lock_spans(connection, schema)
-        # As wide as the setting says, but never over the spans beside it, which may be of another width.
+        # A span of the width in the settings, without overlapping the adjacent spans, which may have another width.
         lower = execution_id // self._width * self._width
         upper = min(lower + self._width, MAX_ID)
         rows = await (
@@ -120,7 +123,7 @@ class Spans:
             else:
                 upper = min(upper, known_lower)
         for table in PARTED:
-            # Made beside the table and then attached: this waits for nobody's reads and writes, nor they for it.
+            # Created separately and then attached, which neither waits for reads and writes nor blocks them.
             part = f'"{schema}"."{table}_{lower}"'
             await connection.execute(f'CREATE TABLE {part} (LIKE "{schema}".{table} INCLUDING ALL)')
             await connection.execute(
@@ -130,5 +133,5 @@ class Spans:
 
 
 async def lock_spans(connection: Any, schema: str) -> None:
-    """Until the end of the transaction, nobody else makes or drops any."""
+    """Until the end of the transaction, no other process creates or drops partitions."""
     await connection.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (_LOCK_CLASS, schema))

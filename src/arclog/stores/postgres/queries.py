@@ -10,20 +10,20 @@ from arclog.stores.sql import files
 
 _HERE = Path(__file__).parent
 _WRITTEN = "arclog."
-#: A condition that only the form of a statement has which is limited to a project and an environment.
+#: A condition for the form of a statement that is limited to a project and an environment.
 _WITHIN = re.compile(r"/\*within (.*?)\*/", re.DOTALL)
 
 
 @cache
 def queries(schema: str) -> dict[str, str]:
     """The named statements; with `_within` behind their names, those that can be limited to a project and an environment."""
-    found: dict[str, str] = {}
+    statements: dict[str, str] = {}
     for name, text in files.load_queries(_HERE, files.POSTGRES).items():
         written = in_schema(text, schema)
-        found[name] = _WITHIN.sub("", written)
-        if found[name] != written:
-            found[f"{name}_within"] = _WITHIN.sub(r"\1", written)
-    return found
+        statements[name] = _WITHIN.sub("", written)
+        if statements[name] != written:
+            statements[f"{name}_within"] = _WITHIN.sub(r"\1", written)
+    return statements
 
 
 def load_migrations(after: int, schema: str) -> list[tuple[int, str]]:
@@ -32,5 +32,5 @@ def load_migrations(after: int, schema: str) -> list[tuple[int, str]]:
 
 
 def in_schema(text: str, schema: str) -> str:
-    """The names of tables are written with a schema, so that no statement depends on a connection's search_path."""
+    """Table names are qualified with a schema, so that no statement depends on a connection's search_path."""
     return text.replace(_WRITTEN, f'"{schema}".')

@@ -9,31 +9,25 @@ from arclog.drivers.backoff import Patience
 from arclog.drivers.postgres.refusals import is_away
 from arclog.model.config.settings import Settings
 from arclog.ports.clock import Clock
-from arclog.stores.postgres.access import Access
-from arclog.stores.postgres.appends.writer import Writer
-from arclog.stores.postgres.batching import Lookups
-from arclog.stores.postgres.catalog import Catalog
-from arclog.stores.postgres.claims import Claims
-from arclog.stores.postgres.connection.connect import address_of, open_link
-from arclog.stores.postgres.connection.errors import translated
-from arclog.stores.postgres.connection.migrations import migrate
-from arclog.stores.postgres.connection.pipeline import Link
+from arclog.stores.postgres.administration import Access, Duties
+from arclog.stores.postgres.appends import Writer
+from arclog.stores.postgres.connection.connect import address_of, migrate, open_link
+from arclog.stores.postgres.connection.pipeline import Link, translated
 from arclog.stores.postgres.connection.pool import Pool
-from arclog.stores.postgres.duties import Duties
-from arclog.stores.postgres.executions import Executions
+from arclog.stores.postgres.executions import Catalog, Executions, Retention
 from arclog.stores.postgres.log import Log
+from arclog.stores.postgres.part import Lookups
 from arclog.stores.postgres.partitions import Spans
 from arclog.stores.postgres.queries import queries
-from arclog.stores.postgres.retention import Retention
-from arclog.stores.postgres.work import Work
+from arclog.stores.postgres.work import Claims, Work
 from arclog.stores.rows import Codec
 
-#: connections for appends: while one waits for the disk, the other takes the next group
+#: connections for appends: while one waits for the disk, the other sends the next group
 _LANES = 2
 
 log = logging.getLogger("arclog.store")
 
-#: Time for what was handed in when the store is closed.
+#: Time for pending appends when the store is closed.
 _CLOSE_S = 5.0
 
 
@@ -81,7 +75,7 @@ class PostgresStore(Log, Executions, Catalog, Work, Duties, Access, Retention):
         self._writer.open()
 
     async def close(self) -> None:
-        """After what was handed in, as far as the server answers: it is waited for no more."""
+        """Close after the pending appends, without waiting for a server that does not answer."""
         self._pool.patience_s = 0.0
         await self._spans.close()
         try:
@@ -94,7 +88,7 @@ class PostgresStore(Log, Executions, Catalog, Work, Duties, Access, Retention):
             self._pool.abandon()
 
     async def changed_elsewhere(self) -> bool:
-        return False  # the bus tells
+        return False  # the bus notifies
 
     async def time(self) -> int:
         [(now,)] = await self._read("time")

@@ -1,13 +1,337 @@
-"""Claims of the PostgreSQL store, which `claims` carries out, and its resources."""
+"""Claims of the PostgreSQL store, and its resources."""
 
 from __future__ import annotations
 
-from arclog.ports.storage.pools import QueueHead, Resource, ResourceRecord
-from arclog.stores.claim_choice import Asked
-from arclog.stores.postgres.claims import Claims
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from arclog.drivers.backoff import Patience
+from arclog.drivers.postgres.refusals import is_away
+from arclog.model.ids import MAX_ID
+from arclog.ports.storage.pools import EACH, QueueHead, Resource, ResourceRecord
+from arclog.stores.claim_choice import Asked, Lane, Room, Service, Waiting, chosen
+from arclog.stores.postgres.connection.pipeline import Call, Link, Rows, blobs, ints, texts, translated
+from arclog.stores.postgres.connection.pool import Pool
 from arclog.stores.postgres.part import PostgresPart
-from arclog.stores.sql.part import Rows
+from arclog.stores.records import resources_of
 from arclog.stores.sql.work import Work as SqlWork
+
+# ── claims ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Claims of many servers.
+#
+# With one tenant and no limits, a claim is one statement that waits for no other. If tenants share a pool, a limit is
+# set or resources are needed, a claim takes the turn of these pools: in one transaction, under a lock that every such
+# claim takes, it reads the waiting commands, lets `stores.claim_choice` choose, and takes them.
+#
+# If many lanes wait, they are stored in the order of their turns (migration 5), and only the first of them are read.
+# The claim with the turn of a crowded pool first updates its lanes by the notes that others have left.
+
+log = logging.getLogger("arclog.store")
+
+_BEGIN, _COMMIT = "BEGIN", "COMMIT"
+#: how often a claim retries when other claims have locked the commands
+_CROWDED_TRIES, _CROWDED_PAUSE_S = 3, 0.01
+#: columns of a claim's answer before those of the command
+_ABOUT = 5
+#: a pool with more lanes is crowded, until so few are left
+MANY, FEW = 32, 4
+#: notes of a pool that one claim reads
+_NOTES = 1000
+#: outdated values of service that a claim steps through, and lanes that are merged at a time
+_STALE, _SETTLED = 4, 1000
+#: rows of service that a claim removes besides those that it may have added
+_FORGOTTEN = 8
+#: cached sets of pools that are crowded
+_KNOWN = 100
+#: the longest wait for the lock to mark a pool as crowded
+_LOCK_MS = 50
+
+
+#: Statements that have a form which is limited to a project and an environment.
+_LIMITED = frozenset({"lanes", "lanes_in"})
+
+
+class Turn(NamedTuple):
+    """What a claim that needs the turn of its pools has found out."""
+
+    pools: Sequence[str]
+    #: the turn must cover all pools: tokens, or limits of all pools, matter
+    wide: bool
+    #: those of the pools whose lanes are kept in the order of their turns
+    crowded: Sequence[str]
+    #: some limit is set
+    limited: bool
+    #: their lanes existed at the last claim
+    built: bool = False
+
+
+class Facts(NamedTuple):
+    """The commands to choose from."""
+
+    #: lanes: pool, tenant, resources, order, command, execution, served, present, kinds
+    rows: Rows
+    #: the same for crowded pools, and the held commands
+    window: Rows
+    room: Room
+    #: several tenants wait
+    shared: bool
+    #: those of the turn's pools that are crowded, if requested
+    crowded: set[str]
+
+
+class Claims:
+    """Claims commands for workers."""
+
+    def __init__(self, place: str, pool: Pool, sql: dict[str, str]) -> None:
+        self._place = place
+        self._pool = pool
+        self._sql = sql
+        #: claims of one process do not wait for each other in the database
+        self._one = asyncio.Lock()
+        #: what the last claim found out about sets of crowded pools
+        self._known: dict[tuple[str, ...], Turn] = {}
+
+    async def claim(self, asked: Asked) -> Rows:
+        """Rows of commands, in the order in which they were chosen."""
+        narrowed = asked.execution_id or asked.tenant or asked.within
+        if not narrowed and asked.pools in self._known:
+            async with self._one:
+                turn = self._known.get(asked.pools)
+                rows = None if turn is None else await self._in_turn(asked, turn)
+            if rows is not None:
+                return rows
+        given: tuple[Any, ...] = (
+            asked.worker_id,
+            asked.lease_until,
+            asked.limit,
+            texts(asked.pools),
+            _blobs(asked.kinds),
+        )
+        if asked.execution_id:
+            given = (*given, asked.execution_id, asked.tenant, *asked.within)
+            rows = await self._pool.write(self._statement("claim_in", asked), *given)
+        else:
+            given = (*given, asked.tenant, MANY, *asked.within)
+            rows = await self._pool.write(self._statement("claim", asked), *given)
+            for _ in range(_CROWDED_TRIES):
+                if not _is_crowded(rows):
+                    break
+                # A claim from several lanes locks more rows than it takes; the rest is free again in a moment.
+                await asyncio.sleep(_CROWDED_PAUSE_S)
+                rows = await self._pool.write(self._statement("claim", asked), *given)
+        if not rows:
+            return []
+        pools, wide, needs_turn, crowded, limited = rows[0][:_ABOUT]
+        if not needs_turn:
+            # RETURNING has no defined order.
+            taken = [row[_ABOUT:] for row in rows if row[_ABOUT] is not None]
+            return sorted(taken, key=lambda row: (row[11], row[1]))
+        async with self._one:
+            return await self._in_turn(asked, Turn(pools, wide, crowded, limited)) or []
+
+    def _statement(self, name: str, asked: Asked) -> str:
+        return self._sql[f"{name}_within" if asked.within else name]
+
+    async def _in_turn(self, asked: Asked, turn: Turn) -> Rows | None:
+        """Returns None if the information about the pools is out of date."""
+        patience: Patience | None = None
+        while True:
+            taking = False
+            try:
+                async with self._pool.alone() as link:
+                    facts = await self._facts(link, asked, turn)
+                    if turn.built and not _holds(turn, facts):
+                        del self._known[asked.pools]
+                        await link.request([(_COMMIT, ())])
+                        return None
+                    calls, commands = self._chosen(asked, facts, turn)
+                    taking = True
+                    rows = await link.request([*calls, *self._tidying(facts), (_COMMIT, ())])
+                if crowds := _crowds(facts.rows):
+                    await self._crowd(crowds)
+                if facts.window and set(turn.crowded) == set(asked.pools) and len(self._known) < _KNOWN:
+                    self._known[asked.pools] = turn._replace(pools=asked.pools, crowded=asked.pools, built=True)
+                places = {(each.execution_id, each.command_id): n for n, each in enumerate(commands)}
+                # A claim that needs no turn may have taken a command meanwhile.
+                return sorted(rows[0], key=lambda row: places[row[0], row[1]]) if commands else []
+            except Exception as error:
+                if not is_away(error) or taking:
+                    raise translated(error, self._place) from error
+                patience = patience or Patience(self._pool.patience_s)
+                if not await patience.more():
+                    raise translated(error, self._place) from error
+
+    async def _facts(self, link: Link, asked: Asked, turn: Turn) -> Facts:
+        """Take the turn and read the waiting commands."""
+        crowded = texts(turn.crowded)
+        lanes = (asked.limit, texts(turn.pools), _blobs(asked.kinds), asked.tenant)
+        calls: dict[str, tuple[Any, ...]] = {
+            "lock_turn": (texts([*turn.pools, ""] if turn.wide else turn.pools),),
+            "limits": (),
+            "resources": (),
+            "time": (),
+        }
+        if turn.built:
+            calls |= {"are_crowded": (crowded,)}
+        elif turn.crowded:
+            calls |= {"build_lanes": (crowded,)}
+        if turn.crowded:
+            calls |= {"read_notes": (crowded, _NOTES)}
+        if asked.execution_id:
+            calls |= {"lanes_in": (*lanes, asked.execution_id, *asked.within), "held": ()}
+        elif set(turn.pools) - set(turn.crowded):
+            calls |= {"lanes": (*lanes, crowded, *asked.within), "held": ()}
+        if turn.crowded and turn.limited:
+            calls |= {"held": (), "two_lanes": (crowded, _blobs(asked.kinds))}
+        elif turn.crowded:
+            calls |= {"window": self._window(asked, turn, Room(0))}
+        answers = await self._request(link, asked, calls, begin=True)
+        room = Room(
+            int(answers["time"][0][0]),
+            {(pool, tenant): most for pool, tenant, most in answers["limits"]},
+            Counter({(pool, tenant): count for pool, tenant, count in answers.get("held", ())}),
+            {row[0]: ResourceRecord(Resource(*row[:4]), *row[4:]) for row in answers["resources"]},
+        )
+        if turn.crowded and turn.limited:
+            # Limits decide which lanes have to be read.
+            answers |= await self._request(link, asked, {"window": self._window(asked, turn, room)})
+        rows, window = answers.get("lanes", answers.get("lanes_in", [])), answers.get("window", [])
+        tenants = {row[1] for row in (*rows, *window)} | {tenant for (tenant,) in answers.get("two_lanes", ())}
+        return Facts(rows, window, room, len(tenants) > 1, {pool for (pool,) in answers.get("are_crowded", ())})
+
+    def _window(self, asked: Asked, turn: Turn, room: Room) -> tuple[Any, ...]:
+        pools = turn.crowded
+        named = room.named()
+        most = ints(room.limits.get((pool, EACH), MAX_ID) for pool in pools)
+        return (
+            asked.limit,
+            texts(pools),
+            _blobs(asked.kinds),
+            texts([*named, *room.full()]),
+            most,
+            texts(named),
+        )
+
+    async def _request(
+        self, link: Link, asked: Asked, calls: dict[str, tuple[Any, ...]], *, begin: bool = False
+    ) -> dict[str, Rows]:
+        """The answers by the names of the statements."""
+        first: list[Call] = [(_BEGIN, ())] if begin else []
+        statements = {name: self._statement(name, asked) if name in _LIMITED else self._sql[name] for name in calls}
+        answers = await link.request([*first, *((statements[name], values) for name, values in calls.items())])
+        return dict(zip(calls, answers[len(first) :], strict=True))
+
+    def _chosen(self, asked: Asked, facts: Facts, turn: Turn) -> tuple[list[Call], list[Waiting]]:
+        """The statements that take the chosen commands, and these commands."""
+        room, service = facts.room, Service()
+        for pool, tenant, *_, served, present, _kinds in facts.rows:
+            service.present[pool] = present
+            if served:
+                service.counts[pool, tenant] = served
+        for pool, tenant, *_, served, present, _kinds, held in facts.window:
+            service.present[pool] = present
+            room.held[pool, tenant] = held
+            if served:
+                service.counts[pool, tenant] = served
+        rows = [row[:6] for row in (*facts.rows, *facts.window)]
+        lanes = [
+            Lane(pool, tenant, resources_of(needs), iter([Waiting(*each[3:]) for each in those]))
+            for (pool, tenant, needs), those in groupby(sorted(rows), key=lambda row: row[:3])
+            # Tokens are shared by all pools: a command that came to need one after the turn was taken waits for the
+            # next claim.
+            if turn.wide or room.resources.keys().isdisjoint(resources_of(needs))
+        ]
+        before = dict(service.counts)
+        waiting = chosen(lanes, asked.limit, room, service if facts.shared else None)
+        owners, ids = ints(each.execution_id for each in waiting), ints(each.command_id for each in waiting)
+        calls: list[Call] = [(self._sql["take"], (asked.worker_id, asked.lease_until, owners, ids))] if waiting else []
+        if room.spent:
+            names = sorted(room.spent)
+            spent = ints(room.resources[name].full_at for name in names)
+            calls.append((self._sql["spend"], (texts(names), spent)))
+        if facts.shared:
+            calls += self._keeping(service, before)
+        return calls, waiting
+
+    def _keeping(self, service: Service, before: dict[tuple[str, str], int]) -> list[Call]:
+        changed = {place: count for place, count in service.counts.items() if before.get(place) != count}
+        if not changed:
+            return []
+        pools = sorted({pool for pool, _ in changed})
+        rows: list[tuple[Any, ...]] = [(*place, count) for place, count in sorted(changed.items())]
+        rows += [(pool, "", service.present[pool]) for pool in pools]
+        columns = (texts(row[0] for row in rows), texts(row[1] for row in rows), ints(row[2] for row in rows))
+        forget = (texts(pools), _FORGOTTEN + 2 * len(changed))
+        return [(self._sql["serve"], columns), (self._sql["forget_service"], forget)]
+
+    # -- crowded pools ------------------------------------------------------------------------------------------------
+
+    def _tidying(self, facts: Facts) -> list[Call]:
+        """Merge outdated values of service, and reset pools that are no longer crowded."""
+        stale: dict[tuple[str, tuple[bytes, ...], str, int], set[int]] = {}
+        lanes: dict[str, set[tuple[Any, ...]]] = {}
+        for pool, tenant, resources, *_, served, present, kinds, held in facts.window:
+            lanes.setdefault(pool, set()).add((tenant, tuple(kinds), resources))
+            if 0 < served <= present:
+                stale.setdefault((pool, tuple(kinds), resources, held), set()).add(served)
+        calls: list[Call] = [
+            (self._sql["settle_lanes"], (pool, blobs(kinds), resources, held, _SETTLED))
+            for (pool, kinds, resources, held), values in stale.items()
+            if len(values) > _STALE
+        ]
+        if few := [pool for pool, some in lanes.items() if len(some) <= FEW]:
+            calls.append((self._sql["uncrowd"], (texts(few), FEW)))
+        return calls
+
+    async def _crowd(self, pools: Sequence[str]) -> None:
+        """Mark pools as crowded: from now on every change of their commands leaves a note. Waits briefly for changes
+        in progress.
+        """
+        lock = [
+            (_BEGIN, ()),
+            (f"SET LOCAL lock_timeout = {_LOCK_MS}", ()),
+            (self._sql["lock_commands"], ()),
+            (self._sql["crowd"], (texts(pools),)),
+            (_COMMIT, ()),
+        ]
+        try:
+            async with self._pool.alone() as link:
+                await link.request(lock)
+        except Exception as problem:  # noqa: BLE001 - the next claim tries again
+            log.debug("pools %s are not yet treated as crowded: %s", ", ".join(pools), problem)
+
+
+def _holds(turn: Turn, facts: Facts) -> bool:
+    """Whether the turn still covers what the claim needs."""
+    limits = facts.room.limits
+    wide = bool(facts.room.resources) or any(pool == "" for pool, _ in limits)
+    return (
+        facts.crowded == set(turn.pools) and bool(facts.window) and turn.wide >= wide and turn.limited >= bool(limits)
+    )
+
+
+def _crowds(rows: Rows) -> list[str]:
+    """Pools with so many lanes that they should be kept in the order of their turns."""
+    lanes: dict[str, set[tuple[Any, ...]]] = {}
+    for pool, tenant, resources, *_, kinds in rows:
+        lanes.setdefault(pool, set()).add((tenant, tuple(kinds), resources))
+    return [pool for pool, some in lanes.items() if len(some) > MANY]
+
+
+def _blobs(kinds: Sequence[str]) -> bytes:
+    return blobs(kind.encode() for kind in kinds)
+
+
+def _is_crowded(rows: Rows) -> bool:
+    """There are commands that need no turn, but other claims had locked all of them."""
+    return len(rows) == 1 and not rows[0][2] and rows[0][_ABOUT] is None
+
+
+# ── work ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Work(SqlWork, PostgresPart):

@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from arclog.model.ids import MAX_ID
+from arclog.ports.storage.catalog import CatalogRecord, PlanRecord
 from arclog.ports.storage.statistics import HOUR, RunCount
 from arclog.ports.storage.store import ExecutionFilter, ExecutionRecord, Scope, StepRunRecord
 from arclog.ports.storage.stored_results import ResultRecord
 from arclog.stores.records import execution_record, result_record
 from arclog.stores.sql.part import Rows, SqlPart
+
+# ── executions ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Executions(SqlPart):
@@ -33,7 +36,7 @@ class Executions(SqlPart):
 
     @abstractmethod
     async def _narrowed(self, which: ExecutionFilter, first: int, limit: int) -> list[ExecutionRecord]:
-        """Those below an id that a filter narrows: by walks along an index in which all that they pass is wanted."""
+        """Executions below an id that match a filter, found by walks along indexes that pass only matching rows."""
 
     async def live_in_path(
         self, tenant: str, path: str, state: str, *, after: int = 0, limit: int = 50
@@ -121,3 +124,91 @@ def execution_records(rows: Rows) -> list[ExecutionRecord]:
 
 def _records(rows: Rows) -> list[ResultRecord]:
     return [result_record(row) for row in rows]
+
+
+# ── catalog ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Plans by their hash, and playbooks by tenant, path and version.
+
+
+class Catalog(SqlPart):
+    async def register_plan(
+        self,
+        digest: str,
+        path: str,
+        body: bytes,
+        source: str,
+        at: int,
+        *,
+        tenant: str,
+        project: str = "",
+        environment: str = "",
+    ) -> PlanRecord:
+        plan = PlanRecord(digest, path, 0, body, source, at)
+        version, first_source, first_at = await self._register(plan, Scope(tenant, project, environment))
+        return PlanRecord(digest, path, version, body, _text(first_source), first_at)
+
+    @abstractmethod
+    async def _register(self, plan: PlanRecord, scope: Scope) -> tuple[int, Any, int]:
+        """Add a plan, unless its content has a version there already; the version, source and time that it has now."""
+
+    async def plan(self, digest: str) -> PlanRecord | None:
+        return _first(await self._look_up("plan", digest))
+
+    async def registered(
+        self, path: str, version: int = 0, *, tenant: str, project: str = "", environment: str = ""
+    ) -> PlanRecord | None:
+        return _first(await self._look_up("registered", path, version, tenant, project, environment))
+
+    async def catalog(
+        self,
+        *,
+        tenant: str,
+        prefix: str = "",
+        after: str = "",
+        limit: int = 100,
+        archived: bool = False,
+        project: str = "",
+        environment: str = "",
+    ) -> list[CatalogRecord]:
+        first = max(prefix, f"{after}\x01") if after else prefix
+        rows = await self._list("catalog", first, prefix, limit, archived, tenant, project, environment)
+        return [CatalogRecord(*row) for row in rows]
+
+    async def catalog_path(
+        self, path: str, *, tenant: str, project: str = "", environment: str = ""
+    ) -> CatalogRecord | None:
+        rows = await self._look_up("catalog_path", tenant, path, project, environment)
+        return CatalogRecord(*rows[0]) if rows else None
+
+    async def versions(
+        self,
+        path: str,
+        *,
+        tenant: str,
+        before: int = 0,
+        limit: int = 100,
+        project: str = "",
+        environment: str = "",
+    ) -> list[PlanRecord]:
+        rows = await self._list("versions", path, before, limit, tenant, project, environment)
+        return [_record(row) for row in rows]
+
+    async def archive(self, path: str, at: int | None, *, tenant: str) -> None:
+        if at is None:
+            await self._write("unarchive", tenant, path)
+        else:
+            await self._write("archive", tenant, path, at)
+
+
+def _first(rows: Sequence[Sequence[Any]]) -> PlanRecord | None:
+    return _record(rows[0]) if rows else None
+
+
+def _record(row: Sequence[Any]) -> PlanRecord:
+    digest, path, version, body, source, at = row
+    return PlanRecord(digest, path, version, body, _text(source), at)
+
+
+def _text(source: str | bytes) -> str:
+    """A playbook's source as it was; PostgreSQL holds it as bytes, since it may have lone surrogates."""
+    return source if isinstance(source, str) else source.decode("utf-8", "surrogatepass")

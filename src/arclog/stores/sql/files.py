@@ -1,10 +1,10 @@
-"""Reads SQL files: named statements, which are the same for several databases or one's own, and numbered migrations.
+"""Reads SQL files: named statements, shared or of one database, and numbered migrations.
 
-Law: no statement says `*` of a table. A newer release that shares the store adds columns while this one goes on.
+Law: no statement uses `*`. A newer release that shares the store may add columns while this one is running.
 
 Law of migrations: a store notes the oldest schema that code must know to use it (`oldest`). A migration without a line
-`-- oldest: N` only adds, and code of the release before goes on beside it. One that takes away or changes what older code
-uses has that line, and ships a release after the one that stopped using it.
+`-- oldest: N` only adds, and code of the previous release continues to work. A migration that removes or changes what
+older code uses has that line, and ships one release after the code stopped using it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BRACES = re.compile(r"\{(\w+\.)?(\w+)((?: [\w.$?]+)*)\}")
 _ONLINE = re.compile(r"^-- online$", re.MULTILINE)
 _OLDEST = re.compile(r"^-- oldest: (\d+)$", re.MULTILINE)
 
-#: What a version of a playbook (by its alias) must be to be valid in a project and an environment; '' is any.
+#: The condition for a version of a playbook (by its alias) to be valid in a project and an environment; '' is any.
 _VALID = """
 ({1}::text = '' AND {2}::text = '' OR NOT EXISTS (
     SELECT 1 FROM arclog.catalog_scopes s WHERE s.tenant = {0}.tenant AND s.path = {0}.path AND s.version = {0}.version
@@ -39,7 +39,7 @@ SQLITE = {
     #: column by which versions are numbered in the order in which they came
     "serial": "rowid",
     "indexed": "INDEXED BY {0}",
-    #: a position of the log that no transaction can come before any more
+    #: a position of the log before which no transaction can commit any more
     "settled": "",
     #: arrays are parameters of type JSON, see `SqlPart._texts`
     "in": "IN (SELECT value FROM json_each({0}))",
@@ -92,11 +92,11 @@ def load_migrations(folder: Path, after: int) -> list[tuple[int, str]]:
 
 
 def is_online(script: str) -> bool:
-    """It holds nothing but indexes, and a store that can build them beside its users does so (`-- online`)."""
+    """Whether it contains only indexes, which are built while others use the store (`-- online`)."""
     return bool(_ONLINE.search(script))
 
 
 def oldest_for(script: str) -> int:
-    """The oldest schema that code must know once the migration has run; 0: it only adds."""
-    found = _OLDEST.search(script)
-    return int(found.group(1)) if found else 0
+    """The oldest schema that code must know after the migration; 0 if it only adds."""
+    match = _OLDEST.search(script)
+    return int(match.group(1)) if match else 0

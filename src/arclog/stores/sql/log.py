@@ -1,6 +1,6 @@
 """The log: reads by execution, by position and by type. The logs of tasks: a table beside it.
 
-The text of a line is bytes, so that it is searched byte by byte and may hold whatever a task printed.
+The text of a line is stored as bytes, so that it can contain anything that a task printed and is searched byte by byte.
 """
 
 from __future__ import annotations
@@ -76,12 +76,12 @@ def attempt_columns(line: LogLine) -> tuple[int, str, int, str, int, int, str]:
 
 
 def text_bytes(text: str) -> bytes:
-    """UTF-8, in which lone surrogates stand as they are."""
+    """UTF-8 that may contain lone surrogates."""
     return text.encode("utf-8", "surrogatepass")
 
 
 def _path(iteration: tuple[int, ...] | None) -> str:
-    """Every index with a dot behind it, so that the beginning of a path is the beginning of its text."""
+    """Every index followed by a dot, so that a prefix of a path is a prefix of its text."""
     return "".join(f"{index}." for index in iteration or ())
 
 

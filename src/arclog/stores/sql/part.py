@@ -1,4 +1,4 @@
-"""What the parts of an SQL store run their statements with. Statements are named; see `queries.sql`."""
+"""The base class of an SQL store's parts, which runs named statements; see `queries.sql`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class SqlPart(ABC):
 
     @abstractmethod
     async def _list(self, name: str, *values: Any) -> Rows:
-        """Read as much as a caller wants; look-ups and pages do not wait behind it."""
+        """Read any number of rows; look-ups and pages do not wait for it."""
 
     @abstractmethod
     async def _write(self, name: str, *values: Any) -> Rows:
@@ -50,20 +50,20 @@ class SqlPart(ABC):
 
     @abstractmethod
     def _ints(self, values: Iterable[int]) -> Any:
-        """Several numbers as one parameter."""
+        """A list of numbers as one parameter."""
 
     @abstractmethod
     def _texts(self, values: Iterable[str]) -> Any:
-        """Several texts as one parameter."""
+        """A list of texts as one parameter."""
 
     @abstractmethod
     async def time(self) -> int:
         """The time of the database."""
 
     async def _is_due(self, name: str, *values: Any) -> bool:  # noqa: ARG002
-        """Whether a write that is asked for every second has anything to do, where a look costs less than a write."""
+        """Whether a periodic write has anything to do, if a read is cheaper than a write."""
         return True
 
     def _shown(self, text: str) -> str:
-        """A text that people alone read, as far as the database can hold it."""
+        """A text for people only, without characters that the database cannot store."""
         return text

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+from typing import Any
+
 from msgspec import json
 
-from arclog.model.errors import Conflict
+from arclog.model.errors import ArclogError, Conflict
 from arclog.ports.storage.statistics import HOUR
 from arclog.ports.storage.store import Append, Appended, EventIdTaken, NoSlot
 from arclog.stores.records import command_columns, new_columns, refusal_of, result_columns, state_columns
 from arclog.stores.rows import Derived, StepChange
 from arclog.stores.sqlite.connection.writer import Tx
 from arclog.stores.sqlite.queries import SQL
+
+# ── appends ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 _ADVANCE = SQL["advance"]
 _ENTER = SQL["enter"]
@@ -25,30 +30,30 @@ _EXTEND = SQL["extend"]
 _ADD_INGESTED = SQL["add_ingested"]
 
 
-def append(tx: Tx, what: Append, derived: Derived) -> Appended:
+def append(tx: Tx, request: Append, derived: Derived) -> Appended:
     """The compare-and-set, then all that belongs to it."""
     execute = tx.execute
-    execution_id = what.execution_id
-    expected = what.expected
-    if what.hold or what.slots:
-        _check_reserved(tx, what)
+    execution_id = request.execution_id
+    expected = request.expected
+    if request.hold or request.slots:
+        _check_reserved(tx, request)
     if derived.ingested:
-        _check_unknown(tx, what)
-    if what.new is not None:
+        _check_unknown(tx, request)
+    if request.new is not None:
         over = int(derived.terminal)
-        state = state_columns(what.now)
-        created = (execution_id, derived.last_seq, *state, over, what.now.approvals, *new_columns(what.new))
+        state = state_columns(request.now)
+        created = (execution_id, derived.last_seq, *state, over, request.now.approvals, *new_columns(request.new))
         execute(SQL["create_execution"], created)
     else:
-        state, *rest = state_columns(what.now)
+        state, *rest = state_columns(request.now)
         if not derived.terminal:
             execute(_ADVANCE, (derived.last_seq, *rest, execution_id, expected, state))
         if derived.terminal or not tx.changes():
             execute(_FINISH if derived.terminal else _ENTER, (derived.last_seq, state, *rest, execution_id, expected))
     if not tx.changes():
-        raise refusal_of(what, tx.execute(SQL["head"], (execution_id,)).fetchone(), terminal=derived.terminal)
-    if what.asks and what.new is None:
-        execute(SQL["count_approvals"], (what.now.approvals, execution_id, what.now.approvals))
+        raise refusal_of(request, tx.execute(SQL["head"], (execution_id,)).fetchone(), terminal=derived.terminal)
+    if request.asks and request.new is None:
+        execute(SQL["count_approvals"], (request.now.approvals, execution_id, request.now.approvals))
     for each in derived.rows:
         execute(_ADD_ROW, (execution_id, each.seq0, each.seq1, each.base, tx.at, each.types, each.body))
     for event_type, seq in derived.marks:
@@ -57,10 +62,10 @@ def append(tx: Tx, what: Append, derived: Derived) -> Appended:
         _change_step(tx, execution_id, change)
     for result in derived.results:
         execute(SQL["add_result"], result_columns(execution_id, result, tx.at))
-    for one in derived.ingested:
-        execute(_ADD_INGESTED, (execution_id, one.event_id, bytes.fromhex(one.digest), one.seq))
-    _change_work(tx, what, derived)
-    for n, new in enumerate(what.tell, 1):
+    for ingested in derived.ingested:
+        execute(_ADD_INGESTED, (execution_id, ingested.event_id, bytes.fromhex(ingested.digest), ingested.seq))
+    _change_work(tx, request, derived)
+    for n, new in enumerate(request.tell, 1):
         row = (execution_id, n, new.url, new.secret, new.event, new.body, tx.at, tx.at)
         execute(SQL["add_delivery"], row)
     if derived.terminal:
@@ -68,28 +73,28 @@ def append(tx: Tx, what: Append, derived: Derived) -> Appended:
     return Appended(expected + 1, derived.last_seq, tx.at, derived.decoded_bytes)
 
 
-def _check_reserved(tx: Tx, what: Append) -> None:
+def _check_reserved(tx: Tx, request: Append) -> None:
     """Refuse when a command was claimed that is to be held, or when no slot is free."""
-    for command_id, fence in what.hold:
-        if tx.execute(SQL["fence_of"], (what.execution_id, command_id)).get != fence:
+    for command_id, fence in request.hold:
+        if tx.execute(SQL["fence_of"], (request.execution_id, command_id)).get != fence:
             raise Conflict(f"command {command_id} no longer has fence {fence}: reload and decide again")
-    if what.slots:
-        if what.new is None:
-            found = tx.execute(SQL["slot_holders"], (what.execution_id, what.slots))
+    if request.slots:
+        if request.new is None:
+            rows = tx.execute(SQL["slot_holders"], (request.execution_id, request.slots))
         else:
-            place = (what.new.scope.tenant, what.new.path)
-            found = tx.execute(SQL["slot_holders_of"], (*place, what.execution_id, what.slots))
-        holders = [holder for (holder,) in found.fetchall()]
-        if len(holders) >= what.slots:
+            place = (request.new.scope.tenant, request.new.path)
+            rows = tx.execute(SQL["slot_holders_of"], (*place, request.execution_id, request.slots))
+        holders = [holder for (holder,) in rows.fetchall()]
+        if len(holders) >= request.slots:
             raise NoSlot(holders)
 
 
-def _check_unknown(tx: Tx, what: Append) -> None:
+def _check_unknown(tx: Tx, request: Append) -> None:
     """Refuse ids from outside that the execution has already."""
-    ids = json.encode(list(what.digests)).decode()
-    known = tx.execute(SQL["ingested"], (what.execution_id, ids)).fetchone()
+    ids = json.encode(list(request.digests)).decode()
+    known = tx.execute(SQL["ingested"], (request.execution_id, ids)).fetchone()
     if known is not None:
-        raise EventIdTaken(f"execution {what.execution_id} has an event {known[0]} already")
+        raise EventIdTaken(f"execution {request.execution_id} has an event {known[0]} already")
 
 
 def _change_step(tx: Tx, execution_id: int, change: StepChange) -> None:
@@ -107,27 +112,135 @@ def _change_step(tx: Tx, execution_id: int, change: StepChange) -> None:
     tx.execute(_STRETCH_STEP, (change.last, execution_id, change.step, change.run))
 
 
-def _change_work(tx: Tx, what: Append, derived: Derived) -> None:
+def _change_work(tx: Tx, request: Append, derived: Derived) -> None:
     """Commands and timers."""
     execute = tx.execute
-    execution_id = what.execution_id
-    for held, fence, lease_until in what.extend:
+    execution_id = request.execution_id
+    for held, fence, lease_until in request.extend:
         execute(_EXTEND, (lease_until, execution_id, held, fence))
     if derived.terminal:  # an execution that is over has no open work, whatever the append lists
         execute(SQL["close_all_commands"], (execution_id,))
         execute(SQL["clear_all_timers"], (execution_id,))
         return
-    for command_id in what.close:
+    for command_id in request.close:
         execute(_CLOSE_COMMAND, (execution_id, command_id))
-    for command_id in what.release:
+    for command_id in request.release:
         execute(SQL["release"], (execution_id, command_id))
-    for command_id, _ in what.hold:
+    for command_id, _ in request.hold:
         execute(SQL["hold"], (execution_id, command_id))
-    for command_id in what.unhold:
+    for command_id in request.unhold:
         execute(SQL["unhold"], (execution_id, command_id))
-    for timer_id in what.clear_timers:
+    for timer_id in request.clear_timers:
         execute(SQL["clear_timer"], (execution_id, timer_id))
-    for command in what.issue:
+    for command in request.issue:
         execute(_ISSUE, command_columns(execution_id, command))
     for timer, payload in derived.timers:
         execute(SQL["set_timer"], (execution_id, timer.timer_id, timer.due, payload))
+
+
+# ── grouped ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Appends of many executions in one piece of work, a statement for each table.
+#
+# SQLite lets other threads go on while it carries a statement out. So the writer's thread spends almost all of a group inside of a few
+# long statements, and the event loop decides the next group meanwhile; with a statement for each row, both would wait for each
+# other after every one. The rows of a statement are one parameter, a JSON array.
+
+Item = tuple[Append, Derived]
+
+
+def append_all(tx: Tx, items: Sequence[Item]) -> list[Appended | ArclogError]:
+    """What became of each, in their order. An execution comes once."""
+    plain = [item for item in items if _is_plain(*item)]
+    won = _advanced(tx, plain)
+    _write(tx, [item for item in plain if item[0].execution_id in won])
+    return [_outcome(tx, request, derived, won) for request, derived in items]
+
+
+def _is_plain(request: Append, derived: Derived) -> bool:
+    """Whether the statements of this file are enough for it."""
+    return not (
+        request.hold
+        or request.unhold
+        or request.release
+        or request.slots
+        or request.extend
+        or request.tell
+        or derived.ingested
+        or derived.results
+        or (request.asks and request.new is None)
+    )
+
+
+def _outcome(tx: Tx, request: Append, derived: Derived, won: Collection[int]) -> Appended | ArclogError:
+    if request.execution_id in won:
+        return Appended(request.expected + 1, derived.last_seq, tx.at, derived.decoded_bytes)
+    if _is_plain(request, derived):
+        known = tx.execute(SQL["head"], (request.execution_id,)).fetchone()
+        return refusal_of(request, known, terminal=derived.terminal)
+    try:
+        return append(tx, request, derived)
+    except ArclogError as refusal:
+        return refusal
+
+
+def _change(tx: Tx, name: str, rows: Sequence[Any], *more: Any) -> list[tuple[Any, ...]]:
+    """Carry a statement out for these rows, if there are any; what it returns."""
+    return tx.execute(SQL[name], (json.encode(rows).decode(), *more)).fetchall() if rows else []
+
+
+def _advanced(tx: Tx, items: Sequence[Item]) -> set[int]:
+    """The compare-and-set of all of them; the executions that passed it."""
+    created: list[Sequence[Any]] = []
+    ending: list[Sequence[Any]] = []
+    going: list[Sequence[Any]] = []
+    for request, derived in items:
+        state, own = state_columns(request.now), request.execution_id
+        if request.new is not None:
+            over = int(derived.terminal)
+            created.append((own, derived.last_seq, *state, over, request.now.approvals, *new_columns(request.new)))
+        else:
+            (ending if derived.terminal else going).append((own, request.expected, derived.last_seq, *state))
+    won: set[int] = set()
+    for name, rows in (("create", created), ("finish", ending), ("advance", going)):
+        won.update(own for (own,) in _change(tx, f"group.{name}", rows))
+    moved = [row for row in going if row[0] not in won]
+    won.update(own for (own,) in _change(tx, "group.enter", moved))
+    return won
+
+
+def _write(tx: Tx, items: Sequence[Item]) -> None:
+    """All that belongs to appends that passed."""
+    log, marks, opened, named = [], [], [], []
+    closed, cleared, issued, timers = [], [], [], []
+    ended: list[int] = []
+    for request, derived in items:
+        own = request.execution_id
+        log += [(own, row.seq0, row.seq1, row.base, row.types, row.body.hex()) for row in derived.rows]
+        marks += [(event_type, own, seq) for event_type, seq in derived.marks]
+        for change in derived.steps:
+            end = change.closed or None
+            if change.opens:
+                until = change.last if end else None
+                opened.append((own, change.step, change.run, change.first, end, until, change.status))
+            else:
+                named.append((own, change.step, change.run, end, change.last, change.status))
+        if derived.terminal:  # an execution that is over has no open work, whatever the append lists
+            ended.append(own)
+            continue
+        closed += [(own, command_id) for command_id in request.close]
+        cleared += [(own, timer_id) for timer_id in request.clear_timers]
+        issued += [command_columns(own, command) for command in request.issue]
+        timers += [(own, timer.timer_id, timer.due, payload.hex()) for timer, payload in derived.timers]
+    _change(tx, "group.add_rows", log, tx.at)
+    _change(tx, "group.add_marks", marks, tx.at)
+    _change(tx, "group.open_steps", opened)
+    ending = [row for row in named if row[3] is not None]
+    closed_now = set(_change(tx, "group.close_steps", ending))
+    _change(tx, "group.stretch_steps", [row for row in named if row[3] is None or row[:3] not in closed_now])
+    _change(tx, "group.close_commands", closed)
+    _change(tx, "group.clear_timers", cleared)
+    _change(tx, "group.issue", issued)
+    _change(tx, "group.set_timers", timers)
+    _change(tx, "group.end_commands", ended)
+    _change(tx, "group.end_timers", ended)
+    _change(tx, "group.count_runs", ended, tx.at - tx.at % HOUR)

@@ -13,8 +13,7 @@ import apsw
 
 from arclog.ports.views.checks import FAIL, OK, WARN, Check
 from arclog.stores.sqlite.connection import generation
-from arclog.stores.sqlite.connection.connect import INCREMENTAL, SCHEMA, open_reader
-from arclog.stores.sqlite.connection.errors import Damaged, translated
+from arclog.stores.sqlite.connection.connect import INCREMENTAL, SCHEMA, Damaged, open_reader, translated
 
 _MIB = 1024 * 1024
 #: A write-ahead log that has grown this far is not being checkpointed: some reader never lets go.
@@ -100,11 +99,11 @@ def _pages(connection: apsw.Connection, path: str, limit_s: float) -> Check:
     return _damaged(path, "; ".join(str(row[0]) for row in answer).replace("\n", " "))
 
 
-def _damaged(path: str, found: str) -> Check:
+def _damaged(path: str, damage: str) -> Check:
     remedy = (
         "stop what uses this home, restore a backup, or save what can be read with `sqlite3 … .recover`; check the disk"
     )
-    return Check("pages", FAIL, f"{path} is damaged: {found}", remedy)
+    return Check("pages", FAIL, f"{path} is damaged: {damage}", remedy)
 
 
 def _rights(path: str) -> Check:

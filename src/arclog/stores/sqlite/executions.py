@@ -1,19 +1,30 @@
-"""Executions in the SQLite store. A list that something narrows is merged from walks along indexes."""
+"""Executions in the SQLite store. A filtered list is merged from walks along indexes."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from heapq import merge
 from itertools import groupby, islice
+from time import perf_counter
+from typing import NamedTuple
 
-from arclog.model.ids import MAX_ID
+import msgspec
+
+from arclog.model.ids import EPOCH_MS, MAX_ID, compose
 from arclog.model.status import EXECUTION_STATES
-from arclog.ports.storage.store import ExecutionFilter, ExecutionRecord
+from arclog.ports.storage.catalog import PlanRecord
+from arclog.ports.storage.store import ExecutionFilter, ExecutionRecord, Scope
 from arclog.stores.records import execution_record
+from arclog.stores.sql.executions import Catalog as SqlCatalog
 from arclog.stores.sql.executions import Executions as SqlExecutions
-from arclog.stores.sqlite.connection.readers import Execute
+from arclog.stores.sqlite.connection.connect import INCREMENTAL
+from arclog.stores.sqlite.connection.readers import Execute, Readers
+from arclog.stores.sqlite.connection.writer import Tx, Writer
 from arclog.stores.sqlite.part import SqlitePart
 from arclog.stores.sqlite.queries import SQL
+
+# ── executions ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Executions(SqlExecutions, SqlitePart):
@@ -29,7 +40,7 @@ class Executions(SqlExecutions, SqlitePart):
                 [number for (number,) in execute(SQL[name], (*keys, *page, *more, *rest))]
                 for name, keys, more in _walks(execute, which)
             ]
-            # A run that ends meanwhile is met in both of its states.
+            # A run that ends meanwhile may occur in both of its states.
             newest = islice((number for number, _ in groupby(merge(*walks, reverse=True))), limit)
             rows = [execute(SQL["execution"], (number,)).fetchone() for number in newest]
             return [execution_record(row) for row in rows if row is not None]
@@ -64,8 +75,8 @@ class Executions(SqlExecutions, SqlitePart):
 
 
 def _walks(execute: Execute, which: ExecutionFilter) -> Iterator[tuple[str, tuple[str, ...], tuple[str, ...]]]:
-    """Statement, what the index is narrowed to, what is looked at in the rows."""
-    # In the order in which a run takes them: one that changes its state meanwhile is not missed.
+    """The statement, the values that narrow the index, and the conditions on rows."""
+    # In the order in which a run passes through them, so that one that changes its state meanwhile is not missed.
     states = [state for state in EXECUTION_STATES if not which.states or state in which.states]
     for tenant in [which.tenant] if which.tenant else _steps(execute, "next_tenant"):
         starts: list[tuple[str, tuple[str, ...], tuple[str, ...]]]
@@ -87,3 +98,251 @@ def _steps(execute: Execute, statement: str, *keys: str) -> Iterator[str]:
     while row := execute(SQL[statement], (*keys, last)).fetchone():
         (last,) = row
         yield last
+
+
+# ── catalog ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Registering plans in the SQLite store, in one transaction.
+
+
+class Catalog(SqlCatalog, SqlitePart):
+    async def _register(self, plan: PlanRecord, scope: Scope) -> tuple[int, str, int]:
+        tenant, place = scope.tenant, (scope.project, scope.environment)
+
+        def work(tx: Tx) -> tuple[int, str, int]:
+            known = tx.execute(SQL["version_of"], (plan.digest, tenant, plan.path)).fetchone()
+            if known is None:
+                tx.execute(SQL["add_plan"], (plan.digest, plan.body))
+                row = (plan.path, plan.digest, plan.source, plan.created_at, tenant)
+                ((version,),) = tx.execute(SQL["add_version"], row).fetchall()
+                source, at, is_scoped = plan.source, plan.created_at, any(place)
+            else:
+                version, source, at, is_scoped = known
+            if is_scoped:
+                name, more = ("add_scope", place) if any(place) else ("remove_scopes", ())
+                tx.execute(SQL[name], (tenant, plan.path, version, *more))
+            return version, source, at
+
+        return await self._writer.do(work)
+
+
+# ── retention ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Removing executions that ended long ago, and returning their space to the file system.
+#
+# Law: the writer and the event loop are blocked for a few milliseconds at a time, whatever there is to do. Runs are
+# found on a reader; each piece of the removal is a transaction of upkeep whose size follows from what the last ones
+# took. A large run is removed in several pieces: its record first, so that readers never find a partial run; `retiring`
+# names it until the rest is gone, even if the process is killed in between.
+
+#: the target duration of a piece
+_PIECE_S = 0.003
+#: runs that are found at a time
+_PAGE = 500
+#: tables from which all rows of a run are removed; marks before the log, by whose rows they are found
+_FORGET = [SQL[name] for name in SQL if name.startswith("forget.") and name not in ("forget.mark", "forget.retiring")]
+#: tables of which a large run may have many rows, beside the log
+_SHORTEN = [SQL[f"shorten.{table}"] for table in ("step_runs", "ingested", "task_logs", "results")]
+#: pages that stay free for new data: a tenth of the others, but at least this many
+_SPARE_PART, _SPARE_PAGES = 10, 64
+
+
+class Found(NamedTuple):
+    execution_id: int
+    #: rows and pages that it takes
+    weight: int
+
+
+class Pace:
+    """The size of a piece, by the time that the last ones took."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def note(self, done: int, seconds: float) -> None:
+        """Adjust the size towards a duration of `_PIECE_S`, by half at most, so that a single outlier has little
+        effect.
+        """
+        fitting = done * _PIECE_S / max(seconds, 1e-6)
+        self.size = max(8, round(min(max(fitting, self.size / 2), self.size * 1.5)))
+
+
+class Sweep:
+    """The removal of one store, and how far it is."""
+
+    def __init__(self, writer: Writer, lists: Readers) -> None:
+        self._writer = writer
+        self._lists = lists
+        self._rows = Pace(200)
+        self._pages = Pace(50)
+        self._page_size = 4096
+        self._found: deque[Found] = deque()
+        #: the moment for which runs were found last, and the id up to which they were looked through
+        self._before, self._after = -1, 0
+
+    async def retire(self, before: int) -> int:
+        """One piece, or as many as it takes until some run is gone; 0 when there is none."""
+        try:
+            return await self._retire(before)
+        except BaseException:
+            self._begin_anew()  # what failed is found again
+            raise
+
+    def _begin_anew(self) -> None:
+        self._before = -1
+        self._found.clear()
+
+    async def _retire(self, before: int) -> int:
+        while True:
+            if not self._found:
+                await self._find(before)
+            if not self._found:
+                self._begin_anew()
+                return 0
+            first = self._found.popleft()
+            if first.weight > 2 * self._rows.size:
+                if await self._retire_large(first):
+                    return 1
+                continue
+            some, weight = [first.execution_id], first.weight
+            while self._found and weight + self._found[0].weight <= self._rows.size:
+                each = self._found.popleft()
+                some.append(each.execution_id)
+                weight += each.weight
+            if count := await self._retire_small(some, weight):
+                return count
+
+    async def count(self, before: int) -> int:
+        """The number of runs that would be removed."""
+        count: int = await self._lists.do(
+            lambda execute: execute(SQL["count_retirable"], (_newest(before), before)).get
+        )
+        return count
+
+    async def _find(self, before: int) -> None:
+        if before != self._before:
+            self._before, self._after = before, 0
+            self._found += await self._lists.do(_retiring)
+            if self._found:
+                self._before = -1
+                return
+        given = (self._after, _newest(before), before, _PAGE)
+        self._found += await self._lists.do(
+            lambda execute: [Found(*row) for row in execute(SQL["retirable"], given).fetchall()]
+        )
+        self._after = self._found[-1].execution_id if self._found else MAX_ID
+
+    async def _retire_small(self, some: Sequence[int], weight: int) -> int:
+        """Remove these runs completely; returns how many were removed."""
+
+        def piece(tx: Tx) -> tuple[int, float]:
+            began = perf_counter()
+            ids = _begin(tx, some)
+            _forget(tx, ids)
+            return len(ids), perf_counter() - began
+
+        count, seconds = await self._writer.keep_up(piece)
+        self._rows.note(weight, seconds)
+        return count
+
+    async def _retire_large(self, run: Found) -> bool:
+        """Remove one run in pieces; returns whether it is gone."""
+        execution_id = run.execution_id
+        if not await self._writer.keep_up(lambda tx: _begin(tx, [execution_id])):
+            return False
+        rows = await self._lists.do(lambda execute: execute(SQL["shorten.count"], (execution_id,)).get)
+        while True:
+
+            def piece(tx: Tx, size: int = self._rows.size) -> tuple[int, float]:
+                began = perf_counter()
+                # In rows of the log: large ones are fewer.
+                done = _shorten(tx, execution_id, max(1, size * rows // max(run.weight, 1)), size)
+                return done, perf_counter() - began
+
+            done, seconds = await self._writer.keep_up(piece)
+            if not done:
+                return True
+            self._rows.note(done * max(run.weight, 1) // max(rows, 1), seconds)
+
+    # -- space --------------------------------------------------------------------------------------------------------
+
+    async def reclaim(self) -> int:
+        """Shorten the file by a piece; returns the bytes freed, 0 if no more can be freed."""
+
+        def piece(tx: Tx) -> tuple[int, int, float]:
+            began = perf_counter()
+            spare = _spare(tx.execute)
+            pages = min(spare, self._pages.size)
+            if pages > 0:
+                tx.execute(f"PRAGMA incremental_vacuum({pages})").fetchall()
+            return max(pages, 0), spare - pages, perf_counter() - began
+
+        if (await self._lists.do(_spare)) <= 0:
+            return 0
+        pages, left, seconds = await self._writer.keep_up(piece)
+        self._pages.note(pages, seconds)
+        if left <= 0:
+            await self._writer.checkpoint()  # only this cuts the file itself
+        return pages * self._page_size
+
+
+def _spare(execute: Execute) -> int:
+    """Free pages beyond those that are worth keeping; none where the file cannot be made shorter."""
+    if execute("PRAGMA auto_vacuum").get != INCREMENTAL:
+        return 0
+    free, all_pages = execute("PRAGMA freelist_count").get, execute("PRAGMA page_count").get
+    return int(free - max((all_pages - free) // _SPARE_PART, _SPARE_PAGES))
+
+
+def _newest(before: int) -> int:
+    """The first id of a moment (microseconds): an execution with a later id cannot have ended earlier."""
+    return compose(max(before // 1000 + 1, EPOCH_MS), 0, 0)
+
+
+def _retiring(execute: Execute) -> list[Found]:
+    """Runs whose removal was begun and not finished."""
+    return [Found(*row) for row in execute(SQL["retiring"], (_PAGE,)).fetchall()]
+
+
+def _begin(tx: Tx, some: Sequence[int]) -> list[int]:
+    """Remove the records of runs that may be removed; returns these, and those whose removal was begun before."""
+    given = _json(some)
+    tx.execute(SQL["retire"], (given,)).fetchall()
+    ids = [execution_id for (execution_id,) in tx.execute(SQL["begun"], (given,)).fetchall()]
+    tx.execute(SQL["forget.executions"], (_json(ids),))
+    return ids
+
+
+def _forget(tx: Tx, ids: Sequence[int]) -> None:
+    given = _json(ids)
+    tx.execute(SQL["forget.mark"], (given, tx.execute(SQL["marked_types"]).get))
+    for statement in _FORGET:
+        tx.execute(statement, (given,))
+    tx.execute(SQL["forget.retiring"], (given,))
+
+
+def _shorten(tx: Tx, execution_id: int, rows: int, others: int) -> int:
+    """Remove a piece of a large run's log, then of its other rows; returns 0 when nothing is left."""
+    last = tx.execute(SQL["shorten.bound"], (execution_id, rows)).get
+    if last is not None:
+        tx.execute(SQL["shorten.mark"], (execution_id, last, tx.execute(SQL["marked_types"]).get))
+        tx.execute(SQL["shorten.log"], (execution_id, last))
+        return tx.changes()
+    for statement in _SHORTEN:
+        tx.execute(statement, (execution_id, others))
+        if tx.changes() == others:
+            return others
+    _forget(tx, [execution_id])
+    return 0
+
+
+def _json(ids: Sequence[int]) -> str:
+    return msgspec.json.encode(ids).decode()
+
+
+class Retention(SqlitePart):
+    _sweep: Sweep
+
+    async def retire(self, before: int, *, dry_run: bool = False) -> int:
+        return await (self._sweep.count(before) if dry_run else self._sweep.retire(before))
+
+    async def reclaim(self) -> int:
+        return await self._sweep.reclaim()

@@ -17,7 +17,8 @@ from arclog.stores.rows import Codec, bits_of
 from arclog.stores.searching import Key
 from arclog.stores.sql.log import Log as SqlLog
 from arclog.stores.sql.log import attempt_columns, text_bytes
-from arclog.stores.sqlite import appends, grouped
+from arclog.stores.sqlite.appends import append as write_append
+from arclog.stores.sqlite.appends import append_all as write_group
 from arclog.stores.sqlite.connection.readers import Execute
 from arclog.stores.sqlite.connection.writer import Tx
 from arclog.stores.sqlite.part import SqlitePart
@@ -28,21 +29,21 @@ log = logging.getLogger("arclog.store")
 _ALL_TYPES = -1
 #: From so many appends on, statements for all of them cost less than statements for each.
 _GROUPED = 8
-#: So many events are read like a row: a thread's work would be less than the way to it and back.
+#: Up to so many events are read without a thread, since switching threads would take longer than the read.
 _FEW = 64
 
 
 class Log(SqlLog, SqlitePart):
     async def append(self, append: Append) -> Appended:
         derived = self._codec.derive(append)
-        return await self._writer.do(lambda tx: appends.append(tx, append, derived))
+        return await self._writer.do(lambda tx: write_append(tx, append, derived))
 
     async def append_all(self, appends: Sequence[Append]) -> list[Appended | Exception]:
         if len(appends) < _GROUPED:
             return await asyncio.gather(*map(self._outcome, appends))
         try:
             items = [(each, self._codec.derive(each)) for each in appends]
-            return list(await self._writer.do(lambda tx: grouped.append_all(tx, items), aside=True))
+            return list(await self._writer.do(lambda tx: write_group(tx, items), aside=True))
         except StoreUnavailable as problem:
             return [type(problem)(*problem.args) for _ in appends]  # a raised exception belongs to one raiser
         except Exception as problem:  # noqa: BLE001 - one of them cannot be stored, and nothing was written
@@ -90,7 +91,7 @@ class Log(SqlLog, SqlitePart):
         return await self._reader.do(work)
 
     async def position_before(self, ts: int) -> int:
-        """By halving: positions are given in the order of time."""
+        """Binary search: positions are assigned in the order of time."""
 
         def work(execute: Execute) -> int:
             low, high = map(int, execute(SQL["position_bounds"]).fetchone())

@@ -1,4 +1,4 @@
-"""What the parts of the SQLite store run their statements with: one writer, and readers on threads."""
+"""The base class of the SQLite store's parts: runs their statements with one writer, and readers on threads."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ R = TypeVar("R")
 class SqlitePart(SqlPart):
     _writer: Writer
     _reader: Readers
-    #: for reads whose length others decide: quick ones do not wait behind them
+    #: for reads whose length the caller decides, so that quick ones do not wait for them
     _lists: Readers
 
     async def _look_up(self, name: str, *values: Any) -> Rows:
         return await self._quickly(_rows(name, values))
 
     async def _quickly(self, work: Callable[[Execute], R]) -> R:
-        """A read of a few rows: at once when the writer's connection is free, else on the reader's."""
+        """Read a few rows: at once if the writer's connection is free, else on a reader."""
         done = self._writer.peek(work)
         return done[0] if done is not None else await self._reader.do(work)
 
@@ -54,7 +54,7 @@ class SqlitePart(SqlPart):
         return msgspec.json.encode([*values]).decode()
 
     async def _is_due(self, name: str, *values: Any) -> bool:
-        return bool(await self._look_up(name, *values))  # no commit for nothing
+        return bool(await self._look_up(name, *values))  # no empty commit
 
 
 def _rows(name: str, values: Sequence[Any]) -> Callable[[Execute], Rows]:

@@ -10,10 +10,10 @@ import apsw
 from arclog.stores.sql import files
 
 _HERE = Path(__file__).parent
-#: What PostgreSQL needs and SQLite does not know: types of parameters, the schema.
+#: Syntax for PostgreSQL that SQLite does not have: types of parameters, the schema.
 _TYPE_OR_SCHEMA = re.compile(r"::\w+|\barclog\.")
 
-#: The elements of a JSON array. The newer function parses them once, not again for each field of theirs.
+#: The elements of a JSON array. The newer function parses them once, not once for each field.
 _EACH = "jsonb_each" if apsw.SQLITE_VERSION_NUMBER >= 3_051_000 else "json_each"
 
 #: the statements by name

@@ -7,17 +7,14 @@ import os
 from arclog.model.config.settings import Settings
 from arclog.ports.clock import Clock
 from arclog.stores.rows import Codec
-from arclog.stores.sql.access import Access
-from arclog.stores.sql.duties import Duties
-from arclog.stores.sqlite.catalog import Catalog
+from arclog.stores.sql.administration import Access, Duties
 from arclog.stores.sqlite.connection.readers import Readers
 from arclog.stores.sqlite.connection.writer import Writer
-from arclog.stores.sqlite.executions import Executions
+from arclog.stores.sqlite.executions import Catalog, Executions, Retention, Sweep
 from arclog.stores.sqlite.log import Log
-from arclog.stores.sqlite.retention import Retention, Sweep
 from arclog.stores.sqlite.work import Work
 
-#: A process that writes whenever it is asked whether others do says so of them after so many questions.
+#: If this process is writing at every check for changes of others, every so many checks assume that there were some.
 _UNSEEN = 5
 
 
@@ -35,7 +32,7 @@ class SqliteStore(Log, Executions, Catalog, Work, Duties, Access, Retention):
         self._reader = Readers(self.path, busy, "arclog-reader", readers)
         self._lists = Readers(self.path, busy, "arclog-lists", readers)
         self._sweep = Sweep(self._writer, self._lists)
-        #: the write-ahead log as it was when somebody last asked whether others write
+        #: the state of the write-ahead log at the last check for changes of others
         self._touched: tuple[int, int, int] | None = None
         self._version: int | None = None
         self._unseen = 0
@@ -52,7 +49,7 @@ class SqliteStore(Log, Executions, Catalog, Work, Duties, Access, Retention):
         await self._writer.close()
 
     async def changed_elsewhere(self) -> bool:
-        """Every commit touches the write-ahead log; SQLite knows whether it was another connection's."""
+        """Every commit changes the write-ahead log; SQLite's data_version shows whether another connection made it."""
         try:
             about = os.stat(f"{self.path}-wal")  # noqa: PTH116 - asked every second: no object is needed for it
         except OSError:
@@ -61,7 +58,7 @@ class SqliteStore(Log, Executions, Catalog, Work, Duties, Access, Retention):
         if touched == self._touched:
             return False
         seen = self._writer.peek(lambda execute: execute("PRAGMA data_version").get)
-        if seen is None:  # this process is writing just now: the next call looks
+        if seen is None:  # this process is writing right now: the next call checks
             self._unseen += 1
             return self._unseen % _UNSEEN == 0
         self._touched, self._unseen = touched, 0

@@ -1,26 +1,317 @@
-"""Claims of the SQLite store, which `claims` carries out in a transaction, and its resources."""
+"""Claims of the SQLite store, each in one transaction, and its resources."""
 
 from __future__ import annotations
 
-from arclog.ports.storage.pools import QueueHead, ResourceRecord
-from arclog.stores.claim_choice import Asked
-from arclog.stores.records import kinds_of
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from msgspec import json
+
+from arclog.model.ids import MAX_ID
+from arclog.ports.storage.pools import EACH, QueueHead, Resource, ResourceRecord
+from arclog.ports.storage.store import Scope
+from arclog.stores.claim_choice import Asked, Lane, Room, Service, Visit, Waiting, chosen
+from arclog.stores.records import kinds_of, resources_of
 from arclog.stores.sql.part import Rows
 from arclog.stores.sql.work import Work as SqlWork
-from arclog.stores.sqlite import claims
 from arclog.stores.sqlite.connection.readers import Execute
+from arclog.stores.sqlite.connection.writer import Tx
 from arclog.stores.sqlite.part import SqlitePart
 from arclog.stores.sqlite.queries import SQL
+
+# ── claims ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Claims: waiting commands are read lane by lane, `stores.claim_choice` chooses, and the chosen ones are taken.
+#
+# One tenant without limits costs one look-up per lane and one more; shares, limits and resources are read only if they
+# can matter. If many lanes wait, the pool is crowded: its lanes are stored in the order of their turns, and a claim
+# reads the first of them. A pool is crowded from more than `MANY` lanes on, until `FEW` are left. Triggers keep `lanes`
+# and `holding` (migration 14).
+
+_NEXT_LANE = SQL["next_lane"]
+_TAKE = SQL["take"]
+MANY, FEW = 16, 4
+#: Outdated values of service that a claim steps through; more are merged.
+_STALE = 4
+#: Lanes that are merged at a time.
+_SETTLED = 1000
+#: rows of service that a claim removes besides those that it may have added
+_FORGOTTEN = 8
+
+
+class _Found(NamedTuple):
+    lanes: list[Lane]
+    #: whether a limit is set
+    limited: bool
+    #: pools whose lanes are still to be read, by their turns
+    crowded: Sequence[str] = ()
+
+
+def claim(tx: Tx, asked: Asked) -> list[Sequence[Any]]:
+    kinds, within = frozenset(asked.kinds), Scope(asked.tenant, *(asked.within or ("", "")))
+    if asked.execution_id:
+        candidates = _below(tx, asked.execution_id, kinds, frozenset(asked.pools), within)
+    else:
+        candidates = _waiting(tx, sorted(set(asked.pools)) or _pools(tx), kinds, within, asked.limit)
+    taken = [
+        tx.execute(_TAKE, (asked.worker_id, asked.lease_until, each.execution_id, each.command_id)).fetchall()
+        for each in _chosen(tx, candidates, kinds, asked.limit)
+    ]
+    for pool in candidates.crowded:
+        uncrowd(tx, pool)
+    return [row for rows in taken for row in rows]
+
+
+def _chosen(tx: Tx, candidates: _Found, kinds: frozenset[str], limit: int) -> list[Waiting]:
+    lanes = candidates.lanes
+    room = Room(tx.at)
+    if candidates.limited:
+        room.limits = {(pool, tenant): most for pool, tenant, most in tx.execute(SQL["limits"]).fetchall()}
+    if room.limits or (lanes and candidates.crowded) or any(lane.tenant != lanes[0].tenant for lane in lanes):
+        room.held = Counter({(pool, tenant): count for pool, tenant, count in tx.execute(SQL["held"]).fetchall()})
+    service = Service()
+    for pool in candidates.crowded:
+        lanes = lanes + _in_turn(tx, pool, kinds, limit, room, service)
+    shared = any(lane.tenant != lanes[0].tenant for lane in lanes)
+    if any(lane.resources for lane in lanes):
+        room.resources = {each.resource.name: each for each in read_resources(tx.execute)}
+    if shared:
+        _read_service(tx, candidates.lanes, service)
+    before = dict(service.counts)
+    taken = chosen(lanes, limit, room, service if shared else None)
+    for name in sorted(room.spent):
+        tx.execute(SQL["spend"], (room.resources[name].full_at, name))
+    if shared:
+        _keep_service(tx, service, before)
+    return taken
+
+
+def _in_turn(tx: Tx, pool: str, kinds: frozenset[str], limit: int, room: Room, service: Service) -> list[Lane]:
+    """The lanes of a crowded pool that a claim has to read; notes what their tenants hold and were served."""
+    service.present[pool] = present_of(tx, pool)
+    lanes: list[Lane] = []
+    for each in window(tx, pool, kinds, limit, room, service.present[pool]):
+        room.held[pool, each.tenant] = each.held
+        if each.served > service.present[pool]:
+            service.counts[pool, each.tenant] = each.served
+        place = (pool, each.tenant, each.kinds, each.resources)
+        lanes.append(Lane(pool, each.tenant, resources_of(each.resources), _in_lane(tx, place, each.head, limit)))
+    return lanes
+
+
+def _waiting(tx: Tx, pools: Iterable[str], kinds: frozenset[str], within: Scope, limit: int) -> _Found:
+    """The lanes of some pools that a worker with these kinds can serve."""
+    tenant = within.tenant
+    narrowed = tenant or within.project or within.environment
+    lanes: list[Lane] = []
+    limited = False
+    crowded: list[str] = []
+    for pool in pools:
+        some: list[Lane] = []
+        count = 0
+        row = tx.execute(_NEXT_LANE, (pool, tenant, "", "", -MAX_ID)).fetchone()
+        while row is not None and (not tenant or row[0] == tenant):
+            owner, needs, resources, *head, bounded, is_crowded = row
+            limited = limited or bool(bounded)
+            count += 1
+            if not narrowed and (is_crowded or count > MANY):
+                if not is_crowded:
+                    crowd(tx, pool)
+                crowded.append(pool)
+                some = []
+                break
+            if kinds.issuperset(kinds_of(needs)):
+                place = (pool, owner, needs, resources)
+                if within.project or within.environment:
+                    waiting = _in_lane_within(tx, place, within, limit)
+                else:
+                    waiting = _in_lane(tx, place, Waiting(*head), limit)
+                some.append(Lane(pool, owner, resources_of(resources), waiting))
+            row = tx.execute(_NEXT_LANE, (pool, owner, needs, resources, MAX_ID)).fetchone()
+        lanes += some
+    return _Found(lanes, limited, crowded)
+
+
+def _in_lane(tx: Tx, place: tuple[str, ...], head: Waiting, limit: int) -> Iterator[Waiting]:
+    """A lane's commands: the first is known, the others are read when they are needed."""
+    yield head
+    if limit > 1:
+        yield from map(
+            Waiting._make,
+            tx.execute(SQL["in_lane"], (*place, head.order, head.command_id, limit - 1)).fetchall(),
+        )
+
+
+def _in_lane_within(tx: Tx, place: tuple[str, ...], within: Scope, limit: int) -> Iterator[Waiting]:
+    """A lane's commands whose executions belong to a project and an environment."""
+    given = (*place, within.project, within.environment, limit)
+    yield from map(Waiting._make, tx.execute(SQL["in_lane_within"], given).fetchall())
+
+
+def _below(tx: Tx, execution_id: int, kinds: frozenset[str], pools: frozenset[str], within: Scope) -> _Found:
+    """The lanes of an execution and those below it."""
+    tenant = within.tenant
+    rows = tx.execute(SQL["issued_in"], (execution_id, within.project, within.environment)).fetchall()
+    mine = [
+        (pool, owner, resources, Waiting(*waiting))
+        for pool, owner, needs, resources, *waiting, _ in rows
+        if (not pools or pool in pools) and (not tenant or owner == tenant) and kinds.issuperset(kinds_of(needs))
+    ]
+    lanes = [
+        Lane(pool, owner, resources_of(resources), iter([each[3] for each in those]))
+        for (pool, owner, resources), those in groupby(sorted(mine), key=lambda each: each[:3])
+    ]
+    return _Found(lanes, bool(rows and rows[0][-1]))
+
+
+def _pools(tx: Tx) -> Iterator[str]:
+    """The pools that issued commands wait for."""
+    pool = tx.execute(SQL["next_pool"], ("",)).get
+    while pool is not None:
+        yield pool
+        pool = tx.execute(SQL["next_pool"], (pool,)).get
+
+
+def _read_service(tx: Tx, lanes: Iterable[Lane], service: Service) -> None:
+    """How often the tenants of these lanes were served, and the current values of their pools."""
+    tenants: dict[str, set[str]] = {}
+    for lane in lanes:
+        tenants.setdefault(lane.pool, {""}).add(lane.tenant)
+    for pool, some in tenants.items():
+        for tenant, served in tx.execute(SQL["service"], (pool, json.encode(sorted(some)).decode())).fetchall():
+            if tenant:
+                service.counts[pool, tenant] = served
+            else:
+                service.present[pool] = served
+
+
+def _keep_service(tx: Tx, service: Service, before: dict[tuple[str, str], int]) -> None:
+    """A tenant at the current value, or below it, needs no row."""
+    changed = {place: count for place, count in service.counts.items() if before.get(place) != count}
+    for (pool, tenant), served in changed.items():
+        tx.execute(SQL["serve"], (pool, tenant, served))
+    for pool in sorted({pool for pool, _ in changed}):
+        tx.execute(SQL["serve"], (pool, "", service.present[pool]))
+        tx.execute(SQL["forget_service"], (pool, service.present[pool], _FORGOTTEN + 2 * len(changed)))
+
+
+def read_resources(execute: Execute) -> list[ResourceRecord]:
+    rows = execute(SQL["resources"]).fetchall()
+    if not rows:
+        return []
+    held = dict(execute(SQL["held_resources"]).fetchall())
+    return [ResourceRecord(Resource(*row[:4]), row[4], held.get(row[0], 0)) for row in rows]
+
+
+# -- crowded pools -----------------------------------------------------------------------------------------------------
+
+
+class Seen(NamedTuple):
+    """A lane of a crowded pool."""
+
+    tenant: str
+    kinds: str
+    resources: str
+    held: int
+    served: int
+    head: Waiting
+
+
+def crowd(tx: Tx, pool: str) -> None:
+    """Store the lanes of a pool from now on."""
+    for name in ("crowd", "crowd_holding", "crowd_lanes"):
+        tx.execute(SQL[name], (pool,))
+
+
+def uncrowd(tx: Tx, pool: str) -> None:
+    """Stop storing them, if only few are left."""
+    if tx.execute(SQL["few_lanes"], (pool, FEW + 1)).get <= FEW:
+        for name in ("uncrowd", "uncrowd_holding", "uncrowd_lanes"):
+            tx.execute(SQL[name], (pool,))
+
+
+def present_of(tx: Tx, pool: str) -> int:
+    present: int | None = tx.execute(SQL["present"], (pool,)).get
+    return present or 0
+
+
+def window(tx: Tx, pool: str, kinds: frozenset[str], limit: int, room: Room, present: int) -> list[Seen]:
+    """The lanes that a claim has to read. `room` has the limits and the held commands."""
+    named = room.named()
+    hidden = [*named, *room.full()]
+    most_held = room.limits.get((pool, EACH), MAX_ID)
+    seen: dict[tuple[str, str, str], Seen] = {}
+    for needs in _needs(tx, pool):
+        if kinds.issuperset(kinds_of(needs[0])):
+            place = (pool, *needs)
+            some, stale = _first_lanes(tx, place, Visit(limit, present), hidden, most_held)
+            while stale is not None:
+                tx.execute(SQL["settle_lanes"], (*place, stale, present, _SETTLED))
+                some, stale = _first_lanes(tx, place, Visit(limit, present), hidden, most_held)
+            if room.limits:
+                # Whether tenants compete does not depend on their capacity; two tenants are enough.
+                two = tx.execute(SQL["two_lanes"], place).fetchall()
+                some += [Seen._make((*row[:5], Waiting._make(row[5:]))) for row in two]
+            seen.update((each[:3], each) for each in some)
+    for tenant in named:
+        for needs, *rest in tx.execute(SQL["lanes_of"], (pool, tenant)).fetchall():
+            if kinds.issuperset(kinds_of(needs)):
+                resources, held, served, *head = rest
+                seen[tenant, needs, resources] = Seen(tenant, needs, resources, held, served, Waiting(*head))
+    return list(seen.values())
+
+
+def _needs(tx: Tx, pool: str) -> Iterator[tuple[str, str]]:
+    row = tx.execute(SQL["next_needs"], (pool, "", "", -1)).fetchone()
+    while row is not None:
+        yield row
+        row = tx.execute(SQL["next_needs"], (pool, *row, MAX_ID)).fetchone()
+
+
+def _first_lanes(
+    tx: Tx, place: tuple[str, str, str], visit: Visit, hidden: Sequence[str], most_held: int
+) -> tuple[list[Seen], int | None]:
+    """Of lanes that need the same. And, when too many values of service lie behind the present, of which tenants: of those
+    that hold so much.
+    """
+    _, kinds, resources = place
+    seen: list[Seen] = []
+    statement, left_out = SQL["in_turn"], list[str]()
+    if hidden:
+        statement, left_out = SQL["in_turn_but"], [json.encode(hidden).decode()]
+    stale = 0
+    for held, served in _turns(tx, place):
+        if held >= most_held or visit.enough(held, served):
+            break
+        stale += 0 < served <= visit.present
+        if stale > _STALE:
+            return seen, held
+        rows = tx.execute(statement, (*place, held, served, visit.most, *left_out)).fetchall()
+        visit.note(held, len(rows))
+        seen += [Seen(tenant, kinds, resources, held, served, Waiting(*head)) for tenant, *head in rows]
+    return seen, None
+
+
+def _turns(tx: Tx, place: tuple[str, str, str]) -> Iterator[Sequence[int]]:
+    """The pairs of held and served, smallest first."""
+    turn = tx.execute(SQL["next_turn"], (*place, -1, -1, -1)).fetchone()
+    while turn is not None:
+        yield turn
+        turn = tx.execute(SQL["next_turn"], (*place, *turn, MAX_ID)).fetchone()
+
+
+# ── work ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Work(SqlWork, SqlitePart):
     async def _claim(self, asked: Asked) -> Rows:
-        return await self._writer.do(lambda tx: claims.claim(tx, asked))
+        return await self._writer.do(lambda tx: claim(tx, asked))
 
     # -- pools ------------------------------------------------------------------------------------------------------
 
     async def resources(self) -> list[ResourceRecord]:
-        return await self._quickly(claims.read_resources)
+        return await self._quickly(read_resources)
 
     async def queue_heads(self, tenant: str, limit: int = 100) -> list[QueueHead]:
         def work(execute: Execute) -> list[QueueHead]:

@@ -1,6 +1,6 @@
 """Reads `*.test.yaml`: which playbook, and for each test its workload, mocks, signals and expectations.
 
-Law: a file is read whole or refused with every mistake in it; each case, mock and signal keeps its line.
+Law: a file is read completely or refused with all its errors; each case, mock and signal keeps its line.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _ERROR = frozenset({"kind", "message", "code", "retryable"})
 
 @dataclass(slots=True)
 class Mock:
-    """What a task answers in place of its tool."""
+    """The answer of a task instead of its tool."""
 
     at: Position
     step: str
@@ -66,7 +66,7 @@ class Mock:
     item: tuple[int, ...] | None = None
     #: attempts that it answers; (): every attempt
     attempts: tuple[int, ...] = ()
-    #: what the task's rendered config must hold
+    #: what the task's rendered config must contain
     config: dict[str, Any] = field(default_factory=dict)
     ok: Any = None
     #: the whole result where `ok` (its payload) is not enough
@@ -81,7 +81,7 @@ class Mock:
     takes_s: float = 0.0
     #: calls that it answers at most; 0: no bound
     times: int = 0
-    #: no mistake when nothing calls it
+    #: it is not an error if nothing calls it
     optional: bool = False
     #: it stands under `defaults`: some test of the file must use it
     shared: bool = False
@@ -292,7 +292,7 @@ class _Reading:
     # --- parts ------------------------------------------------------------------------------------------------------
 
     def keys(self, value: Any, known: frozenset[str], path: DocumentPath) -> dict[str, Any]:
-        """The map at a path, without keys that are not known; those are mistakes."""
+        """The map at a path, without unknown keys, which are errors."""
         if not isinstance(value, dict):
             self.add("this must be a map", path)
             return {}

@@ -21,25 +21,25 @@ _MOST_SHOWN = 600
 
 
 def failures(case: Case, run: CaseRun) -> list[str]:
-    """What is not as the test expects; [] when all is."""
+    """The differences from what the test expects; [] if there are none."""
     if run.problem:
         return [run.problem]
     expect = case.expect
-    found: list[str] = []
+    differences: list[str] = []
     wanted = expect.get("state", "completed" if "error" not in expect else "failed")
     if run.state != wanted:
         because = f": {run.error.get('message')}" if run.error else ""
-        found.append(f"state: expected {wanted}, the run {_ended(run.state)}{because}")
+        differences.append(f"state: expected {wanted}, the run {_ended(run.state)}{because}")
     judge = _Judge(case, run)
     for key in ("path", "not_run", "calls", "ctx", "result", "error", "events", "duration_s", "that"):
         if key in expect:
-            found += getattr(judge, key)(expect[key])
+            differences += getattr(judge, key)(expect[key])
     for mock in [] if run.book is None else run.book.unused():
         if not mock.shared:
-            found.append(
+            differences.append(
                 f"line {mock.at.line}: the mock of {mock} answered nothing; was it meant for another step or task?"
             )
-    return found
+    return differences
 
 
 def path_of(run: CaseRun) -> list[str]:
@@ -178,7 +178,7 @@ def _listed(calls: list[Call]) -> str:
 
 
 def snapshot_of(run: CaseRun) -> dict[str, Any]:
-    """What a snapshot keeps of a run."""
+    """The part of a run that a snapshot contains."""
     error = None if run.error is None else {key: run.error.get(key) for key in ("kind", "message", "code", "step")}
     calls = [[call.step, call.task, ".".join(map(str, call.item)), call.attempt, call.config] for call in run.calls]
     return {

@@ -1,4 +1,4 @@
-"""Tools that answer as a test says. Nothing here reaches the network, the disk or another process."""
+"""Tools with the answers of a test. Nothing here uses the network, the disk or another process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from arclog.testing.playbook_tests.cases import Mock
 from arclog.testing.playbook_tests.python_code import run_code, stored_files
 from arclog.worker.toolbox import Toolbox, no_path
 
-#: Tools that only compute: they run as they are. (`assert` is not a tool: the worker runs it itself.)
+#: Tools that only compute; they are not mocked. (`assert` is not a tool: the worker runs it itself.)
 PURE = frozenset({"noop"})
 #: Kinds of the control plane that a test mocks like a tool: a child playbook has tests of its own.
 MOCKED_ENGINE_KINDS = frozenset({"playbook"})
@@ -56,12 +56,12 @@ class MockBook:
     calls: list[Call] = field(default_factory=list)
     #: answers given, by index of the mock
     used: Counter[int] = field(default_factory=Counter)
-    #: set by the first call that nothing answers
+    #: set by the first call without a matching mock
     unanswered: asyncio.Event = field(default_factory=asyncio.Event)
     missing: Call | None = None
 
     def find(self, call: Call) -> Mock | None:
-        """The first mock that fits a call and is not used up."""
+        """The first mock that matches a call and is not used up."""
         for index, mock in enumerate(self.mocks):
             if mock.times and self.used[index] >= mock.times:
                 continue
@@ -85,7 +85,7 @@ def _fits(mock: Mock, call: Call) -> bool:
 
 
 def holds(value: Any, part: Any) -> bool:
-    """Whether a value has at least what `part` says: maps by their keys, all else equal."""
+    """Whether a value contains `part`: maps by their keys, everything else by equality."""
     if isinstance(part, Mapping) and isinstance(value, Mapping):
         return all(key in value and holds(value[key], inner) for key, inner in part.items())
     return same(value, part)
@@ -199,10 +199,10 @@ class MockedToolbox(Toolbox):
             result = {spec.data_at: ok} if spec.data_at else ok
         outcome = Outcome(result=result, data_at=spec.data_at, helper=helper)
         if problem is not None:
-            told = error(
+            mismatch = error(
                 problem["kind"], str(problem["message"]), code=problem.get("code"), retryable=problem.get("retryable")
             )
-            return replace(outcome, status="error", error=told)
+            return replace(outcome, status="error", error=mismatch)
         if not call.config.get("outputs"):
             return outcome
         return replace(outcome, files=await stored_files(_bodies(files), call.config["outputs"], context))

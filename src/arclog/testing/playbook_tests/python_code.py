@@ -23,8 +23,7 @@ from arclog.model.outcome import Outcome, error, failed
 from arclog.ports.results import StoredFile
 from arclog.ports.tool import TaskContext
 from arclog.sandbox.child import values
-from arclog.sandbox.child.modules import Brought
-from arclog.sandbox.child.runner import call_main
+from arclog.sandbox.child.runner import Brought, call_main
 from arclog.sandbox.outputs import content_type
 
 

@@ -1,4 +1,4 @@
-"""Makes a test from a run: its workload, a mock for each outcome, and what came of it."""
+"""Makes a test from a run: its workload, a mock for each outcome, and its result."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WAITING = frozenset({"wait", "approval"})
 
 @dataclass(slots=True)
 class Recorded:
-    """What a run left, besides its events."""
+    """The data of a run besides its events."""
 
     #: the playbook's text: fields that it never names are not recorded
     source: str
@@ -38,9 +38,9 @@ def stored_refs(events: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     for event in events:
         payload = event.get("payload") or {}
         outcome = payload.get("outcome") or {}
-        found = [outcome.get("result_ref"), *(outcome.get("files") or {}).values()]
-        found += [payload.get("result_ref")] if event["event_type"] == "playbook.finished" else []
-        refs.update({ref["ref"]: int((ref.get("meta") or {}).get("bytes") or 0) for ref in found if ref})
+        outcome_refs = [outcome.get("result_ref"), *(outcome.get("files") or {}).values()]
+        outcome_refs += [payload.get("result_ref")] if event["event_type"] == "playbook.finished" else []
+        refs.update({ref["ref"]: int((ref.get("meta") or {}).get("bytes") or 0) for ref in outcome_refs if ref})
     return refs
 
 

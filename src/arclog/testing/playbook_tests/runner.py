@@ -5,26 +5,91 @@ from __future__ import annotations
 import gc
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
+from xml.sax.saxutils import escape, quoteattr
 
 from msgspec.json import decode
 
 from arclog.authoring.beside import FilesBeside
 from arclog.model.config.settings import Settings
-from arclog.model.errors import ArclogError, PlaybookError
+from arclog.model.errors import ArclogError, PlaybookError, Position
+from arclog.model.events import Event
 from arclog.plan.build import build, render_finding
+from arclog.plan.net import Plan
 from arclog.ports.tool import ToolKind
 from arclog.testing.playbook_tests.cases import SUFFIXES, Case, CaseFile, Mock, read_cases
-from arclog.testing.playbook_tests.coverage import Coverage
 from arclog.testing.playbook_tests.judging import as_json, failures, snapshot_of
 from arclog.testing.playbook_tests.mocks import PURE, MockedKinds
 from arclog.testing.playbook_tests.stage import CaseRun, Stage
 from arclog.testing.virtual import VirtualLoop
 from arclog.wiring.kinds import KindSpecs, ToolKinds, tool_kinds
+
+# ── coverage ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Coverage: the arcs and rules of a playbook that its tests took.
+
+
+@dataclass(slots=True)
+class Coverage:
+    """Places of a plan that can be taken, and those that were."""
+
+    #: what it is → where it stands, in order of the plan
+    places: dict[str, Position] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, plan: Plan) -> Coverage:
+        coverage = cls()
+        for step in plan.steps:
+            coverage.places[f"step {step.name}"] = step.at
+            for index, arc in enumerate(step.arcs):
+                coverage.places[f"arc {step.name}[{index}] → {arc.target}"] = arc.at
+            for index, rule in enumerate(step.admit or ()):
+                coverage.places[f"admission rule {step.name}[{index}]"] = rule.at
+            for task in step.tasks:
+                for index, chosen in enumerate(task.policy.rules if task.policy is not None else ()):
+                    coverage.places[f"rule {step.name}.{task.name}[{index}]"] = chosen.at
+        return coverage
+
+    def add(self, plan: Plan, events: Iterable[Event]) -> None:
+        """Add the arcs and rules that a run took."""
+        targets = {(step.name, index): arc.target for step in plan.steps for index, arc in enumerate(step.arcs)}
+        for event in events:
+            if event.type == "step.scheduled":
+                self.taken.add(f"step {event.step}")
+            elif event.type == "next.evaluated":
+                for arc in event.payload.get("selected", ()):
+                    target = targets.get((event.step, arc.get("arc")))
+                    self.taken.add(f"arc {event.step}[{arc.get('arc')}] → {target}")
+            elif event.type in ("policy.task.evaluated", "policy.admit.evaluated"):
+                index = event.payload.get("matched_rule_index")
+                if index is not None:
+                    what = (
+                        "admission rule " + event.step
+                        if event.type == "policy.admit.evaluated"
+                        else f"rule {event.step}.{event.task}"
+                    )
+                    self.taken.add(f"{what}[{index}]")
+
+    def merge(self, other: Coverage) -> None:
+        """Add the coverage of another run of the same playbook's tests."""
+        self.places |= other.places
+        self.taken |= other.taken
+
+    @property
+    def missed(self) -> dict[str, Position]:
+        return {what: at for what, at in self.places.items() if what not in self.taken}
+
+    @property
+    def share(self) -> float:
+        """The share that was taken, 0 to 1."""
+        return 1.0 if not self.places else 1 - len(self.missed) / len(self.places)
+
+
+# ── runner ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 SNAPSHOTS = "__snapshots__"
 _SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__", SNAPSHOTS})
@@ -265,3 +330,50 @@ def run_files(
             reports.append(report)
             on_report(report)
     return reports
+
+
+# ── junit ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Reports of playbook tests as JUnit XML, which CI systems read.
+
+
+def as_junit(reports: Sequence[FileReport]) -> str:
+    """One `testsuite` for each file."""
+    suites = "\n".join(_suite(report) for report in reports)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites name="arclog">\n{suites}\n</testsuites>\n'
+
+
+def _suite(report: FileReport) -> str:
+    failed = sum(case.status == "failed" for case in report.cases)
+    skipped = sum(case.status == "skipped" for case in report.cases)
+    took = sum(case.took_s for case in report.cases)
+    cases = [_case(case) for case in report.cases]
+    if report.problem:
+        cases.append(_element(report.file, "file", 0.0, f"<error>{_text(report.problem)}</error>"))
+    head = f'  <testsuite name={quoteattr(report.file)} tests="{len(cases)}" failures="{failed}"'
+    head += f' errors="{int(bool(report.problem))}" skipped="{skipped}" time="{took:.3f}">'
+    return "\n".join([head, *cases, "  </testsuite>"])
+
+
+def _case(case: CaseReport) -> str:
+    body = ""
+    if case.status == "failed":
+        first = case.messages[0].splitlines()[0]
+        message = "\n".join(case.messages)
+        body = f"<failure message={quoteattr(_printable(first))}>{_text(message)}</failure>"
+    elif case.status == "skipped":
+        body = f"<skipped message={quoteattr(_printable(' '.join(case.messages)))}/>"
+    return _element(case.file, case.name, case.took_s, body, case.line)
+
+
+def _element(file: str, name: str, took_s: float, body: str, line: int = 0) -> str:
+    head = f'    <testcase classname={quoteattr(file)} name={quoteattr(_printable(name))} file={quoteattr(file)} line="{line}"'
+    return f'{head} time="{took_s:.3f}">{body}</testcase>'
+
+
+def _text(text: str) -> str:
+    return escape(_printable(text))
+
+
+def _printable(text: str) -> str:
+    """The text in characters that XML allows."""
+    return "".join(char if char.isprintable() or char in "\n\t" else "\ufffd" for char in text)

@@ -1,7 +1,7 @@
-"""Content encodings undone piece by piece.
+"""Decodes content encodings piece by piece.
 
-Law: no call gives more than about a megabyte at a time, so whoever counts can stop a bomb long before it fills memory;
-and a body whose encoding does not end is told from one that does.
+Law: no call returns more than about a megabyte, so the caller can stop a decompression bomb long before it fills the
+memory; and a truncated body is distinguished from a complete one.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from arclog.drivers.failure import Failure
 from arclog.model.outcome import error
 from arclog.tools.http.failure import bad_body
 
-#: What is asked for; whoever sends something else was not listening.
+#: The Accept-Encoding of requests; other encodings are refused.
 ACCEPTED = "gzip, deflate, zstd"
-#: More on top of each other are no use to anybody but attackers.
+#: Nested encodings beyond this number are refused, since only attackers use them.
 MOST_ENCODINGS = 2
 _PIECE_BYTES = 1024 * 1024
-#: zstd gives all that its input holds at once: at most 128 KiB for every 4 bytes.
+#: zstd returns all output for its input at once: at most 128 KiB for every 4 bytes.
 _ZSTD_SLICE_BYTES = 256
 #: As RFC 9659 asks for.
 _ZSTD_WINDOW_BYTES = 8 * 1024 * 1024
@@ -27,11 +27,11 @@ _ZSTD_WINDOW_BYTES = 8 * 1024 * 1024
 
 class Decoder(Protocol):
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """What these bytes add to the content."""
+        """The content that these bytes decode to."""
 
     @property
     def ended(self) -> bool:
-        """Whether the encoded content is whole."""
+        """Whether the encoded content is complete."""
 
 
 class _Zlib:
@@ -128,7 +128,7 @@ class _Chain:
 
 
 def decoder_of(header: str) -> Decoder | None:
-    """What undoes a Content-Encoding; None when there is nothing to undo."""
+    """The decoder of a Content-Encoding; None if there is no encoding."""
     names = [name for part in header.split(",") if (name := part.strip().lower()) not in ("", "identity")]
     if not names:
         return None

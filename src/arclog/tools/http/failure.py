@@ -1,4 +1,4 @@
-"""What goes wrong on the way to an answer, as the task's error. The only place that knows the client's exceptions."""
+"""Converts failures of requests into the task's error. No other module knows the client's exceptions."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
     from arclog.drivers.http.client import Timeouts
 
-#: How h11, below the client, says it.
+#: Messages of h11, which the client uses.
 _TOO_MANY_HEADERS = "Receive buffer too long"
 _CUT = "without sending complete message body"
 
 
 def bad_body(message: str) -> Failure:
-    """The server sent something that is not what it says it is; asking again gives the same."""
+    """The server's answer contradicts its headers; a retry would give the same."""
     return Failure(error("server_error", message, code="BAD_BODY", retryable=False))
 
 
-def of_status(status: int, what: str, said: str) -> TaskError | None:
-    """The error that a status is, None below 400."""
+def of_status(status: int, what: str, detail: str) -> TaskError | None:
+    """The error for a status; None below 400."""
     if status < 400:
         return None
     if status == 429:
@@ -42,12 +42,12 @@ def of_status(status: int, what: str, said: str) -> TaskError | None:
         phrase = f" {HTTPStatus(status).phrase}"
     except ValueError:
         phrase = ""
-    shown = " ".join(shortened(said).split())
+    shown = " ".join(shortened(detail).split())
     return error(kind, f"{what} answered {status}{phrase}{f': {shown}' if shown else ''}", code=str(status))
 
 
 def of_exception(problem: Exception, what: str, timeouts: Timeouts) -> TaskError:
-    """The error that an exception of the client is."""
+    """The error for an exception of the client."""
     import httpcore2 as core
 
     text = str(problem) or type(problem).__name__
@@ -76,18 +76,18 @@ def of_exception(problem: Exception, what: str, timeouts: Timeouts) -> TaskError
 
 
 def _reason(problem: BaseException) -> str:
-    """What the system said at the bottom of it, e.g. 'Connection refused'."""
-    found = ""
+    """The operating system's message, e.g. 'Connection refused'."""
+    reason = ""
     below: BaseException | None = problem
     while below is not None:
         if isinstance(below, OSError) and below.strerror:
-            found = below.strerror if below.errno is None else os.strerror(below.errno)
+            reason = below.strerror if below.errno is None else os.strerror(below.errno)
         below = below.__cause__ or below.__context__
-    return found
+    return reason
 
 
 def retry_after(status: int, headers: Mapping[str, str], now: float, longest_s: float) -> float | None:
-    """Seconds that a 429 or 503 asks to wait, at most `longest_s`; None when it asks for nothing sensible."""
+    """Seconds that a 429 or 503 asks to wait, at most `longest_s`; None without a valid Retry-After."""
     asked = headers.get("retry-after", "").strip()
     if status not in (429, 503) or not asked:
         return None
@@ -96,7 +96,7 @@ def retry_after(status: int, headers: Mapping[str, str], now: float, longest_s: 
     due = _moment(asked)
     if due is None:
         return None
-    # By the server's own clock, when it shows it: ours may be another.
+    # Relative to the server's Date header, if there is one, since clocks may differ.
     seen = _moment(headers.get("date", ""))
     return min(max(0.0, due - (now if seen is None else seen)), longest_s)
 

@@ -1,36 +1,176 @@
-"""From a task's config to a request, and from a redirect to the next one.
+"""Builds a request from a task's config, and the next one from a redirect.
 
-Law: what a task says goes out exactly once encoded, or is refused with the key that is wrong; nothing of it can become a
-second header or request. On a redirect to another origin only harmless headers go along.
+Law: values of a task are encoded exactly once, or refused with the invalid key; no value can become a second header or
+request. On a redirect to another origin only harmless headers are sent.
 """
 
 from __future__ import annotations
 
 import base64
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any
+from urllib.parse import quote_from_bytes
 
 import httpx2
+import msgspec
 
 from arclog import __version__
 from arclog.drivers.failure import Failure, refused, shortened
-from arclog.drivers.http.client import Message
-from arclog.drivers.http.target import Target, target_of
+from arclog.drivers.http.client import Message, Payload, Target, target_of
 from arclog.model.outcome import error
+from arclog.model.refs import LIST, ResultRef
 from arclog.ports.secrets import Credential
 from arclog.ports.tool import TaskContext
-from arclog.tools.http.config import HttpConfig
 from arclog.tools.http.encodings import ACCEPTED
-from arclog.tools.http.payload import as_text, encoded, pairs, payload_of, urlencoded
+from arclog.tools.http.kind import HttpConfig, Part
+
+# ── payload ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Bodies of requests: JSON, forms, text, multipart, and stored results that are streamed.
+#
+# Law: text is sent as UTF-8; text that cannot be encoded is refused with its key, never altered.
+
+#: File names in a multipart header, escaped as browsers do.
+_QUOTED = str.maketrans({'"': "%22", "\r": "%0D", "\n": "%0A"})
+
+
+def payload_of(config: HttpConfig, context: TaskContext) -> Payload | None:
+    """The body that a task describes; None when it has none."""
+    given = [
+        name
+        for name, there in (
+            ("json", config.json is not msgspec.UNSET),
+            ("form", config.form is not None),
+            ("body", config.body is not None),
+            ("multipart", config.multipart is not None),
+        )
+        if there
+    ]
+    if len(given) > 1:
+        raise refused(f"{' and '.join(given)} cannot be combined; a request has one body")
+    if not given:
+        return None
+    match given[0]:
+        case "json":
+            return _json(config.json, "json")
+        case "form":
+            content = urlencoded(pairs(config.form or {}, "form"), "form")
+            return _bytes(content, "application/x-www-form-urlencoded")
+        case "multipart":
+            return _multipart(config.multipart or [])
+        case _:
+            return _plain(config.body, context)
+
+
+def _json(value: Any, key: str) -> Payload:
+    try:
+        return _bytes(msgspec.json.encode(value), "application/json")
+    except UnicodeEncodeError:
+        raise _surrogate(key) from None
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise refused(f"{key}: {problem}") from None
+
+
+def _plain(body: Any, context: TaskContext) -> Payload:
+    """Text and bytes as they are, anything else as JSON, whether it is stored or not."""
+    if isinstance(body, ResultRef):
+        if body.kind != LIST:
+            return Payload(lambda: context.results.read(body), body.meta.bytes, body.meta.content_type)
+        # Its bytes are a line for each item; brackets and commas make them one JSON value, which is a byte longer.
+        length = body.meta.bytes + 1 if body.meta.rows else 2
+        return Payload(lambda: as_array(context.results.read(body)), length, "application/json")
+    if not isinstance(body, str):
+        return _json(body, "body")
+    return _bytes(encoded(body, "body"), "text/plain; charset=utf-8")
+
+
+async def as_array(lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """A JSON array of one JSON value a line; the last line ends too."""
+    yield b"["
+    owed = b""
+    async for chunk in lines:
+        if chunk:
+            yield owed + chunk[:-1].replace(b"\n", b",")
+            owed = chunk[-1:].replace(b"\n", b",")
+    yield b"]" if owed in (b"", b",") else owed + b"]"
+
+
+def _multipart(parts: list[Part]) -> Payload:
+    boundary = os.urandom(16).hex()
+    body = bytearray()
+    for index, part in enumerate(parts):
+        where = f"multipart[{index}]"
+        if not isinstance(part.content, str | int | float):
+            raise refused(f"{where}.content: it must be text")
+        if any(letter in part.content_type for letter in "\r\n\0"):
+            raise refused(f"{where}.content_type: it holds a line break or NUL")
+        head = f'--{boundary}\r\nContent-Disposition: form-data; name="{part.name.translate(_QUOTED)}"'
+        if part.filename:
+            head += f'; filename="{part.filename.translate(_QUOTED)}"'
+        kind = part.content_type or ("application/octet-stream" if part.filename else "")
+        if kind:
+            head += f"\r\nContent-Type: {kind}"
+        body += encoded(f"{head}\r\n\r\n", where)
+        body += encoded(as_text(part.content, f"{where}.content"), f"{where}.content") + b"\r\n"
+    body += f"--{boundary}--\r\n".encode()
+    return _bytes(bytes(body), f"multipart/form-data; boundary={boundary}")
+
+
+def _bytes(content: bytes, content_type: str) -> Payload:
+    return Payload(content, len(content), content_type)
+
+
+def pairs(values: Mapping[str, Any], key: str) -> list[tuple[str, str]]:
+    """Names and texts of a map: a list repeats its name, null is left out."""
+    return [
+        (name, as_text(item, f"{key}.{name}"))
+        for name, value in values.items()
+        for item in (value if isinstance(value, list) else (value,))
+        if item is not None
+    ]
+
+
+def urlencoded(fields: Iterable[tuple[str, str]], key: str) -> bytes:
+    texts = [f"{_quoted(name, key)}={_quoted(value, f'{key}.{name}')}" for name, value in fields]
+    return "&".join(texts).encode("ascii")
+
+
+def _quoted(text: str, where: str) -> str:
+    return quote_from_bytes(encoded(text, where), safe="*").replace("%20", "+")
+
+
+def as_text(value: Any, where: str) -> str:
+    """A scalar as it is written in a request."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    raise refused(f"{where}: it must be a text, a number or a boolean, and is a {type(value).__name__}")
+
+
+def encoded(text: str, where: str) -> bytes:
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise _surrogate(where) from None
+
+
+def _surrogate(where: str) -> Failure:
+    return refused(f"{shortened(where)}: it holds half of a surrogate pair, which UTF-8 cannot say")
+
+
+# ── request ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-#: Headers that frame the message: ours alone.
+#: Headers that frame the message; tasks cannot set them.
 _FRAMING = frozenset(
     {"connection", "content-length", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"}
 )
-#: Headers that may go along to another origin: any other may be a credential.
+#: Headers that may be sent to another origin; any other may be a credential.
 _HARMLESS = frozenset(
     {"accept", "accept-encoding", "accept-language", "content-language", "content-length", "content-type",
      "if-modified-since", "if-none-match", "range", "user-agent"}
@@ -69,7 +209,7 @@ def first_message(config: HttpConfig, context: TaskContext) -> Message:
 
 
 def next_message(sent: Message, status: int, headers: Mapping[str, str]) -> Message | None:
-    """The request that an answer redirects to; None when it does not."""
+    """The request that an answer redirects to; None if it does not redirect."""
     location = headers.get("location", "")
     if status not in _REDIRECTS or not location:
         return None
@@ -95,19 +235,19 @@ def described(message: Message) -> str:
 
 
 def _addressed(target: Target, headers: dict[str, str]) -> dict[str, str]:
-    """With the host first, as servers like it."""
+    """With the host first, as servers expect it."""
     return headers if "host" in headers else {"host": target.authority, **headers}
 
 
 def _headers(given: Mapping[str, Any]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    headers: dict[str, str] = {}
     for name, value in given.items():
         lower = name.lower()
         if not _TOKEN.fullmatch(name):
             raise refused(f"headers: {shortened(name)!r} cannot be the name of a header")
         if lower in _FRAMING:
             raise refused(f"headers: {name} is set by the client itself; leave it out")
-        if lower in found:
+        if lower in headers:
             raise refused(f"headers: {name} is set twice")
         if value is None:
             continue
@@ -115,12 +255,12 @@ def _headers(given: Mapping[str, Any]) -> dict[str, str]:
         if _UNPRINTABLE.search(text):
             raise refused(f"headers.{name}: it holds a line break, NUL or another control character")
         encoded(text, f"headers.{name}")
-        found[lower] = text
-    return found
+        headers[lower] = text
+    return headers
 
 
 def _authorization(credential: Credential) -> str:
-    """The Authorization header of a credential. No message ever holds a part of it."""
+    """The Authorization header of a credential. No message contains a part of it."""
     fields = credential.fields
     if credential.kind == "basic":
         pair = f"{fields.get('username', '')}:{fields.get('password', '')}"

@@ -1,7 +1,7 @@
-"""From an answer's body to the task's data, or to stored content.
+"""Reads an answer's body as the task's data, or as stored content.
 
-Law: bytes are counted after their encoding is undone, and no more is read than the limit allows. Memory holds a body only
-when it has to be parsed; everything else is streamed. What is not what it says it is, is an error.
+Law: bytes are counted after decoding, and no more is read than the limit allows. A body is held in memory only if it
+has to be parsed; everything else is streamed. A body that does not match its content type is an error.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from arclog.model.data.json_data import DEEPEST_INPUT, nested_deeper
 from arclog.model.outcome import TaskError, error
 from arclog.ports.results import Content, ResultWriter
 from arclog.ports.tool import TaskContext
-from arclog.tools.http.config import HttpConfig
 from arclog.tools.http.encodings import cut_short, decoder_of
 from arclog.tools.http.failure import bad_body
+from arclog.tools.http.kind import HttpConfig
 
 #: A body above this is parsed in a thread, so that other tasks continue meanwhile.
 _PARSE_HERE_BYTES = 256 * 1024
@@ -42,7 +42,7 @@ _CHARSETS = re.compile(
 
 
 class Body(NamedTuple):
-    """What became of a body."""
+    """The result of reading a body."""
 
     data: Any = None
     stored: Content | None = None
@@ -50,7 +50,7 @@ class Body(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """Most bytes of a body, and of one that is downloaded."""
+    """The size limits of a body, and of a download."""
 
     body: int
     download: int
@@ -65,8 +65,8 @@ class ContentType(NamedTuple):
     @classmethod
     def of(cls, header: str) -> ContentType:
         name, _, parameters = header.partition(";")
-        found = re.search(r"charset\s*=\s*\"?([\w.:-]{1,40})", parameters, re.IGNORECASE)
-        return cls(name.strip().lower(), found[1] if found else "")
+        match = re.search(r"charset\s*=\s*\"?([\w.:-]{1,40})", parameters, re.IGNORECASE)
+        return cls(name.strip().lower(), match[1] if match else "")
 
     @property
     def codec(self) -> str:
@@ -79,7 +79,7 @@ class ContentType(NamedTuple):
 
 
 def form_of(config: HttpConfig, kind: ContentType) -> str:
-    """How a body is taken: none, bytes, json, text, or unknown when the server does not say what it is."""
+    """How a body is read: none, bytes, json, text, or unknown if the server does not name its type."""
     if config.download:
         return "bytes"
     if config.decode != "auto":
@@ -102,7 +102,7 @@ class Reader:
         self._inline = context.results.inline_max_bytes
 
     async def read(self, config: HttpConfig, limits: Limits, *, lenient: bool) -> Body:
-        """The body as the task wants it. `lenient`: the answer is an error anyway, and its body may be anything."""
+        """The body as the task wants it. `lenient`: the answer is an error, so its body may have any form."""
         form = form_of(config, self._kind)
         if form == "none":
             return Body()
@@ -125,15 +125,15 @@ class Reader:
         total = None if decoder else _length(self._headers)
         if total is not None and total > limit:
             raise _too_large(limit, setting, f"the body says that it has {total:,} bytes")
-        seen = told = 0
+        seen = reported = 0
         async for raw in self._raw:
             for chunk in decoder.feed(raw) if decoder else (raw,):
                 seen += len(chunk)
                 if seen > limit:
                     raise _too_large(limit, setting, "the body has more")
                 yield chunk
-            if seen - told >= _PROGRESS_BYTES:
-                told = seen
+            if seen - reported >= _PROGRESS_BYTES:
+                reported = seen
                 self._context.progress(seen, total, "bytes")
         if decoder and not decoder.ended:
             raise cut_short(encoding)
@@ -167,7 +167,7 @@ class Reader:
         return Body(stored=await self._stored_bytes(text, "text/plain; charset=utf-8"))
 
     async def _text(self, chunks: AsyncIterator[bytes]) -> Body:
-        """Text as UTF-8, whatever it came in; bytes that are none are replaced, and the log says so."""
+        """Text converted to UTF-8; invalid bytes are replaced and logged."""
         decode = codecs.getincrementaldecoder(self._kind.codec)("replace").decode
         mend = _Mended(decode)
         async with aclosing(self._as_utf8(chunks, mend)) as texts:
@@ -255,7 +255,7 @@ class _Mended:
 
 
 async def _committed(writer: ResultWriter, fill: Callable[[], Any]) -> Content:
-    """What was written, whole; or nothing."""
+    """Commit the content; nothing is kept if that fails."""
     try:
         await fill()
         return await writer.commit()
@@ -265,7 +265,7 @@ async def _committed(writer: ResultWriter, fill: Callable[[], Any]) -> Content:
 
 
 def _parsed(body: bytes, kind: ContentType) -> tuple[bytes, Any, str]:
-    """The body as UTF-8, its value, and what is wrong with it."""
+    """The body as UTF-8, its value, and the error if it is invalid."""
     try:
         codec = kind.codec
         if codec not in ("utf-8", "ascii"):

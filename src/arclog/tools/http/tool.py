@@ -1,6 +1,6 @@
 """Runs http tasks: one attempt is one request and the redirects behind it.
 
-Law: an attempt ends with an outcome that names the request, and with its connection given back or closed.
+Law: an attempt ends with an outcome that names the request, and its connection is returned or closed.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from arclog.model.errors import ResultUnavailable
 from arclog.model.ids import traceparent
 from arclog.model.outcome import ERROR, OK, Outcome, TaskError, error, result_error
 from arclog.ports.tool import TaskContext
-from arclog.tools.http.config import HttpConfig
 from arclog.tools.http.failure import of_exception, of_status, retry_after
+from arclog.tools.http.kind import HttpConfig
 from arclog.tools.http.request import described, first_message, next_message
 from arclog.tools.http.response import Body, Limits, Reader
 
@@ -70,7 +70,7 @@ class HttpTool:
             return _failed(of_exception(trouble, what, timeouts), message)
 
     async def execution_ended(self, execution_id: str) -> None:
-        """Connections belong to nobody."""
+        """Connections are not bound to a run."""
 
     async def close(self) -> None:
         await self._client.close()
@@ -85,17 +85,17 @@ class HttpTool:
 
     def _headers(self, response: httpcore2.Response) -> dict[str, str]:
         """The answer's headers by lower-case name; those that stand several times are joined."""
-        found: dict[str, str] = {}
+        headers: dict[str, str] = {}
         size = 0
         for name, value in response.headers:
             size += len(name) + len(value)
             lower, text = name.decode("latin-1").lower(), _text(value)
-            found[lower] = f"{found[lower]}, {text}" if lower in found else text
+            headers[lower] = f"{headers[lower]}, {text}" if lower in headers else text
         if size > self._max_header_bytes:
             message = f"the answer has {size:,} bytes of headers, and {self._max_header_bytes:,} are taken"
             code = "http.max_header_bytes"
             raise Failure(error("limit", f"{message} (setting {code})", code=code))
-        return found
+        return headers
 
     async def _outcome(
         self, message: Message, response: httpcore2.Response, headers: dict[str, str], config: HttpConfig,
@@ -148,7 +148,7 @@ def _within(problem: TaskError, message: Message) -> TaskError:
 
 
 def _body_text(body: Body) -> str:
-    """What an answer says, for an error message."""
+    """The text of an answer, for an error message."""
     if body.stored is not None:
         return body.stored.preview
     data = body.data

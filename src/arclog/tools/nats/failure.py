@@ -1,4 +1,4 @@
-"""What goes wrong between a task and a NATS server, as the task's error. The only place that knows what servers say."""
+"""Converts failures of NATS into the task's error. No other module knows the messages of servers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from arclog.model.outcome import ERROR_KINDS, error
 
 __all__ = ["Failure", "broken", "denial", "kind_of", "of_api", "refused", "too_late"]
 
-#: JetStream's error numbers that a task can do something about → kind, code, and what.
+#: JetStream's error numbers with a specific error → kind, code and message.
 _KNOWN: dict[int, tuple[str, str, str]] = {
     10014: ("not_found", "CONSUMER_NOT_FOUND", "there is no such consumer"),
     10037: ("not_found", "MESSAGE_NOT_FOUND", "there is no such message"),
@@ -37,10 +37,10 @@ def kind_of(status: int) -> str:
     return _BY_STATUS.get(status) or ("client_error" if 400 <= status < 500 else "server_error")
 
 
-def of_api(told: dict[str, Any], what: str) -> Failure:
+def of_api(answer: dict[str, Any], what: str) -> Failure:
     """The failure that JetStream answered with."""
-    status, number = int(told.get("code") or 0), int(told.get("err_code") or 0)
-    description = str(told.get("description") or "")[:_SHOWN_CHARS]
+    status, number = int(answer.get("code") or 0), int(answer.get("err_code") or 0)
+    description = str(answer.get("description") or "")[:_SHOWN_CHARS]
     known = _KNOWN.get(number)
     if known is not None:
         kind, code, meaning = known
@@ -56,8 +56,8 @@ def broken(where: str) -> Failure:
 
 def denial(text: str) -> tuple[str, str] | None:
     """(publish or subscription, the subject in lower case) when the server denied one; else None."""
-    found = _DENIED.search(text)
-    return None if found is None else (found[1].lower(), found[2].lower())
+    match = _DENIED.search(text)
+    return None if match is None else (match[1].lower(), match[2].lower())
 
 
 def too_late(what: str, waited_s: float, by: str) -> Failure:

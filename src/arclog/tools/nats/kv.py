@@ -1,7 +1,7 @@
-"""Key-value buckets: streams named `KV_bucket` with one subject a key.
+"""Key-value buckets: streams named `KV_bucket` with one subject for each key.
 
-Law: a write carries an id that is the same in each attempt. One whose acknowledgement was lost is neither done twice (a
-stream knows ids for a while) nor taken for somebody else's (the last write of a key shows its id).
+Law: a write carries an id that is the same in each attempt. A write whose acknowledgement was lost is neither repeated
+(a stream remembers ids for a while) nor mistaken for another's (the last write of a key has its id).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from nats.aio.msg import Msg
 from arclog.model.outcome import Outcome, error
 from arclog.ports.tool import TaskContext
 from arclog.tools.listing import Rows
-from arclog.tools.nats.config import NatsConfig
 from arclog.tools.nats.failure import Failure, refused
+from arclog.tools.nats.kind import NatsConfig
 from arclog.tools.nats.link import Link
 from arclog.tools.nats.payload import check_name, decoded, encoded, outcome_of
 from arclog.tools.nats.publish import MSG_ID, check_ttl, store, ttl_header
@@ -41,11 +41,11 @@ _NANO = 1_000_000_000
 
 async def get(link: Link, config: NatsConfig, context: TaskContext) -> Outcome:
     bucket, key = _names(config)
-    found = await _entry(link, bucket, key, 0 if config.revision is UNSET else config.revision)
-    if found is None:
+    entry = await _entry(link, bucket, key, 0 if config.revision is UNSET else config.revision)
+    if entry is None:
         raise Failure(error("not_found", _which(bucket, key) + " is not there", code="KEY_NOT_FOUND"))
-    about = {"bucket": bucket, "key": key, "revision": found["seq"], "time": _moment(found)}
-    return await outcome_of(_body(found), config.decode, about, context, _which(bucket, key))
+    about = {"bucket": bucket, "key": key, "revision": entry["seq"], "time": _moment(entry)}
+    return await outcome_of(_body(entry), config.decode, about, context, _which(bucket, key))
 
 
 async def write(link: Link, config: NatsConfig, context: TaskContext) -> Outcome:
@@ -65,12 +65,12 @@ async def write(link: Link, config: NatsConfig, context: TaskContext) -> Outcome
     elif config.revision is not UNSET:
         headers[_EXPECTED] = str(config.revision)
     try:
-        told = await _stored(link, bucket, key, body, headers)
+        stored = await _stored(link, bucket, key, body, headers)
     except Failure as failure:
         if failure.problem.code != "WRONG_REVISION":
             raise
-        told = await _settled(link, config, body, headers)
-    return Outcome(result={"bucket": bucket, "key": key, "data": {"revision": told["seq"]}}, data_at="data")
+        stored = await _settled(link, config, body, headers)
+    return Outcome(result={"bucket": bucket, "key": key, "data": {"revision": stored["seq"]}}, data_at="data")
 
 
 async def keys(link: Link, config: NatsConfig, context: TaskContext, most: int) -> Outcome:
@@ -104,7 +104,7 @@ async def history(link: Link, config: NatsConfig, context: TaskContext, most: in
 
 
 async def _settled(link: Link, config: NatsConfig, body: bytes, headers: dict[str, str]) -> dict[str, Any]:
-    """What came of a write that met another revision than it expected."""
+    """The result of a write that found another revision than expected."""
     bucket, key = _names(config)
     last = await _last(link, bucket, key)
     if last is not None and _headers(last).get(MSG_ID) == headers[MSG_ID]:
@@ -116,7 +116,7 @@ async def _settled(link: Link, config: NatsConfig, body: bytes, headers: dict[st
         raise Failure(error("conflict", message, code="WRONG_REVISION"))
     if last is not None and _operation(_headers(last)) in _GONE:
         try:
-            # The mark that a deleted key leaves counts as its last revision.
+            # The marker of a deleted key counts as its last revision.
             return await _stored(link, bucket, key, body, {**headers, _EXPECTED: str(last["seq"])})
         except Failure as failure:
             if failure.problem.code != "WRONG_REVISION":
@@ -135,14 +135,14 @@ async def _stored(link: Link, bucket: str, key: str, body: bytes, headers: dict[
 
 
 async def _entry(link: Link, bucket: str, key: str, revision: int) -> dict[str, Any] | None:
-    """The last value of a key, or the one of a revision; None when it has none."""
+    """The last value of a key, or that of a revision; None if there is none."""
     if not revision:
-        found = await _last(link, bucket, key)
+        message = await _last(link, bucket, key)
     else:
-        found = await _message(link, bucket, {"seq": revision}, _which(bucket, key))
-        if found is not None and found["subject"] != _subject(bucket, key):
-            found = None  # the revision of another key
-    return None if found is None or _operation(_headers(found)) in _GONE else found
+        message = await _message(link, bucket, {"seq": revision}, _which(bucket, key))
+        if message is not None and message["subject"] != _subject(bucket, key):
+            message = None  # the revision of another key
+    return None if message is None or _operation(_headers(message)) in _GONE else message
 
 
 async def _last(link: Link, bucket: str, key: str) -> dict[str, Any] | None:
@@ -150,16 +150,16 @@ async def _last(link: Link, bucket: str, key: str) -> dict[str, Any] | None:
 
 
 async def _message(link: Link, bucket: str, asked: dict[str, Any], what: str) -> dict[str, Any] | None:
-    """A message of the bucket's stream, from its leader: what was written before is seen."""
+    """A message of the bucket's stream, from its leader, so that earlier writes are visible."""
     try:
-        told = await link.api(f"STREAM.MSG.GET.KV_{bucket}", asked, what)
+        answer = await link.api(f"STREAM.MSG.GET.KV_{bucket}", asked, what)
     except Failure as failure:
         if failure.problem.code == "MESSAGE_NOT_FOUND":
             return None
         if failure.problem.code == "STREAM_NOT_FOUND":
             raise _no_bucket(bucket) from None
         raise
-    message: dict[str, Any] = told["message"]
+    message: dict[str, Any] = answer["message"]
     return message
 
 
@@ -175,7 +175,7 @@ def _revision(message: Msg, config: NatsConfig, what: str) -> dict[str, Any]:
 async def _each(
     link: Link, bucket: str, asked: dict[str, Any], most: int, batch: int
 ) -> AsyncGenerator[list[Msg], None]:
-    """Messages of the bucket's stream, some at a time, through a consumer that is there for that alone."""
+    """Messages of the bucket's stream, some at a time, through a temporary consumer."""
     stream, what = f"KV_{bucket}", f"bucket {bucket}"
     config = {**asked, "ack_policy": "none", "mem_storage": True, "inactive_threshold": 60 * _NANO}
     try:
@@ -185,17 +185,17 @@ async def _each(
     left = int(made["num_pending"])
     try:
         if left > most:
-            told = f"{what}: holds {left:,} entries of these, and {most:,} are given (setting nats.max_entries)"
-            raise Failure(error("limit", f"{told}; narrow it with `filter`", code="nats.max_entries"))
+            message = f"{what}: holds {left:,} entries of these, and {most:,} are given (setting nats.max_entries)"
+            raise Failure(error("limit", f"{message}; narrow it with `filter`", code="nats.max_entries"))
         async with Pull(link, stream, made["name"], what) as pull:
             while left > 0:
                 came = await pull.ask(min(left, batch), 0)
                 if not came:
-                    return  # others took entries away meanwhile
+                    return  # entries were removed meanwhile
                 yield came
                 left -= len(came)
     finally:
-        with suppress(Failure):  # the server takes away what nobody uses
+        with suppress(Failure):  # the server removes unused consumers
             await link.api(f"CONSUMER.DELETE.{stream}.{made['name']}", None, what)
 
 
@@ -236,5 +236,5 @@ def _operation(headers: Mapping[str, str]) -> str:
 
 
 def _moment(message: dict[str, Any]) -> str:
-    """The server tells nanoseconds; everything here tells microseconds."""
+    """The server's times have nanoseconds; ours have microseconds."""
     return _MOMENT.sub(r"\1Z", str(message.get("time", "")))

@@ -1,7 +1,7 @@
 """One connection to a NATS server, shared by tasks.
 
-Law: whoever waits on a connection is told when it ends or when the server denies what was asked. Nothing is sent again
-behind a task's back: a connection that broke is not repaired, the next task makes a new one.
+Law: a task that waits on a connection gets an error when it ends or when the server denies the request. Nothing is sent
+again implicitly: a broken connection is not repaired, the next task opens a new one.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ Given = TypeVar("Given")
 #: subject, payload, headers
 Outgoing = tuple[str, bytes, Mapping[str, str]]
 
-#: A cancellation that the client swallowed is repeated this often.
+#: The interval at which a cancellation that the client swallowed is repeated.
 _AGAIN_S = 0.05
 
 
 class Link:
-    """A connection that is there."""
+    """An open connection."""
 
     def __init__(self, client: Connection, where: str, answer_s: float) -> None:
         """`where`: the server, as errors show it."""
@@ -45,12 +45,12 @@ class Link:
         self.where = where
         self.answer_s = answer_s
         self.max_payload = int(client.max_payload)
-        #: something was not answered in time: to be proved before it is used again
+        #: a request was not answered in time: the connection is checked before its next use
         self.doubted = False
-        #: its inbox is there; until then requests that begin together may be sent in another order
+        #: whether its inbox exists; before that, concurrent requests may be sent in another order
         self.attuned = False
         self._broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        #: those who wait, with the subjects that they publish to and whether they listen to an inbox
+        #: waiting tasks, with the subjects that they publish to and whether they use an inbox
         self._waiting: dict[asyncio.Future[TaskError], tuple[frozenset[str], bool]] = {}
         self._echoes: set[asyncio.Task[float]] = set()
         #: why no answer can ever be received
@@ -68,13 +68,15 @@ class Link:
     # -- what tasks do
 
     async def send(self, messages: Sequence[Outgoing]) -> None:
-        """Messages to whoever listens, in order; the server has them all, and said no to none of their subjects."""
+        """Publish messages in order; returns when the server has received all of them and denied none of their
+        subjects.
+        """
 
         async def sending() -> None:
             for subject, body, headers in messages:
                 await self._client.publish(subject, body, headers=dict(headers) or None)
-            # Waited for by itself: the client dies of an answer to a ping that nobody waits for any more. Not its
-            # `flush`, which says that all is well when the client is dead.
+            # Shielded from cancellation: the client fails on an answer to a ping that nothing waits for any more. Its
+            # `flush` is not used, since it succeeds even if the client is closed.
             echo = asyncio.ensure_future(self._client.rtt(timeout=max(1, round(self.answer_s))))
             self._echoes.add(echo)
             echo.add_done_callback(self._heard)
@@ -113,7 +115,9 @@ class Link:
         self, work: Coroutine[Any, Any, Given], what: str, subjects: frozenset[str], *, listens: bool = True,
         wait_s: float | None = None, by: str = "setting nats.request_timeout_s",
     ) -> Given:  # fmt: skip
-        """Await work that needs the connection; it ends at the latest when that does, or when the server denies it."""
+        """Await work that needs the connection; fails when the connection ends, or when the server denies the
+        request.
+        """
         if listens and self._deaf is not None:
             work.close()
             raise Failure(self._deaf)
@@ -125,7 +129,7 @@ class Link:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if denied.done():
                 raise Failure(denied.result())
-            if not task.done() or task.cancelled():  # a client that closes cancels what waits in it
+            if not task.done() or task.cancelled():  # a client that closes cancels its waiting requests
                 raise broken(self.where)
             return task.result()
         except TimeoutError:
@@ -144,7 +148,7 @@ class Link:
                 task.exception()  # taken note of: something else ended the wait
 
     async def listen(self, hear: Callable[[Msg], Awaitable[None]]) -> Subscription:
-        """An inbox of one's own, with subjects `inbox.*`; whoever makes one leaves it."""
+        """A separate inbox with subjects `inbox.*`, as a context manager."""
         subscribing = self._client.subscribe(f"{self._client.new_inbox()}.*", cb=hear, pending_bytes_limit=0)
         return await self.during(subscribing, f"listening at {self.where}", frozenset())
 
@@ -175,11 +179,11 @@ class Link:
             self._broken.set_result(None)
 
     def trouble(self, problem: Exception) -> None:
-        """Something that the server says outside of any answer."""
-        found = denial(str(problem))
-        if found is None:
+        """Handle an error that the server sends outside of any answer."""
+        denied = denial(str(problem))
+        if denied is None:
             return
-        verb, subject = found
+        verb, subject = denied
         if verb == "publish":
             for waiting, (subjects, _) in self._waiting.items():
                 if subject in subjects and not waiting.done():
@@ -208,17 +212,17 @@ class Link:
 
 
 def answered(answer: Msg, what: str) -> dict[str, Any]:
-    """What JetStream said, which is JSON."""
+    """The JSON answer of JetStream."""
     try:
-        said = msgspec.json.decode(answer.data)
+        body = msgspec.json.decode(answer.data)
     except msgspec.DecodeError:
-        said = None
-    if not isinstance(said, dict):
+        body = None
+    if not isinstance(body, dict):
         message = f"{what}: who answered is not a stream; without `stream` the message is published to all current subscribers"
         raise Failure(error("server_error", message, code="NO_STREAM", retryable=False))
-    if said.get("error"):
-        raise of_api(said["error"], what)
-    return said
+    if body.get("error"):
+        raise of_api(body["error"], what)
+    return body
 
 
 def too_old(link: Link, what: str, least: Version) -> Failure:

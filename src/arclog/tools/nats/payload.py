@@ -1,4 +1,4 @@
-"""Payloads: bytes made of what a task says, and what is made of bytes that come."""
+"""Payloads: encodes values of tasks as bytes, and decodes received bytes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def encoded(data: Any, encoding: Any, results: ResultSink, most: int) -> b
 
 
 def decoded(body: bytes, decode: Any, what: str) -> tuple[Any, str]:
-    """What the bytes mean, and as what they were taken: json, text or base64."""
+    """The decoded value, and its form: json, text or base64."""
     how = "auto" if decode is UNSET else decode
     if how == "base64":
         return base64.b64encode(body).decode(), how
@@ -80,7 +80,7 @@ async def outcome_of(body: bytes, decode: Any, about: dict[str, Any], context: T
 
 def headers_of(given: Mapping[str, Any] | None) -> dict[str, str]:
     """Headers as they are sent; null is left out."""
-    found: dict[str, str] = {}
+    headers: dict[str, str] = {}
     for name, value in (given or {}).items():
         if value is None:
             continue
@@ -91,12 +91,12 @@ def headers_of(given: Mapping[str, Any] | None) -> dict[str, str]:
             raise refused(f"header {name}: its value holds a line end or another control character")
         if not name or any(not 33 <= ord(letter) <= 126 or letter == ":" for letter in name):
             raise refused("the name of a header is made of visible ASCII characters without `:`")
-        found[name] = text
-    return found
+        headers[name] = text
+    return headers
 
 
 def check_size(body: bytes, headers: Mapping[str, str], most: int) -> None:
-    """Headers count: a server hangs up on a message that is larger with them."""
+    """Headers count: a server closes the connection if a message is too large with them."""
     around = sum(len(name) + len(value.encode()) + 4 for name, value in headers.items())
     size = len(body) + (around + _FRAME_BYTES if headers else 0)
     if size > most:

@@ -1,7 +1,7 @@
-"""Sending: publish to whoever listens or to a stream, and ask for an answer.
+"""Sending: publish to subscribers or to a stream, and request an answer.
 
-Law: a message to a stream carries an id that is the same in each attempt, so that a stream that has it already, because
-only its acknowledgement was lost, takes it once.
+Law: a message to a stream carries an id that is the same in each attempt, so that a stream stores it once even if an
+acknowledgement was lost.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from nats.errors import NoRespondersError
 from arclog.model.outcome import ERROR, Outcome, error
 from arclog.model.refs import ResultRef
 from arclog.ports.tool import TaskContext
-from arclog.tools.nats.config import Message, NatsConfig
 from arclog.tools.nats.failure import Failure, kind_of, refused
+from arclog.tools.nats.kind import Message, NatsConfig
 from arclog.tools.nats.link import Link, answered, too_old
 from arclog.tools.nats.payload import check_name, check_size, check_subject, encoded, headers_of, outcome_of
 
-#: Messages that are on their way to a stream at a time.
+#: Messages to a stream that are in flight at a time.
 _WINDOW = 256
 _WINDOW_BYTES = 4 * 1024 * 1024
 MSG_ID = "Nats-Msg-Id"
 _EXPECTED_STREAM = "Nats-Expected-Stream"
 _TTL = "Nats-TTL"
-#: Older servers would take a message that expires, and keep it forever.
+#: Older servers would accept a message with an expiry and keep it forever.
 _TTL_SINCE = (2, 11, 0)
 _SERVICE_ERROR, _SERVICE_CODE = "Nats-Service-Error", "Nats-Service-Error-Code"
 
@@ -49,8 +49,8 @@ async def publish(link: Link, config: NatsConfig, context: TaskContext) -> Outco
     done: dict[str, Any] = {"published": 0}
     if to_stream:
         done |= {"duplicates": 0, "stream": None, "seq": None}
-    one = config.messages is UNSET
-    total = None if isinstance(config.messages, ResultRef) or one else len(_listed(config.messages))
+    single = config.messages is UNSET
+    total = None if isinstance(config.messages, ResultRef) or single else len(_listed(config.messages))
     async for ready in _ready(link, config, context, to_stream=to_stream):
         if to_stream:
             for stored in await _to_stream(link, ready, total):
@@ -78,21 +78,23 @@ async def request(link: Link, config: NatsConfig, context: TaskContext) -> Outco
         answer = await link.request(subject, body, headers, wait_s=wait_s, what=what, by=by)
     except NoRespondersError:
         raise Failure(error("server_error", f"{what}: there is no subscriber", code="NO_RESPONDERS")) from None
-    told = dict(answer.headers or {})
-    about: dict[str, Any] = {"subject": subject, "headers": told}
-    code = told.get(_SERVICE_CODE)
+    answer_headers = dict(answer.headers or {})
+    about: dict[str, Any] = {"subject": subject, "headers": answer_headers}
+    code = answer_headers.get(_SERVICE_CODE)
     outcome = await outcome_of(
         answer.data, UNSET if code else config.decode, about, context, f"the answer to {subject}"
     )
     if code:
         kind = kind_of(int(code) if code.isascii() and code.isdigit() else 500)
         outcome.status = ERROR
-        outcome.error = error(kind, f"{what}: the service says {code}: {told.get(_SERVICE_ERROR, '')[:200]}", code=code)
+        outcome.error = error(
+            kind, f"{what}: the service says {code}: {answer_headers.get(_SERVICE_ERROR, '')[:200]}", code=code
+        )
     return outcome
 
 
 async def store(link: Link, subject: str, body: bytes, headers: dict[str, str], what: str) -> dict[str, Any]:
-    """Give a message to the stream that has its subject; what the stream says of it."""
+    """Publish a message to the stream with its subject; returns the acknowledgement."""
     check_size(body, headers, link.max_payload)
     try:
         return answered(await link.request(subject, body, headers, what=what), what)
@@ -110,7 +112,7 @@ def ttl_header(config: NatsConfig) -> dict[str, str]:
 
 
 async def _nobody(link: Link, what: str) -> Failure:
-    """Why no stream took a message."""
+    """The error if no stream accepted a message."""
     await link.api("INFO", None, what)  # says so when there is no JetStream
     return Failure(error("not_found", f"{what}: no stream has this subject", code="NO_STREAM"))
 
@@ -137,7 +139,7 @@ async def _to_stream(link: Link, ready: list[_Ready], total: int | None) -> list
 async def _ready(
     link: Link, config: NatsConfig, context: TaskContext, *, to_stream: bool
 ) -> AsyncIterator[list[_Ready]]:
-    """The task's messages as they are sent, some at a time; what is wrong with one is told before any of its window goes."""
+    """The task's messages, in windows; an invalid message is reported before any of its window is sent."""
     common = headers_of(config.headers or None)
     if to_stream:
         common |= ttl_header(config)

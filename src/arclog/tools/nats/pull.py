@@ -1,7 +1,7 @@
 """Receiving from a stream: fetch what a consumer has, and acknowledge it.
 
-Law: a message is acknowledged when its task says so, never by being received. What a broken-off fetch had got is given
-back at once.
+Law: a message is acknowledged only by an explicit task, never by being received. Messages of an interrupted fetch are
+returned at once.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from nats.errors import NoRespondersError
 from arclog.model.outcome import Outcome, error
 from arclog.ports.tool import TaskContext
 from arclog.tools.listing import Rows
-from arclog.tools.nats.config import NatsConfig
 from arclog.tools.nats.failure import Failure, refused
+from arclog.tools.nats.kind import NatsConfig
 from arclog.tools.nats.link import Link
 from arclog.tools.nats.payload import check_name, decoded
 from arclog.tools.nats.publish import pieces
@@ -30,13 +30,13 @@ _BATCH = 100
 _NANO = 1_000_000_000
 _TOKEN = "$JS.ACK."  # noqa: S105 - a subject, no secret
 _SAYS = {"ack": b"+ACK", "nak": b"-NAK", "term": b"+TERM", "progress": b"+WPI"}
-#: How long a server may be silent beyond the time that it was told to wait.
+#: How long a server may be silent after the time that it was asked to wait.
 _SLACK_S = 5.0
 _NO_MESSAGES, _TIMED_OUT, _NO_RESPONDERS = "404", "408", "503"
 
 
 class Delivered(Struct, frozen=True):
-    """What the subject that a message is acknowledged by tells of it."""
+    """The metadata in the acknowledgement subject of a message."""
 
     stream: str
     consumer: str
@@ -126,14 +126,14 @@ async def acknowledge(link: Link, config: NatsConfig, context: TaskContext) -> O
 
 def _token(given: Any, at: int) -> str:
     token = given.get("ack") if isinstance(given, dict) else given
-    # Anything else would be a message to a subject that somebody may listen to.
-    if not isinstance(token, str) or not token.startswith(_TOKEN) or any(ord(one) < 33 for one in token):
+    # Anything else would publish a message to an arbitrary subject.
+    if not isinstance(token, str) or not token.startswith(_TOKEN) or any(ord(char) < 33 for char in token):
         raise refused(f"messages[{at}]: is neither a message that `fetch` gave nor its `ack`")
     return token
 
 
 async def _acknowledge(link: Link, tokens: list[str], says: bytes) -> None:
-    """Tell the stream about messages, and wait until it has taken note."""
+    """Send acknowledgements, and wait until the stream has confirmed them."""
 
     async def acknowledge(token: str) -> None:
         parts = token.split(".")
@@ -154,7 +154,7 @@ async def _acknowledge(link: Link, tokens: list[str], says: bytes) -> None:
 
 
 async def _give_back(link: Link, got: list[Msg]) -> None:
-    """Others may have them at once, instead of when the consumer's patience ends."""
+    """Return messages, so that others get them at once instead of after the consumer's ack_wait."""
     if not got:
         return
     with suppress(Failure):
@@ -162,7 +162,7 @@ async def _give_back(link: Link, got: list[Msg]) -> None:
 
 
 class Pull:
-    """Asks a consumer for messages, through an inbox of its own."""
+    """Requests messages from a consumer, through a separate inbox."""
 
     def __init__(self, link: Link, stream: str, consumer: str, what: str) -> None:
         self._link = link
@@ -178,7 +178,7 @@ class Pull:
 
     async def __aexit__(self, *_: object) -> None:
         await self._link.leave(self._inbox)
-        # What came and was not taken: the fetch was broken off.
+        # Messages that arrived but were not returned, because the fetch was interrupted.
         left = [self._came.get_nowait() for _ in range(self._came.qsize())]
         await _give_back(self._link, [message for message in left if message.reply.startswith(_TOKEN)])
 
@@ -186,7 +186,7 @@ class Pull:
         self._came.put_nowait(message)
 
     async def ask(self, batch: int, most_bytes: int, wait_s: float = 0.0) -> list[Msg]:
-        """At most so many messages; without `wait_s`, those that are there. None when there are none."""
+        """At most so many messages; without `wait_s`, only available ones. None if there are none."""
         got: list[Msg] = []
         try:
             async with aclosing(self.each(batch, most_bytes, wait_s)) as messages:

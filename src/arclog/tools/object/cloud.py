@@ -1,27 +1,175 @@
 """Objects in S3, Google Cloud Storage and Azure, through obstore.
 
-Large content goes up in parts, and an upload that does not end well is aborted: its source raises, which makes obstore
-take back the parts that it sent (a future that is merely cancelled would leave them in the bucket forever).
+Large content is uploaded in parts, and a failed upload is aborted: its source raises, which makes obstore remove the
+parts that it sent (cancelling its future would leave them in the bucket forever).
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import weakref
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import Struct
 
-from arclog.drivers.objects import client_config
-from arclog.tools.object.faults import translated
-from arclog.tools.object.location import Location, Refused, refuse
-from arclog.tools.object.places import PIECE, Found, ObjectMeta, Pieces, Range, resolved
+from arclog.drivers.objects import client_config, report_of
+from arclog.model.outcome import ERROR_KINDS, error
+from arclog.ports.secrets import Credential
+from arclog.tools.object.location import PIECE, Found, Location, ObjectMeta, Pieces, Range, Refused, refuse, resolved
 
 if TYPE_CHECKING:
     from arclog.drivers.http.forward import Forwarder, Route
     from arclog.drivers.http.guard import Guard
+
+# ── credentials ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# The credential of a task's `auth`, by the names that each cloud uses.
+
+#: field as the store takes it → the names that it may have in a credential
+_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
+    "s3": {
+        "access_key_id": ("access_key_id", "aws_access_key_id", "access_key", "username"),
+        "secret_access_key": ("secret_access_key", "aws_secret_access_key", "secret_key", "password"),
+        "session_token": ("session_token", "aws_session_token"),
+        "region": ("region",),
+        "endpoint": ("endpoint",),
+    },
+    "gs": {
+        "token": ("token", "access_token"),
+        "service_account": ("service_account", "service_account_key"),
+        "endpoint": ("endpoint",),
+    },
+    "az": {
+        "account_name": ("account_name", "account", "username"),
+        "account_key": ("account_key", "access_key", "password"),
+        "sas_key": ("sas_key", "sas_token"),
+        "token": ("token", "access_token"),
+        "client_id": ("client_id",),
+        "client_secret": ("client_secret",),
+        "tenant_id": ("tenant_id",),
+        "endpoint": ("endpoint",),
+    },
+}
+#: Sets of fields, one of which must be complete.
+_NEEDED: dict[str, tuple[tuple[str, ...], ...]] = {
+    "s3": (("access_key_id", "secret_access_key"),),
+    "gs": (("token",), ("service_account",)),
+    "az": (
+        ("account_name", "account_key"),
+        ("account_name", "sas_key"),
+        ("account_name", "token"),
+        ("account_name", "client_id", "client_secret", "tenant_id"),
+    ),
+}
+
+
+def fields_for(scheme: str, auth: Credential | None) -> dict[str, str]:
+    """The credential's fields by the store's names; {} without an `auth`."""
+    if auth is None:
+        return {}
+    given = _given(scheme, auth)
+    fields: dict[str, str] = {}
+    for field, names in _NAMES[scheme].items():
+        for name in names:
+            value = given.get(name)
+            if isinstance(value, str) and value:
+                fields.setdefault(field, value)
+    if not any(all(field in fields for field in needed) for needed in _NEEDED[scheme]):
+        wanted = " or ".join(" + ".join(needed) for needed in _NEEDED[scheme])
+        raise refuse(
+            "config",
+            f"auth {auth.name!r} ({auth.kind}) does not suit {scheme}://: it has to give {wanted} "
+            "(as its fields, or as one JSON text)",
+        )
+    return fields
+
+
+def _given(scheme: str, auth: Credential) -> Mapping[str, Any]:
+    value = auth.fields.get("value")
+    if not isinstance(value, str):
+        return auth.fields
+    try:
+        parsed = msgspec.json.decode(value)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        parsed = None
+    if not isinstance(parsed, dict):
+        # A scalar secret can only be a token.
+        return {"token": value} if scheme != "s3" else {}
+    if parsed.get("type") == "service_account":
+        return {"service_account": value}
+    return parsed
+
+
+# ── faults ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Converts obstore's errors. Their texts contain times and addresses that differ between attempts, so the messages are
+# written here.
+
+_TRANSPORT = re.compile(r"reqwest|hyper|HttpError|HTTP error|error sending request")
+#: The forwarder's answer to a request without its token.
+_NO_TOKEN = 407
+
+
+def translated(problem: Exception, url: str, *, signed: bool, route: Route | None = None) -> Refused:
+    """The task's error for a failure of obstore; an error of arclog is returned unchanged. The reason for a failed
+    connection is on its route.
+    """
+    if isinstance(problem, Refused):
+        return problem
+    from obstore import exceptions
+
+    status, code, message, late = report_of(problem)
+    detail = f" ({message})" if message else ""
+    if isinstance(problem, FileNotFoundError) or status == 404:
+        what = "there is no such bucket" if code in ("NoSuchBucket", "ContainerNotFound") else "there is no such object"
+        return refuse("not_found", f"{url}: {what}", code or "NOT_FOUND")
+    if isinstance(problem, exceptions.AlreadyExistsError):
+        return refuse("conflict", f"{url}: already exists (if_absent)", "EXISTS")
+    if isinstance(problem, exceptions.PreconditionError):
+        return refuse("conflict", f"{url}: was changed while it was read{detail}", code or "CHANGED")
+    denied = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
+    if isinstance(problem, denied) or status in (401, 403):
+        hint = "" if signed else "; the request was not signed: give the task an `auth`"
+        return refuse("auth", f"{url}: access denied{detail}{hint}", code or (f"HTTP_{status}" if status else "DENIED"))
+    if isinstance(problem, (ValueError, exceptions.InvalidPathError)):
+        return refuse(
+            "config", f"{url}: the key cannot be used; its parts between slashes may not be empty, `.` or `..`"
+        )
+    if isinstance(problem, exceptions.NotSupportedError | NotImplementedError):
+        return refuse("config", f"{url}: this store cannot do that", "NOT_SUPPORTED")
+    if status == _NO_TOKEN and route is not None:
+        redirected = (
+            f"{url}: the server redirects to another one over http, which is not followed; name that as the endpoint"
+        )
+        return refuse("config", redirected, "REDIRECT_REFUSED")
+    if status:
+        kind = "rate_limit" if status == 429 else "server_error" if status >= 500 else "client_error"
+        return Refused(
+            error(
+                kind,
+                f"{url}: the server answered {status}{detail}",
+                code=code or f"HTTP_{status}",
+                retryable=ERROR_KINDS[kind],
+            )
+        )
+    known = route.take_problem() if route is not None else None
+    if known is not None:
+        return Refused(error(known.kind, f"{url}: {known.message}", code=known.code, retryable=known.retryable))
+    if late:
+        return refuse(
+            "timeout",
+            f"{url}: the server did not answer in time (settings object.connect_timeout_s, object.read_timeout_s)",
+        )
+    if isinstance(problem, exceptions.BaseError) and not _TRANSPORT.search(str(problem)):
+        return refuse("server_error", f"{url}: the server's answer is none that this store gives", "BAD_ANSWER")
+    if isinstance(problem, exceptions.BaseError | OSError):
+        return refuse("connection", f"{url}: the server cannot be reached, or the connection broke", "CONNECTION")
+    raise problem
+
+
+# ── cloud ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 #: Parts of an upload; S3 takes 10,000 of them, and none (but the last) below 5 MiB.
 _PART_BYTES = 8 * 1024 * 1024
@@ -31,7 +179,7 @@ _RETRY_S = 30.0
 
 
 class Access(Struct, frozen=True):
-    """How a bucket is reached: everything that makes one connection pool differ from another."""
+    """The access to a bucket: everything that distinguishes one connection pool from another."""
 
     scheme: str
     bucket: str
@@ -40,7 +188,7 @@ class Access(Struct, frozen=True):
     allow_http: bool
     #: sorted credential fields; () means unsigned requests
     credential: tuple[tuple[str, str], ...]
-    #: without `credential`: use what the worker itself has
+    #: without `credential`: use the worker's own credentials
     ambient: bool
     connect_timeout_s: float
     read_timeout_s: float
@@ -48,8 +196,8 @@ class Access(Struct, frozen=True):
 
     @property
     def asks_metadata(self) -> bool:
-        """Whether the machine's own credentials may be asked for. Not for a server that a playbook names: it could
-        redirect a request there.
+        """Whether the machine's own credentials may be used. Not for a server that a playbook names, since it could
+        redirect a request to the metadata service.
         """
         return self.ambient and not self.credential and not self.endpoint
 
@@ -65,13 +213,13 @@ class Opened:
 
     def __init__(self, store: Any, route: Route | None = None) -> None:
         self.store = store
-        #: None: a proxy of the environment is in between
+        #: None if a proxy of the environment is used
         self.route = route
 
 
 def open_store(access: Access, forwarder: Forwarder, guard: Guard | None) -> Opened:
-    """A store whose connections go where the guard lets them; without one, where the environment's proxy does. Nothing is
-    sent yet.
+    """A store whose connections the guard checks; without a guard, those of the environment's proxy. Nothing is sent
+    yet.
     """
     if guard is None:
         return Opened(_store(access, ""))
@@ -85,7 +233,7 @@ def open_store(access: Access, forwarder: Forwarder, guard: Guard | None) -> Ope
 def _store(access: Access, proxy: str) -> Any:
     import obstore.store as stores
 
-    # Without a limit for the whole: the task's own time limit rules.
+    # No total limit: the task's own time limit applies.
     shared = client_config(
         allow_http=access.allow_http,
         connect_s=access.connect_timeout_s,
@@ -121,7 +269,7 @@ def _s3(access: Access, given: dict[str, str]) -> dict[str, Any]:
             "token": given.get("session_token"),
             "expires_at": None,
         }
-        # A provider rather than options: options are mixed with AWS_… variables of the worker.
+        # A provider, not options: options would be mixed with AWS_… variables of the worker.
         options["credential_provider"] = lambda: credential
     elif not access.ambient:
         options["skip_signature"] = True
@@ -211,7 +359,7 @@ class Cloud:
             source.stop()
             await asyncio.wait({sending})
             if not sending.cancelled():
-                sending.exception()  # seen: it is what stopping it gives
+                sending.exception()  # expected when it is stopped
             raise
 
     async def get(self, key: str, part: Range | None) -> Found:
@@ -219,10 +367,10 @@ class Cloud:
 
         try:
             if part is None:
-                found = await obstore.get_async(self._store, key)
-                meta = _meta(found.meta, found.attributes)
-                return Found(meta, 0, meta.size, self._pieces(key, found, meta.size))
-            # A range behind the end is refused by some servers and cut by others; so the size is asked first.
+                answer = await obstore.get_async(self._store, key)
+                meta = _meta(answer.meta, answer.attributes)
+                return Found(meta, 0, meta.size, self._pieces(key, answer, meta.size))
+            # Servers treat a range after the end differently, so the size is requested first.
             known = await self.head(key)
             start, end = resolved(part, known.size)
             if start == end:
@@ -230,15 +378,15 @@ class Cloud:
             options: Any = {"range": (start, end)}
             if known.etag:
                 options["if_match"] = known.etag
-            found = await obstore.get_async(self._store, key, options=options)
-            return Found(known, start, end, self._pieces(key, found, end - start))
+            answer = await obstore.get_async(self._store, key, options=options)
+            return Found(known, start, end, self._pieces(key, answer, end - start))
         except Exception as problem:
             raise self._translated(problem, self._url(key)) from problem
 
-    async def _pieces(self, key: str, found: Any, length: int) -> AsyncIterator[bytes]:
+    async def _pieces(self, key: str, answer: Any, length: int) -> AsyncIterator[bytes]:
         got = 0
         try:
-            async for piece in found.stream(min_chunk_size=PIECE):
+            async for piece in answer.stream(min_chunk_size=PIECE):
                 got += len(piece)
                 yield bytes(piece)
         except Exception as problem:
@@ -251,8 +399,8 @@ class Cloud:
 
         options: Any = {"head": True}
         try:
-            found = await obstore.get_async(self._store, key, options=options)
-            return _meta(found.meta, found.attributes)
+            answer = await obstore.get_async(self._store, key, options=options)
+            return _meta(answer.meta, answer.attributes)
         except Exception as problem:
             raise self._translated(problem, self._url(key)) from problem
 
@@ -262,8 +410,8 @@ class Cloud:
         under = prefix.rstrip("/") or None
         try:
             if not recursive:
-                found = await obstore.list_with_delimiter_async(self._store, under)
-                yield [_meta(meta) for meta in found["objects"]], list(found["common_prefixes"])
+                listed = await obstore.list_with_delimiter_async(self._store, under)
+                yield [_meta(meta) for meta in listed["objects"]], list(listed["common_prefixes"])
                 return
             async for chunk in obstore.list(self._store, under, chunk_size=_LISTED_AT_A_TIME):
                 yield [_meta(meta) for meta in chunk], []
@@ -293,7 +441,7 @@ class Cloud:
 
 
 class _Source:
-    """Gives an upload its pieces, or makes it fail once it is stopped."""
+    """The source of an upload's pieces, which makes it fail once it is stopped."""
 
     def __init__(self, head: list[bytes], rest: Pieces) -> None:
         self._head = head
@@ -331,7 +479,7 @@ class _Source:
 
 
 async def _beginning(pieces: Pieces, limit: int) -> tuple[list[bytes], Pieces | None]:
-    """The first pieces; None beside them when they are all there is, within the limit."""
+    """The first pieces, and the rest; None for the rest if they are all, within the limit."""
     head: list[bytes] = []
     size = 0
     async for piece in pieces:

@@ -1,6 +1,6 @@
-"""Content on its way in and out of objects: what a `put` sends, and what a `get` makes of the bytes that come.
+"""Content of objects: what a `put` sends, and how a `get` reads the bytes.
 
-Small text and JSON become plain data. What is large or binary goes to the result store, piece by piece.
+Small text and JSON become plain data. Large or binary content goes to the result store, piece by piece.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from msgspec import Struct
 
 from arclog.model.refs import LIST, ResultRef
 from arclog.ports.results import Content, ResultSink
-from arclog.tools.object.location import refuse
-from arclog.tools.object.places import Pieces
+from arclog.tools.object.location import Pieces, refuse
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -26,14 +25,14 @@ BINARY = "application/octet-stream"
 
 
 class Read(Struct):
-    """What was made of an object's bytes: plain data, or content in the result store."""
+    """The result of reading an object: plain data, or content in the result store."""
 
     data: Any = None
     stored: Content | None = None
 
 
 class Outgoing:
-    """What is put, hashed as it goes by."""
+    """The content of a put, hashed while it is sent."""
 
     def __init__(self, content: Any, encoding: str, results: ResultSink) -> None:
         self._hash = hashlib.sha256()
@@ -78,7 +77,7 @@ async def _once(body: bytes) -> AsyncIterator[bytes]:
 
 
 async def read(pieces: Pieces, size: int, content_type: str | None, decode: str, results: ResultSink, url: str) -> Read:
-    """Make data of the bytes, or store them when they are many or no text."""
+    """Decode the bytes as data, or store them if they are large or not text."""
     how = _how(content_type) if decode == "auto" else decode
     if how == "bytes" or size > results.inline_max_bytes:
         if how == "json":
@@ -107,7 +106,7 @@ async def read(pieces: Pieces, size: int, content_type: str | None, decode: str,
 
 
 def _how(content_type: str | None) -> str:
-    """How content of this type is taken: as json, text, bytes, or as a guess (text if it is one)."""
+    """How content of this type is read: as json, text, bytes, or by a guess (text if it is valid)."""
     kind = (content_type or "").partition(";")[0].strip().lower()
     if kind == JSON or kind.endswith("+json"):
         return "json"

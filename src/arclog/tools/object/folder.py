@@ -1,7 +1,7 @@
-"""Objects that are files, confined to one root folder: nothing outside it is read, written or told of.
+"""Objects that are files, confined to one root folder: nothing outside it is read, written or listed.
 
-A path is judged after its symbolic links are followed. The folder that arclog keeps its own data in is out of bounds.
-An object is written under another name, made durable, and then takes its place.
+A path is checked after its symbolic links are resolved. The folder of arclog's own data is excluded. An object is
+written under another name, synced, and then renamed.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from typing import TypeVar
 
 from arclog.model.outcome import error
 from arclog.sandbox.confinement import Reach
-from arclog.tools.object.location import Refused, refuse
-from arclog.tools.object.places import PIECE, Found, ObjectMeta, Pieces, Range, resolved
+from arclog.tools.object.location import PIECE, Found, ObjectMeta, Pieces, Range, Refused, refuse, resolved
 
 _TYPES = {
     ".json": "application/json",
@@ -107,8 +106,8 @@ class Folder:
     async def listing(self, prefix: str, *, recursive: bool) -> AsyncIterator[tuple[list[ObjectMeta], list[str]]]:
         top = self.path_of(prefix)
         if not recursive:
-            found, folders = await _do(prefix, lambda: self._entries(top, prefix))
-            yield found, folders
+            objects, folders = await _do(prefix, lambda: self._entries(top, prefix))
+            yield objects, folders
             return
         walk = self._walk(top, prefix)
         while chunk := await _do(prefix, lambda: list(islice(walk, _LISTED_AT_A_TIME))):
@@ -120,8 +119,8 @@ class Folder:
             await _do(key, lambda path=path: path.unlink(missing_ok=True))  # type: ignore[misc]  # as above
 
     def _walk(self, top: Path, prefix: str) -> Iterator[ObjectMeta]:
-        found, folders = self._entries(top, prefix)
-        merged = sorted([(meta.key, meta) for meta in found] + [(name + "/", None) for name in folders])
+        objects, folders = self._entries(top, prefix)
+        merged = sorted([(meta.key, meta) for meta in objects] + [(name + "/", None) for name in folders])
         for key, meta in merged:
             if meta is not None:
                 yield meta
@@ -130,7 +129,7 @@ class Folder:
 
     def _entries(self, top: Path, prefix: str) -> tuple[list[ObjectMeta], list[str]]:
         """Files and folders right in a folder; links that lead out of the root, and odd files, are left out."""
-        found: list[ObjectMeta] = []
+        objects: list[ObjectMeta] = []
         folders: list[str] = []
         base = prefix.rstrip("/")
         base = base + "/" if base and base != "." else ("/" if prefix.startswith("/") else "")
@@ -145,8 +144,8 @@ class Folder:
             if entry.is_dir(follow_symlinks=False):
                 folders.append(key)
             elif entry.is_file():
-                found.append(self._meta(key, entry.stat()))
-        return found, folders
+                objects.append(self._meta(key, entry.stat()))
+        return objects, folders
 
     def _inside(self, key: str) -> bool:
         try:
@@ -190,7 +189,7 @@ def _begin(path: Path) -> tuple[int, str]:
 
 
 def _give_up(unfinished: tuple[int, str]) -> None:
-    """Close it, and remove it unless it took its place."""
+    """Close the file, and remove it unless it was renamed."""
     os.close(unfinished[0])
     Path(unfinished[1]).unlink(missing_ok=True)
 
@@ -202,7 +201,7 @@ def _write(descriptor: int, piece: bytes) -> None:
 
 
 def _open(path: Path) -> int:
-    # Not blocking: a FIFO would wait for its writer forever.
+    # Non-blocking: opening a FIFO would wait for a writer forever.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -224,12 +223,12 @@ async def _pieces(key: str, descriptor: int, start: int, end: int) -> AsyncItera
 
 
 async def _do(key: str, work: Callable[[], T], undo: Callable[[T], None] | None = None) -> T:
-    """Run file work off the event loop, to its end even when the task is cancelled (then `undo` it), and say what failed."""
+    """Run file work in a thread, to its end even if the task is cancelled (then `undo` it), and convert its errors."""
     doing = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         return await asyncio.shield(doing)
     except asyncio.CancelledError:
-        # The work is short; whoever cleans up next must not meet it half done.
+        # The work is short, and clean-up must not run while it is in progress.
         await asyncio.wait({doing})
         if doing.exception() is None and undo is not None:
             undo(doing.result())

@@ -1,7 +1,7 @@
 """Kind `object`: put, get, list, head and delete by URL.
 
 Result: `{url, …, data}`, where `data` is what the action is about: the content (get), the rows (list), else what is
-known of the object. A put is whole or not at all; delete and put may be repeated.
+known of the object. A put is atomic; delete and put may be repeated.
 """
 
 from __future__ import annotations
@@ -22,8 +22,20 @@ from arclog.model.outcome import Outcome, failed, result_error
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
 from arclog.sandbox.confinement import reach_of
 from arclog.tools.listing import Rows
-from arclog.tools.object.location import FILE, Location, Refused, check_endpoint, check_key, locate, refuse
-from arclog.tools.object.places import Found, ObjectMeta, Pieces, Place, Range
+from arclog.tools.object.location import (
+    FILE,
+    Found,
+    Location,
+    ObjectMeta,
+    Pieces,
+    Place,
+    Range,
+    Refused,
+    check_endpoint,
+    check_key,
+    locate,
+    refuse,
+)
 
 if TYPE_CHECKING:
     from arclog.drivers.http.forward import Forwarder
@@ -105,7 +117,7 @@ class ObjectTool:
             return failed(result_error(problem))
 
     async def execution_ended(self, execution_id: str) -> None:
-        """Nothing is kept for an execution."""
+        """There is nothing to release for a run."""
 
     async def close(self) -> None:
         self._stores.clear()
@@ -120,8 +132,7 @@ class ObjectTool:
             return Folder(self._root, self._reach)
         with required("object", f"{at.scheme}://"):
             import obstore  # noqa: F401 - asks whether the extra is there
-        from arclog.tools.object.cloud import Access, Cloud
-        from arclog.tools.object.credentials import fields_for
+        from arclog.tools.object.cloud import Access, Cloud, fields_for
 
         given = fields_for(at.scheme, context.auth)
         endpoint = config.endpoint or given.get("endpoint", "")
@@ -138,7 +149,7 @@ class ObjectTool:
             ambient=self._ambient,
             connect_timeout_s=self._connect_timeout_s,
             read_timeout_s=self._read_timeout_s,
-            # An answer that was lost would make a second try meet the object that the first one created.
+            # After a lost answer, a retry would find the object that the first attempt created.
             retries=0 if config.if_absent is True else self._retries,
         )
         return Cloud(await self._opened(access), at, self._create_max_bytes, signed=bool(given) or self._ambient)
@@ -181,15 +192,15 @@ class ObjectTool:
         from arclog.tools.object.content import read
 
         part = None if config.range is UNSET else _range(config.range)
-        found: Found = await place.get(at.key, part)
-        kind = found.meta.content_type if config.content_type is UNSET else config.content_type
+        content: Found = await place.get(at.key, part)
+        kind = content.meta.content_type if config.content_type is UNSET else config.content_type
         decode = "auto" if config.decode is UNSET else config.decode
-        length = found.end - found.start
-        pieces = _watched(found.pieces, context, length)
+        length = content.end - content.start
+        pieces = _watched(content.pieces, context, length)
         made = await read(pieces, length, kind, decode, context.results, at.url)
-        result = _known(found.meta)
+        result = _known(content.meta)
         if part is not None:
-            result["range"] = {"start": found.start, "end": found.end}
+            result["range"] = {"start": content.start, "end": content.end}
         if made.stored is not None:
             return Outcome(result={"url": at.url, **result}, data_at="data", stored=made.stored)
         return _ok(at, {**result, "data": made.data})
@@ -225,7 +236,7 @@ async def _delete(place: Place, at: Location, config: ObjectConfig) -> Outcome:
 
 
 def _check(config: ObjectConfig) -> None:
-    """Keys that do not belong to the action, or lack."""
+    """Refuse keys that do not belong to the action, or are missing."""
     for name, actions in _ONLY.items():
         if getattr(config, name) is not UNSET and config.action not in actions:
             raise refuse("config", f"{name} belongs to action {' or '.join(actions)}, not to {config.action}")

@@ -1,8 +1,9 @@
-"""Where an object lies: a URL taken apart, and everything refused that could name another place than it seems to."""
+"""The location of an object: parses a URL, and refuses everything that could name another place than it seems to."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct
@@ -12,16 +13,18 @@ from arclog.model.outcome import TaskError, error
 if TYPE_CHECKING:
     from arclog.drivers.http.guard import Guard
 
+# ── location ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
 FILE = "file"
-#: scheme as authors write it → scheme as we call it
+#: scheme in a URL → our name of it
 SCHEMES = {"file": FILE, "s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure": "az", "abfs": "az"}
 
 
 class Refused(Exception):
     """An object cannot be reached as asked; carries the task's error.
 
-    Its message shows what the author wrote whole and as it is, or not at all: redaction knows a secret by its spelling,
-    and would miss a part of one, or one with escapes.
+    Its message shows what the author wrote completely and unchanged, or not at all: redaction recognizes a secret only
+    by its exact text.
     """
 
     def __init__(self, problem: TaskError) -> None:
@@ -30,7 +33,7 @@ class Refused(Exception):
 
 
 class Location(Struct, frozen=True):
-    """One object, or what lies under one prefix."""
+    """One object, or the objects under a prefix."""
 
     scheme: str
     #: '' for files
@@ -44,11 +47,11 @@ class Location(Struct, frozen=True):
 
     @property
     def store(self) -> str:
-        """What holds the object: with the key it names the object as the URL does."""
+        """The place that contains the object; with the key it identifies the object."""
         return FILE if self.scheme == FILE else f"{self.scheme}://{self.bucket}"
 
     def below(self, key: str) -> Location:
-        """What a key relative to this place names."""
+        """The location of a key relative to this place."""
         base = self.key.rstrip("/")
         return Location(self.scheme, self.bucket, f"{base}/{key}" if base else key)
 
@@ -61,14 +64,14 @@ def locate(url: str, *, prefix: bool = False) -> Location:
     """The place that a URL names; `prefix`: it may be a folder or a whole bucket."""
     scheme, colon, rest = url.partition("://")
     if not colon:
-        found = Location(FILE, "", url)
+        location = Location(FILE, "", url)
     elif scheme.lower() not in SCHEMES:
         raise refuse("config", f"{url}: this is not a place for objects; s3://, gs://, az://, file:// or a path is")
     elif SCHEMES[scheme.lower()] == FILE:
         host, slash, path = rest.partition("/")
         if host not in ("", "localhost") or not slash:
             raise refuse("config", f"{url}: a file URL has three slashes (file:///folder/name); a plain path works too")
-        found = Location(FILE, "", "/" + unquote(path))
+        location = Location(FILE, "", "/" + unquote(path))
     else:
         bucket, _, key = rest.partition("/")
         if not bucket:
@@ -77,13 +80,13 @@ def locate(url: str, *, prefix: bool = False) -> Location:
             raise refuse(
                 "config", f"{url}: the part before the key is not a valid bucket name; use `auth` for credentials"
             )
-        found = Location(SCHEMES[scheme.lower()], bucket, key)
-    check_key(found.key, url, prefix=prefix)
-    return found
+        location = Location(SCHEMES[scheme.lower()], bucket, key)
+    check_key(location.key, url, prefix=prefix)
+    return location
 
 
 def check_key(key: str, shown: str, *, prefix: bool = False) -> None:
-    """A key that every store takes and that cannot climb out of where it stands."""
+    """Check that every store accepts a key, and that it cannot leave its place."""
     if any(ord(letter) < 32 or ord(letter) == 127 or 0xD800 <= ord(letter) <= 0xDFFF for letter in key):
         raise refuse("config", "a name holds a NUL, a control character or half a character, which none may")
     if ".." in key.split("/"):
@@ -93,7 +96,7 @@ def check_key(key: str, shown: str, *, prefix: bool = False) -> None:
 
 
 async def check_endpoint(endpoint: str, guard: Guard, *, allow_http: bool, proxied: bool) -> None:
-    """Refuse an endpoint that is no server's address, is not encrypted, or must not be reached. `proxied`: its name may be
+    """Refuse an endpoint that is not an address, is not encrypted, or must not be reached. `proxied`: its name may be
     one that only a proxy knows.
     """
     try:
@@ -117,3 +120,69 @@ async def check_endpoint(endpoint: str, guard: Guard, *, allow_http: bool, proxi
             return
         message = f"endpoint {endpoint}: {problem.message}"
         raise Refused(error(problem.kind, message, code=problem.code, retryable=problem.retryable)) from None
+
+
+# ── places ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# The interface of a place that contains objects. Files and clouds behave alike; every failure is a `Refused`.
+
+#: Bytes that are read, hashed or sent at a time.
+PIECE = 1024 * 1024
+
+Pieces = AsyncIterator[bytes]
+
+
+class ObjectMeta(Struct, frozen=True):
+    """The metadata of an object."""
+
+    key: str
+    size: int
+    etag: str | None
+    #: ISO 8601, UTC
+    last_modified: str | None
+    content_type: str | None = None
+    version: str | None = None
+
+
+class Found(Struct, frozen=True):
+    """An object that was opened to be read: bytes [start, end) of it."""
+
+    meta: ObjectMeta
+    start: int
+    end: int
+    pieces: Any
+
+
+class Range(Struct, frozen=True):
+    """Bytes [start, end), or the last so many."""
+
+    start: int = 0
+    end: int | None = None
+    last: int | None = None
+
+
+class Place(Protocol):
+    """A root folder or a bucket."""
+
+    async def put(self, key: str, pieces: Pieces, content_type: str, *, if_absent: bool) -> ObjectMeta:
+        """Store an object atomically; `if_absent`: only if there is none."""
+
+    async def get(self, key: str, part: Range | None) -> Found:
+        """Open an object. The caller reads its pieces, and closes it."""
+
+    async def head(self, key: str) -> ObjectMeta: ...
+
+    def listing(self, prefix: str, *, recursive: bool) -> AsyncIterator[tuple[list[ObjectMeta], list[str]]]:
+        """Objects under a prefix in order, some at a time, and (not recursive) the folders in it."""
+
+    async def delete(self, keys: list[str]) -> None:
+        """Remove objects; missing ones are ignored."""
+
+
+def resolved(part: Range | None, size: int) -> tuple[int, int]:
+    """The bounds of a range in an object of this size; an empty range if it is after the end."""
+    if part is None:
+        return 0, size
+    if part.last is not None:
+        return max(0, size - part.last), size
+    end = size if part.end is None else min(part.end, size)
+    return min(part.start, end), end

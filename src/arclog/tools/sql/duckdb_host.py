@@ -1,4 +1,4 @@
-"""DuckDB in a process of its own, confined as tasks are: SQL there reads and writes files, so it must not do so as us.
+"""DuckDB in a process of its own, confined like tasks, since SQL can read and write files.
 
 The tasks of one scope share a process, and with it the files that they have open, as DuckDB allows within a process. A
 connection is used by one thread at a time; `interrupt` may come from any. The process's half is `child.databases`.
@@ -33,14 +33,14 @@ from arclog.tools.sql.failures import SqlFailure
 _MESSAGE = struct.Struct("<cI")
 #: Processes that wait for the next task of their scope.
 _IDLE_HOSTS = 4
-#: A connection that does not heed an interrupt for so long is ended with its process.
+#: If a connection ignores an interrupt for so long, its process is killed.
 _PATIENCE_S = 10.0
-#: How long to wait for the word why a process ended.
+#: How long to wait for the reason why a process ended.
 _REPORT_S = 15.0
 
 
 class DuckdbError(Exception):
-    """What DuckDB refused: the name of its exception, and its text."""
+    """An error of DuckDB: the name of its exception, and its text."""
 
     def __init__(self, name: str, text: str) -> None:
         self.name = name
@@ -48,7 +48,7 @@ class DuckdbError(Exception):
 
 
 class Statement(NamedTuple):
-    """What a statement was and gave."""
+    """The kind and the columns of a statement."""
 
     #: (name, type) of each column
     columns: list[tuple[str, str]]
@@ -258,8 +258,8 @@ class Host:
         if report.failed:
             return SqlFailure("killed", f"DuckDB's process could not be started: {report.failed}", "START")
         how, code = ended_by(report.status)
-        said = self._stderr.decode("utf-8", "replace").strip()[-500:]
-        return SqlFailure("killed", f"DuckDB's process ended: {how}{': ' + said if said else ''}", code)
+        stderr = self._stderr.decode("utf-8", "replace").strip()[-500:]
+        return SqlFailure("killed", f"DuckDB's process ended: {how}{': ' + stderr if stderr else ''}", code)
 
     async def close(self) -> None:
         """End the process and remove its folder."""

@@ -12,9 +12,27 @@ from typing import Any
 
 from arclog.model.outcome import Outcome
 from arclog.ports.tool import TaskContext
-from arclog.tools.sql.calls import Threads
+from arclog.sandbox.confinement import Reach
 from arclog.tools.sql.failures import SqlFailure
-from arclog.tools.sql.run import Answer, Bound, SqlConfig, failed_with, run_statements
+from arclog.tools.sql.run import Answer, Bound, SqlConfig, Threads, failed_with, run_statements
+
+# ── own folder ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Databases that no playbook may open: those in arclog's own folder, and those that the operator's settings leave out.
+
+MEMORY = ":memory:"
+
+
+def not_ours(database: str, reach: Reach, *, write: bool = True) -> str:
+    """The path of a database file, as given; refused when it is out of reach."""
+    if "\0" in database:
+        raise SqlFailure("config", "database: a path holds no NUL")
+    refusal = "" if database in ("", MEMORY) else reach.refusal(database, write=write)
+    if refusal:
+        raise SqlFailure("config", refusal)
+    return database
+
+
+# ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class FileSession(ABC):

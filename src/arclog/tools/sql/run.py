@@ -6,16 +6,146 @@ before the commit leaves the database as it was.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from msgspec import Struct
+from msgspec.json import encode
 
 from arclog.model.data.shapes import Field
 from arclog.model.outcome import Outcome, failed
+from arclog.ports.results import ResultWriter
 from arclog.ports.tool import TaskContext
 from arclog.tools.sql.failures import SqlFailure
-from arclog.tools.sql.rows import Rows
+from arclog.tools.sql.values import to_json
+
+# ── rows ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# The rows of a statement on their way into an outcome: inline while they are few, streamed to the result store past that.
+
+#: Rows that are taken from a database at a time.
+BATCH = 1000
+
+
+class Rows:
+    """Takes rows as tuples. Memory holds one batch, or what fits inline."""
+
+    def __init__(self, columns: Sequence[str], context: TaskContext, max_rows: int | None) -> None:
+        self.columns = distinct(columns)
+        self.count = 0
+        self._context = context
+        self._max_rows = max_rows
+        self._kept: list[dict[str, Any]] = []
+        self._bytes = 0
+        self._writer: ResultWriter | None = None
+
+    async def add(self, batch: Sequence[Sequence[Any]]) -> None:
+        self.count += len(batch)
+        if self._max_rows is not None and self.count > self._max_rows:
+            message = (
+                f"the statement gives more than {self._max_rows} rows (max_rows of the task); ask for fewer with LIMIT"
+            )
+            raise SqlFailure("limit", message, "max_rows")
+        columns = self.columns
+        rows = [dict(zip(columns, map(to_json, row), strict=True)) for row in batch]
+        if self._writer is not None:
+            await self._writer.add(rows)
+        else:
+            self._kept += rows
+            self._bytes += len(encode(rows))
+            if self._bytes > self._context.results.inline_max_bytes:
+                self._writer = self._context.results.writer(listed=True)
+                kept, self._kept = self._kept, []
+                await self._writer.add(kept)
+        self._context.progress(self.count, None, "rows")
+
+    async def outcome(self) -> Outcome:
+        """Everything is taken: make it durable."""
+        about: dict[str, Any] = {"columns": list(self.columns), "row_count": self.count}
+        if self._writer is None:
+            return Outcome(
+                result={"columns": about["columns"], "rows": self._kept, "row_count": self.count}, data_at="rows"
+            )
+        return Outcome(result=about, data_at="rows", stored=await self._writer.commit())
+
+    async def abandon(self) -> None:
+        if self._writer is not None:
+            await self._writer.abandon()
+
+
+def distinct(columns: Sequence[str]) -> tuple[str, ...]:
+    """Column names, each once: a name that comes again gets a number, `id`, `id_2`, `id_3`."""
+    taken = set(columns)
+    seen: set[str] = set()
+    names: list[str] = []
+    for column in columns:
+        name, number = column, 1
+        while name in seen or (number > 1 and name in taken):
+            number += 1
+            name = f"{column}_{number}"
+        seen.add(name)
+        names.append(name)
+    return tuple(names)
+
+
+# ── calls ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# How calls into databases end when they are cancelled: interrupted and waited for, never left behind.
+#
+# Databases that block have threads of their own.
+
+Given = TypeVar("Given")
+
+#: An interrupt between two statements is lost: it is repeated this often until the call has ended.
+_AGAIN_S = 0.02
+
+
+async def cancellable(work: Coroutine[Any, Any, Given], grace_s: float) -> Given:
+    """Await work that may want to be cancelled more than once: a driver that waits for a server's farewell, for one.
+
+    Each `grace_s` without an end cancels it again, so that a server that says nothing holds nobody up.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        while not task.done():
+            task.cancel()
+            try:
+                await asyncio.wait((task,), timeout=grace_s)
+            except asyncio.CancelledError:
+                continue  # there is no time left: at once
+        if not task.cancelled():
+            task.exception()  # taken note of: the cancellation is what counts
+        raise
+
+
+class Threads:
+    def __init__(self, most: int, name: str) -> None:
+        self._pool = ThreadPoolExecutor(most, thread_name_prefix=name)
+
+    async def call(self, interrupt: Callable[[], Any], function: Callable[..., Given], *args: Any) -> Given:
+        """Run a function on a thread. When cancelled: `interrupt` it, wait for its end, and let the cancellation pass."""
+        running = self._pool.submit(function, *args)
+        ended = asyncio.wrap_future(running)
+        try:
+            return await asyncio.shield(ended)
+        except asyncio.CancelledError:
+            if not running.cancel():
+                while not ended.done():
+                    interrupt()
+                    try:
+                        await asyncio.wait((ended,), timeout=_AGAIN_S)
+                    except asyncio.CancelledError:
+                        continue  # there is no faster way: a thread cannot be killed
+                ended.exception()  # taken note of: the cancellation is what counts
+            raise
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True)
+
+
+# ── run ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 HELPER_FIELDS = ("code", "rowcount")
 
@@ -120,8 +250,8 @@ def failed_with(problem: SqlFailure, helper: str) -> Outcome:
 
 
 def _failed(problem: SqlFailure, helper: str, place: str) -> Outcome:
-    found = problem.problem
+    error = problem.problem
     return failed(
-        type(found)(found.kind, place + found.message, found.code, found.retryable),
-        **{helper: {"code": found.code, "rowcount": None}},
+        type(error)(error.kind, place + error.message, error.code, error.retryable),
+        **{helper: {"code": error.code, "rowcount": None}},
     )

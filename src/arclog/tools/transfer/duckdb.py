@@ -6,6 +6,7 @@ DuckDB's Python client takes rows one by one only; so a chunk goes in as a small
 from __future__ import annotations
 
 import re
+import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
@@ -18,6 +19,7 @@ from arclog.tools.sql.duckdb_host import Connection, DuckdbError
 from arclog.tools.sql.failures import SqlFailure
 from arclog.tools.sql.values import to_json
 from arclog.tools.transfer import statements
+from arclog.tools.transfer.files import PathTarget
 from arclog.tools.transfer.new_files import Draft, Turn
 from arclog.tools.transfer.rows import (
     BOOLEAN,
@@ -37,6 +39,8 @@ from arclog.tools.transfer.rows import (
     bad_cell,
     json_cell,
 )
+
+# ── duckdb ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 DIALECT = "duckdb"
 T = TypeVar("T")
@@ -108,10 +112,10 @@ class _Database:
         try:
             return work()
         except DuckdbError as problem:
-            found = failure_of(problem, ()).problem
+            error = failure_of(problem, ()).problem
             # DuckDB turns backslashes of a path; as it was written, redaction knows it.
-            message = self._shown(found.message.replace(self._database.replace("\\", "/"), self._database))
-            raise SqlFailure(found.kind, message, found.code, retryable=found.retryable) from None
+            message = self._shown(error.message.replace(self._database.replace("\\", "/"), self._database))
+            raise SqlFailure(error.kind, message, error.code, retryable=error.retryable) from None
 
     def _shown(self, message: str) -> str:
         """A message with the path that the author knows."""
@@ -242,8 +246,8 @@ class DuckdbTarget(_Database):
     def write(self, rows: list[Row]) -> None:
         if not rows:
             return
-        if found := bad_cell(rows, self._columns, self._done, nul=False):
-            raise found
+        if bad := bad_cell(rows, self._columns, self._done, nul=False):
+            raise bad
         lines = [",".join(map(_csv_cell, row)) for row in rows]
         name = f"chunk-{id(self)}.csv"
         longest = 4 * max(map(len, lines)) + 16
@@ -302,13 +306,13 @@ class DuckdbTarget(_Database):
         return message if self._draft is None else message.replace(self._draft.path, self._database)
 
     def _placed(self, problem: DuckdbError) -> SqlFailure:
-        found = failure_of(problem, ()).problem
-        line, column = _LINE.search(found.message), _COLUMN.search(found.message)
+        error = failure_of(problem, ()).problem
+        line, column = _LINE.search(error.message), _COLUMN.search(error.message)
         if line is None or column is None:
-            kept = self._shown(found.message.split("\n\n", 1)[0])
-            return SqlFailure(found.kind, f"rows from {self._done + 1}: {kept}", found.code, retryable=found.retryable)
+            kept = self._shown(error.message.split("\n\n", 1)[0])
+            return SqlFailure(error.kind, f"rows from {self._done + 1}: {kept}", error.code, retryable=error.retryable)
         name = self._columns[int(column[1][1:])].name
-        return SqlFailure("sql", f"row {self._done + int(line[1])}, column {name}: {column[2]}", found.code)
+        return SqlFailure("sql", f"row {self._done + int(line[1])}, column {name}: {column[2]}", error.code)
 
 
 #: What comes out of DuckDB as every target takes it.
@@ -354,3 +358,37 @@ def _type_of(kind: str) -> str:
     if kind.startswith("DECIMAL"):
         return DECIMAL
     return _MEANT.get(kind, JSON if kind.endswith("]") or kind.startswith(("STRUCT", "MAP")) else TEXT)
+
+
+# ── parquet ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Rows to Parquet files, which DuckDB writes: it can only write what it holds, so the rows are gathered first.
+
+
+class ParquetTarget(PathTarget):
+    """A Parquet file, gathered in a DuckDB database of its own and written at the end."""
+
+    def __init__(self, shown: str, path: Path, connection: Connection, options: Mapping[str, str]) -> None:
+        super().__init__(shown, path)
+        self._folder = connection.folder / f"parquet-{id(self)}"
+        database = str(self._folder / "rows.db")
+        self._table = DuckdbTarget(connection, database, options, "rows", "", "append", (), create=True)
+
+    def open(self, columns: Sequence[Column]) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._table.open(columns)
+
+    def write(self, rows: list[Row]) -> None:
+        self._table.write(rows)
+
+    def commit(self) -> dict[str, Any]:
+        # The table is never committed: its database is there for this file alone.
+        with self._replacing() as temporary:
+            self._table.export(temporary)
+        return {"bytes": self._path.stat().st_size}
+
+    def interrupt(self) -> None:
+        self._table.interrupt()
+
+    def close(self) -> None:
+        self._table.close()
+        shutil.rmtree(self._folder, ignore_errors=True)

@@ -5,6 +5,7 @@ A file is written under another name, made durable, and then takes its place: it
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import errno
 import io
@@ -12,18 +13,22 @@ import os
 import tempfile
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any
 
 import msgspec
 
+from arclog.model.refs import LIST, ResultRef
+from arclog.ports.results import ResultSink
 from arclog.tools.object.folder import TEMPORARY
 from arclog.tools.sql.failures import SqlFailure
 from arclog.tools.sql.values import to_json
 from arclog.tools.transfer.rows import JSON, TEXT, Column, Row, bad_cell, json_cell, misfit
+
+# ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 _BAD_ROW = "BadRow"
 #: Longest line of an NDJSON file, and longest cell of a CSV file.
@@ -115,10 +120,10 @@ class CsvSource(_TextSource):
 
     def chunks(self) -> Iterator[list[Row]]:
         done, width, null = 0, len(self._columns), self._form.null
-        while found := self._first or self._read(self._at_a_time, done):
+        while rows := self._first or self._read(self._at_a_time, done):
             self._first = []
             chunk = []
-            for row in found:
+            for row in rows:
                 done += 1
                 if not row and width > 1:
                     continue  # an empty line
@@ -129,17 +134,17 @@ class CsvSource(_TextSource):
             yield chunk
 
     def _read(self, count: int, done: int) -> list[list[str]]:
-        found: list[list[str]] = []
+        rows: list[list[str]] = []
         try:
-            found.extend(islice(self._rows, count))
+            rows.extend(islice(self._rows, count))
         except csv.Error as problem:
-            raise SqlFailure("exception", f"{self._shown}: row {done + len(found) + 1}: {problem}", _BAD_ROW) from None
+            raise SqlFailure("exception", f"{self._shown}: row {done + len(rows) + 1}: {problem}", _BAD_ROW) from None
         except UnicodeDecodeError as problem:
-            message = f"{self._shown}: is not UTF-8 text near row {done + len(found) + 1}: {problem.reason}"
+            message = f"{self._shown}: is not UTF-8 text near row {done + len(rows) + 1}: {problem.reason}"
             raise SqlFailure("exception", message, "NotText") from None
         except OSError as problem:
             raise _failure(self._shown, problem) from None
-        return found
+        return rows
 
 
 class NdjsonSource(_TextSource):
@@ -159,15 +164,15 @@ class NdjsonSource(_TextSource):
 
     def chunks(self) -> Iterator[list[Row]]:
         done = 0
-        while found := self._first or self._read(done):
+        while rows := self._first or self._read(done):
             self._first = []
-            yield as_rows(found, self._columns, done, self._shown)
-            done += len(found)
+            yield as_rows(rows, self._columns, done, self._shown)
+            done += len(rows)
 
     def _read(self, done: int) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
+        rows: list[dict[str, Any]] = []
         file = self._file
-        while file is not None and len(found) < self._at_a_time:
+        while file is not None and len(rows) < self._at_a_time:
             try:
                 line = file.readline(_LINE_BYTES)
             except OSError as problem:
@@ -176,20 +181,20 @@ class NdjsonSource(_TextSource):
                 break
             if len(line) == _LINE_BYTES:
                 raise SqlFailure(
-                    "limit", f"{self._shown}: row {done + len(found) + 1} is longer than {_LINE_BYTES} bytes"
+                    "limit", f"{self._shown}: row {done + len(rows) + 1} is longer than {_LINE_BYTES} bytes"
                 )
             if line.isspace():
                 continue
             try:
                 row = msgspec.json.decode(line)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-                message = f"{self._shown}: row {done + len(found) + 1} is not JSON: {problem}"
+                message = f"{self._shown}: row {done + len(rows) + 1} is not JSON: {problem}"
                 raise SqlFailure("exception", message, _BAD_ROW) from None
             if not isinstance(row, dict):
-                message = f"{self._shown}: row {done + len(found) + 1} is not a JSON object"
+                message = f"{self._shown}: row {done + len(rows) + 1} is not a JSON object"
                 raise SqlFailure("exception", message, _BAD_ROW)
-            found.append(row)
-        return found
+            rows.append(row)
+        return rows
 
 
 def columns_of(rows: Sequence[dict[str, Any]]) -> list[Column]:
@@ -205,14 +210,14 @@ def as_rows(rows: Sequence[dict[str, Any]], columns: Sequence[Column], done: int
     """Maps as tuples; a key that no column has is refused, since its values would be lost."""
     names = [column.name for column in columns]
     known = set(names)
-    found = []
+    checked = []
     for number, row in enumerate(rows, start=done + 1):
         if not row.keys() <= known:
             lost = next(name for name in row if name not in known)
             message = f"{shown}: row {number} has the key '{lost}', which the rows before did not have; give a larger chunk_rows"
             raise SqlFailure("exception", message, _BAD_ROW)
-        found.append(tuple([json_cell(row.get(name)) for name in names]))
-    return found
+        checked.append(tuple([json_cell(row.get(name)) for name in names]))
+    return checked
 
 
 class PathTarget:
@@ -376,3 +381,75 @@ def _native(value: Any) -> Any:
         return msgspec.json.decode(value)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return value
+
+
+# ── stored ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Rows that a task made before: a list in the outcome itself, or a stored result, read as it is needed.
+
+_SHOWN = "rows"
+
+
+class ResultSource:
+    """Items that are maps with the same keys. It is read on a thread, the result store on the event loop."""
+
+    def __init__(self, rows: Any, results: ResultSink, loop: asyncio.AbstractEventLoop) -> None:
+        if isinstance(rows, ResultRef):
+            if rows.kind != LIST:
+                raise SqlFailure("config", "rows: the stored result is not a list of rows")
+            self.total = rows.meta.rows
+        elif isinstance(rows, list):
+            self.total = len(rows)
+        else:
+            raise SqlFailure("config", f"rows: a list of maps is needed, this is {type(rows).__name__}")
+        self._rows = rows
+        self._results = results
+        self._loop = loop
+        self._columns: list[Column] = []
+        self._items: Iterator[Any] = iter(())
+        self._reading: AsyncIterator[list[Any]] | None = None
+        self._at_a_time = 1
+        self._first: list[dict[str, Any]] = []
+
+    def open(self, at_a_time: int) -> list[Column]:
+        self._at_a_time = at_a_time
+        if isinstance(self._rows, ResultRef):
+            self._reading = self._results.read_items(self._rows)
+            self._items = chain.from_iterable(self._batches(self._reading))
+        else:
+            self._items = iter(self._rows)
+        self._first = self._some(0)
+        self._columns = columns_of(self._first)
+        return self._columns
+
+    def chunks(self) -> Iterator[list[Row]]:
+        done = 0
+        while rows := self._first or self._some(done):
+            self._first = []
+            yield as_rows(rows, self._columns, done, _SHOWN)
+            done += len(rows)
+
+    def interrupt(self) -> None:
+        """Reading some items is short."""
+
+    def close(self) -> None:
+        """What was read is left to the event loop."""
+
+    def _some(self, done: int) -> list[dict[str, Any]]:
+        items = list(islice(self._items, self._at_a_time))
+        for number, row in enumerate(items, start=done + 1):
+            if not isinstance(row, dict):
+                raise SqlFailure("config", f"rows: row {number} is {type(row).__name__}; a map of columns is needed")
+        return items
+
+    def _batches(self, reading: AsyncIterator[list[Any]]) -> Iterator[list[Any]]:
+        while (batch := self._wait(_next(reading))) is not None:
+            yield batch
+
+    def _wait(self, coming: Coroutine[Any, Any, list[Any] | None]) -> list[Any] | None:
+        return asyncio.run_coroutine_threadsafe(coming, self._loop).result()
+
+
+async def _next(reading: AsyncIterator[list[Any]]) -> list[Any] | None:
+    async for batch in reading:
+        return batch
+    return None

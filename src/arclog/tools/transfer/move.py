@@ -67,9 +67,9 @@ class Move:
                 self._source.close()
 
     def _run(self) -> Moved:
-        found = self._source.open(self._chunk_rows)
-        _each_once([column.name for column in found], "the source")
-        pick, columns = self._picked(found)
+        source_columns = self._source.open(self._chunk_rows)
+        _each_once([column.name for column in source_columns], "the source")
+        pick, columns = self._picked(source_columns)
         chunks: Iterator[list[Row]] = self._source.chunks()
         first = next(chunks, [])
         if pick is not None:
@@ -97,21 +97,25 @@ class Move:
         else:
             self._progress(*at, "bytes")
 
-    def _picked(self, found: Sequence[Column]) -> tuple[Callable[[Row], Row] | None, list[Column]]:
+    def _picked(self, source_columns: Sequence[Column]) -> tuple[Callable[[Row], Row] | None, list[Column]]:
         """How a row of the source becomes one of the target."""
-        unknown = [name for name in self._types if name not in (self._wanted or [column.name for column in found])]
-        if unknown and found:
-            raise SqlFailure("config", f"types: there is no column '{unknown[0]}'; there are {_named(found)}")
+        unknown = [
+            name for name in self._types if name not in (self._wanted or [column.name for column in source_columns])
+        ]
+        if unknown and source_columns:
+            raise SqlFailure("config", f"types: there is no column '{unknown[0]}'; there are {_named(source_columns)}")
         if self._wanted is None:
-            return None, list(found)
-        if not found:  # rows that are no rows: nothing names their columns
+            return None, list(source_columns)
+        if not source_columns:  # rows that are no rows: nothing names their columns
             return None, [Column(name) for name in self._wanted]
-        at = {column.name: index for index, column in enumerate(found)}
+        at = {column.name: index for index, column in enumerate(source_columns)}
         for name in self._wanted.values():
             if name not in at:
-                raise SqlFailure("config", f"columns: the source has no column '{name}'; it has {_named(found)}")
+                raise SqlFailure(
+                    "config", f"columns: the source has no column '{name}'; it has {_named(source_columns)}"
+                )
         indexes = [at[name] for name in self._wanted.values()]
-        columns = [Column(name, found[index].type) for name, index in zip(self._wanted, indexes, strict=True)]
+        columns = [Column(name, source_columns[index].type) for name, index in zip(self._wanted, indexes, strict=True)]
         if len(indexes) == 1:
             index = indexes[0]
             return (lambda row: (row[index],)), columns

@@ -86,7 +86,7 @@ class Connecting:
     """How to connect. A description that cannot be read is refused at once."""
 
     def __init__(self, where: dict[str, Any], connect_s: float, grace_s: float) -> None:
-        from arclog.tools.sql.pg_pool import address_for
+        from arclog.tools.sql.postgres import address_for
 
         self._address = address_for(where, connect_s)
         #: a server that does not release a statement within this time is hung up on
@@ -96,7 +96,7 @@ class Connecting:
         import psycopg
 
         from arclog.drivers.postgres.connect import connect_blocking
-        from arclog.tools.sql.pg_pool import Adapting, not_connected
+        from arclog.tools.sql.postgres import Adapting, not_connected
 
         try:
             return connect_blocking(self._address, context=Adapting())
@@ -190,9 +190,11 @@ class PostgresSource(_Session):
         names = connection.adapters.types
         columns = []
         for column in cursor.description or ():
-            found = names.get(column.type_code)
-            array = found is not None and column.type_code == found.array_oid
-            columns.append(Column(column.name, JSON if array else _MEANT.get(found.name, TEXT) if found else TEXT))
+            type_name = names.get(column.type_code)
+            array = type_name is not None and column.type_code == type_name.array_oid
+            columns.append(
+                Column(column.name, JSON if array else _MEANT.get(type_name.name, TEXT) if type_name else TEXT)
+            )
         return columns
 
     def chunks(self) -> Iterator[list[Row]]:
@@ -264,7 +266,7 @@ class PostgresTarget(_Session):
         """
         import psycopg
 
-        from arclog.tools.sql.pg_session import is_catalog_conflict
+        from arclog.tools.sql.postgres import is_catalog_conflict
 
         made = statements.create_table(DIALECT, self._table, self._columns, self._key, DECLARED).encode()
         for last in (*[False] * _MAKE_AGAIN, True):
@@ -290,9 +292,9 @@ class PostgresTarget(_Session):
         except psycopg.OperationalError as problem:
             raise self._broken(problem) from None
         except (psycopg.Error, UnicodeEncodeError) as problem:
-            found = bad_cell(rows, self._columns, self._done, nul=False)
-            if found is not None:
-                raise found from None
+            bad = bad_cell(rows, self._columns, self._done, nul=False)
+            if bad is not None:
+                raise bad from None
             raise (_placed(problem) if isinstance(problem, psycopg.Error) else problem) from None
         self._done += len(rows)
 
@@ -350,16 +352,16 @@ def _bound(value: Any) -> Any:
 
 def _placed(problem: psycopg.Error) -> SqlFailure:
     """A failure with the row and column that the server names."""
-    from arclog.tools.sql.pg_session import failure_of
+    from arclog.tools.sql.postgres import failure_of
 
-    found = failure_of(problem, 0).problem
+    error = failure_of(problem, 0).problem
     where = _WHERE.search(problem.diag.context or "")
     place = ""
     if where is not None:
         place = f"row {where[1]}, column {where[2]}: " if where[2] else f"row {where[1]}: "
-    message = found.message
-    if found.code == "42P10":
+    message = error.message
+    if error.code == "42P10":
         message += "; an upsert needs a unique index (or primary key) on exactly the columns of `key`"
-    if found.code == "42P01":
+    if error.code == "42P01":
         message += "; `create: true` makes the table"
-    return SqlFailure(found.kind, place + message, found.code, retryable=found.retryable)
+    return SqlFailure(error.kind, place + message, error.code, retryable=error.retryable)

@@ -96,14 +96,14 @@ class Target(Protocol):
 
 def typed(columns: Sequence[Column], rows: Sequence[Row], wanted: dict[str, str]) -> list[Column]:
     """The columns with their types: as wanted, else as declared unless the values contradict it, else as the values are."""
-    found = []
+    typed_columns = []
     for index, column in enumerate(columns):
         kind = wanted.get(column.name, "")
         if not kind:
             values = {type(row[index]) for row in rows} - {type(None)}
             kind = column.type if column.type and _fits(column.type, values) else _of_values(rows, index, values)
-        found.append(Column(column.name, kind))
-    return found
+        typed_columns.append(Column(column.name, kind))
+    return typed_columns
 
 
 def _fits(kind: str, values: Iterable[type]) -> bool:

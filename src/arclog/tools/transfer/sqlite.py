@@ -238,9 +238,9 @@ class SqliteTarget(_File):
         try:
             connection.executemany(self._insert, counted())
         except apsw.Error as problem:
-            found = failure_of(problem, self._database, ()).problem
-            where = f"row {self._done + taken}: " if found.kind in ("constraint", "sql") and taken else ""
-            raise SqlFailure(found.kind, where + found.message, found.code, retryable=found.retryable) from None
+            error = failure_of(problem, self._database, ()).problem
+            where = f"row {self._done + taken}: " if error.kind in ("constraint", "sql") and taken else ""
+            raise SqlFailure(error.kind, where + error.message, error.code, retryable=error.retryable) from None
         except (TypeError, OverflowError, UnicodeEncodeError) as problem:
             raise bad_cell(rows, self._columns, self._done, nul=True) or problem from None
         self._done += len(rows)

@@ -35,14 +35,14 @@ def query_of(dialect: str, query: str, params: Sequence[Any] | Mapping[str, Any]
     keys = frozenset(params) if isinstance(params, Mapping) else frozenset[str]()
     count = len(params) if isinstance(params, Sequence) else 0
     try:
-        found = statements(query, reading, keys, count)
+        parsed = statements(query, reading, keys, count)
     except Misplaced as problem:
         raise SqlFailure("config", f"query: {problem.message}") from None
-    if len(found) != 1:
-        raise SqlFailure("config", f"query: one statement is needed, this has {len(found)}")
+    if len(parsed) != 1:
+        raise SqlFailure("config", f"query: one statement is needed, this has {len(parsed)}")
     text: list[str] = []
     values: list[Any] = []
-    for piece in found[0].pieces:
+    for piece in parsed[0].pieces:
         if isinstance(piece, str):
             text.append(piece)
         elif isinstance(piece, Hole):

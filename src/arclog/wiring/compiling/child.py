@@ -1,11 +1,12 @@
-"""A process that compiles playbooks for a server: requests come on its standard input, answers leave on its standard output.
+"""A process that compiles playbooks for a server: requests arrive on its standard input, answers are written to its
+standard output.
 
-Each message is four bytes of length and MessagePack. A request is (what, text, file, settings, files). The answer to PLAN is (encoded
-plan, findings), one of which is empty; to CHECK it is (the graph as JSON, or nothing; findings). Both also say whether the playbook was
-heavy. It ends with its input.
+Each message is four bytes of length and MessagePack. A request is (what, text, file, settings, files). The answer to
+PLAN is (encoded plan, findings), one of which is empty; to CHECK it is (the graph as JSON, or nothing; findings). Both
+also contain whether the playbook was heavy. The process ends when its input is closed.
 
-It has a lower priority than the server; once a playbook has turned out to be heavy, it has what time others leave it. Where memory is
-short the kernel ends it first.
+It has a lower priority than the server; once a playbook has turned out to be heavy, it runs only when the processor is
+idle. If memory runs out, the kernel kills it first.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import resource
 import signal
 import struct
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -25,12 +27,14 @@ from arclog.model.config.settings import Settings
 from arclog.model.errors import Finding
 
 LENGTH = struct.Struct("!I")
-#: What is asked for.
+#: Kinds of requests.
 PLAN, CHECK = "plan", "check"
-#: Steps of priority below the server's.
+#: The increment of its nice value.
 _NICE = 10
 #: Processor time after which a playbook is heavy.
 _LIGHT_S = 0.25
+#: From then on it pauses after each slice: even a process of the lowest priority slows others down where cores share hardware.
+_SLICE_S, _PAUSE_S = 0.010, 0.010
 _FIRST_TO_GO = "1000"
 REQUEST = msgspec.msgpack.Decoder(tuple[str, str, str, dict[str, Any], dict[str, str]])
 ANSWER = msgspec.msgpack.Decoder(tuple[bytes, list[Finding], bool])
@@ -56,16 +60,18 @@ def main(max_memory: int, source: BinaryIO, sink: BinaryIO) -> None:
     heavy: list[bool] = []
 
     def yield_to_others(*_: object) -> None:
-        heavy.append(True)
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        if not heavy:
+            heavy.append(True)
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        time.sleep(_PAUSE_S)
 
     signal.signal(signal.SIGPROF, yield_to_others)
     while len(head := source.read(LENGTH.size)) == LENGTH.size:
-        what, text, file, settings, files = REQUEST.decode(source.read(LENGTH.unpack(head)[0]))
-        signal.setitimer(signal.ITIMER_PROF, _LIGHT_S)
+        kind, text, file, settings, files = REQUEST.decode(source.read(LENGTH.unpack(head)[0]))
+        signal.setitimer(signal.ITIMER_PROF, _LIGHT_S, _SLICE_S)
         built = build(text, file, kinds, Settings(settings), files)
         body, findings = b"", built.findings
-        if what == CHECK:
+        if kind == CHECK:
             body = b"" if built.plan is None else msgspec.json.encode(draw.as_json(built.plan))
         elif built.plan is not None:
             body, findings = net.encode(built.plan), []

@@ -1,7 +1,7 @@
-"""Compiles playbooks in processes of their own: what a playbook costs, in time or memory, its sender waits for alone.
+"""Compiles playbooks in processes of their own, so that an expensive playbook delays only its sender.
 
-A process is started when one is needed and stays for a while; not so one that had a heavy playbook, which keeps the low priority
-that it got by that. One that takes too long or dies is replaced; the playbook that it worked on is refused.
+A process is started when it is needed and kept for a while, unless it compiled a heavy playbook, because its priority
+stays low after that. A process that takes too long or dies is replaced, and its playbook is refused.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from arclog.model.config.settings import Settings
 from arclog.model.errors import Finding, PlaybookError
 from arclog.wiring.compiling.child import ANSWER, CHECK, LENGTH, PLAN, packed
 
-#: Processes at once, each with a playbook of another tenant.
+#: Concurrent processes, each with a playbook of another tenant.
 MAX_PROCESSES = 2
-#: What such a process has of our environment.
+#: Environment variables that such a process inherits.
 _ENVIRONMENT = ("PYTHONPATH", "PATH", "HOME", "LANG", "LC_ALL", "TMPDIR")
 
 
 class CompilingProcesses:
-    """Implements `engine.compiled.Elsewhere`."""
+    """Implements `engine.runs.compile_cache.Elsewhere`."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -51,14 +51,14 @@ class CompilingProcesses:
         return await self._done(CHECK, text, file, tenant, {})
 
     async def _done(
-        self, what: str, text: str, file: str, tenant: str, files: Mapping[str, str]
+        self, kind: str, text: str, file: str, tenant: str, files: Mapping[str, str]
     ) -> tuple[bytes, list[Finding]]:
         settings = {name: self._settings[name] for name in self._settings}
         async with self._lanes.lane(tenant):
             process = await self._taken()
             try:
                 async with asyncio.timeout(self._timeout_s):
-                    body, findings, was_heavy = await self._asked(process, (what, text, file, settings, dict(files)))
+                    body, findings, was_heavy = await self._asked(process, (kind, text, file, settings, dict(files)))
             except TimeoutError:
                 await _killed(process)
                 raise _refused(

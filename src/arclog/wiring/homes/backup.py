@@ -1,7 +1,8 @@
 """Backups of a home: the log as it was at one moment, the results that it refers to, the sealed secrets.
 
 Law: a folder under its final name is whole. The log is copied first and the results after it, since content is stored
-before the log says so; so what the copied log refers to is there. The key that opens the secrets is never copied.
+before the log refers to it; so all content that the copied log refers to exists. The key that opens the secrets is
+never copied.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from arclog.model.errors import NotFound, RequestRejected, StoreUnavailable
 from arclog.model.ids import timestamp
 from arclog.results.blobs.files import NEW
 from arclog.secrets.store import STORE_FILE
-from arclog.stores.sqlite.connection import copying, generation
+from arclog.stores.sqlite.connection import connect, generation
 from arclog.wiring.backends import DATABASE, RESULTS, keeps_files
-from arclog.wiring.homes.home import prepare_home
+from arclog.wiring.homes.folders import prepare_home
 
 MANIFEST = "backup.json"
 
 
 class Manifest(Struct, frozen=True):
-    """What a backup holds."""
+    """The manifest of a backup."""
 
     version: str
     taken_at: str
@@ -41,12 +42,12 @@ class Manifest(Struct, frozen=True):
     sha256: str
     #: files of stored results
     results: int
-    #: sealed secrets are there; their key is not
+    #: whether it has sealed secrets; their key is never copied
     secrets: bool
 
 
 def back_up(settings: Settings, target: Path) -> Manifest:
-    """Copy the home to a folder that must not be there yet. Servers and runs continue meanwhile."""
+    """Copy the home to a folder that must not exist yet. Servers and runs continue meanwhile."""
     _require_files(settings, "back up the database with pg_dump or by archiving its WAL")
     home = Path(settings.text("home"))
     if not (home / DATABASE).exists():
@@ -54,7 +55,7 @@ def back_up(settings: Settings, target: Path) -> Manifest:
     with _made_whole(target) as folder:
         taken_at = timestamp(time.time_ns() // 1000)
         copied = folder / DATABASE
-        schema = copying.copy(os.fspath(home / DATABASE), os.fspath(copied), settings.number("store.busy_timeout_s"))
+        schema = connect.copy(os.fspath(home / DATABASE), os.fspath(copied), settings.number("store.busy_timeout_s"))
         count = 0 if settings.text("results.url") else _copy_results(home / RESULTS, folder / RESULTS)
         secrets = _copy_file(home / STORE_FILE, folder / STORE_FILE)
         manifest = Manifest(__version__, taken_at, schema, copied.stat().st_size, _digest(copied), count, secrets)
@@ -63,7 +64,7 @@ def back_up(settings: Settings, target: Path) -> Manifest:
 
 
 def restore(settings: Settings, source: Path) -> Manifest:
-    """Make a home from a backup. A home that has a log already is left alone."""
+    """Create a home from a backup. A home that has a log already is not changed."""
     _require_files(settings, "restore the database with pg_restore")
     try:
         manifest = msgspec.json.decode((source / MANIFEST).read_bytes(), type=Manifest)
@@ -80,14 +81,14 @@ def restore(settings: Settings, source: Path) -> Manifest:
         )
     if _digest(source / DATABASE) != manifest.sha256:
         raise StoreUnavailable(f"{source / DATABASE} is not what was backed up (its hash differs); take another backup")
-    copying.check(os.fspath(source / DATABASE))
+    connect.check(os.fspath(source / DATABASE))
     prepare_home(home)
-    # The mark of a store that was here before says nothing about this one.
+    # The mark of an earlier store is not valid for this one.
     Path(generation.mark_of(os.fspath(home / DATABASE))).unlink(missing_ok=True)
     _copy_results(source / RESULTS, home / RESULTS)
     if manifest.secrets and not (home / STORE_FILE).exists():
         _copy_file(source / STORE_FILE, home / STORE_FILE)
-    # Last, and at once: a home has either no log or the whole of it.
+    # Last, and atomically: a home has either no log or the whole log.
     arriving = home / f"{DATABASE}.arriving"
     _copy_file(source / DATABASE, arriving)
     arriving.rename(home / DATABASE)
@@ -121,7 +122,7 @@ def _made_whole(target: Path) -> Iterator[Path]:
 
 
 def _copy_results(source: Path, target: Path) -> int:
-    """Copy stored content; what somebody removes meanwhile was no longer needed."""
+    """Copy stored content; content that is removed meanwhile was no longer needed."""
     count = 0
     for path in sorted(source.rglob("*.zst")) if source.is_dir() else ():
         inside = path.relative_to(source)
@@ -133,12 +134,12 @@ def _copy_results(source: Path, target: Path) -> int:
 
 
 def _copy_file(source: Path, target: Path) -> bool:
-    """Copy one file to the disk, readable by its owner alone; whether it was there."""
+    """Copy one file, readable by its owner alone, and sync it; returns whether it existed."""
     try:
         read = source.open("rb")
     except FileNotFoundError:
         return False
-    # Opened with its rights: at no moment may others read it.
+    # Created with its final permissions, so that others can read it at no moment.
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with read, os.fdopen(descriptor, "wb") as write:
         shutil.copyfileobj(read, write, 1 << 20)

@@ -1,17 +1,24 @@
-"""Who of the workers on this machine is alive: each holds a lock on a file of its own for as long as it lives.
-
-The kernel gives the lock up when the process ends, however it ends, so a killed worker is known at once.
-"""
+"""Which workers of a home are alive, and what dead ones were working on."""
 
 from __future__ import annotations
 
 import fcntl
+import mmap
 import os
-from collections.abc import Collection
-from contextlib import suppress
+import struct
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import msgspec
+
 from arclog.model.errors import StoreUnavailable
+from arclog.ports.storage.marks import SLOTS, Crash
+
+# ── presence ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Which workers of a home on this machine are alive: each holds a lock on a file of its own while its process runs.
+#
+# The kernel releases the lock however the process ends, so the end of a killed worker is known at once.
 
 
 class Presence:
@@ -22,7 +29,7 @@ class Presence:
         self._mine: dict[str, int] = {}
 
     def enter(self, worker_id: str, execution_id: int = 0) -> None:
-        """Be seen as alive until the process ends or `leave`; with an id, as there for that execution alone."""
+        """Register as alive until the process ends or `leave`; with an id, for that execution only."""
         if worker_id in self._mine:
             return
         descriptor = self._opened(worker_id)
@@ -36,7 +43,7 @@ class Presence:
         self._mine[worker_id] = descriptor
 
     def _opened(self, worker_id: str) -> int:
-        """A file of its own; somebody who leaves may remove the folder just before it is opened."""
+        """Create the file; a process that leaves may remove the folder just before it is opened."""
         while True:
             self._folder.mkdir(0o700, parents=True, exist_ok=True)
             with suppress(FileNotFoundError):
@@ -51,7 +58,7 @@ class Presence:
                 self._folder.rmdir()
 
     def serving(self, execution_id: int) -> str:
-        """Another process's live worker that is there for this execution alone, '' when there is none."""
+        """The live worker of another process that serves only this execution; '' if there is none."""
         for path in sorted(self._folder.glob("*")) if self._folder.is_dir() else ():
             worker_id = path.name
             try:
@@ -63,7 +70,7 @@ class Presence:
         return ""
 
     def is_served(self, execution_ids: Collection[int]) -> bool:
-        """Whether a process is there that runs all executions of this home, or one of these (and those below it)."""
+        """Whether a process is alive that runs all executions of this home, or one of these (and those below it)."""
         wanted = {"0", *map(str, execution_ids)}
         for path in sorted(self._folder.glob("*")) if self._folder.is_dir() else ():
             try:
@@ -75,7 +82,7 @@ class Presence:
         return False
 
     def is_alive(self, worker_id: str) -> bool:
-        """Whether the worker's process is there; a file without a holder is cleared away."""
+        """Whether the worker's process is alive; a file without a lock is removed."""
         if worker_id in self._mine:
             return True
         path = self._folder / worker_id
@@ -92,3 +99,107 @@ class Presence:
             return False
         finally:
             os.close(descriptor)
+
+
+# ── marks ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Marks in a memory-mapped file of the home: the kernel keeps what was written there when the process is killed.
+#
+# Each process has a file of its own, locked while it runs. The next process that starts counts the marks that dead ones
+# left.
+
+_MARK = struct.Struct("=qq")
+_SIZE = _MARK.size * SLOTS
+_CRASHES = "crashes.json"
+
+
+class FileMarks:
+    """Implements `ports.storage.marks.Marks` below a home."""
+
+    def __init__(self, home: Path, owner: str) -> None:
+        self._folder = home / "under-way"
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._left: list[tuple[int, int]] = []
+        with self._alone():
+            self._known = self._counted()
+            self._path = self._folder / owner
+            self._file = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+            try:
+                # Space is written, not reserved (ftruncate): with a full disk a signal would kill the process later.
+                os.write(self._file, bytes(_SIZE))
+            except OSError as error:
+                os.close(self._file)
+                raise StoreUnavailable(
+                    f"{self._path} cannot be written ({error.strerror}); free space there"
+                ) from error
+            self._marks = mmap.mmap(self._file, _SIZE)
+
+    def begin(self, slot: int, execution_id: int, work: int) -> None:
+        _MARK.pack_into(self._marks, slot * 16, execution_id, work)
+
+    def end(self, slot: int) -> None:
+        _MARK.pack_into(self._marks, slot * 16, 0, 0)
+
+    def crashes(self) -> list[Crash]:
+        return list(self._known)
+
+    def left(self) -> list[tuple[int, int]]:
+        return list(self._left)
+
+    def save(self, crashes: Sequence[Crash]) -> None:
+        """Save the crashes. Those that other processes of this home have counted meanwhile are kept."""
+        ours = {(crash.execution_id, crash.work) for crash in self._known}
+        with self._alone():
+            theirs = [crash for crash in self._read() if (crash.execution_id, crash.work) not in ours]
+            self._write([*theirs, *crashes])
+
+    def close(self) -> None:
+        """A process that ends normally leaves no marks."""
+        self._path.unlink(missing_ok=True)
+        self._marks.close()
+        os.close(self._file)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        lock = os.open(self._folder / ".lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
+
+    def _counted(self) -> list[Crash]:
+        """Known crashes, including those that dead processes left."""
+        known = {(known_crash.execution_id, known_crash.work): known_crash for known_crash in self._read()}
+        left = self._left = list(self._left_behind())
+        for key in left:
+            crash = known.setdefault(key, Crash(*key, 0))
+            crash.count += 1
+        if left:
+            self._write(list(known.values()))
+        return list(known.values())
+
+    def _left_behind(self) -> Iterator[tuple[int, int]]:
+        for path in sorted(self._folder.iterdir()):
+            if path.name.startswith((".", _CRASHES.partition(".")[0])):
+                continue
+            with suppress(OSError), path.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                body = file.read(_SIZE)
+                path.unlink()
+                yield from {mark for mark in _MARK.iter_unpack(body[: len(body) // 16 * 16]) if mark[0]}
+
+    def _read(self) -> list[Crash]:
+        try:
+            return msgspec.json.decode((self._folder / _CRASHES).read_bytes(), type=list[Crash])
+        except (OSError, msgspec.MsgspecError):
+            return []
+
+    def _write(self, crashes: Sequence[Crash]) -> None:
+        path = self._folder / _CRASHES
+        if not crashes:
+            path.unlink(missing_ok=True)
+            return
+        new = path.with_suffix(".new")
+        new.write_bytes(msgspec.json.encode(crashes))
+        new.replace(path)

@@ -1,1 +1,1 @@
-"""What is sent when a run ends."""
+"""Senders of what is published when a run ends."""

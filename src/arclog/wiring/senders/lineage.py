@@ -1,4 +1,6 @@
-"""Posts OpenLineage events with the guarded client: the same checks of where a request goes, and no redirects."""
+"""Posts OpenLineage events with the guarded client, which checks the destination of a request and follows no
+redirects.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +15,16 @@ from arclog.ports.secrets import Secrets
 if TYPE_CHECKING:
     from arclog.drivers.http.fetch import Fetcher
 
-#: Answers to a credential that is not accepted.
+#: Statuses for a credential that is not accepted.
 _UNAUTHORIZED = frozenset({401, 403})
-#: Answers after which the same may be taken later.
+#: Statuses after which the same request may succeed later.
 _LATER = frozenset({408, 425, 429, *_UNAUTHORIZED})
-#: What names a kept secret in `lineage.auth`.
+#: The prefix of a stored secret's name in `lineage.auth`.
 _REFERENCE = "secret:"
 
 
 class LineagePoster:
-    """One client, made when the first event is sent."""
+    """One client, created when the first event is sent."""
 
     def __init__(self, settings: Settings, secrets: Secrets | None = None) -> None:
         self._settings = settings
@@ -32,7 +34,7 @@ class LineagePoster:
         self._fetcher: Fetcher | None = None
 
     async def post(self, body: bytes) -> tuple[str, bool]:
-        """POST an event; '' when it was taken, else why not, and whether it is refused for good."""
+        """POST an event. Returns '' if it was accepted, else the reason, and whether the refusal is final."""
         from arclog.drivers.http.fetch import Fetcher, NoAnswer
         from arclog.drivers.http.guard import guard_of
 
@@ -61,10 +63,10 @@ class LineagePoster:
         if value.startswith(_REFERENCE):
             if self._secrets is None:
                 raise SecretUnavailable("this process cannot resolve secrets")
-            found = (await self._secrets.resolve(self._entry(), self._scope())).fields.get("value")
-            if not isinstance(found, str) or not found:
+            secret = (await self._secrets.resolve(self._entry(), self._scope())).fields.get("value")
+            if not isinstance(secret, str) or not secret:
                 raise SecretUnavailable(f"the secret {value.removeprefix(_REFERENCE)!r} is not a single text")
-            value = found
+            value = secret
         value = value.strip()
         return value if not value or " " in value else f"Bearer {value}"
 
@@ -84,7 +86,7 @@ class LineagePoster:
 
 
 def lineage_sender(engine: Engine, settings: Settings, owner: str, poster: LineagePoster) -> LineageSender:
-    """The duty that the settings ask for."""
+    """The duty that sends lineage, by the settings."""
     return LineageSender(
         engine, owner, poster.post if settings.text("lineage.url") else None, settings.text("lineage.file")
     )

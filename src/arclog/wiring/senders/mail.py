@@ -1,4 +1,4 @@
-"""Sends the news of a run's end by e-mail, over the mail server that the operator has set (`smtp.…`)."""
+"""Sends notices of a run's end by e-mail, through the mail server in the settings (`smtp.…`)."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ _FACTS = (
 
 
 class MailSender:
-    """Sends one message a delivery. A connection is opened for each: ends of runs are rare."""
+    """Sends one message for each delivery, over a connection of its own, since ends of runs are rare."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._timeout_s = settings.number("smtp.timeout_s")
 
     async def send(self, url: str, body: bytes, delivery: str) -> str:
-        """Send it; '' when the mail server took it, else what went wrong."""
+        """Send the message. Returns '' if the mail server accepted it, else the error."""
         if not self._settings.text("smtp.host"):
             return "no mail server is set (smtp.host)"
         if refused := [each for each in url.removeprefix(SCHEME).split(",") if not self._is_allowed(each)]:
             return f"{refused[0]} is none of those that e-mails may go to (smtp.allow_recipients)"
         try:
             message = as_message(json.loads(body), url.removeprefix(SCHEME), delivery, self._settings)
-        except (ValueError, LookupError) as problem:  # a header that cannot be one
+        except (ValueError, LookupError) as problem:  # an invalid header
             return f"the message cannot be written: {problem}"
         try:
             await asyncio.to_thread(self._deliver, message)
@@ -73,7 +73,7 @@ class MailSender:
             server.send_message(message)
 
     def _login(self, security: str, host: str) -> tuple[str, str] | None:
-        """User name and password; None when it signs in without. Raises Refused."""
+        """User name and password; None if no login is configured. Raises Refused."""
         user, file = self._settings.text("smtp.username"), self._settings.text("smtp.password_file")
         if not user:
             return None
@@ -100,7 +100,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _why(problem: Exception) -> str:
-    """What went wrong, in words. What a server answers to a login is left out: it may repeat what it was sent."""
+    """The error as text. The server's answer to a login is left out, since it may repeat the password."""
     match problem:
         case Refused():
             return str(problem)
@@ -121,14 +121,14 @@ def _why(problem: Exception) -> str:
 
 
 def as_message(news: dict[str, Any], to: str, delivery: str, settings: Settings) -> EmailMessage:
-    """What a webhook would carry, for a reader."""
+    """The content of a webhook as an e-mail for people."""
     sender = settings.text("smtp.sender") or f"arclog@{settings.text('smtp.host')}"
     message = EmailMessage()
     message["From"] = sender
     message["To"] = ", ".join(to.split(","))
     message["Subject"] = " ".join(f"{news['name']}: {str(news['state']).lower()}".split())
     message["Date"] = formatdate()
-    # The same for every attempt: a mail server that took one before drops the second.
+    # The same for every attempt, so that a mail server drops duplicates.
     message["Message-ID"] = f"<{delivery}@arclog.{sender.rpartition('@')[2]}>"
     message["Auto-Submitted"] = "auto-generated"
     lines = [f"{label}: {news[key]}" for label, key in _FACTS if news.get(key)]

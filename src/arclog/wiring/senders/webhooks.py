@@ -1,5 +1,5 @@
-"""Sends webhooks with the guarded client: the same checks of where a request goes, and no redirects. What goes to a mail
-address is left to `wiring.senders.mail`.
+"""Sends webhooks with the guarded client, which checks the destination of a request and follows no redirects.
+Deliveries to mail addresses go to `wiring.senders.mail`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class WebhookSender:
-    """One client for all webhooks, made when the first is sent."""
+    """One client for all webhooks, created when the first is sent."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -23,12 +23,12 @@ class WebhookSender:
         self._timeout_s = settings.number("webhooks.timeout_s")
 
     async def send(self, url: str, body: bytes, headers: Mapping[str, str]) -> str:
-        """POST or mail it; '' when the other side took it, else what went wrong."""
+        """POST or mail a delivery. Returns '' if the receiver accepted it, else the error."""
         if url.startswith("mailto:"):
             from arclog.wiring.senders.mail import MailSender
 
             return await MailSender(self._settings).send(url, body, headers[DELIVERY])
-        # Brings the HTTP client along; a process without webhooks needs none of it.
+        # Imported here: it loads the HTTP client, which a process without webhooks does not need.
         from arclog.drivers.http.fetch import Fetcher, Late, NoAnswer
         from arclog.drivers.http.guard import guard_of
 

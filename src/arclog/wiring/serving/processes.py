@@ -1,8 +1,8 @@
 """Several server processes behind one address: `arclog server --processes N`.
 
-Law: all processes are equal; the one that was started supervises and serves nothing. Each process has a listening socket of its
-own on the common address, which the supervisor holds, too: connections that come while a process is started again wait for it.
-A process whose supervisor is gone drains and ends.
+Law: all processes are equal; the process that was started supervises them and serves nothing. Each process has a
+listening socket of its own on the common address, which the supervisor keeps open, too: connections that arrive while a
+process is restarted wait for it. A process whose supervisor is gone drains and ends.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
@@ -24,23 +25,91 @@ from typing import Any
 from arclog.model.config.settings import Settings
 from arclog.model.errors import SettingsError
 from arclog.wiring.backends import keeps_files
-from arclog.wiring.serving.listening import address_of, listen_shared
+
+# ── listening ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# The socket that a server listens on.
 
 log = logging.getLogger("arclog.server")
 
-#: How a process learns that it is one of several: listening socket, link to the supervisor, folder of metrics.
+#: Files that a server has open besides its connections: the store, workers' pipes, files of tasks.
+OTHER_FILES = 1000
+#: Connections that may wait to be accepted.
+BACKLOG = 2048
+
+
+def allow_files(settings: Settings) -> None:
+    """Raise the limit of open files to what the connections need, as far as this is allowed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = settings.integer("server.max_connections") + OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        if most < wanted:
+            log.warning(
+                "this process may open %d files, and server.max_connections is %d; allow it more (ulimit -n, LimitNOFILE), "
+                "or lower the setting",
+                most,
+                settings.integer("server.max_connections"),
+            )
+
+
+def listen(settings: Settings) -> socket.socket:
+    """The listening socket, bound before anything else is opened, so that a port in use is reported at once."""
+    return _bound(settings, settings.integer("server.port"), shared=False)
+
+
+def listen_shared(settings: Settings, count: int) -> list[socket.socket]:
+    """Sockets on one address, among which the kernel distributes connections."""
+    # With SO_REUSEPORT a port of another such group could be bound, too, so a plain socket tests whether it is free.
+    with listen(settings) as probe:
+        port = probe.getsockname()[1]
+    return [_bound(settings, port, shared=True) for _ in range(count)]
+
+
+def address_of(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _bound(settings: Settings, port: int, *, shared: bool) -> socket.socket:
+    host = settings.text("server.host")
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        # asyncio disables Nagle's algorithm only if the protocol is named; otherwise a small answer waits 40 ms.
+        listener = socket.socket(family, kind, protocol)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if shared:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            listener.bind(address)
+            listener.listen(BACKLOG)
+        except OSError:
+            listener.close()
+            raise
+    except OSError as problem:
+        raise SettingsError(
+            f"cannot listen on {host}:{port}: {problem.strerror or problem}; stop what listens there, or choose "
+            "another port (--port, ARCLOG_SERVER_PORT; 0 takes a free one)"
+        ) from None
+    return listener
+
+
+# ── processes ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+#: The variable by which a process learns that it is one of several: listening socket, pipe to the supervisor, folder of
+#: metrics.
 VARIABLE = "_ARCLOG_SERVER_MEMBER"
-#: A process that ran for so long is started again at once; one that ended sooner, after a pause that doubles.
+#: A process that ran for so long is restarted at once; one that ended sooner, after a pause that doubles.
 _STEADY_S = 10.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
-#: Beyond the drain, a process may take so long to end.
+#: Time that a process may take to end after the drain.
 _END_S = 10.0
 _READY = b"r"
 
 
 @dataclass(frozen=True)
 class Member:
-    """What one process of several was given."""
+    """What the supervisor passes to one of its processes."""
 
     listener: socket.socket
     link: socket.socket
@@ -59,7 +128,9 @@ class Member:
 
 
 def member_of(environment: MutableMapping[str, str]) -> Member | None:
-    """None: this process was started by somebody else than a supervisor. Its own children must not take it for theirs."""
+    """Returns None if this process was not started by a supervisor. The variable is removed, so that children of
+    this process do not inherit it.
+    """
     given = environment.pop(VARIABLE, "")
     if not given:
         return None
@@ -71,7 +142,7 @@ def member_of(environment: MutableMapping[str, str]) -> Member | None:
 
 
 def supervise(settings: Settings, announce: Callable[[str], None]) -> int:
-    """Keep the processes until told to stop; the exit code."""
+    """Keep the processes running until a stop signal; returns the exit code."""
     if keeps_files(settings):
         raise SettingsError(
             "several server processes need PostgreSQL, and the store is a SQLite file of this home: set ARCLOG_STORE_URL, or "
@@ -84,13 +155,13 @@ def supervise(settings: Settings, announce: Callable[[str], None]) -> int:
 
 
 class _Process:
-    """One of them, from its start to its end."""
+    """One process, from its start to its end."""
 
     def __init__(self, index: int, process: asyncio.subprocess.Process, link: socket.socket) -> None:
         self.index = index
         self.process = process
         self.began = time.monotonic()
-        #: before it was started again, if it ended early
+        #: the pause before the restart, if it ended early
         self.pause = 0.0
         self._link = link
 
@@ -120,7 +191,7 @@ class _Supervisor:
         self._folder = folder
         self._announce = announce
         self._patience_s = settings.number("server.drain_s") + _END_S
-        #: by number; others that are there were replaced and drain
+        #: the current processes by number; others were replaced and are draining
         self._current: dict[int, _Process] = {}
         self._there: set[_Process] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -148,20 +219,20 @@ class _Supervisor:
         return self._code
 
     async def _unless_stopped(self, work: asyncio.Future[Any]) -> bool:
-        """Whether the work was done before somebody said stop."""
-        told = asyncio.ensure_future(self._stop.wait())
+        """Whether the work finished before the stop signal."""
+        stopping = asyncio.ensure_future(self._stop.wait())
         try:
-            await asyncio.wait((work, told), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((work, stopping), return_when=asyncio.FIRST_COMPLETED)
             return work.done() and not self._stop.is_set()
         finally:
-            for each in (work, told):
+            for each in (work, stopping):
                 each.cancel()
-            await asyncio.gather(work, told, return_exceptions=True)
+            await asyncio.gather(work, stopping, return_exceptions=True)
 
     def _on_stop_signal(self) -> None:
         if self._stop.is_set():
             for process in self._there:
-                process.signal(signal.SIGTERM)  # the second one cuts the drain short
+                process.signal(signal.SIGTERM)  # a second signal ends the drain
         self._stop.set()
 
     async def _start(self, index: int) -> _Process:
@@ -173,7 +244,7 @@ class _Supervisor:
                 *(sys.executable, "-m", "arclog", *sys.argv[1:]),
                 env={**os.environ, VARIABLE: f"{given[0]}:{given[1]}:{self._folder}"},
                 pass_fds=given,
-                start_new_session=True,  # Ctrl-C is for the supervisor, which tells them
+                start_new_session=True,  # only the supervisor handles Ctrl-C, and signals them
             )
         process = self._current[index] = _Process(index, child, ours)
         self._there.add(process)
@@ -183,13 +254,13 @@ class _Supervisor:
         return process
 
     async def _watch(self, process: _Process) -> None:
-        """Start it again when it ends and nobody wanted that."""
+        """Restart the process when it ends unexpectedly."""
         code = await process.ended()
         self._there.discard(process)
         if self._stop.is_set() or self._current[process.index] is not process:
             return
         if not self._is_up:
-            # What keeps one from starting keeps all of them.
+            # An error that prevents one process from starting affects all of them.
             self._code = code or 1
             self._stop.set()
             return

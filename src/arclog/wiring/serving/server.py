@@ -1,7 +1,7 @@
 """arclog as a server: store, engine and its duties in this process, the application on a socket.
 
-Workers come over HTTP, or (`arclog up`) one runs in this process, too. Told to stop, it first drains: new work is
-refused, streams and long polls end, requests in progress are answered; then it closes.
+Workers connect over HTTP; with `arclog up` one also runs in this process. On a stop signal the server first drains: new
+work is refused, streams and long polls end, requests in progress are answered. Then it closes.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ from arclog.server.auth.audit import Audit
 from arclog.server.auth.gate import Gate
 from arclog.server.connections import connection_of
 from arclog.server.observability.logs import log_runs, operators_log
-from arclog.server.observability.metrics import Metrics, measured
-from arclog.server.observability.shared_metrics import SharedMetrics
+from arclog.server.observability.metrics import Metrics, SharedMetrics, measured
 from arclog.server.services import Services, at_once
 from arclog.server.traffic import Traffic
 from arclog.wiring.compiling.pool import CompilingProcesses
@@ -47,8 +46,7 @@ from arclog.wiring.embedded import DEFAULT_POOL, Embedded, embedded
 from arclog.wiring.kinds import installed_kinds
 from arclog.wiring.loop import freeze_imports
 from arclog.wiring.secrets import choose_vault, left_in_home
-from arclog.wiring.serving.listening import BACKLOG, address_of, allow_files, listen
-from arclog.wiring.serving.processes import Member
+from arclog.wiring.serving.processes import BACKLOG, Member, address_of, allow_files, listen
 
 log = logging.getLogger("arclog.server")
 
@@ -64,7 +62,7 @@ async def serve(
     stop: asyncio.Event | None = None,
     member: Member | None = None,
 ) -> None:
-    """Serve until told to stop (by `stop`, SIGTERM or SIGINT); `started` gets the address. `member`: as one process of
+    """Serve until stopped (by `stop`, SIGTERM or SIGINT); `started` gets the address. `member`: as one process of
     several behind one address.
     """
     is_own_machine = with_worker and is_loopback(settings.text("server.host"))
@@ -77,7 +75,7 @@ async def serve(
             _traced(here.engine),
             _compiling_elsewhere(here, settings) as compiling,
         ):
-            told = stop or asyncio.Event()
+            stopping = stop or asyncio.Event()
             log_runs(here.engine.hints)
             gate = Gate(settings, here.engine.store, here.engine.clock)
             await gate.check_address(settings.text("server.host"))
@@ -97,21 +95,21 @@ async def serve(
                 here.engine.pools = (DEFAULT_POOL,)
                 await here.isolate_tenants()
                 await here.start_worker(on_its_own=True)
-            server = _Server(services, told)
+            server = _Server(services, stopping)
             if here.worker is not None:
-                here.worker.add_done_callback(lambda _: told.set())
+                here.worker.add_done_callback(lambda _: stopping.set())
             freeze_imports()
             if started is not None:
                 started.set_result(address_of(listener))
             async with nullcontext() if shared is None else shared.kept():
                 await server.serve([listener])
             if here.worker is not None and here.worker.done():
-                here.worker.result()  # raises what stopped it: a server without its worker is of no use
+                here.worker.result()  # raises the worker's error: a server without its worker is of no use
 
 
 @asynccontextmanager
 async def _compiling_elsewhere(here: Embedded, settings: Settings) -> AsyncIterator[CompilingProcesses]:
-    """Large playbooks are compiled in processes of their own meanwhile."""
+    """While the context is open, large playbooks are compiled in processes of their own."""
     compiling = CompilingProcesses(settings)
     here.api.compiler.elsewhere = compiling
     here.api.compiler.turns = here.engine.deciding.turns
@@ -124,7 +122,7 @@ async def _compiling_elsewhere(here: Embedded, settings: Settings) -> AsyncItera
 
 @asynccontextmanager
 async def _traced(engine: Engine) -> AsyncIterator[None]:
-    """Send traces meanwhile, if somebody wants them."""
+    """While the context is open, send traces, if an endpoint is set."""
     if not engine.settings.text("telemetry.otlp_endpoint"):
         yield
         return
@@ -141,7 +139,9 @@ async def _traced(engine: Engine) -> AsyncIterator[None]:
 
 
 async def _warn_of_secrets(settings: Settings, vault: Vault) -> None:
-    """What tasks would be told one by one: this server does not open what is kept, or does not look at what it has."""
+    """Log problems that tasks would otherwise report one by one: this server cannot open the stored secrets, or does
+    not use the ones in its home.
+    """
     try:
         wrong = await vault.problem()
     except ArclogError as problem:
@@ -152,7 +152,7 @@ async def _warn_of_secrets(settings: Settings, vault: Vault) -> None:
 
 
 class _Server(uvicorn.Server):
-    """Drains before it closes: `stop` begins it, a second signal cuts it short."""
+    """Drains before it closes: `stop` begins the drain, a second signal ends it early."""
 
     def __init__(self, services: Services, stop: asyncio.Event) -> None:
         proxies = services.settings.text("server.trusted_proxies").replace(" ", "")
@@ -161,7 +161,7 @@ class _Server(uvicorn.Server):
                 create_app(services),
                 http=connection_of(services.settings),
                 ws="none",
-                # Unless asked to, uvicorn believes what anybody on this machine says of where a request came from.
+                # By default, uvicorn trusts forwarding headers of every client on this machine.
                 proxy_headers=bool(proxies),
                 forwarded_allow_ips=proxies,
                 server_header=False,
@@ -178,17 +178,17 @@ class _Server(uvicorn.Server):
 
     async def main_loop(self) -> None:
         ticking = asyncio.ensure_future(super().main_loop())
-        told = asyncio.ensure_future(self._stop.wait())
+        stopping = asyncio.ensure_future(self._stop.wait())
         try:
-            await asyncio.wait((ticking, told), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((ticking, stopping), return_when=asyncio.FIRST_COMPLETED)
             self._services.stopping.set()
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._services.settings.number("server.drain_s")):
                     await self._services.traffic.quiet()
         finally:
-            for task in (ticking, told):
+            for task in (ticking, stopping):
                 task.cancel()
-            await asyncio.gather(ticking, told, return_exceptions=True)
+            await asyncio.gather(ticking, stopping, return_exceptions=True)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signature is uvicorn's
         if self._stop.is_set():

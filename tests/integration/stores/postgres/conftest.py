@@ -10,7 +10,7 @@ import pytest
 
 from arclog.model.config.settings import Settings
 from arclog.stores.postgres import PostgresStore
-from arclog.wiring.clocks.machine import SystemClock
+from arclog.wiring.clocks import SystemClock
 from tests.servers.postgres import Database
 
 Opened = Callable[..., Any]

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from arclog.stores.postgres.connection.migrations import SCHEMA
+from arclog.stores.postgres.connection.connect import SCHEMA
 from arclog.stores.postgres.queries import load_migrations
 from arclog.stores.sql.files import is_online
 from tests.servers.postgres import Database

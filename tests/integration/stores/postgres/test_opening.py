@@ -11,10 +11,9 @@ from arclog.ports.storage.pools import WorkerRecord
 from arclog.ports.storage.store import NewCommand
 from arclog.stores.postgres import PostgresStore
 from arclog.stores.postgres.connection import connect
-from arclog.stores.postgres.connection import migrations as migrating
-from arclog.stores.postgres.connection.migrations import SCHEMA
+from arclog.stores.postgres.connection.connect import SCHEMA
 from arclog.stores.postgres.queries import load_migrations
-from arclog.testing.clock import FakeClock
+from arclog.testing.virtual import FakeClock
 from arclog.wiring.backends import choose_store
 from tests.conformance.test_store_postgres import MIGRATE
 from tests.unit.stores.support import change, creation
@@ -154,7 +153,7 @@ async def test_texts_must_be_utf_8(postgres_server, opened):
 
 async def test_servers_that_start_at_once_on_an_empty_database(postgres, opened, monkeypatch):
     """Both have found nothing before one of them makes the tables."""
-    refused, plain = [asyncio.Event() for _ in range(2)], migrating._carry_out
+    refused, plain = [asyncio.Event() for _ in range(2)], connect._carry_out
     left = iter(refused)
 
     async def carry_out(*given):
@@ -163,9 +162,9 @@ async def test_servers_that_start_at_once_on_an_empty_database(postgres, opened,
             waiting.set()
         return done
 
-    monkeypatch.setattr(migrating, "_carry_out", carry_out)
+    monkeypatch.setattr(connect, "_carry_out", carry_out)
     with postgres.connect(autocommit=False) as first:
-        first.execute("SELECT pg_advisory_xact_lock(%s, hashtext('arclog'))", (migrating._LOCK_CLASS,))
+        first.execute("SELECT pg_advisory_xact_lock(%s, hashtext('arclog'))", (connect._LOCK_CLASS,))
         opening = [asyncio.ensure_future(opened(postgres)) for _ in range(2)]
         async with asyncio.timeout(30):
             await asyncio.gather(*(each.wait() for each in refused))

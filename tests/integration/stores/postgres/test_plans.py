@@ -9,11 +9,11 @@ from msgspec.structs import replace
 from arclog.model.config.settings import Settings
 from arclog.model.events import Event
 from arclog.ports.storage.store import NewCommand, Timer
-from arclog.stores.postgres.appends.statement import Wave
+from arclog.stores.postgres.append_statement import Wave
 from arclog.stores.postgres.queries import queries
 from arclog.stores.rows import Codec
-from arclog.testing.conformance.store.operations import HOOK
-from arclog.testing.conformance.store.stored import saying
+from arclog.testing.conformance.store.administration import HOOK
+from arclog.testing.conformance.store.executions import saying
 from tests.integration.stores.postgres.test_spans import minted
 from tests.unit.stores.filling import POSTGRES
 from tests.unit.stores.support import change, creation

@@ -7,7 +7,7 @@ import pytest
 from arclog.model.config.settings import Settings
 from arclog.ports.storage.store import Appended, NewCommand
 from arclog.stores.postgres import PostgresStore
-from arclog.wiring.clocks.machine import SystemClock
+from arclog.wiring.clocks import SystemClock
 from tests.servers.pooler import Pooler
 from tests.unit.stores.support import change, creation
 

@@ -11,7 +11,7 @@ import pytest
 
 from arclog.model.errors import StoreUnavailable
 from arclog.model.ids import EPOCH_MS
-from arclog.stores.postgres import retention
+from arclog.stores.postgres import executions
 from tests.integration.stores.postgres.test_spans import HOUR_MS, HOURLY, minted, spans
 from tests.servers.postgres import Database
 from tests.unit.stores.filling import whole_run
@@ -46,7 +46,7 @@ async def retire_all(store: Any) -> int:
 async def test_runs_go_in_pieces_and_then_their_tables(
     postgres: Database, opened: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retention, "_PIECE", 3)
+    monkeypatch.setattr(executions, "_PIECE", 3)
     store = await opened(postgres, **HOURLY)
     ids = await filled(store)
     assert await store.retire(CUT, dry_run=True) == 12
@@ -108,7 +108,7 @@ COLLECTOR = """
 import asyncio, sys
 from arclog.model.config.settings import Settings
 from arclog.stores.postgres import PostgresStore, retention
-from arclog.wiring.clocks.machine import SystemClock
+from arclog.wiring.clocks import SystemClock
 retention._PIECE = 2
 async def main():
     store = PostgresStore(sys.argv[1], clock=SystemClock(), settings=Settings({"store.partition_s": 3600.0}))

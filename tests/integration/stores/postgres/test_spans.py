@@ -7,7 +7,7 @@ from arclog.model.events import Event
 from arclog.model.ids import EPOCH_MS, compose
 from arclog.ports.storage.store import ExecutionState
 from arclog.stores.postgres import PostgresStore
-from arclog.testing.clock import FakeClock
+from arclog.testing.virtual import FakeClock
 from tests.unit.stores.support import change, creation
 
 HOUR_MS = 3_600_000

@@ -1,6 +1,6 @@
 """Positions of the log are commit-safe: also when transactions end in another order than they began in."""
 
-from arclog.stores.postgres.connection.values import packed
+from arclog.stores.postgres.connection.pipeline import packed
 from arclog.stores.postgres.queries import queries
 from tests.unit.stores.support import change, creation
 

@@ -11,7 +11,7 @@ import pytest
 
 from arclog.model.refs import DATA, LIST, RefMeta, ResultRef, ref_text
 from arclog.ports.secrets import Credential
-from arclog.tools.http.payload import as_array
+from arclog.tools.http.request import as_array
 from tests.integration.tools.http.conftest import Task
 from tests.servers.web import Web
 

@@ -17,7 +17,7 @@ from arclog.model.outcome import Outcome, TaskError
 from arclog.ports.secrets import Credential
 from arclog.results.memory import MemoryResults
 from arclog.testing.tools import Recorder, task_context
-from arclog.tools.nats.config import NatsConfig
+from arclog.tools.nats.kind import NatsConfig
 from arclog.tools.nats.tool import NatsTool
 from tests.servers.nats import NatsServer
 

@@ -15,8 +15,7 @@ from arclog.model.config.settings import Settings
 from arclog.model.outcome import Outcome, TaskError
 from arclog.results.memory import MemoryResults
 from arclog.testing.tools import Recorder, task_context
-from arclog.tools.transfer.config import TransferConfig
-from arclog.tools.transfer.kind import TransferTool
+from arclog.tools.transfer.kind import TransferConfig, TransferTool
 from tests.servers.postgres import Database
 
 

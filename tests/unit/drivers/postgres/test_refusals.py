@@ -16,7 +16,7 @@ from arclog.drivers.postgres.refusals import (
 )
 from arclog.model.errors import InvariantBroken, RequestRejected, StoreUnavailable
 from arclog.model.outcome import ERROR_KINDS
-from arclog.stores.postgres.connection.errors import translated
+from arclog.stores.postgres.connection.pipeline import translated
 
 
 def error(state: str) -> psycopg.Error:

@@ -13,7 +13,7 @@ import pytest
 from arclog.model.config.settings import Settings
 from arclog.model.errors import StoreUnavailable
 from arclog.ports.storage.store import OutcomeUnknown
-from arclog.stores.postgres.appends.writer import Writer
+from arclog.stores.postgres.appends import Writer
 from arclog.stores.postgres.connection.pipeline import Lost
 from arclog.stores.postgres.connection.pool import Pool
 from arclog.stores.postgres.queries import queries

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from arclog.drivers.http.target import target_of
+from arclog.drivers.http.client import target_of
 from arclog.model.config.kinds import KindSpec
 from arclog.model.config.settings import Settings
 from arclog.plan.build import build

@@ -11,8 +11,7 @@ from arclog.model.config.settings import Settings
 from arclog.plan.build import build
 from arclog.ports.tool import ToolServices
 from arclog.testing.tools import task_context
-from arclog.tools.nats.config import OPS, NatsConfig
-from arclog.tools.nats.kind import KIND
+from arclog.tools.nats.kind import KIND, OPS, NatsConfig
 from arclog.worker.toolbox import Toolbox
 
 
@@ -61,7 +60,7 @@ def test_what_check_has_nothing_to_say_of(task: str) -> None:
 
 async def test_without_its_driver_a_task_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith(("arclog.tools.nats.", "arclog.drivers.nats."))]:
-        if name not in ("arclog.tools.nats.kind", "arclog.tools.nats.config", "arclog.tools.nats.failure"):
+        if name not in ("arclog.tools.nats.kind", "arclog.tools.nats.failure"):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "nats.aio.client", None)
     toolbox = Toolbox({"nats": KIND}, ToolServices(Settings(), tmp_path))

@@ -2,12 +2,12 @@ import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { Check, X } from "lucide-react";
 import { type ReactNode, useState } from "react";
 import { call } from "../../api/client.ts";
-import { messageOf } from "../../api/problem.ts";
 import { useSignalDenied } from "../../api/session.ts";
 import type { Approval } from "../../api/types.ts";
 import { toast } from "../../app/toasts.ts";
 import type { ActionForm } from "../../lib/forms.ts";
 import { pythonText } from "../../lib/forms.ts";
+import { Alert } from "../../parts/Alert.tsx";
 import { Button } from "../../parts/Button.tsx";
 import { Shown } from "../../parts/CopyAs.tsx";
 import { Dialog } from "../../parts/Dialog.tsx";
@@ -88,7 +88,7 @@ function DecideDialog({ approval, verdict, onClose }: DialogProps): ReactNode {
         onChange={(event) => setReason(event.target.value)}
         hint="Recorded in the run's log with your name."
       />
-      {decide.isError && <p role="alert">{messageOf(decide.error)}</p>}
+      {decide.isError && <Alert error={decide.error} />}
       <Shown actions={{ decide: form }} />
     </Dialog>
   );

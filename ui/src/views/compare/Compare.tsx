@@ -198,7 +198,7 @@ function Net({ net }: { net: Record<string, unknown> }): ReactNode {
 
 function textOf(step: StepSummary | undefined): string {
   if (!step) return "not reached";
-  const items = step.items ? ` (${step.items.ok} ok, ${step.items.failed} failed)` : "";
+  const items = step.items ? ` (${countText(step.items.ok)} ok, ${countText(step.items.failed)} failed)` : "";
   const times = step.runs > 1 ? ` ${step.runs} times` : "";
   return `${step.status}${times}${items}`;
 }

@@ -5,6 +5,7 @@ import { lineageQuery, traceQuery } from "../../api/queries.ts";
 import type { TraceNode } from "../../api/types.ts";
 import { shortText } from "../../lib/diff.ts";
 import { countText } from "../../lib/numbers.ts";
+import { Alert } from "../../parts/Alert.tsx";
 import { Button } from "../../parts/Button.tsx";
 import { CopyAs } from "../../parts/CopyAs.tsx";
 import { Empty } from "../../parts/Empty.tsx";
@@ -62,7 +63,7 @@ function Trace({ id, value }: { id: string; value: string }): ReactNode {
         />
       </form>
       {trace.isError ? (
-        <Trouble what="The trace" error={trace.error} />
+        <Alert error={trace.error} />
       ) : trace.data ? (
         <>
           <ul className={styles.tree} aria-label={`Where ${value} comes from`}>

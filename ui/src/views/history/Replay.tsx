@@ -4,6 +4,7 @@ import { type ReactNode, useState } from "react";
 import { replayQuery } from "../../api/queries.ts";
 import type { ReplayCheck, ReplayDifference } from "../../api/types.ts";
 import { countText, plural } from "../../lib/numbers.ts";
+import { Alert } from "../../parts/Alert.tsx";
 import { Banner } from "../../parts/Banner.tsx";
 import { Button } from "../../parts/Button.tsx";
 import { CopyAs } from "../../parts/CopyAs.tsx";
@@ -88,7 +89,7 @@ function Verdict({ id, check }: { id: string; check: ReplayCheck }): ReactNode {
 function Difference({ difference }: { difference: ReplayDifference }): ReactNode {
   return (
     <>
-      {difference.problem && <p role="alert">{difference.problem}</p>}
+      {difference.problem && <Alert error={difference.problem} />}
       {difference.fields.length > 0 && (
         <p className="small">
           Fields that differ: <span className="mono">{difference.fields.join(", ")}</span>

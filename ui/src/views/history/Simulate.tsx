@@ -2,18 +2,19 @@ import { useMutation } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { type ReactNode, useState } from "react";
 import { call } from "../../api/client.ts";
-import { messageOf } from "../../api/problem.ts";
 import { useDenied } from "../../api/session.ts";
 import type { SimulatedCall, SimulatedRun, SimulationReport } from "../../api/types.ts";
 import { shortText } from "../../lib/diff.ts";
 import { pythonText } from "../../lib/forms.ts";
 import { countText, plural } from "../../lib/numbers.ts";
 import type { State as StateName } from "../../lib/states.ts";
+import { Alert } from "../../parts/Alert.tsx";
 import { Banner } from "../../parts/Banner.tsx";
 import { Button } from "../../parts/Button.tsx";
 import { CopyAs } from "../../parts/CopyAs.tsx";
 import { Select } from "../../parts/Field.tsx";
 import { State } from "../../parts/State.tsx";
+import { ChangeValues, changesOf, NOTHING_TYPED, type Typed } from "./ChangeValues.tsx";
 import { type Choice, ChoosePlaybook, useChosenText } from "./ChoosePlaybook.tsx";
 import styles from "./History.module.css";
 
@@ -50,9 +51,11 @@ export function Simulate({ path, run, draft, heading: Heading = "h3" }: Props): 
   const text = useChosenText({ path, run, draft }, choice);
   const denied = useDenied("POST /api/simulate");
   const runs = on === "this" && run ? { runs: [run] } : { last };
+  const [typed, setTyped] = useState<Typed>(NOTHING_TYPED);
+  const changes = changesOf(typed);
   const options = { ...runs, ...(isStrict ? { strict: true } : {}) };
   const simulate = useMutation({
-    mutationFn: (playbook: string) => call("POST /api/simulate", { body: { playbook, ...options } }),
+    mutationFn: (playbook: string) => call("POST /api/simulate", { body: { playbook, ...options, ...changes.body } }),
   });
   const isFitting = on === "this" || (Number.isSafeInteger(last) && last >= 1 && last <= MOST_RUNS);
   return (
@@ -103,7 +106,7 @@ export function Simulate({ path, run, draft, heading: Heading = "h3" }: Props): 
         </label>
         <Button
           denied={denied}
-          disabled={simulate.isPending || !text || !isFitting}
+          disabled={simulate.isPending || !text || !isFitting || changes.isWrong}
           onClick={() => text && simulate.mutate(text)}
         >
           {simulate.isPending ? "Simulating …" : "Simulate"}
@@ -116,20 +119,23 @@ export function Simulate({ path, run, draft, heading: Heading = "h3" }: Props): 
                 "changed.yaml",
                 ...(runs.runs ? ["--from", ...runs.runs] : ["--last", String(last)]),
                 ...(isStrict ? ["--strict"] : []),
+                ...changes.cli,
               ],
               route: "POST /api/simulate",
-              body: { playbook: "…", ...options },
-              python: `client.simulate(SimulateRequest(open("changed.yaml").read(), ${Object.entries(options)
-                .map(([name, value]) => `${name}=${pythonText(value)}`)
-                .join(", ")}))`,
+              body: { playbook: "…", ...options, ...changes.body },
+              python: `client.simulate(SimulateRequest(open("changed.yaml").read(), ${[
+                ...Object.entries(options).map(([name, value]) => `${name}=${pythonText(value)}`),
+                ...changes.python,
+              ].join(", ")}))`,
             },
           }}
         />
       </div>
+      <ChangeValues typed={typed} wrong={changes.wrong} onChange={setTyped} />
       {isStrict && (
         <p className="quiet small">Strict: a call counts as answered only if its inputs and code are unchanged.</p>
       )}
-      {simulate.isError && <p role="alert">{messageOf(simulate.error)}</p>}
+      {simulate.isError && <Alert error={simulate.error} />}
       {simulate.data && <Report report={simulate.data} />}
     </section>
   );

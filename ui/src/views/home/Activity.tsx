@@ -1,9 +1,10 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate } from "@tanstack/react-router";
-import { type ReactNode, useState } from "react";
+import type { ReactNode } from "react";
 import { activityQuery } from "../../api/queries.ts";
 import { countText, shareText } from "../../lib/numbers.ts";
 import { clockText, dayText } from "../../lib/time.ts";
+import { BarChart, type Bar as DrawnBar } from "../../parts/BarChart.tsx";
 import { Select } from "../../parts/Field.tsx";
 import { Panel } from "../../parts/Panel.tsx";
 import { StateGlyph } from "../../parts/State.tsx";
@@ -30,6 +31,7 @@ export function Activity({ span }: { span: Span }): ReactNode {
   const bars = activity.data ? barsOf(activity.data, hours, group) : null;
   const sum = (kind: (typeof KINDS)[number]): number => (bars ?? []).reduce((total, bar) => total + bar[kind], 0);
   const ended = sum("completed") + sum("failed");
+  const highest = Math.max(0, ...(bars ?? []).map((bar) => bar.completed + bar.failed + bar.cancelled));
   return (
     <Panel
       title="Finished runs"
@@ -64,7 +66,15 @@ export function Activity({ span }: { span: Span }): ReactNode {
               <dd>{bars ? shareText(sum("completed"), ended) : "–"}</dd>
             </div>
           </dl>
-          <Chart bars={bars ?? []} group={group} />
+          <BarChart
+            label={
+              bars
+                ? `Runs that ended, ${bars.length} bars. The highest has ${countText(highest)}.`
+                : "Finished runs: loading"
+            }
+            bars={drawnOf(bars ?? [], group)}
+            ends={[bars?.[0] ? barText(bars[0], group) : "", "now"]}
+          />
         </div>
       )}
     </Panel>
@@ -80,68 +90,15 @@ function FailedLink({ count, span }: { count: number; span: Span }): ReactNode {
   );
 }
 
-const HEIGHT = 88;
-
-function Chart({ bars, group }: { bars: Bar[]; group: number }): ReactNode {
-  const [at, setAt] = useState<number | null>(null);
-  const most = Math.max(1, ...bars.map((bar) => bar.completed + bar.failed + bar.cancelled));
-  const width = 100 / Math.max(bars.length, 1);
-  const shown = at === null ? undefined : bars[at];
-  const label = bars.length
-    ? `Runs that ended, ${bars.length} bars. The highest has ${countText(most)}.`
-    : "Finished runs: loading";
-  return (
-    <figure className={styles.chart}>
-      <svg
-        viewBox={`0 0 100 ${HEIGHT}`}
-        preserveAspectRatio="none"
-        role="img"
-        aria-label={label}
-        onPointerMove={(event) => {
-          const box = event.currentTarget.getBoundingClientRect();
-          setAt(Math.min(bars.length - 1, Math.floor(((event.clientX - box.left) / box.width) * bars.length)));
-        }}
-        onPointerLeave={() => setAt(null)}
-      >
-        {bars.map((bar, index) => {
-          let top = HEIGHT;
-          return (
-            <g key={bar.at} opacity={at === null || at === index ? 1 : 0.45}>
-              <rect x={index * width} y={HEIGHT - 1} width={width * 0.78} height={1} className={styles.ground} />
-              {KINDS.map((kind) => {
-                // What happened at all is seen, however little it was.
-                const height = bar[kind] ? Math.max(2, (bar[kind] / most) * (HEIGHT - 4)) : 0;
-                top -= height;
-                return height ? (
-                  <rect
-                    key={kind}
-                    x={index * width}
-                    y={top}
-                    width={width * 0.78}
-                    height={height}
-                    className={styles[kind]}
-                  />
-                ) : null;
-              })}
-            </g>
-          );
-        })}
-      </svg>
-      <figcaption className={`${styles.caption} quiet small`}>
-        {shown ? (
-          <span>
-            {barText(shown, group)}: {countText(shown.completed)} completed, {countText(shown.failed)} failed
-            {shown.cancelled ? `, ${countText(shown.cancelled)} cancelled` : ""}
-          </span>
-        ) : (
-          <>
-            <span>{bars[0] ? barText(bars[0], group) : " "}</span>
-            <span>now</span>
-          </>
-        )}
-      </figcaption>
-    </figure>
-  );
+/** The bars as they are drawn, with what each says. */
+function drawnOf(bars: readonly Bar[], group: number): DrawnBar[] {
+  return bars.map((bar) => ({
+    key: bar.at,
+    parts: KINDS.map((kind) => [kind, bar[kind]] as const),
+    text: `${barText(bar, group)}: ${countText(bar.completed)} completed, ${countText(bar.failed)} failed${
+      bar.cancelled ? `, ${countText(bar.cancelled)} cancelled` : ""
+    }`,
+  }));
 }
 
 function barText(bar: Bar, group: number): string {

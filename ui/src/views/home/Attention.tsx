@@ -23,7 +23,9 @@ export function Attention(): ReactNode {
   const broken = queries.find((one) => one.isError && !one.data);
   const isReady = queries.every((one) => one.data);
   const asked = approvals.data?.approvals ?? [];
-  const count = (failing.data?.playbooks.length ?? 0) + (stuck.data?.runs.length ?? 0) + asked.length;
+  // A run that was imported to be looked at failed elsewhere.
+  const failed = failing.data?.playbooks.filter((one) => !one.last.imported) ?? [];
+  const count = failed.length + (stuck.data?.runs.length ?? 0) + asked.length;
   return (
     <Panel title="Needs attention" note={isReady && count > 0 ? plural(count, "item") : undefined}>
       {broken ? (
@@ -43,7 +45,7 @@ export function Attention(): ReactNode {
           {stuck.data?.runs.slice(0, MOST).map((one) => (
             <StuckItem key={`${one.run.execution_id} ${one.step}`} stuck={one} />
           ))}
-          {failing.data?.playbooks.slice(0, MOST).map((one) => (
+          {failed.slice(0, MOST).map((one) => (
             <FailingItem key={one.path} failing={one} />
           ))}
         </ul>
@@ -53,7 +55,7 @@ export function Attention(): ReactNode {
           All approvals
         </Link>
       )}
-      {(failing.data?.playbooks.length ?? 0) > MOST && (
+      {failed.length > MOST && (
         <Link className={styles.all} to="/runs" search={{ state: ["FAILED"] }}>
           All failed runs
         </Link>

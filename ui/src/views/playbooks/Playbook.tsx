@@ -3,12 +3,12 @@ import { getRouteApi, Link, useNavigate } from "@tanstack/react-router";
 import { Play, Save } from "lucide-react";
 import { type ReactNode, useState } from "react";
 import { call } from "../../api/client.ts";
-import { messageOf } from "../../api/problem.ts";
 import { versionQuery } from "../../api/queries.ts";
 import { useDenied } from "../../api/session.ts";
 import { useCrumbs } from "../../app/crumbs.ts";
 import { toast } from "../../app/toasts.ts";
 import { useKeys } from "../../lib/keys.ts";
+import { Alert } from "../../parts/Alert.tsx";
 import { Button } from "../../parts/Button.tsx";
 import { CopyAs } from "../../parts/CopyAs.tsx";
 import { Empty } from "../../parts/Empty.tsx";
@@ -20,17 +20,19 @@ import { Schedules } from "../schedules/Schedules.tsx";
 import { EditAndGraph } from "./EditAndGraph.tsx";
 import styles from "./Playbooks.module.css";
 import { RunForm } from "./RunForm.tsx";
+import { Stats } from "./Stats.tsx";
 import { Versions } from "./Versions.tsx";
 
 const route = getRouteApi("/playbook/$");
 const TABS = [
   ["edit", "Editor"],
   ["versions", "Versions"],
+  ["stats", "Stats"],
   ["simulate", "Simulate"],
   ["schedules", "Schedules"],
 ] as const;
 
-/** One playbook: its text beside its graph, its versions and schedules. */
+/** One playbook: its text beside its graph, its versions, how its runs went, and its schedules. */
 export function Playbook(): ReactNode {
   const { _splat: path = "" } = route.useParams();
   const search = route.useSearch();
@@ -118,11 +120,13 @@ export function Playbook(): ReactNode {
           </Link>
         ))}
       </nav>
-      {save.isError && <p role="alert">{messageOf(save.error)}</p>}
+      {save.isError && <Alert error={save.error} />}
       {!version ? (
         <Skeleton lines={10} />
       ) : tab === "versions" ? (
         <Versions path={path} />
+      ) : tab === "stats" ? (
+        <Stats path={path} period={search.period ?? "30d"} order={search.order ?? "slow"} />
       ) : tab === "simulate" ? (
         <div className={styles.panel}>
           <Simulate path={path} draft={text} heading="h2" />
@@ -200,7 +204,7 @@ export function NewPlaybook(): ReactNode {
           </Button>
         </div>
       </header>
-      {save.isError && <p role="alert">{messageOf(save.error)}</p>}
+      {save.isError && <Alert error={save.error} />}
       <EditAndGraph text={START} step={step} onStep={setStep} onChange={setText} />
     </div>
   );

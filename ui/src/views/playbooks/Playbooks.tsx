@@ -111,6 +111,9 @@ export function Playbooks(): ReactNode {
                 {one.path}
               </Link>
               <RunBars path={one.path} />
+              <Button icon={<Play size={12} />} denied={denied} onClick={() => setAsked(one.path)}>
+                Run
+              </Button>
             </div>
           )}
           empty={

@@ -2,12 +2,12 @@ import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
 import { type ReactNode, useState } from "react";
 import { call } from "../../api/client.ts";
-import { messageOf } from "../../api/problem.ts";
 import { checkQuery, versionQuery } from "../../api/queries.ts";
 import { toast } from "../../app/toasts.ts";
 import { pythonText } from "../../lib/forms.ts";
 import { fieldsOf, givenBy, type InputField, initialText } from "../../lib/inputs.ts";
 import { planOf } from "../../lib/plan.ts";
+import { Alert } from "../../parts/Alert.tsx";
 import { Button } from "../../parts/Button.tsx";
 import { Shown } from "../../parts/CopyAs.tsx";
 import { Dialog } from "../../parts/Dialog.tsx";
@@ -35,7 +35,7 @@ export function RunForm({ path, version, onClose }: Props): ReactNode {
       ) : plan ? (
         <Fields path={path} version={version} fields={fieldsOf(plan.workload, plan.inputs ?? {})} onClose={onClose} />
       ) : checked.data ? (
-        <p role="alert">This version cannot run: {checked.data.findings[0]?.message}</p>
+        <Alert error={`This version cannot run: ${checked.data.findings[0]?.message}`} />
       ) : (
         <Skeleton lines={3} />
       )}
@@ -96,7 +96,7 @@ function Fields({ path, version, fields, onClose }: Props & { fields: InputField
           onChange={(text) => setTexts({ ...texts, [field.name]: text })}
         />
       ))}
-      {start.isError && <p role="alert">{messageOf(start.error)}</p>}
+      {start.isError && <Alert error={start.error} />}
       <Shown
         actions={{
           run: {

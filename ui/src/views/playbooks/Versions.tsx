@@ -22,7 +22,7 @@ export function Versions({ path }: { path: string }): ReactNode {
   const newer = search.version ?? all[0]?.version ?? 1;
   const older = search.since ?? Math.max(newer - 1, 1);
   return (
-    <div className={styles.split}>
+    <div className={`${styles.split} ${styles.history}`}>
       <section className={styles.half} aria-label="Versions">
         <ol className={styles.versions}>
           {all.map((one) => (
@@ -60,7 +60,7 @@ function Changes({ path, older, newer }: { path: string; older: number; newer: n
   const merged = useMemo(() => (before && after ? mergeOf(before, after) : null), [before, after]);
   return (
     <>
-      <div className={styles.grow}>
+      <div className={`${styles.grow} ${styles.changed}`}>
         {merged && (
           <LazyGraph
             plan={merged.plan}

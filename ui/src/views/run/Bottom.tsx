@@ -1,4 +1,5 @@
 import { lazy, type ReactNode, Suspense, useEffect, useRef } from "react";
+import { useNarrow } from "../../lib/narrow.ts";
 import { Skeleton } from "../../parts/Skeleton.tsx";
 import { Children } from "./Children.tsx";
 import { type Tab, useRunView } from "./context.ts";
@@ -38,8 +39,14 @@ export function Bottom({ loading }: { loading: boolean }): ReactNode {
     if (bar.current && button)
       bar.current.scrollLeft = button.offsetLeft + button.offsetWidth - bar.current.clientWidth;
   }, [tab]);
+  // On a phone the tabs are below the fold: a link to one leads there.
+  const section = useRef<HTMLElement>(null);
+  const isLinked = useRef(useNarrow() && selection.tab !== undefined);
+  useEffect(() => {
+    if (isLinked.current) section.current?.scrollIntoView();
+  }, []);
   return (
-    <section className={styles.detail} aria-label="Run details">
+    <section className={styles.detail} aria-label="Run details" ref={section}>
       <div className={styles.tabBar} ref={bar}>
         <div
           className={styles.tabs}

@@ -1,15 +1,16 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { GitFork, ListRestart } from "lucide-react";
-import { lazy, type ReactNode, Suspense, useState } from "react";
+import { lazy, type ReactNode, Suspense, useMemo, useState } from "react";
 import { originQuery } from "../../api/queries.ts";
 import { useMe } from "../../api/session.ts";
 import type { Listed } from "../../api/types.ts";
 import { useCommands } from "../../lib/commands.ts";
-import { countText } from "../../lib/numbers.ts";
+import { countText, plural } from "../../lib/numbers.ts";
 import { isOver } from "../../lib/states.ts";
 import { Button } from "../../parts/Button.tsx";
 import type { Selection } from "./context.ts";
+import { type StepSpan, sharesOf } from "./spans.ts";
 
 const ContinueDialog = lazy(async () => ({ default: (await import("./ContinueDialog.tsx")).ContinueDialog }));
 
@@ -92,19 +93,35 @@ export function Continue({ run, selection }: { run: Listed; selection: Selection
   );
 }
 
-/** Where a run comes from that began with the events of another one. */
-export function OriginFact({ id }: { id: string }): ReactNode {
+/** Where a run comes from that began with the events of another one, and how much of it ran there. */
+export function OriginFact({ id, steps }: { id: string; steps: readonly StepSpan[] }): ReactNode {
   const { data: origin, isPlaceholderData } = useQuery(originQuery(id));
+  const shares = useMemo(() => sharesOf(steps, origin?.events ?? 0), [steps, origin]);
   if (!origin || isPlaceholderData) return null;
   return (
-    <div>
-      <dt>{origin.how === "fork" ? "Fork of" : "Retry of"}</dt>
-      <dd>
-        <Link to="/runs/$id" params={{ id: origin.execution_id }} search={{ seq: origin.seq }}>
-          {origin.execution_id}
-        </Link>{" "}
-        <span className="quiet">after event {countText(origin.seq)}</span>
-      </dd>
-    </div>
+    <>
+      <div>
+        <dt>{origin.how === "fork" ? "Fork of" : "Retry of"}</dt>
+        <dd>
+          <Link to="/runs/$id" params={{ id: origin.execution_id }} search={{ seq: origin.seq }}>
+            {origin.execution_id}
+          </Link>{" "}
+          <span className="quiet">after event {countText(origin.seq)}</span>
+        </dd>
+      </div>
+      <div>
+        <dt>Kept from it</dt>
+        <dd>{shareText(shares.steps.kept, shares.items.kept)}</dd>
+      </div>
+      <div>
+        <dt>Ran here</dt>
+        <dd>{shareText(shares.steps.ran, shares.items.ran)}</dd>
+      </div>
+    </>
   );
+}
+
+/** "2 steps, 997 items" */
+function shareText(steps: number, items: number): string {
+  return [plural(steps, "step"), ...(items ? [plural(items, "item")] : [])].join(", ");
 }

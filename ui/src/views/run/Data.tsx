@@ -1,9 +1,10 @@
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
-import { stateQuery } from "../../api/queries.ts";
+import { eventQuery, stateQuery } from "../../api/queries.ts";
 import type { StateView } from "../../api/types.ts";
 import { differences, shortText } from "../../lib/diff.ts";
 import { countText } from "../../lib/numbers.ts";
+import { laidOver } from "../../lib/plan.ts";
 import { useRested } from "../../lib/rested.ts";
 import { AskButton, Json } from "../../parts/Json.tsx";
 import { Skeleton } from "../../parts/Skeleton.tsx";
@@ -11,19 +12,22 @@ import { Trouble } from "../../parts/Trouble.tsx";
 import { useMoment, useRunView } from "./context.ts";
 import styles from "./Run.module.css";
 
-/** ctx, tokens, loops, joins and open work after the event that is shown; with a mark, what changed since. */
+/** ctx, tokens, loops, joins and open work after the event that is shown, and the workload; with a mark, what changed since. */
 export function Data(): ReactNode {
-  const { id, log, run, selection, select } = useRunView();
+  const { id, log, run, plan, selection, select } = useRunView();
   const ask = (value: string): void => select({ tab: "lineage", value });
   const seq = useRested(useMoment().seq ?? log.length);
   const state = useQuery({ ...stateQuery(id, seq), enabled: seq > 0, placeholderData: keepPreviousData });
   const from = selection.from;
   const before = useQuery({ ...stateQuery(id, from ?? 0), enabled: from !== undefined });
+  const requested = useQuery({ ...eventQuery(id, 1), enabled: log.length > 0 });
   if (state.isError && !state.data) {
     return <Trouble what="The state" error={state.error} retry={() => void state.refetch()} />;
   }
   if (!state.data) return <Skeleton lines={8} />;
   const now = state.data;
+  const given = (requested.data?.payload?.workload ?? {}) as Record<string, unknown>;
+  const workload = laidOver(plan?.workload ?? {}, given);
   return (
     <div className={styles.scroll} tabIndex={0} role="group" aria-label="Data of the run">
       {from !== undefined && before.data && <Changes before={before.data} after={now} />}
@@ -78,6 +82,10 @@ export function Data(): ReactNode {
           )}
         </section>
       )}
+      <section className={styles.block}>
+        <h3>Workload</h3>
+        <Json value={workload} label="Workload" origin={{ path: "workload", ask }} />
+      </section>
       <section className={styles.block}>
         <h3>Steps</h3>
         <Json value={now.steps} label="Steps" />

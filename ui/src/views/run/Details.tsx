@@ -42,7 +42,7 @@ export function Details(): ReactNode {
 }
 
 const DetailsAt = memo(function DetailsAt({ seq, state }: { seq: number | undefined; state: StateName | undefined }) {
-  const { plan, steps, focus: selection, log } = useRunView();
+  const { plan, steps, focus: selection, log, isWhole } = useRunView();
   const step = plan?.steps.find((one) => one.name === selection.step);
   const chosen = seq !== undefined && seq <= log.length;
   return (
@@ -50,10 +50,15 @@ const DetailsAt = memo(function DetailsAt({ seq, state }: { seq: number | undefi
       <div className={styles.scroll} tabIndex={0} role="group" aria-label="Details">
         {step && <StepDetails step={step} seq={seq} state={state} />}
         {chosen && <EventDetails seq={seq} />}
-        {!step && !chosen && (
-          <Empty title={steps.length ? "Select a step or an event" : "Nothing has run yet"}>
-            Its inputs, outcome and decisions are shown here.
-          </Empty>
+        {isWhole && seq !== undefined && !chosen ? (
+          <Empty title={`This run has no event ${countText(seq)}`}>Its last event is {countText(log.length)}.</Empty>
+        ) : (
+          !step &&
+          !chosen && (
+            <Empty title={steps.length ? "Select a step or an event" : "Nothing has run yet"}>
+              Its inputs, outcome and decisions are shown here.
+            </Empty>
+          )
         )}
       </div>
     </aside>

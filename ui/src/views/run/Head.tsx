@@ -11,9 +11,16 @@ import { Continue, OriginFact } from "./Continue.tsx";
 import type { Selection } from "./context.ts";
 import styles from "./Run.module.css";
 import { Steer } from "./Steer.tsx";
+import type { StepSpan } from "./spans.ts";
+
+interface Props {
+  run: Listed;
+  selection: Selection;
+  steps: readonly StepSpan[];
+}
 
 /** Which run this is, how it ended, and what can be done with it. */
-export function Head({ run, selection }: { run: Listed; selection: Selection }): ReactNode {
+export function Head({ run, selection, steps }: Props): ReactNode {
   const { state, text } = stateOfRun(run);
   const id = run.execution_id;
   return (
@@ -68,7 +75,7 @@ export function Head({ run, selection }: { run: Listed; selection: Selection }):
             </Link>
           </dd>
         </div>
-        <OriginFact id={id} />
+        <OriginFact id={id} steps={steps} />
         {run.parent && (
           <div>
             <dt>Parent</dt>

@@ -1,5 +1,7 @@
+import { useQuery } from "@tanstack/react-query";
 import { type ReactNode, useMemo, useState } from "react";
-import { countText } from "../../lib/numbers.ts";
+import { originQuery } from "../../api/queries.ts";
+import { countText, plural } from "../../lib/numbers.ts";
 import type { State as StateName } from "../../lib/states.ts";
 import { spanText } from "../../lib/time.ts";
 import { Empty } from "../../parts/Empty.tsx";
@@ -8,7 +10,7 @@ import { State } from "../../parts/State.tsx";
 import { type Column, VirtualTable } from "../../parts/VirtualTable.tsx";
 import { useRunView } from "./context.ts";
 import styles from "./Run.module.css";
-import type { Span } from "./spans.ts";
+import { isKept, type Span } from "./spans.ts";
 
 const FILTERS = [
   ["failed", "failed"],
@@ -16,29 +18,42 @@ const FILTERS = [
   ["done", "done"],
 ] as const;
 
-/** Items of loops, failed ones first. */
+/** Items of loops, failed ones first; of a retry or fork, then those that ran here. */
 export function Items(): ReactNode {
-  const { log, steps, selection, select } = useRunView();
+  const { id, log, steps, selection, select } = useRunView();
+  const origin = useQuery(originQuery(id));
+  /** events that this run took over from another one */
+  const taken = origin.isPlaceholderData ? 0 : (origin.data?.events ?? 0);
   const [states, setStates] = useState<StateName[]>([]);
   const all = useMemo(() => {
     const found = steps
       .filter((step) => !selection.step || step.step === selection.step)
       .flatMap((step) => [...step.items.values()]);
-    const failed = found.filter((item) => item.state === "failed");
-    return [...failed, ...found.filter((item) => item.state !== "failed")];
-  }, [steps, selection.step]);
+    const rank = (item: Span): number => (item.state === "failed" ? 0 : isKept(item, taken) ? 2 : 1);
+    return found.sort((a, b) => rank(a) - rank(b));
+  }, [steps, selection.step, taken]);
   const rows = useMemo(() => (states.length ? all.filter((item) => states.includes(item.state)) : all), [all, states]);
   const now = log.at.at(-1) ?? 0;
   const columns = useMemo<Column<Span>[]>(
     () => [
-      { key: "state", title: "State", width: "7rem", cell: (item) => <State state={item.state} /> },
-      { key: "item", title: "Item", width: "6rem", cell: (item) => item.item },
+      { key: "state", title: "State", width: "6rem", cell: (item) => <State state={item.state} /> },
+      { key: "item", title: "Item", width: "5rem", cell: (item) => item.item },
       {
         key: "step",
         title: "Step",
-        width: "minmax(6rem, 1fr)",
+        width: "minmax(4rem, 1fr)",
         cell: (item) => <span className="cut quiet">{item.step}</span>,
       },
+      ...(taken
+        ? [
+            {
+              key: "where",
+              title: "Result",
+              width: "5rem",
+              cell: (item: Span) => <span className="quiet">{isKept(item, taken) ? "kept" : "ran here"}</span>,
+            },
+          ]
+        : []),
       {
         key: "tries",
         title: "Attempts",
@@ -49,13 +64,14 @@ export function Items(): ReactNode {
       {
         key: "took",
         title: "Duration",
-        width: "6rem",
+        width: "5rem",
         align: "end",
         cell: (item) => spanText((item.to ?? now) - item.from),
       },
     ],
-    [now],
+    [now, taken],
   );
+  const kept = taken ? rows.filter((item) => isKept(item, taken)).length : 0;
   const chosen = all.find((one) => one.item === selection.item && one.step === selection.step);
   return (
     <div className={styles.withBar}>
@@ -66,7 +82,10 @@ export function Items(): ReactNode {
           options={FILTERS}
           onChange={(next) => setStates(next as StateName[])}
         />
-        <span className="quiet small">{countText(rows.length)} items</span>
+        <span className="quiet small">
+          {plural(rows.length, "item")}
+          {taken > 0 && `: ${countText(kept)} kept, ${countText(rows.length - kept)} ran here`}
+        </span>
       </div>
       <VirtualTable
         label="Items"
@@ -77,7 +96,10 @@ export function Items(): ReactNode {
         card={(item) => (
           <div className={styles.card}>
             <State state={item.state} text={`item ${item.item}`} />
-            <span className="quiet small">{spanText((item.to ?? now) - item.from)}</span>
+            <span className="quiet small">
+              {taken > 0 && (isKept(item, taken) ? "kept · " : "ran here · ")}
+              {spanText((item.to ?? now) - item.from)}
+            </span>
           </div>
         )}
         cardHeight={48}

@@ -70,16 +70,26 @@ export function Run(): ReactNode {
     }
     return waits?.step ? { ...search, step: waits.step } : search;
   }, [search, cause, waits, id]);
+  const isWhole = state === "ended";
   const view = useMemo<RunView | null>(
-    () => (run ? { id, run, log, version, plan, steps, pauses: spans.pauses, selection: search, focus, select } : null),
-    [id, run, log, version, plan, steps, spans, search, focus, select],
+    () =>
+      run
+        ? { id, run, log, version, isWhole, plan, steps, pauses: spans.pauses, selection: search, focus, select }
+        : null,
+    [id, run, log, version, isWhole, plan, steps, spans, search, focus, select],
   );
+  // There is nothing to fork after an event that the run does not have.
+  const isBeyond = isWhole && search.seq !== undefined && search.seq > log.length;
   if (listed.isError && !run) {
     return <Trouble what={`Run ${id}`} error={listed.error} retry={() => void listed.refetch()} />;
   }
   return (
     <div className={styles.page}>
-      {run ? <Head run={run} selection={search} /> : <Skeleton lines={2} height={1.75} />}
+      {run ? (
+        <Head run={run} selection={isBeyond ? { ...search, seq: undefined } : search} steps={steps} />
+      ) : (
+        <Skeleton lines={2} height={1.75} />
+      )}
       {run && why.data?.execution_id === id && <Answer run={run} why={why.data} select={select} />}
       {view && (
         <RunContext value={view}>

@@ -3,7 +3,6 @@ import { useNavigate } from "@tanstack/react-router";
 import { Ban, Pause, Play, RotateCcw } from "lucide-react";
 import { type ReactNode, useState } from "react";
 import { call } from "../../api/client.ts";
-import { messageOf } from "../../api/problem.ts";
 import { useMe } from "../../api/session.ts";
 import type { Listed } from "../../api/types.ts";
 import { toast } from "../../app/toasts.ts";
@@ -11,6 +10,7 @@ import { useCommands } from "../../lib/commands.ts";
 import { pythonText } from "../../lib/forms.ts";
 import { useKeys } from "../../lib/keys.ts";
 import { isOver } from "../../lib/states.ts";
+import { Alert } from "../../parts/Alert.tsx";
 import { Button } from "../../parts/Button.tsx";
 import { Shown } from "../../parts/CopyAs.tsx";
 import { Dialog } from "../../parts/Dialog.tsx";
@@ -138,7 +138,7 @@ function SteerDialog({ run, action, onClose }: { run: Listed; action: Action; on
         onChange={(event) => setReason(event.target.value)}
         hint="Recorded in the run's log with your name."
       />
-      {steer.isError && <p role="alert">{messageOf(steer.error)}</p>}
+      {steer.isError && <Alert error={steer.error} />}
       <Shown
         actions={{
           [action.text]: {

@@ -30,6 +30,8 @@ export interface RunView {
   log: RunLog;
   /** changes whenever the log grows */
   version: number;
+  /** the run has ended, and its log is here up to its last event */
+  isWhole: boolean;
   plan: PlanGraph | null;
   steps: readonly StepSpan[];
   pauses: readonly { from: number; to: number | null }[];

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { type Part, RunLog } from "./log.ts";
 import { Moments } from "./moment.ts";
-import { criticalPath, histogram, Spans } from "./spans.ts";
+import { criticalPath, histogram, Spans, sharesOf } from "./spans.ts";
 
 type Row = [type: string, step?: string, task?: string, item?: number | string, ms?: number, more?: object];
 
@@ -118,6 +118,9 @@ describe("a log in outline", () => {
     ]);
     expect(loop?.items.size).toBe(2);
     expect(criticalPath(spans.steps).size).toBe(2);
+    // Had it begun with the first fourteen events of another run, it would have kept a step and an item.
+    expect(sharesOf(spans.steps, 14)).toEqual({ steps: { kept: 1, ran: 1 }, items: { kept: 1, ran: 1 } });
+    expect(sharesOf(spans.steps, 0)).toEqual({ steps: { kept: 0, ran: 2 }, items: { kept: 0, ran: 2 } });
     const bins = histogram(loop?.items.values() ?? [], 0);
     expect(bins.reduce((sum, bin) => sum + bin.done, 0)).toBe(1);
     expect(bins.reduce((sum, bin) => sum + bin.failed, 0)).toBe(1);

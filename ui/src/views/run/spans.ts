@@ -237,3 +237,24 @@ export function histogram(items: Iterable<Span>, now: number, count = 8): Bin[] 
   }
   return bins;
 }
+
+/** How many of some steps or items a run took over from another one, and how many it ran itself. */
+export interface Share {
+  kept: number;
+  ran: number;
+}
+
+/** Whether a span ended within the first `events` of the log: those that a retry or fork took over. */
+export function isKept(span: Span, events: number): boolean {
+  return span.last > 0 && span.last <= events;
+}
+
+/** What a run that began with `events` of another one took over, and what it ran itself. */
+export function sharesOf(steps: Iterable<StepSpan>, events: number): { steps: Share; items: Share } {
+  const shares = { steps: { kept: 0, ran: 0 }, items: { kept: 0, ran: 0 } };
+  for (const step of steps) {
+    shares.steps[isKept(step, events) ? "kept" : "ran"]++;
+    for (const item of step.items.values()) shares.items[isKept(item, events) ? "kept" : "ran"]++;
+  }
+  return shares;
+}

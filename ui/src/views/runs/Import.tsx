@@ -3,11 +3,11 @@ import { useNavigate } from "@tanstack/react-router";
 import { Upload } from "lucide-react";
 import { type ReactNode, useId, useState } from "react";
 import { call } from "../../api/client.ts";
-import { messageOf } from "../../api/problem.ts";
 import { useDenied } from "../../api/session.ts";
 import { toast } from "../../app/toasts.ts";
 import { useCommands } from "../../lib/commands.ts";
 import { plural } from "../../lib/numbers.ts";
+import { Alert } from "../../parts/Alert.tsx";
 import { Button } from "../../parts/Button.tsx";
 import { Shown } from "../../parts/CopyAs.tsx";
 import { Dialog } from "../../parts/Dialog.tsx";
@@ -67,9 +67,12 @@ function ImportDialog({ onClose }: { onClose: () => void }): ReactNode {
         className={styles.file}
         type="file"
         accept=".arclog,.zip,application/zip"
-        onChange={(event) => setFile(event.target.files?.[0] ?? null)}
+        onChange={(event) => {
+          load.reset(); // what was wrong with another file says nothing of this one
+          setFile(event.target.files?.[0] ?? null);
+        }}
       />
-      {load.isError && <p role="alert">{messageOf(load.error)}</p>}
+      {load.isError && <Alert error={load.error} />}
       <Shown
         actions={{
           import: {

@@ -9,6 +9,7 @@ import { useDenied } from "../../api/session.ts";
 import { useCrumbs } from "../../app/crumbs.ts";
 import { toast } from "../../app/toasts.ts";
 import { plural } from "../../lib/numbers.ts";
+import { Alert } from "../../parts/Alert.tsx";
 import { Button } from "../../parts/Button.tsx";
 import { CopyAs } from "../../parts/CopyAs.tsx";
 import { CopyLine } from "../../parts/CopyLine.tsx";
@@ -20,6 +21,7 @@ import { State } from "../../parts/State.tsx";
 import { Time } from "../../parts/Time.tsx";
 import { Trouble } from "../../parts/Trouble.tsx";
 import styles from "../workers/Work.module.css";
+import { ReplayAll } from "./ReplayAll.tsx";
 
 const route = getRouteApi("/settings");
 const TABS = [
@@ -103,6 +105,7 @@ function Doctor(): ReactNode {
         </table>
       </div>
       <p className="quiet small">arclog {doctor.data.version}</p>
+      <ReplayAll />
     </>
   );
 }
@@ -271,7 +274,7 @@ function MakeKey({ onClose }: { onClose: () => void }): ReactNode {
         <>
           <Field label="Name" autoFocus value={name} onChange={(event) => setName(event.target.value)} />
           <Chips label="Roles" chosen={roles} options={ROLES} onChange={setRoles} />
-          {make.isError && <p role="alert">{messageOf(make.error)}</p>}
+          {make.isError && <Alert error={make.error} />}
         </>
       )}
     </Dialog>

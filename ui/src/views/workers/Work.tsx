@@ -3,13 +3,13 @@ import { Link } from "@tanstack/react-router";
 import { PowerOff } from "lucide-react";
 import { type ReactNode, useState } from "react";
 import { call } from "../../api/client.ts";
-import { messageOf } from "../../api/problem.ts";
 import { poolsQuery, resourcesQuery, stuckQuery, workersQuery } from "../../api/queries.ts";
 import { useDenied } from "../../api/session.ts";
 import { useCrumbs } from "../../app/crumbs.ts";
 import { toast } from "../../app/toasts.ts";
 import { countText } from "../../lib/numbers.ts";
 import { spanText } from "../../lib/time.ts";
+import { Alert } from "../../parts/Alert.tsx";
 import { Button } from "../../parts/Button.tsx";
 import { CopyAs, Shown } from "../../parts/CopyAs.tsx";
 import { Dialog } from "../../parts/Dialog.tsx";
@@ -227,7 +227,7 @@ function DrainDialog({ worker, onClose }: { worker: string; onClose: () => void 
       }
     >
       <p>Starts no new tasks; running tasks finish first. Then the worker exits.</p>
-      {drain.isError && <p role="alert">{messageOf(drain.error)}</p>}
+      {drain.isError && <Alert error={drain.error} />}
       <Shown actions={{ drain: { cli: ["worker", "drain", worker], route: "POST /api/workers/drain", body } }} />
     </Dialog>
   );

@@ -1,19 +1,28 @@
-"""Opens connections: refuses a server that cannot keep the promises, creates or migrates the schema."""
+"""Opens connections, refuses a server whose configuration would break durability, and creates or migrates the
+schema.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any
 from uuid import uuid4
 
+import psycopg
 from msgspec import Struct
 from psycopg import AsyncConnection
 
 from arclog.drivers.postgres import connect as driver
 from arclog.drivers.postgres.address import PostgresAddress, configured_address
+from arclog.drivers.postgres.connect import answering
 from arclog.model.config.settings import Settings
 from arclog.model.errors import SettingsError, StoreUnavailable
 from arclog.stores.postgres.connection.pipeline import Link, Preparing
+from arclog.stores.postgres.queries import load_migrations
+from arclog.stores.sql.files import is_online, oldest_for
+
+# ── connect ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 _OLDEST_SERVER = 14
 _IDENTIFIER = re.compile(r"[a-z_][a-z0-9_]{0,62}")
@@ -25,15 +34,15 @@ SELECT current_setting('server_version_num')::int8, current_setting('fsync'), cu
 """
 
 
-# Every statement finds its rows by an index, however many there are. The planner, which keeps a statement's plan, may have
-# made it when the table was empty, or have no figures of a queue that was filled a moment ago: it is not left the choice.
+# Every statement must use an index, whatever the size of a table. The planner caches plans, and may have made one when
+# the table was empty or without statistics of a queue that was filled a moment ago, so other plans are disabled.
 _PLAINLY = """
 SELECT set_config('enable_seqscan', 'off', {local}), set_config('enable_bitmapscan', 'off', {local}),
        set_config('jit', 'off', {local}), set_config('plan_cache_mode', 'force_generic_plan', {local})
 """
 
-# The other side of `store.timeout_s`: a server of ours whose machine vanished in the middle of a request holds the locks of
-# that request until PostgreSQL notices. Left to itself it takes two hours.
+# The other side of `store.timeout_s`: if the machine of an arclog server vanishes in the middle of a request, its locks
+# are held until PostgreSQL notices, by default after two hours.
 _WATCHFULLY = """
 SELECT set_config('tcp_keepalives_idle', '{keepalives_idle}', false),
        set_config('tcp_keepalives_interval', '{keepalives_interval}', false),
@@ -43,7 +52,7 @@ SELECT set_config('tcp_keepalives_idle', '{keepalives_idle}', false),
 
 
 class Address(Struct, frozen=True):
-    """Where the database is, and how to use it."""
+    """The address of the database and its settings."""
 
     database: PostgresAddress
     schema: str
@@ -54,7 +63,7 @@ class Address(Struct, frozen=True):
 
     @property
     def place(self) -> str:
-        """For messages: no password."""
+        """For messages, without the password."""
         return self.database.place
 
     def __repr__(self) -> str:
@@ -78,7 +87,7 @@ def address_of(url: str, settings: Settings) -> Address:
 
 
 async def connect(address: Address, name: str = "arclog") -> AsyncConnection[Any]:
-    """A plain connection, by which name the server knows it."""
+    """A plain connection, and its name at the server."""
     return await driver.connect(
         address.database,
         driver.keepalives(address.timeout_s),
@@ -88,7 +97,7 @@ async def connect(address: Address, name: str = "arclog") -> AsyncConnection[Any
 
 
 async def open_link(address: Address) -> Link:
-    """A connection for requests; what it promises is looked at again."""
+    """A connection for requests; the server's configuration is checked again."""
     name = f"arclog {uuid4().hex}"
     connection = await connect(address, name)
     try:
@@ -98,7 +107,7 @@ async def open_link(address: Address) -> Link:
                 await connection.execute(_PLAINLY.format(local="false"))
                 await connection.execute(_WATCHFULLY.format(**driver.keepalives(address.timeout_s)))
                 return Link(connection, name, address.preparing, address.timeout_s)
-        # Not the server itself but a pooler: what is set there must not outlive the transaction.
+        # A pooler, not the server itself: settings must not outlive the transaction.
         return Link(connection, name, address.preparing, address.timeout_s, first=_PLAINLY.format(local="true"))
     except BaseException:
         await connection.close()
@@ -106,7 +115,7 @@ async def open_link(address: Address) -> Link:
 
 
 async def check(connection: AsyncConnection[Any], address: Address) -> int:
-    """A promise is checked, not assumed. Gives the server process that answered."""
+    """Check the server's configuration. Returns the id of the server process."""
     [row] = await (await connection.execute(_LOOK)).fetchall()
     version, fsync, full_pages, commit, standby, encoding, read_only, pid = row
     place = address.place
@@ -134,3 +143,137 @@ async def check(connection: AsyncConnection[Any], address: Address) -> int:
                 "or set ARCLOG_STORE_UNSAFE=true where data may be lost"
             )
     return int(pid)
+
+
+# ── migrations ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Creates the schema and brings it up to date, while other servers continue.
+#
+# Law: a migration is a transaction of its own, carried out by one process at a time. A migration marked `-- online`
+# contains only indexes: they are built while others read and write (CREATE INDEX CONCURRENTLY), and an incomplete index
+# of a process that died is removed first. No process waits for a lock meanwhile, because such a build waits for all who
+# wait.
+
+#: number of the newest migration
+SCHEMA = 10
+#: key of advisory locks
+_LOCK_CLASS = 1634886666
+#: how long a migration waits for tables that others use
+_LOCK_TIMEOUT_MS = 500
+#: pause between two checks of another process's progress
+_PAUSE_S = 0.2
+
+_TABLES = """
+SELECT relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE nspname = %s AND relkind IN ('r', 'p', 'v')
+"""
+_INDEX = re.compile(r"CREATE (?:UNIQUE )?INDEX (\w+) ON [^;]+")
+# An index of this name: whether it can be used, and whether somebody is building it.
+_STATE = """
+SELECT i.indisvalid, EXISTS (SELECT FROM pg_stat_progress_create_index p WHERE p.index_relid = i.indexrelid)
+FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = %s AND c.relname = %s
+"""
+
+
+async def migrate(address: Address) -> None:
+    connection = await connect(address)
+    try:
+        with answering(connection, address.connect_timeout_s):
+            await check(connection, address)
+            version = await _version(connection, address)
+        while version < SCHEMA:
+            number, script = load_migrations(max(version, 0), address.schema)[0]
+            if version > 0 and is_online(script):
+                await _build(connection, address.schema, script)
+            try:
+                done = await _carry_out(connection, address, number)
+            except psycopg.errors.LockNotAvailable:
+                done = False
+            if not done:
+                await asyncio.sleep(_PAUSE_S)  # another process migrates, or uses a table that is to be changed
+            version = await _version(connection, address)
+    finally:
+        await connection.close()
+
+
+async def _carry_out(connection: AsyncConnection[Any], address: Address, number: int) -> bool:
+    """The migration of this number in a transaction; all of them for a new store. False when another process has the lock."""
+    schema = address.schema
+    async with connection.transaction():
+        # The time-out of the database is meant for requests. Waits for locks are short, since other requests queue
+        # behind them.
+        await connection.execute(f"SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = {_LOCK_TIMEOUT_MS}")
+        lock = await connection.execute("SELECT pg_try_advisory_xact_lock(%s, hashtext(%s))", (_LOCK_CLASS, schema))
+        if await lock.fetchone() != (True,):
+            return False
+        version = await _version(connection, address)
+        if version < 0:
+            await _create(connection, address)
+        for each, script in load_migrations(max(version, 0), schema):
+            if version > 0 and each > number:
+                break
+            if version <= 0 or not is_online(script):
+                await connection.execute(script)
+            await connection.execute(
+                f'UPDATE "{schema}".schema_version SET version = %s, oldest = greatest(oldest, %s)',  # noqa: S608 - the schema is a plain name
+                (each, oldest_for(script)),
+            )
+    return True
+
+
+async def _create(connection: AsyncConnection[Any], address: Address) -> None:
+    schema = address.schema
+    row = await (await connection.execute(_TABLES, (schema,))).fetchone()
+    if row is not None:
+        raise StoreUnavailable(
+            f"{address.place}: the schema {schema} holds another program's tables ({row[0]}); "
+            "choose another ARCLOG_STORE_SCHEMA"
+        )
+    await connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{schema}"')
+    await connection.execute(f'CREATE TABLE "{schema}".schema_version (version int8 NOT NULL, oldest int8 NOT NULL)')
+    await connection.execute(f'INSERT INTO "{schema}".schema_version VALUES (0, 0)')  # noqa: S608 - the schema is a plain name
+
+
+async def _version(connection: AsyncConnection[Any], address: Address) -> int:
+    """The version of the schema; -1 if there is none. A newer one is accepted if it is compatible with this release."""
+    # Read from the catalog tables: to_regclass may use a cached answer from before the wait for a lock.
+    cursor = await connection.execute(_TABLES + " AND relname = 'schema_version'", (address.schema,))
+    if await cursor.fetchone() is None:
+        return -1
+    row = await (
+        await connection.execute(f'SELECT version, oldest FROM "{address.schema}".schema_version')  # noqa: S608 - the schema is a plain name
+    ).fetchone()
+    if row is None:
+        raise StoreUnavailable(f"{address.place}: {address.schema}.schema_version is empty; restore it from a backup")
+    version, oldest = row
+    if oldest > SCHEMA:
+        raise StoreUnavailable(
+            f"{address.place} is used by a newer arclog (schema {version}, which needs one that knows {oldest}; "
+            f"this one knows {SCHEMA}); update arclog"
+        )
+    return int(version)
+
+
+# -- indexes -----------------------------------------------------------------------------------------------------------
+
+
+async def _build(connection: AsyncConnection[Any], schema: str, script: str) -> None:
+    """Build the indexes of a migration, and wait for those that another process builds."""
+    await connection.execute("SET statement_timeout = 0")
+    for index in _INDEX.finditer(script):
+        name, statement = index.group(1), index.group().replace(" INDEX ", " INDEX CONCURRENTLY ", 1)
+        while True:
+            row = await (await connection.execute(_STATE, (schema, name))).fetchone()
+            if row is None:
+                try:
+                    await connection.execute(statement)
+                except (psycopg.errors.DuplicateTable, psycopg.errors.UniqueViolation, psycopg.errors.DeadlockDetected):
+                    await asyncio.sleep(_PAUSE_S)  # another process was faster
+                continue
+            valid, in_progress = row
+            if valid:
+                break
+            if in_progress:
+                await asyncio.sleep(_PAUSE_S)
+            else:
+                await connection.execute(f'DROP INDEX CONCURRENTLY IF EXISTS "{schema}"."{name}"')

@@ -1,18 +1,20 @@
-"""One connection: requests go out as they come, answers come back in the same order (libpq's pipeline mode).
+"""One connection: requests are sent as they come, answers arrive in the same order (libpq's pipeline mode).
 
 A request is one or more statements and one transaction: PostgreSQL runs what stands between two synchronisation points
 as a whole or not at all. So nothing takes more than one round trip, no state stays on the connection (a pooler may give
-each request another server process), and nobody waits for somebody else's turn.
+each request another server process), and no request waits for another.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import struct
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from hashlib import blake2b
+from struct import Struct
 from typing import Any
 
 import psycopg
@@ -21,26 +23,129 @@ from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
 from psycopg.pq import ConnStatus, ExecStatus, Format
 
-from arclog.drivers.postgres.refusals import READ_ONLY, is_outdated
-from arclog.stores.postgres.connection.values import packed
+from arclog.drivers.postgres.refusals import READ_ONLY, Meaning, is_outdated, refusal_of, state_of, text_of
+from arclog.model.errors import ArclogError, InvariantBroken, RequestRejected, StoreUnavailable
+
+# ── errors ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# PostgreSQL's errors as the store's. Every message says what, where and what to do; none has a password.
+
+_SETTING = "ARCLOG_STORE_URL"
+
+
+def translated(error: BaseException, place: str) -> ArclogError:
+    """The error to raise instead of a driver's error."""
+    if isinstance(error, ArclogError):
+        return error
+    if isinstance(error, UnicodeEncodeError | OverflowError | struct.error):
+        return RequestRejected(f"{place} cannot take this value: {error}")
+    if not isinstance(error, psycopg.Error):
+        return InvariantBroken(f"{place}: unexpected {type(error).__name__}: {error}; nothing was written")
+    refusal, text = refusal_of(error), text_of(error)
+    if refusal.problem:
+        remedy = refusal.remedy.format(address=_SETTING)
+        return StoreUnavailable(f"{place}: {refusal.problem} ({text}); {remedy}")
+    match refusal.meaning:
+        case Meaning.VALUE:
+            return RequestRejected(f"{place} cannot take this value: {text}")
+        case Meaning.CONSTRAINT:
+            return InvariantBroken(f"{place} refused a row that breaks one of its rules ({text}); nothing was written")
+        case Meaning.AWAY | Meaning.TROUBLE:
+            return StoreUnavailable(
+                f"{place} cannot be reached ({text}); check that PostgreSQL runs there, and {_SETTING}"
+            )
+        case _:
+            return InvariantBroken(f"{place}: unexpected {state_of(error)} {text}; nothing was written")
+
+
+# ── values ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Parameters in PostgreSQL's binary form. A number is always an int8, so a statement's types never change with its values.
+
+_INT8 = Struct("!q").pack
+_HEAD = Struct("!iiIii").pack
+_SIZE = Struct("!i").pack
+_SIZED_INT8 = Struct("!iq").pack
+_NULL = _SIZE(-1)
+_TRUE, _FALSE = b"\x01", b"\x00"
+_OID_BOOL, _OID_BYTEA, _OID_INT8, _OID_TEXT = 16, 17, 20, 25
+_HEADS_OF_ONE = {oid: _HEAD(1, 1, oid, 1, 1) for oid in (_OID_BOOL, _OID_BYTEA, _OID_INT8, _OID_TEXT)}
+
+
+def packed(values: Iterable[Any]) -> list[bytes | None]:
+    """The parameters of a statement."""
+    return [_PACKED[type(value)](value) for value in values]
+
+
+class _Packed(dict[type, Callable[[Any], bytes | None]]):
+    def __missing__(self, kind: type) -> Callable[[Any], bytes | None]:
+        """The encoder of a base class."""
+        for known in kind.__mro__:
+            if known in self:
+                return self.setdefault(kind, self[known])
+        raise TypeError(f"a {kind.__name__} cannot be a parameter")
+
+
+_PACKED = _Packed(
+    {
+        int: _INT8,
+        str: str.encode,
+        bytes: lambda value: value,
+        bool: lambda value: _TRUE if value else _FALSE,
+        type(None): lambda _: None,
+    }
+)
+
+
+def ints(values: Iterable[int | None]) -> bytes:
+    return _array(_OID_INT8, [_NULL if value is None else _SIZED_INT8(8, value) for value in values])
+
+
+def bools(values: Iterable[bool]) -> bytes:
+    return _array(_OID_BOOL, [b"\x00\x00\x00\x01\x01" if value else b"\x00\x00\x00\x01\x00" for value in values])
+
+
+def texts(values: Iterable[str | None]) -> bytes:
+    return blobs([None if value is None else value.encode() for value in values], _OID_TEXT)
+
+
+def blobs(values: Iterable[bytes | None], oid: int = _OID_BYTEA) -> bytes:
+    return _array(oid, [_NULL if value is None else _SIZE(len(value)) + value for value in values])
+
+
+def _array(oid: int, items: list[bytes]) -> bytes:
+    if len(items) == 1:  # an append by itself
+        return _HEADS_OF_ONE[oid] + items[0]
+    if not items:
+        return _HEAD(0, 0, oid, 0, 0)[:12]
+    return b"".join((_HEAD(1, 1, oid, len(items), 1), *items))
+
+
+def columns(kinds: str, rows: Iterable[tuple[Any, ...]]) -> list[bytes]:
+    """Rows as one array a column. `kinds` has a letter a column: i(nteger) t(ext) b(ytes) y(es or no)."""
+    return [_PACKERS[kind](values) for kind, values in zip(kinds, zip(*rows, strict=True), strict=True)]
+
+
+_PACKERS: dict[str, Callable[[Iterable[Any]], bytes]] = {"i": ints, "t": texts, "b": blobs, "y": bools}
+
+
+# ── pipeline ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 log = logging.getLogger(__name__)
 
 Rows = list[tuple[Any, ...]]
 #: a statement and its parameters
 Call = tuple[str, Sequence[Any]]
-#: takes the rows of each statement of a request, or why there are none
+#: called with the rows of each statement of a request, or with the error
 Answered = Callable[[list[Rows] | psycopg.Error], None]
 
 _ROWS = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
-#: there is a prepared statement of this name already; there is none
+#: SQLSTATEs: a prepared statement of this name exists already; it does not exist
 MIXED_UP = frozenset({"42P05", "26000"})
-#: statements that a connection keeps prepared; more are sent as they are
+#: statements that a connection keeps prepared; others are sent unprepared
 _MOST_PREPARED = 200
 
 
 class Preparing:
-    """Whether a store's connections prepare statements. A pooler that mixes them up puts an end to it."""
+    """Whether a store's connections prepare statements. A pooler that mixes them up disables it."""
 
     def __init__(self, *, on: bool) -> None:
         self.on = on
@@ -56,7 +161,7 @@ class Preparing:
 
 @lru_cache(maxsize=4096)
 def _name_of(text: str) -> bytes:
-    """The same name is the same statement, whoever prepared it on the server connection that a pooler gives us."""
+    """The same name always means the same statement, whichever process prepared it on the connection of a pooler."""
     return b"arclog_" + blake2b(text.encode(), digest_size=12).hexdigest().encode()
 
 
@@ -73,15 +178,15 @@ class _Request:
 
 
 class Link:
-    """Takes a connection over; nobody else uses it from then on."""
+    """Takes over a connection, which nothing else may use from then on."""
 
     def __init__(
         self, connection: AsyncConnection[Any], name: str, preparing: Preparing, timeout_s: float, first: str = ""
     ) -> None:
-        """Without an answer within `timeout_s` the connection is abandoned: what waits on it would wait forever.
+        """Without an answer within `timeout_s` the connection is abandoned, so that requests do not wait forever.
         `first` is a statement that every request begins with.
         """
-        #: as the server knows it (application_name)
+        #: its application_name at the server
         self.name = name
         self._connection = connection
         self._pg = connection.pgconn
@@ -106,7 +211,7 @@ class Link:
         return len(self._requests)
 
     def request(self, calls: Sequence[Call]) -> asyncio.Future[list[Rows]]:
-        """Carry these statements out as one transaction; the future has the rows of each."""
+        """Run these statements as one transaction; the future has the rows of each."""
         future: asyncio.Future[list[Rows]] = self._loop.create_future()
 
         def answered(outcome: list[Rows] | psycopg.Error) -> None:
@@ -121,8 +226,8 @@ class Link:
         return future
 
     def send(self, calls: Sequence[Call], answered: Answered) -> None:
-        """The same for who need not be woken: `answered` is called as soon as the answer is read. It must not raise."""
-        # everything that can refuse a value comes before the first byte goes out
+        """The same with a callback: `answered` is called as soon as the answer is read. It must not raise."""
+        # every check of a value comes before the first byte is sent
         ready = [(text, packed(values)) for text, values in calls]
         if self.lost is not None:
             answered(psycopg.OperationalError(str(self.lost)))
@@ -159,7 +264,7 @@ class Link:
         self._lose(psycopg.OperationalError(why))
 
     def _look(self) -> None:
-        """One timer for all requests: it goes off no earlier than the first of them is due."""
+        """One timer for all requests: it fires no earlier than the first of them is due."""
         self._watch = None
         if not self._requests:
             return
@@ -201,7 +306,7 @@ class Link:
         request = self._requests[0]
         result = self._pg.get_result()
         if result is None:
-            return  # parts one statement's answer from the next
+            return  # separates the answers of two statements
         status = result.status
         if status == ExecStatus.PIPELINE_SYNC:
             self._requests.popleft()
@@ -212,7 +317,7 @@ class Link:
             if not prepares and request.error is None:
                 request.rows.append(self._load(result))
         else:
-            if prepares:  # whoever counts on it already hears that there is no such statement, and asks again
+            if prepares:  # requests that rely on it already fail because it does not exist, and are repeated
                 self._prepared.pop(prepares, None)
             if status != ExecStatus.PIPELINE_ABORTED and request.error is None:
                 request.error = error_from_result(result)
@@ -237,10 +342,10 @@ class Link:
             return
         request.answered(error)
         if error.sqlstate == READ_ONLY:
-            self.close("no longer the primary")  # the next connection may find the one that is
+            self.close("no longer the primary")  # the next connection may reach the primary
 
     def _lose(self, error: psycopg.Error) -> None:
-        """The connection is over: whoever waits hears so, and does not know what became of its request."""
+        """The connection is lost: all waiting requests fail, and it is unknown whether they were carried out."""
         if self.lost is not None:
             return
         self.lost = error
@@ -258,7 +363,7 @@ class Link:
 
 
 class Lost(psycopg.OperationalError):
-    """The connection went away while a request was in progress: it may have been carried out or not."""
+    """The connection was lost while a request was in progress, which may have been carried out or not."""
 
     #: the connection's name
     link = ""

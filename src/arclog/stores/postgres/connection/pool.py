@@ -1,7 +1,7 @@
 """Connections for everything but appends, opened when they are needed.
 
-A request goes to the connection with the fewest before it. One that is lost is replaced with the next request; reads are
-tried again while the server is unavailable, for as long as `store.patience_s` says.
+A request goes to the connection with the fewest pending requests. A lost connection is replaced at the next request;
+reads are retried while the server is unavailable, for at most `store.patience_s`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from typing import Any
 from arclog.drivers.backoff import Patience
 from arclog.drivers.postgres.refusals import is_away, is_conflict
 from arclog.model.errors import StoreUnavailable
-from arclog.stores.postgres.connection.errors import translated
-from arclog.stores.postgres.connection.pipeline import Call, Link, Lost, Rows
+from arclog.stores.postgres.connection.pipeline import Call, Link, Lost, Rows, translated
 
-#: how often what others rolled back is tried at once
+#: immediate retries of a transaction that a conflict rolled back
 _TANGLES = 5
 
 
@@ -40,28 +39,28 @@ class Pool:
         self._is_open = True
 
     async def close(self) -> None:
-        """After what was handed in."""
+        """Close after the pending requests are done."""
         self._is_open = False
         await self._idle.wait()
         self.abandon()
 
     def abandon(self) -> None:
-        """Without what was handed in: it fails."""
+        """Close at once; pending requests fail."""
         self._is_open = False
         for link in self._links:
             link.close()
         self._links.clear()
 
     async def read(self, text: str, *values: Any) -> Rows:
-        """A statement that changes nothing."""
+        """Run a statement that changes nothing."""
         return (await self.run([(text, values)], again=True))[-1]
 
     async def write(self, text: str, *values: Any) -> Rows:
-        """A statement that may change something; when the connection is lost, nobody knows whether it did."""
+        """Run a statement that may change something; if the connection is lost, it is unknown whether it did."""
         return (await self.run([(text, values)]))[-1]
 
     async def run(self, calls: Sequence[Call], *, again: bool = False) -> list[Rows]:
-        """These statements as one transaction. `again`: it may be carried out twice."""
+        """Run these statements as one transaction. `again`: it may be carried out twice."""
         if not self._is_open:
             raise closed(self.place)
         self._busy += 1
@@ -75,8 +74,8 @@ class Pool:
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[Link]:
-        """A connection that nobody else sends anything on, for a transaction of several requests. Whoever leaves by an
-        exception leaves a transaction that may be open: the connection is abandoned, which ends it.
+        """A connection for exclusive use, for a transaction of several requests. After an exception the transaction may
+        be open, so the connection is closed, which ends it.
         """
         if not self._is_open:
             raise closed(self.place)
@@ -95,7 +94,7 @@ class Pool:
                 self._lent -= 1
                 if link.lost is None:
                     self._links.append(link)
-                self._opened.set()  # there is room again, or a connection
+                self._opened.set()  # a connection is free, or another may be opened
         finally:
             self._busy -= 1
             if not self._busy:
@@ -119,7 +118,7 @@ class Pool:
                     raise translated(error, self.place) from error
 
     def best(self) -> Link | None:
-        """The connection with the fewest requests before it; None when there is none."""
+        """The connection with the fewest pending requests; None if there is none."""
         self._links = [link for link in self._links if link.lost is None]
         return min(self._links, key=lambda link: link.waiting, default=None)
 
@@ -132,13 +131,13 @@ class Pool:
             if not full:
                 break
             self._opened.clear()
-            await self._opened.wait()  # all that may be opened are being opened, or in somebody's hands
+            await self._opened.wait()  # all connections that may be opened are being opened or in exclusive use
         self._opening += 1
         try:
             link = await self._open_link()
         except Exception:
             if (best := self.best()) is not None:
-                return best  # no further connection is to be had: this one serves
+                return best  # no further connection is available: use this one
             raise
         finally:
             self._opening -= 1

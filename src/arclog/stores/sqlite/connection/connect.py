@@ -9,11 +9,74 @@ from time import monotonic, sleep
 
 import apsw
 
-from arclog.model.errors import StoreUnavailable
+from arclog.model.errors import ArclogError, InvariantBroken, RequestRejected, StoreUnavailable
 from arclog.stores.sql.files import oldest_for
 from arclog.stores.sqlite.connection import generation
-from arclog.stores.sqlite.connection.errors import translated
 from arclog.stores.sqlite.queries import load_migrations
+
+# ── errors ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# The one place where SQLite's errors become arclog's. Every message says what, where and what to do.
+
+#: the shared-memory file could not grow: the disk is full, the data is untouched
+_SHM_SIZE = apsw.SQLITE_IOERR_SHMSIZE
+
+
+class Damaged(StoreUnavailable):
+    """The disk or the file failed under us: this handle writes nothing more."""
+
+
+def translated(error: BaseException, path: str, waited: float = 0.0) -> ArclogError:
+    """What to raise instead of a driver's error."""
+    if isinstance(error, ArclogError):
+        return error
+    if isinstance(error, apsw.FullError) or (isinstance(error, apsw.IOError) and _extended(error) == _SHM_SIZE):
+        return StoreUnavailable(
+            f"disk full: {path} could not grow, nothing was written; free space and continue with `arclog resume`"
+        )
+    if isinstance(error, apsw.BusyError | apsw.LockedError):
+        return StoreUnavailable(
+            f"another process is writing {path} and did not finish within {waited:g} s, nothing was written; "
+            f"`fuser {path}` names it; raise ARCLOG_STORE_BUSY_TIMEOUT_S if it needs longer"
+        )
+    if isinstance(error, apsw.NotADBError):
+        return Damaged(
+            f"{path} is not an arclog store (not a SQLite database); choose another ARCLOG_HOME or move the file"
+        )
+    if isinstance(error, apsw.CorruptError):
+        return Damaged(
+            f"{path} is damaged ({error}); nothing more is written to it. Restore it from a backup, "
+            "or save what can be read with `sqlite3 … .recover`"
+        )
+    if isinstance(error, apsw.IOError):
+        return Damaged(
+            f"the disk failed under {path} ({error}); the last transaction may or may not be on it, and nothing more is "
+            "written. Check the disk, then start again: what was committed is read back"
+        )
+    if isinstance(error, apsw.ReadOnlyError | apsw.PermissionsError):
+        return StoreUnavailable(
+            f"{path} or its folder cannot be written (read-only file, folder or file system); make it writable "
+            "or choose another ARCLOG_HOME"
+        )
+    if isinstance(error, apsw.CantOpenError):
+        return StoreUnavailable(
+            f"{path} cannot be opened ({error}); check that its folder exists and can be written, "
+            "or choose another ARCLOG_HOME"
+        )
+    if isinstance(error, apsw.TooBigError):
+        return RequestRejected("the store cannot take a single value this large; keep large results outside of the log")
+    if isinstance(error, UnicodeEncodeError | OverflowError):
+        return RequestRejected(f"the store cannot take this value: {error}")
+    if isinstance(error, apsw.ConstraintError):
+        return InvariantBroken(f"{path} refused a row that breaks one of its rules ({error}); nothing was written")
+    return InvariantBroken(f"{path}: unexpected {type(error).__name__}: {error}; nothing was written")
+
+
+def _extended(error: apsw.Error) -> int:
+    """SQLite's extended result code."""
+    return int(getattr(error, "extendedresult", 0))
+
+
+# ── connect ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 log = logging.getLogger("arclog.store")
 
@@ -132,7 +195,7 @@ def _oldest(connection: apsw.Connection) -> int:
 
 
 def _use_wal(connection: apsw.Connection, path: str, busy_timeout_s: float) -> None:
-    """Write-ahead log and a full sync of every commit, both read back: a promise is checked, not assumed."""
+    """Enable the write-ahead log and a full sync of every commit, and check both by reading them back."""
     deadline = monotonic() + busy_timeout_s
     while True:
         try:
@@ -189,7 +252,7 @@ def rewrite(path: str, busy_timeout_s: float) -> None:
 
 
 def _migrate(connection: apsw.Connection, path: str) -> None:
-    """Bring the schema up to date in one transaction; another process may have been faster."""
+    """Migrate the schema in one transaction, unless another process has done so."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         for version, script in load_migrations(_version(connection, path)):
@@ -202,3 +265,55 @@ def _migrate(connection: apsw.Connection, path: str) -> None:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+# ── copying ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# A consistent copy of a SQLite store while others write to it. The copy is a snapshot: it has each append completely or
+# not at all.
+
+
+def copy(path: str, target: str, busy_timeout_s: float) -> int:
+    """Copy the store to a new file, check it and sync it to the disk; returns its schema. Writers are not blocked."""
+    connection = open_reader(path, busy_timeout_s)
+    try:
+        os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        # VACUUM INTO reads one snapshot; the backup API would begin again with every write of another process.
+        connection.execute("PRAGMA query_only = 0; VACUUM INTO ?", (target,)).fetchall()
+    except apsw.Error as error:
+        Path(target).unlink(missing_ok=True)
+        raise translated(error, path, busy_timeout_s) from error
+    finally:
+        connection.close()
+    schema = check(target)
+    _sync(target)
+    return schema
+
+
+def check(path: str) -> int:
+    """The schema of a copy. Raises StoreUnavailable if it is not a store, is damaged, or is of a newer arclog."""
+    try:
+        connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            application, schema = connection.pragma("application_id"), connection.pragma("user_version")
+            damage = connection.execute("PRAGMA integrity_check(1)").get
+        finally:
+            connection.close()
+    except apsw.Error as error:
+        raise StoreUnavailable(f"{path} cannot be read as a store: {error}; take another backup") from error
+    if application != APPLICATION:
+        raise StoreUnavailable(f"{path} is not an arclog store; name a folder that `arclog backup` made")
+    if damage != "ok":
+        raise StoreUnavailable(f"{path} is damaged: {damage}; take another backup")
+    if schema > SCHEMA:
+        raise StoreUnavailable(
+            f"{path} was written by a newer arclog (schema {schema}, this one knows {SCHEMA}); update arclog"
+        )
+    return int(schema)
+
+
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,4 +1,4 @@
-"""Notices that a store came back without its write-ahead log.
+"""Detects a store that was restored without its write-ahead log.
 
 Law: a process raises the store's generation with its first commit and with the first one after each checkpoint, and writes it to
 a file beside the store (`-mark`) once that is committed. All commits that only the write-ahead log has come after such a raise:
@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-#: The generation stands among SQLite's own counters: every schema of ours has that table, so none is added.
+#: The generation is stored in sqlite_sequence, a table that every version of the schema has.
 _NAME = "arclog_generation"
 _RAISE = f"UPDATE sqlite_sequence SET seq = seq + 1 WHERE name = '{_NAME}' RETURNING seq"  # noqa: S608 - a name of our own
 _ADD = f"INSERT INTO sqlite_sequence (name, seq) VALUES ('{_NAME}', 1)"  # noqa: S608
@@ -25,7 +25,7 @@ def mark_of(path: str) -> str:
 
 
 def raised(execute: Callable[..., Any]) -> int:
-    """Raise the generation, in the transaction that is open; what it is then."""
+    """Raise the generation in the open transaction; returns the new one."""
     generation = execute(_RAISE).get
     if generation is None:
         execute(_ADD)
@@ -34,7 +34,7 @@ def raised(execute: Callable[..., Any]) -> int:
 
 
 def note(path: str, generation: int) -> None:
-    """Write the mark of a generation that is committed. Without it nothing is lost but the warning."""
+    """Write the mark of a generation that is committed. Without the mark only the warning is lost."""
     with suppress(OSError):
         descriptor = os.open(mark_of(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
@@ -50,7 +50,7 @@ def forget(path: str) -> None:
 
 
 def loss(execute: Callable[..., Any], path: str) -> str:
-    """What a store lacks, in words; '' when nothing is known to be missing."""
+    """A message about missing commits; '' if none are known to be missing."""
     try:
         mark = int(Path(mark_of(path)).read_text("ascii"))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Threads that SQLite is used on, and the reads that run there.
+"""Threads for SQLite, and the reads that run on them.
 
 Law: a read never waits for the writer's disk, and a quick read never waits for a list. Each kind has threads and connections
 of its own; a thread starts when the reads of its kind would otherwise wait for each other.
@@ -16,8 +16,7 @@ from typing import Any, TypeVar
 import apsw
 
 from arclog.model.errors import StoreUnavailable
-from arclog.stores.sqlite.connection.connect import open_reader
-from arclog.stores.sqlite.connection.errors import translated
+from arclog.stores.sqlite.connection.connect import open_reader, translated
 
 R = TypeVar("R")
 Execute = Callable[..., Any]
@@ -27,7 +26,7 @@ Then = Callable[[Any, BaseException | None], None]
 
 
 class Hands:
-    """Threads that run calls in the order in which they were handed in and bring the results back to the event loop."""
+    """Threads that run calls in the order of their submission and return the results to the event loop."""
 
     def __init__(self, name: str, most: int = 1, at_end: Callable[[], None] | None = None) -> None:
         """`at_end` runs on each thread when it ends."""
@@ -58,7 +57,7 @@ class Hands:
         self._calls.put((call, then))
 
     async def stop(self) -> None:
-        """After what was handed in."""
+        """Close after the pending calls."""
         if not self._threads:
             return
         for _ in self._threads:
@@ -76,7 +75,7 @@ class Hands:
             except BaseException as error:  # noqa: BLE001 - it is raised where the result is awaited
                 failure = error
             self._bring(partial(self._answer, then, result, failure))
-            del item, call, then, result, failure  # nothing of it is kept while the thread waits
+            del item, call, then, result, failure  # release the references while the thread waits
         if self._at_end is not None:
             self._at_end()
         self._bring(self._note_end)
@@ -94,7 +93,7 @@ class Hands:
         try:
             self._loop.call_soon_threadsafe(call)
         except RuntimeError:
-            pass  # the loop is closed: nobody is there to hear it
+            pass  # the loop is closed, and nobody waits for the result
 
 
 def resolve(answers: list[Answer]) -> None:
@@ -112,7 +111,7 @@ def closed(path: str) -> StoreUnavailable:
 
 
 class Readers:
-    """Reads of one kind. Each thread has a connection of its own, which comes with its first read."""
+    """Reads of one kind. Each thread has a connection of its own, which is opened at its first read."""
 
     def __init__(self, path: str, busy_timeout_s: float, name: str, most: int) -> None:
         self._path = path
@@ -131,7 +130,7 @@ class Readers:
         return self.lend(lambda connection: work(connection.execute))
 
     def lend(self, work: Callable[[apsw.Connection], R]) -> asyncio.Future[R]:
-        """The same for work that needs the connection itself."""
+        """Queue work that needs the connection itself."""
         if not self._is_open:
             raise closed(self._path)
         if self._hands is None:

@@ -30,8 +30,7 @@ import apsw
 from arclog.model.errors import ArclogError
 from arclog.ports.clock import Clock
 from arclog.stores.sqlite.connection import generation
-from arclog.stores.sqlite.connection.connect import open_writer
-from arclog.stores.sqlite.connection.errors import Damaged, translated
+from arclog.stores.sqlite.connection.connect import Damaged, open_writer, translated
 from arclog.stores.sqlite.connection.readers import Answer, Execute, Hands, Readers, closed, resolve
 
 R = TypeVar("R")

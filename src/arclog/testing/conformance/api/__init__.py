@@ -9,16 +9,13 @@
 Needs pytest and pytest-asyncio (`asyncio_mode = "auto"`).
 """
 
-from arclog.testing.conformance.api.catalog import CatalogRules
 from arclog.testing.conformance.api.history import HistoryRules
-from arclog.testing.conformance.api.overview import OverviewRules
-from arclog.testing.conformance.api.reading import ReadingRules
-from arclog.testing.conformance.api.starting import StartingRules
-from arclog.testing.conformance.api.stored import StoredRules
-from arclog.testing.conformance.api.telling import TellingRules
+from arclog.testing.conformance.api.overview import CatalogRules, OverviewRules
+from arclog.testing.conformance.api.reading import ReadingRules, StoredRules
+from arclog.testing.conformance.api.runs import SignalRules, StartingRules
 
 __all__ = ["ApiContract"]
 
 
-class ApiContract(StartingRules, ReadingRules, OverviewRules, TellingRules, StoredRules, CatalogRules, HistoryRules):
+class ApiContract(StartingRules, ReadingRules, OverviewRules, SignalRules, StoredRules, CatalogRules, HistoryRules):
     """All rules. A subclass gives the fixture `api`."""

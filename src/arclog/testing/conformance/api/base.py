@@ -62,9 +62,9 @@ async def until_event(api: Api, execution_id: str, event_type: str) -> dict[str,
     """The first event of a type, once it is there."""
     head = 0
     while True:
-        found = await api.events(execution_id, types=(event_type,))
-        if found:
-            return found[0]
+        events = await api.events(execution_id, types=(event_type,))
+        if events:
+            return events[0]
         now = await api.wait(execution_id, after=head, timeout_s=PATIENCE_S)
         assert now > head, f"no {event_type} comes"
         head = now

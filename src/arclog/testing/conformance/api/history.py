@@ -31,6 +31,23 @@ workflow:
   - step: end
     tool: {kind: noop, data: {count: "{{ start.rows | length }}", items: "{{ each.results }}"}}
 """
+#: A task that succeeds, and a rule that lets its item fail: the items under way then are cut short.
+_RULED = """\
+metadata: {name: ruled}
+workflow:
+  - step: each
+    loop: {in: "{{ range(40) }}", iterator: n, spec: {mode: parallel, max_in_flight: 8}}
+    tool:
+      name: take
+      kind: noop
+      data: "{{ iter.n }}"
+      spec:
+        policy:
+          rules:
+            - when: "{{ iter.n == 19 }}"
+              then: {do: fail, message: "item 19 has no total"}
+            - else: {then: {do: continue}}
+"""
 
 
 class HistoryRules(Rules):
@@ -136,6 +153,19 @@ class HistoryRules(Rules):
         assert {"path": "result", "a": "hello world", "b": "hello Ada"} in found.values
         assert [each["step"] for each in found.durations] == ["start", "end"]
 
+    async def test_the_item_whose_rule_failed_is_the_difference_and_not_those_that_were_cut_short(
+        self, api: Api
+    ) -> None:
+        changed = _RULED.replace("iter.n == 19", "iter.n == 99")
+        failed, good = await done(api, _RULED), await done(api, changed)
+        for a, b, which in ((failed, good, "first"), (good, failed, "second")):
+            found = (await api.diff(a, b)).divergence
+            assert found is not None
+            assert (found["step"], found["what"]) == ("each", "item")
+            assert found["cause"] == f"item 19 of step each failed in the {which} run only"
+            shown = await api.events(a, after=found["a_seq"] - 1, limit=1)
+            assert shown[0]["event_type"] == f"loop.iteration.{'failed' if a == failed else 'done'}"
+
     async def test_a_changed_playbook_is_simulated_and_nothing_is_written(self, api: Api) -> None:
         text = _BROKEN.replace("name: broken", "name: simulated")
         runs = [await done(api, text, by=by) for by in (0, 1)]
@@ -149,7 +179,7 @@ class HistoryRules(Rules):
         (run,) = found.runs
         assert (found.ok, run.verdict, run.recorded, run.simulated) == (False, "path", "COMPLETED", "COMPLETED")
         assert run.divergence is not None
-        assert run.divergence["cause"] == "behind step start, each followed, and nothing would have"
+        assert run.divergence["cause"] == "after step start the run went to each; it would go to no step"
         called = text.replace("kind: noop, data: {count", "kind: python, code: 'result = 1', args: {count")
         (run,) = (await api.simulate(SimulateRequest(called, runs=runs[1:]))).runs
         assert [(call.step, call.kind, call.reason) for call in run.assumed] == [

@@ -8,25 +8,16 @@
 Needs pytest and pytest-asyncio (`asyncio_mode = "auto"`), and hypothesis for payloads.
 """
 
-from arclog.testing.conformance.store.access import AccessRules
+from arclog.testing.conformance.store.administration import AccessRules, DutyRules, OperationRules
 from arclog.testing.conformance.store.base import MakeStore
-from arclog.testing.conformance.store.commands import CommandRules
-from arclog.testing.conformance.store.control import ControlRules
-from arclog.testing.conformance.store.duties import DutyRules
-from arclog.testing.conformance.store.groups import GroupRules
-from arclog.testing.conformance.store.ingested import IngestedRules
-from arclog.testing.conformance.store.lists import ListRules
-from arclog.testing.conformance.store.log import LogRules
-from arclog.testing.conformance.store.operations import OperationRules
-from arclog.testing.conformance.store.payloads import PayloadRules
+from arclog.testing.conformance.store.commands import CommandRules, ControlRules
+from arclog.testing.conformance.store.concurrency import GroupRules, RaceRules
+from arclog.testing.conformance.store.executions import ListRules, RetentionRules, StoredRules
+from arclog.testing.conformance.store.log import IngestedRules, LogRules, PayloadRules
 from arclog.testing.conformance.store.pools import PoolRules
-from arclog.testing.conformance.store.races import RaceRules
 from arclog.testing.conformance.store.reading import ReadingRules
-from arclog.testing.conformance.store.retention import RetentionRules
-from arclog.testing.conformance.store.searching import SearchRules
-from arclog.testing.conformance.store.stored import StoredRules
-from arclog.testing.conformance.store.task_logs import TaskLogRules
-from arclog.testing.conformance.store.timers import OddsRules
+from arclog.testing.conformance.store.searching import SearchRules, TaskLogRules
+from arclog.testing.conformance.store.timers import TimerRules
 
 __all__ = ["MakeStore", "StoreContract"]
 
@@ -39,7 +30,7 @@ class StoreContract(
     RaceRules,
     CommandRules,
     ControlRules,
-    OddsRules,
+    TimerRules,
     OperationRules,
     TaskLogRules,
     PayloadRules,

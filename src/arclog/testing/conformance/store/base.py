@@ -21,7 +21,7 @@ from arclog.ports.storage.store import (
     Store,
     StoredEvent,
 )
-from arclog.testing.clock import FakeClock
+from arclog.testing.virtual import FakeClock
 
 MakeStore = Callable[[Clock, Settings], Store]
 

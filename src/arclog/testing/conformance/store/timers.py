@@ -14,7 +14,7 @@ from arclog.ports.storage.store import ExecutionFilter, ExecutionState, NewExecu
 from arclog.testing.conformance.store.base import DONE, Rules, World, event
 
 
-class OddsRules(Rules):
+class TimerRules(Rules):
     # -- timers -------------------------------------------------------------------------------------------------------
 
     async def test_timers_are_due_in_order_and_never_early(self, world: World) -> None:

@@ -1,0 +1,73 @@
+"""Records of servers (crashes that they count together) and of access (sealed credentials), as far as PostgreSQL
+differs from `stores.sql.administration`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from arclog.model.errors import Conflict
+from arclog.ports.secrets import SealedSecret, SecretInfo
+from arclog.ports.storage.marks import Crash
+from arclog.stores.postgres.connection.pipeline import texts
+from arclog.stores.postgres.part import PostgresPart
+from arclog.stores.sql.administration import Access as SqlAccess
+from arclog.stores.sql.administration import Duties as SqlDuties
+from arclog.stores.sql.part import Call
+
+# ── duties ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Duties of servers on PostgreSQL: crashes that they count together.
+
+
+class Duties(SqlDuties, PostgresPart):
+    # -- crashes: see `ports.storage.marks.CrashBook` ---------------------------------------------------------------
+
+    async def add_crashes(self, work: Sequence[tuple[int, int]], at: int, since: int) -> list[Crash]:
+        calls: list[Call] = [("forget_crashes", (since,))]
+        calls += [("add_crash", (*crash, at)) for crash in work]
+        *_, rows = await self._run([*calls, ("crashes", ())])
+        return [Crash(*row) for row in rows]
+
+    async def pause_crash(self, crash: Crash) -> None:
+        await self._write("pause_crash", crash.execution_id, crash.work, crash.paused_at)
+
+    async def forget_crash(self, execution_id: int, work: int = 0) -> None:
+        await self._write("forget_crash", execution_id, work)
+
+
+# ── access ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Sealed credentials of playbooks: see `ports.secrets.SecretBook`.
+
+_FIELDS = msgspec.json.Decoder(tuple[str, ...])
+
+
+class Access(SqlAccess, PostgresPart):
+    async def put_secret(self, secret: SealedSecret) -> None:
+        info = secret.info
+        about = (info.name, info.scope, msgspec.json.encode(info.fields).decode(), info.set_at)
+        put = ("put_secret", (*about, secret.key, secret.nonce, secret.data))
+        _, rows = await self._run([("lock_secrets", ()), put], again=True)
+        if not rows:
+            raise Conflict(f"the secrets of the store are sealed with another key than {secret.key}")
+
+    async def secret(self, name: str, scopes: Sequence[str]) -> SealedSecret | None:
+        rows = await self._read("secret", name, texts(scopes))
+        return SealedSecret(_info(rows[0][:4]), *rows[0][4:]) if rows else None
+
+    async def secrets(self) -> list[SecretInfo]:
+        return [_info(row) for row in await self._read("secrets")]
+
+    async def secrets_key(self) -> str:
+        rows = await self._read("secrets_key")
+        return str(rows[0][0]) if rows else ""
+
+    async def remove_secret(self, name: str, scope: str) -> bool:
+        return bool(await self._write("remove_secret", name, scope))
+
+
+def _info(row: Sequence[Any]) -> SecretInfo:
+    name, scope, fields, set_at = row
+    return SecretInfo(name, scope, _FIELDS.decode(fields), set_at)

@@ -1,1 +1,0 @@
-"""Appends: those of one moment become one statement, in one transaction, on the next free connection."""

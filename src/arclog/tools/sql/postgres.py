@@ -1,0 +1,288 @@
+"""One attempt's use of a PostgreSQL connection, and the connections that a worker keeps for the next task."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+import psycopg
+from psycopg import AsyncConnection, AsyncRawCursor
+from psycopg.abc import PQGen
+from psycopg.adapt import AdaptersMap, Buffer, Loader
+from psycopg.generators import fetch
+from psycopg.pq import ExecStatus, TransactionStatus
+from psycopg.pq.abc import PGresult
+from psycopg.types.json import Jsonb
+from psycopg.types.string import TextLoader
+
+from arclog.drivers.postgres.address import AddressError, PostgresAddress, address_of
+from arclog.drivers.postgres.connect import Pool, connect, timeout_of
+from arclog.drivers.postgres.refusals import refusal_of, state_of, text_of
+from arclog.tools.sql.failures import SqlFailure, explained
+from arclog.tools.sql.run import BATCH, Answer, Bound
+from arclog.tools.sql.values import checked, is_flat
+
+# ── pg pool ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# PostgreSQL connections of one worker, kept for the next task, and how their values become JSON.
+#
+# Law: a connection that is handed out works and remembers nothing of the task before: DISCARD ALL both resets and proves it.
+
+#: Moments are told in UTC and durations in ISO 8601, whatever the server's own settings.
+_SESSION = "-c TimeZone=UTC -c DateStyle=ISO -c IntervalStyle=iso_8601"
+#: Types that Python has no exact value for (infinity, months, years past 9999): their own text is.
+_AS_TEXT = ("date", "time", "interval", "inet", "cidr")
+_RANGES = ("int4range", "int8range", "numrange", "daterange", "tsrange", "tstzrange")
+_MULTIRANGES = ("int4multirange", "int8multirange", "nummultirange", "datemultirange", "tsmultirange", "tstzmultirange")
+_HOURS_ONLY = re.compile(r"[+-]\d\d$")
+
+
+class _Moment(Loader):
+    """A date and time as ISO 8601."""
+
+    def load(self, data: Buffer) -> str:
+        text = bytes(data).decode()
+        if text[10:11] == " ":
+            text = f"{text[:10]}T{text[11:]}"
+            if _HOURS_ONLY.search(text, 19):
+                text += ":00"
+        return text
+
+
+def _adapters() -> AdaptersMap:
+    adapters = AdaptersMap(psycopg.adapters)
+    for name in (*_AS_TEXT, *_RANGES, *_MULTIRANGES, "timetz"):
+        adapters.register_loader(name, TextLoader)
+    for name in ("timestamp", "timestamptz"):
+        adapters.register_loader(name, _Moment)
+    return adapters
+
+
+class Adapting:
+    """What psycopg asks of a context."""
+
+    connection = None
+
+    def __init__(self) -> None:
+        self.adapters = _adapters()
+
+
+class Pools:
+    """The pools of one worker, by where they lead."""
+
+    def __init__(self, most: int, idle_s: float, connect_s: float) -> None:
+        self._most = most
+        self._idle_s = idle_s
+        self._connect_s = connect_s
+        self._adapting = Adapting()
+        self._pools: dict[tuple[str, str], Pool] = {}
+
+    def to(self, where: dict[str, Any], scope: str) -> Pool:
+        """The pool of a connection's description; executions of different scopes never share a connection."""
+        address = address_for(where, self._connect_s)
+        key = address.conninfo(), scope
+        pool = self._pools.get(key)
+        if pool is None:
+            pool = self._pools[key] = Pool(
+                lambda: self._connected(address), self._most, idle_s=self._idle_s, reset="DISCARD ALL"
+            )
+        return pool
+
+    async def close(self) -> None:
+        pools, self._pools = list(self._pools.values()), {}
+        for pool in pools:
+            await pool.close()
+
+    async def _connected(self, address: PostgresAddress) -> AsyncConnection[Any]:
+        try:
+            return await connect(address, context=self._adapting, cursors=AsyncRawCursor)
+        except psycopg.Error as problem:
+            raise not_connected(problem) from None
+
+
+def address_for(where: dict[str, Any], connect_s: float) -> PostgresAddress:
+    """The address of a connection's description, with what every session of a task has."""
+    known = {key: value for key, value in where.items() if value is not None}
+    try:
+        parts = address_of(str(known.pop("dsn", "")), **known).parts
+    except AddressError as problem:
+        raise SqlFailure("config", f"the dsn cannot be read: {problem}; better use auth") from None
+    defaults = {"connect_timeout": str(timeout_of(connect_s)), "application_name": "arclog"}
+    return PostgresAddress({**defaults, **parts, "options": f"{_SESSION} {parts.get('options', '')}".strip()})
+
+
+def not_connected(problem: psycopg.Error) -> SqlFailure:
+    """Why there is no connection."""
+    text = text_of(problem)
+    if state := state_of(problem):
+        return SqlFailure(refusal_of(problem).kind, text, state)
+    if isinstance(problem, psycopg.OperationalError):
+        return SqlFailure("connection", text, "08001")
+    return SqlFailure("config", f"the connection cannot be made: {text}")
+
+
+# ── pg session ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# One attempt's use of a PostgreSQL connection.
+#
+# Law: rows arrive in chunks as they are asked for, also those of RETURNING; a cancelled statement is cancelled on the
+# server; a connection lost at COMMIT says that nobody knows whether it took place.
+
+_TUPLES = (ExecStatus.SINGLE_TUPLE, ExecStatus.TUPLES_CHUNK)
+_ENDED = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
+
+
+class _Cursor(AsyncRawCursor[tuple[Any, ...]]):
+    """psycopg's `stream`, for statements of every sort: one without rows ends at once, and its end is kept."""
+
+    ended: PGresult | None = None
+
+    def _stream_fetchone_gen(self, first: bool) -> PQGen[PGresult | None]:
+        result: PGresult | None = yield from fetch(self._pgconn)
+        if result is None:
+            return None
+        if result.status in _ENDED:
+            self.ended = result
+            while (yield from fetch(self._pgconn)) is not None:
+                pass
+            return None
+        if result.status not in _TUPLES:
+            return self._raise_for_result(result)
+        self.pgresult = result
+        self._tx.set_pgresult(result, set_loaders=first)
+        if first:
+            self._make_row = self._make_row_maker()
+        return result
+
+
+class PgSession:
+    """Runs statements on a connection that somebody else opened and will close."""
+
+    def __init__(self, connection: AsyncConnection[Any]) -> None:
+        self._connection = connection
+        self._rows: AsyncGenerator[tuple[Any, ...], None] | None = None
+        self._first: list[tuple[Any, ...]] = []
+        #: nothing is left over on the connection: it may be used again
+        self.clean = True
+
+    async def begin(self, statements: Sequence[Bound]) -> None:  # noqa: ARG002 - the same for all
+        self.clean = False
+        await self._plainly("BEGIN")
+
+    async def execute(self, statement: Bound) -> Answer:
+        await self._drain()
+        params = [
+            _bound(value, number, json=number in statement.json)
+            for number, value in enumerate(statement.params, start=1)
+        ]
+        self.clean = False
+        try:
+            return await self._execute(statement.sql, params)
+        except psycopg.Error as problem:
+            raise failure_of(problem, len(params)) from None
+
+    async def fetch(self) -> Sequence[Sequence[Any]]:
+        rows, self._first = self._first, []
+        if self._rows is None:
+            return rows
+        try:
+            async for row in self._rows:
+                rows.append(row)
+                if len(rows) >= BATCH:
+                    return rows
+        except psycopg.Error as problem:
+            self._rows = None
+            raise failure_of(problem, 0) from None
+        self._rows = None
+        self._settle()
+        return rows
+
+    async def commit(self) -> None:
+        try:
+            await self._plainly("COMMIT")
+        except SqlFailure as failure:
+            if failure.problem.kind != "connection":
+                raise
+            message = f"the connection was lost at COMMIT, and whether it took place is not known: {failure}"
+            raise SqlFailure("connection", message, failure.problem.code) from None
+        self.clean = True
+
+    async def rollback(self) -> None:
+        """Undo. Where that is not available, the connection is not used again, and the server undoes all when it is closed.
+
+        So with rows still on their way: to cancel them could hit whatever runs there next.
+        """
+        self.clean = False
+        if self._rows is None:
+            try:
+                await self._plainly("ROLLBACK")
+                self.clean = True
+            except SqlFailure:
+                self.clean = False
+
+    async def end(self) -> None:
+        """Leave what was not read to its end; the connection is closed by now."""
+        if self._rows is not None:
+            await self._rows.aclose()
+            self._rows = None
+
+    async def _execute(self, sql: str, params: list[Any]) -> Answer:
+        cursor = _Cursor(self._connection)
+        rows: Any = cursor.stream(sql, params, size=BATCH)  # an async generator, which its type does not tell
+        first = await anext(rows, None)
+        if first is not None:
+            self._first, self._rows = [first], rows
+            return Answer([column.name for column in cursor.description or ()], 0)
+        self._settle()
+        ended = cursor.ended
+        if ended is None or ended.status == ExecStatus.COMMAND_OK:
+            return Answer(None, 0 if ended is None else ended.command_tuples or 0)
+        return Answer([(ended.fname(at) or b"").decode() for at in range(ended.nfields)], 0)
+
+    def _settle(self) -> None:
+        self.clean = self._connection.pgconn.transaction_status == TransactionStatus.IDLE
+
+    async def _plainly(self, sql: str) -> None:
+        try:
+            await self._connection.execute(sql)
+        except psycopg.Error as problem:
+            raise failure_of(problem, 0) from None
+
+    async def _drain(self) -> None:
+        """Let a statement run to its end, and leave its rows: to break it off would cancel what it does."""
+        while await self.fetch():
+            pass
+
+
+def _bound(value: Any, number: int, *, json: bool) -> Any:
+    checked(value, f"value {number}", nul=False)
+    if json and isinstance(value, str):
+        return value  # it is JSON already, or the cast says what is wrong with it
+    if (json and value is not None) or isinstance(value, dict) or (isinstance(value, list) and not is_flat(value)):
+        return Jsonb(value)
+    if isinstance(value, list) and any(isinstance(item, float) for item in value):
+        return [None if item is None else float(item) for item in value]  # an array has one type
+    return value
+
+
+def failure_of(problem: psycopg.Error, params: int) -> SqlFailure:
+    state = problem.sqlstate
+    diag = problem.diag
+    text = diag.message_primary or text_of(problem)
+    for more in (diag.message_detail, diag.message_hint):
+        if more:
+            text += f" ({more})"
+    if state is not None:
+        outside = state == "25001"
+        kind = refusal_of(problem).kind
+        if is_catalog_conflict(problem):
+            kind = "serialization"
+            text += "; another transaction made the same thing at the same time"
+        return SqlFailure(kind, explained(text, syntax=state == "42601", outside=outside, params=params), state)
+    if isinstance(problem, (psycopg.OperationalError, psycopg.InterfaceError)):
+        return SqlFailure("connection", text, "08006")
+    return SqlFailure("sql", text)
+
+
+def is_catalog_conflict(problem: psycopg.Error) -> bool:
+    """Whether two transactions made a table, type or schema of the same name at once: no constraint of anybody's data."""
+    return problem.sqlstate == "23505" and problem.diag.schema_name == "pg_catalog"

@@ -1,1 +1,0 @@
-"""The clocks of a machine, a home and a store."""
