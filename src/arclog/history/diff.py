@@ -189,10 +189,10 @@ def _tasks(mine: Sequence[Event], run: RecordedRun, theirs: Sequence[Event], oth
     return _items(run.key, *ends) or consequence
 
 
-def _items(key: tuple[str, int], one: ItemEnds, two: ItemEnds) -> Divergence | None:
+def _items(key: tuple[str, int], mine_ends: ItemEnds, theirs_ends: ItemEnds) -> Divergence | None:
     """The first item that failed in one run only, although its tasks came to the same: a rule decided otherwise."""
-    for path in sorted(one.keys() & two.keys()):
-        (at, left), (other_at, right) = one[path], two[path]
+    for path in sorted(mine_ends.keys() & theirs_ends.keys()):
+        (at, left), (other_at, right) = mine_ends[path], theirs_ends[path]
         if left.type != right.type and not is_closing(left) and not is_closing(right):
             which = "first" if left.type == "loop.iteration.failed" else "second"
             cause = f"item {'.'.join(map(str, path))} of step {key[0]} failed in the {which} run only"

@@ -1,10 +1,10 @@
-"""The outbox: what others are to be told of a run's end. Written by the append that ends the run, so nothing is forgotten.
+"""The outbox: deliveries about the end of a run. The append that ends the run writes them, so none is lost.
 
 Rules that every store keeps (`arclog.testing.conformance.store` proves them):
 - Deliveries are there as soon as the append that brought them is, and not at all when it was refused.
 - A leased delivery is not given to others until its lease ends or its attempt is recorded.
 - Once delivered or dead, a delivery stays so.
-- An execution is told of by `told_executions` once none of its deliveries is pending, until they are settled.
+- `told_executions` returns an execution once none of its deliveries is pending, until they are settled.
 """
 
 from __future__ import annotations
