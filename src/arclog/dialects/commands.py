@@ -2,7 +2,7 @@
 
 A command is issued with `step.scheduled`; claimed and started where an event first shows its fence; completed with the last
 loop item that it covers, else with its step run. One that comes back without a word from its worker was claimed all the same.
-What is stored as an event of its own is never told twice.
+A fact that is stored as an event of its own is never rendered twice.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Work(Struct, omit_defaults=True):
 
     #: '' while no command is out for it
     command_id: str
-    #: nobody is known to have claimed it since it was last offered
+    #: no claim is known since it was last offered
     offered: bool = True
     #: highest fence seen claimed, and seen at work
     claimed: int = 0
@@ -66,19 +66,19 @@ def before(work: OpenWork, envelope: Envelope) -> list[Rendered]:
     """What is known to have happened before this event: a worker claimed the command, and started it."""
     if is_fact_only(envelope):
         return []
-    one = _by_command(work, envelope)
-    if one is None:
+    command = _by_command(work, envelope)
+    if command is None:
         return []
     names: list[str] = []
-    if envelope["event_type"] in _COMES_BACK and one.offered:
+    if envelope["event_type"] in _COMES_BACK and command.offered:
         # Its holder lost it, or gave it back, before he had reported anything.
-        one.claimed, one.worker_id = one.claimed + 1, envelope["payload"].get("worker_id", "")
+        command.claimed, command.worker_id = command.claimed + 1, envelope["payload"].get("worker_id", "")
         names = [CLAIMED]
-    elif not envelope["event_type"].startswith("command.") and envelope.get("fence", 0) > one.started:
-        names = [CLAIMED, STARTED] if one.offered else [STARTED]
-        one.claimed = one.started = envelope["fence"]
-        one.worker_id, one.offered = envelope.get("worker_id", ""), False
-    return [_fact(name, one, envelope, number) for number, name in enumerate(names, 1)]
+    elif not envelope["event_type"].startswith("command.") and envelope.get("fence", 0) > command.started:
+        names = [CLAIMED, STARTED] if command.offered else [STARTED]
+        command.claimed = command.started = envelope["fence"]
+        command.worker_id, command.offered = envelope.get("worker_id", ""), False
+    return [_fact(name, command, envelope, number) for number, name in enumerate(names, 1)]
 
 
 def after(work: OpenWork, envelope: Envelope) -> list[Rendered]:
@@ -95,11 +95,11 @@ def after(work: OpenWork, envelope: Envelope) -> list[Rendered]:
     key = envelope.get("step_run_id", "")
     if kind == "step.scheduled" and "command_id" in envelope:
         total = envelope["payload"].get("total")
-        one = Work(envelope["command_id"])
+        command = Work(envelope["command_id"])
         if total is not None:
-            one = Work(envelope["command_id"], path=(), last=total, left=total)
-        work.setdefault(key, []).append(one)
-        return [_fact(ISSUED, one, envelope, 1)]
+            command = Work(envelope["command_id"], path=(), last=total, left=total)
+        work.setdefault(key, []).append(command)
+        return [_fact(ISSUED, command, envelope, 1)]
     if kind in _STEP_ENDS:
         return _completions(work.pop(key, []), envelope)
     if kind in _ITERATION_ENDS:
@@ -109,36 +109,36 @@ def after(work: OpenWork, envelope: Envelope) -> list[Rendered]:
 
 def _iteration_ended(work: OpenWork, key: str, envelope: Envelope) -> list[Rendered]:
     path = iteration_of(envelope)
-    for one in work.get(key, ()):
-        if one.path is not None and one.covers(path):
-            one.left -= 1
-            if one.left:
+    for command in work.get(key, ()):
+        if command.path is not None and command.covers(path):
+            command.left -= 1
+            if command.left:
                 return []
-            work[key].remove(one)
-            return _completions([one], envelope)
+            work[key].remove(command)
+            return _completions([command], envelope)
     return []
 
 
 def _stored(work: OpenWork, envelope: Envelope) -> None:
-    """An event of a command itself: it is told as it stands; here it is only remembered."""
+    """An event of a command itself: it is rendered as it is; here it only updates the state."""
     kind = envelope["event_type"]
-    one = _by_command(work, envelope)
+    command = _by_command(work, envelope)
     if kind == ISSUED:
-        if one is None:
+        if command is None:
             _issued(work, envelope)
         else:
-            one.offered = True
-    elif one is None:
+            command.offered = True
+    elif command is None:
         return
     elif kind == CLAIMED:
-        one.claimed, one.worker_id, one.offered = envelope["fence"], envelope.get("worker_id", ""), False
+        command.claimed, command.worker_id, command.offered = envelope["fence"], envelope.get("worker_id", ""), False
     elif kind == STARTED:
-        one.started = max(one.started, envelope.get("fence", 0))
+        command.started = max(command.started, envelope.get("fence", 0))
     elif kind == COMPLETED:
         # Its task waits. What is left goes on under another command, unless the server ends it meanwhile.
-        one.command_id, one.claimed, one.started, one.offered = "", 0, 0, True
+        command.command_id, command.claimed, command.started, command.offered = "", 0, 0, True
     else:
-        work[envelope["step_run_id"]].remove(one)
+        work[envelope["step_run_id"]].remove(command)
 
 
 def _issued(work: OpenWork, envelope: Envelope) -> None:
@@ -149,9 +149,9 @@ def _issued(work: OpenWork, envelope: Envelope) -> None:
         own.append(Work(envelope["command_id"], path=tuple(path), first=first, last=last, left=last - first))
         return
     path = iteration_of(envelope)
-    for one in own:
-        if not one.command_id and one.covers(path):
-            one.command_id = envelope["command_id"]
+    for command in own:
+        if not command.command_id and command.covers(path):
+            command.command_id = envelope["command_id"]
             return
     own.append(Work(envelope["command_id"]))
 
@@ -160,15 +160,17 @@ def _by_command(work: OpenWork, envelope: Envelope) -> Work | None:
     wanted = envelope.get("command_id")
     if wanted is None:
         return None
-    return next((one for one in work.get(envelope.get("step_run_id", ""), ()) if one.command_id == wanted), None)
+    return next(
+        (command for command in work.get(envelope.get("step_run_id", ""), ()) if command.command_id == wanted), None
+    )
 
 
 def _completions(ended: list[Work], envelope: Envelope) -> list[Rendered]:
-    out = [one for one in ended if one.command_id]
-    return [_fact(COMPLETED, one, envelope, number) for number, one in enumerate(out, 1)]
+    out = [command for command in ended if command.command_id]
+    return [_fact(COMPLETED, command, envelope, number) for number, command in enumerate(out, 1)]
 
 
-def _fact(name: str, one: Work, source: Envelope, number: int) -> Rendered:
+def _fact(name: str, command: Work, source: Envelope, number: int) -> Rendered:
     """An envelope of its own. Its id says whose fact it is; as nothing is stored, it can be posted nowhere."""
     said_by, status = _FACTS[name]
     stage = name.rpartition(".")[2]
@@ -178,17 +180,17 @@ def _fact(name: str, one: Work, source: Envelope, number: int) -> Rendered:
         "event_alias": camel(name),
         "source": said_by,
         "entity_type": "command",
-        "entity_id": one.command_id,
+        "entity_id": command.command_id,
         "status": status,
         "cause_id": source["event_id"],
-        "command_id": one.command_id,
+        "command_id": command.command_id,
         "derived": True,
     }
     record |= {key: source[key] for key in _SHARED if key in source}
     if "step_run_id" in source:
         record["parent_id"] = source["step_run_id"]
     if name != ISSUED:
-        record["fence"] = one.claimed
-    if name != ISSUED and one.worker_id:  # a worker that RETRY_STEP took it from before any report is not known
-        record["worker_id"] = one.worker_id
+        record["fence"] = command.claimed
+    if name != ISSUED and command.worker_id:  # a worker that RETRY_STEP took it from before any report is not known
+        record["worker_id"] = command.worker_id
     return Rendered(name, {**record, "payload": {}}, source, derived=True)

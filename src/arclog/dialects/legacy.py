@@ -110,14 +110,14 @@ _FAILS = frozenset({"fail", "failed", "error", "errored", "exception", "rejected
 
 def _of_family(name: str) -> Row | None:
     """The row of a verb that the table does not list."""
-    found = _FAMILY.fullmatch(name) if len(name) <= _LONGEST_NAME else None
-    if found is None:
+    match = _FAMILY.fullmatch(name) if len(name) <= _LONGEST_NAME else None
+    if match is None:
         return None
-    if found["family"] == "case":
+    if match["family"] == "case":
         return Row(name, {"routed": ROUTED, "decided": DECIDED}, SUCCESS)
-    if found["verb"] in _STARTS:
+    if match["verb"] in _STARTS:
         return _plain(name, "task.started")
-    if found["verb"] in _FAILS:
+    if match["verb"] in _FAILS:
         return _plain(name, "task.failed")
     return _ending(name, "task.done", "task.failed")
 
@@ -154,7 +154,7 @@ def normalised(name: str, status: str, payload: dict[str, Any]) -> tuple[str, st
 
 
 class LegacyState(Struct):
-    """Nothing: each event is told by itself."""
+    """Nothing: each event is rendered by itself."""
 
 
 class LegacyReader:
@@ -176,8 +176,8 @@ class LegacyReader:
 
 
 def canonical(record: Envelope) -> Envelope:
-    """The envelope that was told as this record."""
-    found = normalised(record["event_type"], record["status"], record["payload"])
-    if found is None:
+    """The envelope that was rendered as this record."""
+    match = normalised(record["event_type"], record["status"], record["payload"])
+    if match is None:
         return record
-    return {**record, "event_type": found[0], "event_alias": REGISTRY[found[0]].alias}
+    return {**record, "event_type": match[0], "event_alias": REGISTRY[match[0]].alias}

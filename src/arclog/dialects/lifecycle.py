@@ -83,18 +83,18 @@ class LifecycleReader:
         self.state = state or LifecycleState()
 
     def render(self, envelope: Envelope) -> list[Rendered]:
-        told = self._release(envelope)
+        rendered = self._release(envelope)
         state = self.state
-        told += [_with_state(one) for one in commands.before(state.work, envelope)]
+        rendered += [_with_state(fact) for fact in commands.before(state.work, envelope)]
         _remember_outcome(state, envelope)
         if envelope["event_type"] == "task.done" and not is_fact_only(envelope):
             state.held = envelope
         else:
-            told.append(_spelled(envelope, _state_of(state, envelope)))
-        told += [_with_state(one) for one in commands.after(state.work, envelope)]
+            rendered.append(_spelled(envelope, _state_of(state, envelope)))
+        rendered += [_with_state(fact) for fact in commands.after(state.work, envelope)]
         if envelope["event_type"] in ("step.done", "step.failed") and not is_fact_only(envelope):
             state.last_was_error.pop(envelope.get("step_run_id", ""), None)
-        return told
+        return rendered
 
     def rest(self) -> list[Rendered]:
         return self._release(None)
@@ -121,7 +121,7 @@ def meaning_of(name: str, state: str) -> Row | None:
 
 
 def canonical(record: Envelope) -> Envelope | None:
-    """The envelope that was told as this record; None for a derived fact, which is not an event of its own."""
+    """The envelope that was rendered as this record; None for a derived fact, which is not an event of its own."""
     if record.get("derived"):
         return None
     if is_fact_only(record):
@@ -159,7 +159,7 @@ def _remember_outcome(state: LifecycleState, envelope: Envelope) -> None:
 
 
 def _state_of(state: LifecycleState, envelope: Envelope) -> str:
-    """The state's word where the table alone cannot say it; '' otherwise."""
+    """The state's name where the table alone does not determine it; '' otherwise."""
     kind = envelope["event_type"]
     if kind == "task.failed":
         return layers.ERROR

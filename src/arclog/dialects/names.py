@@ -74,8 +74,8 @@ DIALECTS: dict[str, Dialect] = {
 
 def reader_of(dialect: str, subject: RunSubject, state: bytes | None = None) -> Reader:
     """A reader that begins at the beginning, or where another one of the same dialect was (`state_of`)."""
-    found = DIALECTS[dialect]
-    return found.reader(subject, None if state is None else msgspec.json.decode(state, type=found.state))
+    named = DIALECTS[dialect]
+    return named.reader(subject, None if state is None else msgspec.json.decode(state, type=named.state))
 
 
 def state_of(reader: Reader) -> bytes:
@@ -106,16 +106,16 @@ _CONDITIONS: dict[str, Callable[[Envelope], bool]] = {run.RETRIED: run.retries, 
 
 
 def _meanings() -> dict[str, tuple[Meaning, ...]]:
-    found: dict[str, dict[Meaning, None]] = {name: {Meaning(name): None} for name in REGISTRY}
-    for one in lifecycle.TABLE:
-        found.setdefault(one.name, {})[Meaning(one.canonical, one.statuses)] = None
+    meanings_by_name: dict[str, dict[Meaning, None]] = {name: {Meaning(name): None} for name in REGISTRY}
+    for entry in lifecycle.TABLE:
+        meanings_by_name.setdefault(entry.name, {})[Meaning(entry.canonical, entry.statuses)] = None
     for row in run.TABLE:
-        found.setdefault(row.name, {})[Meaning(row.canonical, row.statuses, row.only)] = None
+        meanings_by_name.setdefault(row.name, {})[Meaning(row.canonical, row.statuses, row.only)] = None
     for old in legacy.TABLE:
         for canonical in old.canonical.values():
             several = len(REGISTRY[canonical].statuses) > 1 and "" in old.canonical
-            found.setdefault(old.legacy, {})[Meaning(canonical, (old.status,) if several else ())] = None
-    return {name: tuple(meanings) for name, meanings in found.items()}
+            meanings_by_name.setdefault(old.legacy, {})[Meaning(canonical, (old.status,) if several else ())] = None
+    return {name: tuple(meanings) for name, meanings in meanings_by_name.items()}
 
 
 #: a name of any dialect → what it stands for
@@ -138,14 +138,14 @@ def spelled(name: str) -> str | None:
 
 def canonical_types(names: Iterable[str]) -> tuple[str, ...]:
     """The canonical types that these names of any dialect stand for."""
-    return tuple(dict.fromkeys(one.canonical for name in names for one in MEANINGS[name]))
+    return tuple(dict.fromkeys(meaning.canonical for name in names for meaning in MEANINGS[name]))
 
 
-def asked_for(told: Rendered, names: Iterable[str]) -> bool:
+def asked_for(rendered: Rendered, names: Iterable[str]) -> bool:
     """Whether a filter by these names, of any dialect, lets the record through."""
     for name in names:
-        if name == told.name:
+        if name == rendered.name:
             return True
-        if not told.derived and any(one.holds(told.source) for one in MEANINGS[name]):
+        if not rendered.derived and any(meaning.holds(rendered.source) for meaning in MEANINGS[name]):
             return True
     return False

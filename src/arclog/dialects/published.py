@@ -35,11 +35,11 @@ PRODUCERS = "producer"
 
 
 def published(envelope: Mapping[str, Any]) -> dict[str, Any]:
-    """What the outside is told of an event."""
-    told = {**envelope, "payload": _payload(envelope["payload"])}
-    if "meta" in told:
-        told["meta"] = _only(told["meta"], _SENDER)
-    return told
+    """The event as it is published."""
+    public = {**envelope, "payload": _payload(envelope["payload"])}
+    if "meta" in public:
+        public["meta"] = _only(public["meta"], _SENDER)
+    return public
 
 
 def topic_of(envelope: Mapping[str, Any]) -> str:
@@ -49,42 +49,42 @@ def topic_of(envelope: Mapping[str, Any]) -> str:
 
 
 def _payload(payload: Mapping[str, Any]) -> dict[str, Any]:
-    told: dict[str, Any] = {}
+    public: dict[str, Any] = {}
     for key, value in payload.items():
         if key in _PLAIN:
-            told[key] = value
+            public[key] = value
         elif key in _TEXTS and isinstance(value, str):
-            told[key] = _beginning(value)
+            public[key] = _beginning(value)
         elif isinstance(value, Mapping):
             if key == "error":
-                told[key] = _error(value)
+                public[key] = _error(value)
             elif key == "outcome":
-                told[key] = _outcome(value)
+                public[key] = _outcome(value)
             elif key == "result_ref":
-                told[key] = _only(value, _REF)
+                public[key] = _only(value, _REF)
             elif key == "action":
-                told[key] = _only(value, _ACTION)
+                public[key] = _only(value, _ACTION)
         elif key == "selected" and isinstance(value, list):
-            told[key] = [_only(arc, _ARC) for arc in value if isinstance(arc, Mapping)]
-    return told
+            public[key] = [_only(arc, _ARC) for arc in value if isinstance(arc, Mapping)]
+    return public
 
 
 def _outcome(outcome: Mapping[str, Any]) -> dict[str, Any]:
-    told: dict[str, Any] = {"status": outcome.get("status")}
+    public: dict[str, Any] = {"status": outcome.get("status")}
     if isinstance(outcome.get("error"), Mapping):
-        told["error"] = _error(outcome["error"])
+        public["error"] = _error(outcome["error"])
     if isinstance(outcome.get("meta"), Mapping):
-        told["meta"] = _only(outcome["meta"], _META)
+        public["meta"] = _only(outcome["meta"], _META)
     if isinstance(outcome.get("result_ref"), Mapping):
-        told["result_ref"] = _only(outcome["result_ref"], _REF)
-    return told
+        public["result_ref"] = _only(outcome["result_ref"], _REF)
+    return public
 
 
 def _error(error: Mapping[str, Any]) -> dict[str, Any]:
-    told = _only(error, _ERROR)
+    public = _only(error, _ERROR)
     if isinstance(error.get("message"), str):
-        told["message"] = _beginning(error["message"])
-    return told
+        public["message"] = _beginning(error["message"])
+    return public
 
 
 def _only(record: Mapping[str, Any], keys: frozenset[str]) -> dict[str, Any]:

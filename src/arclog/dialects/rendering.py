@@ -31,12 +31,12 @@ class Rendered(Struct, frozen=True):
 
     @property
     def seq(self) -> int:
-        found: int = self.source["seq"]
-        return found
+        number: int = self.source["seq"]
+        return number
 
 
 class Reader(Protocol):
-    """One run told in one dialect."""
+    """Renders one run in one dialect."""
 
     @property
     def needs(self) -> frozenset[str] | None:
@@ -47,10 +47,10 @@ class Reader(Protocol):
         """Plain data: keep it with a cursor, and a reader made from it continues there."""
 
     def render(self, envelope: Envelope) -> list[Rendered]:
-        """What the next envelope lets one say, in seq order. An event may be kept back until the one behind it is seen."""
+        """The records that the next envelope leads to, in seq order. An event may be held back until the next one is known."""
 
     def rest(self) -> list[Rendered]:
-        """What is kept back, told as far as it is known: for a reader that will not wait for more."""
+        """The events that are held back, rendered as far as they are known: for a reader that does not wait for more."""
 
 
 def is_fact_only(envelope: Envelope) -> bool:
@@ -72,13 +72,13 @@ def iteration_of(envelope: Envelope) -> tuple[int, ...] | None:
 
 
 def result_ref(payload: dict[str, Any]) -> dict[str, Any] | None:
-    """The reference of a result that is stored outside the log: it stands in the payload or in its outcome."""
-    found = payload.get("result_ref") or (payload.get("outcome") or {}).get("result_ref")
-    return found if isinstance(found, dict) else None
+    """The reference of a result that is stored outside the log, from the payload or its outcome."""
+    ref = payload.get("result_ref") or (payload.get("outcome") or {}).get("result_ref")
+    return ref if isinstance(ref, dict) else None
 
 
-def same_task_run(one: Envelope, other: Envelope) -> bool:
-    return all(one.get(key) == other.get(key) for key in ("step_run_id", "iteration_id", "task_run_id"))
+def same_task_run(left: Envelope, right: Envelope) -> bool:
+    return all(left.get(key) == right.get(key) for key in ("step_run_id", "iteration_id", "task_run_id"))
 
 
 @cache

@@ -61,7 +61,7 @@ class StepProgress(Struct, omit_defaults=True):
     #: lost leases
     losses: int = 0
     started_at: str = ""
-    #: StepFailed was told for this attempt: a retry follows
+    #: StepFailed was rendered for this attempt: a retry follows
     failed: bool = False
     #: RETRY_STEP restarts the attempt in progress, and the log does not say that it ended
     restarted: bool = False
@@ -109,15 +109,15 @@ class RunReader:
         rule = _RULES.get(envelope["event_type"])
         if rule is None or is_fact_only(envelope):
             return []
-        told: list[Rendered] = []
-        said = rule(self.state, envelope) or []
-        for number, (name, attempts, payload, step_id) in enumerate(said, 1):
+        rendered: list[Rendered] = []
+        records = rule(self.state, envelope) or []
+        for number, (name, attempts, payload, step_id) in enumerate(records, 1):
             self.state.status = contract.STATUS_AFTER.get(name, self.state.status)
             if "signalId" in payload:
                 payload["signalId"] = as_uuid(payload["signalId"], self.subject.run_id)
             record = contract.record_of(name, envelope, self.subject, attempts, payload, step_id)
-            told.append(Rendered(name, record, envelope, derived=number < len(said)))
-        return told
+            rendered.append(Rendered(name, record, envelope, derived=number < len(records)))
+        return rendered
 
     def rest(self) -> list[Rendered]:
         return []
@@ -201,16 +201,18 @@ def _signalled(state: RunState, envelope: Envelope) -> None:
         case "RETRY_STEP" if "token" in payload:
             state.retry_tokens.append(payload["token"])
         case "RETRY_STEP":
-            one = state.open.get(envelope.get("step_run_id", ""))
-            if one is not None and one.started_at:
-                one.restarted = True
+            step_run = state.open.get(envelope.get("step_run_id", ""))
+            if step_run is not None and step_run.started_at:
+                step_run.restarted = True
 
 
 # -- steps ------------------------------------------------------------------------------------------------------------
 
 
-def _of_step(name: str, one: StepProgress, payload: dict[str, Any]) -> Said:
-    return [(name, Attempts(one.attempt, 1 + one.losses), {"step": one.step, **payload}, one.step_id)]
+def _of_step(name: str, step_run: StepProgress, payload: dict[str, Any]) -> Said:
+    return [
+        (name, Attempts(step_run.attempt, 1 + step_run.losses), {"step": step_run.step, **payload}, step_run.step_id)
+    ]
 
 
 def _scheduled(state: RunState, envelope: Envelope) -> None:
@@ -227,119 +229,124 @@ def _scheduled(state: RunState, envelope: Envelope) -> None:
 
 
 def _step_started(state: RunState, envelope: Envelope) -> Said | None:
-    one = state.open.get(envelope["step_run_id"])
-    if one is None:
+    step_run = state.open.get(envelope["step_run_id"])
+    if step_run is None:
         return None
-    one.started_at = envelope["timestamp"]
-    return _of_step(contract.STEP_STARTED, one, {})
+    step_run.started_at = envelope["timestamp"]
+    return _of_step(contract.STEP_STARTED, step_run, {})
 
 
 def _step_ended(state: RunState, envelope: Envelope) -> Said | None:
-    one = state.open.pop(envelope["step_run_id"], None)
-    if one is None:
+    step_run = state.open.pop(envelope["step_run_id"], None)
+    if step_run is None:
         return None
     began: Said = []
-    if not one.started_at or one.failed:
+    if not step_run.started_at or step_run.failed:
         if is_closing(envelope):
             return None  # no attempt of it is in progress
         # It ended before anybody began it, or while a retry was waited for, whose StepFailed was told before.
-        one.attempt += one.failed
-        began = _of_step(contract.STEP_STARTED, one, {})
-    took = contract.milliseconds_between(one.started_at, envelope["timestamp"])
+        step_run.attempt += step_run.failed
+        began = _of_step(contract.STEP_STARTED, step_run, {})
+    took = contract.milliseconds_between(step_run.started_at, envelope["timestamp"])
     payload: dict[str, Any] = {} if took is None else {"durationMs": took}
-    if one.total is not None:
-        payload["iterations"] = {"total": one.total, "ok": one.ok, "failed": one.bad}
-        if one.cancelled:
-            payload["iterations"]["cancelled"] = one.cancelled
+    if step_run.total is not None:
+        payload["iterations"] = {"total": step_run.total, "ok": step_run.ok, "failed": step_run.bad}
+        if step_run.cancelled:
+            payload["iterations"]["cancelled"] = step_run.cancelled
     if envelope["event_type"] == "step.failed":
-        state.failures[one.step] = (one.step_id, one.attempt)
-        payload |= contract.error_payload(envelope["payload"].get("error") or one.error, one.stack)
-        if one.stack and not is_closing(envelope):
-            state.stacks[one.step] = one.stack
-        return began + _of_step(contract.STEP_FAILED, one, payload)
+        state.failures[step_run.step] = (step_run.step_id, step_run.attempt)
+        payload |= contract.error_payload(envelope["payload"].get("error") or step_run.error, step_run.stack)
+        if step_run.stack and not is_closing(envelope):
+            state.stacks[step_run.step] = step_run.stack
+        return began + _of_step(contract.STEP_FAILED, step_run, payload)
     if envelope["status"] == SKIPPED:
         payload["skipped"] = True
-    elif one.total is None:
-        payload |= {"resultRef": one.result_ref} if one.result_ref else {"result": one.result}
-    return began + _of_step(contract.STEP_COMPLETED, one, payload)
+    elif step_run.total is None:
+        payload |= {"resultRef": step_run.result_ref} if step_run.result_ref else {"result": step_run.result}
+    return began + _of_step(contract.STEP_COMPLETED, step_run, payload)
 
 
 def _task_ended(state: RunState, envelope: Envelope) -> None:
-    one = state.open.get(envelope.get("step_run_id", ""))
-    if one is None or is_closing(envelope):
+    step_run = state.open.get(envelope.get("step_run_id", ""))
+    if step_run is None or is_closing(envelope):
         return
     outcome = envelope["payload"].get("outcome")
     if outcome is None:
         return  # the attempt's outcome stands on the task's own end
-    one.error = outcome.get("error")
-    one.stack = (outcome.get("py") or {}).get("traceback") if one.error else None
+    step_run.error = outcome.get("error")
+    step_run.stack = (outcome.get("py") or {}).get("traceback") if step_run.error else None
     if "iteration_id" not in envelope and envelope["event_type"] in ("task.done", "task.failed"):
-        one.result, one.result_ref = outcome.get("data"), result_ref(envelope["payload"])
+        step_run.result, step_run.result_ref = outcome.get("data"), result_ref(envelope["payload"])
 
 
 def _attempt_failed(state: RunState, envelope: Envelope) -> Said | None:
-    one = state.open.get(envelope.get("step_run_id", ""))
+    step_run = state.open.get(envelope.get("step_run_id", ""))
     if not restarts(envelope):
         _task_ended(state, envelope)
         return None
-    if one is None or "iteration_id" in envelope:
+    if step_run is None or "iteration_id" in envelope:
         return None
-    one.failed, one.restarted = True, False
+    step_run.failed, step_run.restarted = True, False
     payload = contract.error_payload(envelope["payload"]["outcome"]["error"])
-    return _of_step(contract.STEP_FAILED, one, {**payload, "retryable": True})
+    return _of_step(contract.STEP_FAILED, step_run, {**payload, "retryable": True})
 
 
 def _retried(state: RunState, envelope: Envelope) -> Said | None:
-    one = state.open.get(envelope.get("step_run_id", ""))
-    if one is None or "iteration_id" in envelope or not retries(envelope):
+    step_run = state.open.get(envelope.get("step_run_id", ""))
+    if step_run is None or "iteration_id" in envelope or not retries(envelope):
         return None
-    one.failed = True
-    payload = contract.error_payload(one.error, one.stack)
+    step_run.failed = True
+    payload = contract.error_payload(step_run.error, step_run.stack)
     payload = payload or {
         "errorCode": "RETRIED",
         "errorMessage": f"the policy of task {envelope['task']} tries again after an ok outcome",
     }
-    return _of_step(contract.STEP_FAILED, one, {**payload, "retryable": True})
+    return _of_step(contract.STEP_FAILED, step_run, {**payload, "retryable": True})
 
 
 def _attempt_started(state: RunState, envelope: Envelope) -> Said | None:
-    one = state.open.get(envelope.get("step_run_id", ""))
-    if one is None or "iteration_id" in envelope or envelope["attempt"] == 1 or not (one.failed or one.restarted):
+    step_run = state.open.get(envelope.get("step_run_id", ""))
+    if (
+        step_run is None
+        or "iteration_id" in envelope
+        or envelope["attempt"] == 1
+        or not (step_run.failed or step_run.restarted)
+    ):
         return None
     ended: Said = []
-    if not one.failed:
+    if not step_run.failed:
         # Older releases did not write down that the attempt ended.
         payload = {"errorCode": "CANCELLED", "errorMessage": "RETRY_STEP", "retryable": True}
-        ended = _of_step(contract.STEP_FAILED, one, payload)
-    one.failed = one.restarted = False
-    one.attempt += 1
-    return ended + _of_step(contract.STEP_STARTED, one, {})
+        ended = _of_step(contract.STEP_FAILED, step_run, payload)
+    step_run.failed = step_run.restarted = False
+    step_run.attempt += 1
+    return ended + _of_step(contract.STEP_STARTED, step_run, {})
 
 
 def _loop_started(state: RunState, envelope: Envelope) -> None:
-    one = state.open.get(envelope["step_run_id"])
-    if one is not None and one.total is None:
-        one.total = envelope["payload"].get("total", 0)
+    step_run = state.open.get(envelope["step_run_id"])
+    if step_run is not None and step_run.total is None:
+        step_run.total = envelope["payload"].get("total", 0)
 
 
 def _iteration_ended(state: RunState, envelope: Envelope) -> None:
-    one = state.open.get(envelope["step_run_id"])
-    if one is None or len(iteration_of(envelope) or ()) != 1:
+    step_run = state.open.get(envelope["step_run_id"])
+    if step_run is None or len(iteration_of(envelope) or ()) != 1:
         return
     if envelope["event_type"] == "loop.iteration.done":
-        one.ok += 1
+        step_run.ok += 1
     elif is_closing(envelope):
-        one.cancelled += 1
+        step_run.cancelled += 1
     else:
-        one.bad += 1
+        step_run.bad += 1
 
 
 def _issued(state: RunState, envelope: Envelope) -> None:
     if envelope["payload"].get("reason") == "lease_lost":
         state.losses += 1
-        one = state.open.get(envelope.get("step_run_id", ""))
-        if one is not None:
-            one.losses += 1
+        step_run = state.open.get(envelope.get("step_run_id", ""))
+        if step_run is not None:
+            step_run.losses += 1
 
 
 def restarts(envelope: Envelope) -> bool:

@@ -145,10 +145,10 @@ def _problem(event: Event) -> str | None:
 
 def _error_of(event: Event) -> dict[str, Any]:
     outcome = event.payload.get("outcome")
-    found = event.payload.get("error") or (outcome.get("error") if isinstance(outcome, dict) else None)
-    if not isinstance(found, dict):
+    problem = event.payload.get("error") or (outcome.get("error") if isinstance(outcome, dict) else None)
+    if not isinstance(problem, dict):
         return {}
-    return {"arclog.error": f"{found.get('kind', '')}: {found.get('message', '')}"}
+    return {"arclog.error": f"{problem.get('kind', '')}: {problem.get('message', '')}"}
 
 
 def _caller(parent: Any) -> tuple[str, str] | None:

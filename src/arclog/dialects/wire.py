@@ -1,4 +1,4 @@
-"""The `wire` dialect: the shape of `POST /api/events`, told of stored events. Ids are always strings here.
+"""The `wire` dialect: stored events in the shape of `POST /api/events`. Ids are always strings here.
 
 Names are those of the `lifecycle` dialect, statuses the wire's words; what the shape has no field for stands in `meta`, beside
 what the sender said there, and `wire_incoming` finds it again: what is told here can be posted and means the same event.
@@ -67,10 +67,10 @@ class WireReader:
         return self._inner.state
 
     def render(self, envelope: Envelope) -> list[Rendered]:
-        return [_shaped(one) for one in self._inner.render(envelope)]
+        return [_shaped(rendered) for rendered in self._inner.render(envelope)]
 
     def rest(self) -> list[Rendered]:
-        return [_shaped(one) for one in self._inner.rest()]
+        return [_shaped(rendered) for rendered in self._inner.rest()]
 
 
 def result_of(
@@ -89,23 +89,23 @@ def status_out(event_type: str, status: str) -> str:
     return _STATUS_OF_TYPE.get(event_type) or STATUS_OUT[status]
 
 
-def _shaped(told: Rendered) -> Rendered:
+def _shaped(rendered: Rendered) -> Rendered:
     # A derived fact is told of an envelope of another type: its own record is the only place where it stands.
-    stored = told.record if told.derived else told.source
-    status = _FACT_STATUSES[told.name] if told.derived else status_out(stored["event_type"], stored["status"])
+    stored = rendered.record if rendered.derived else rendered.source
+    status = _FACT_STATUSES[rendered.name] if rendered.derived else status_out(stored["event_type"], stored["status"])
     payload = stored["payload"]
     meta = {key: stored[key] for key in META_KEYS if key in stored}
     if stored["status"] == SKIPPED:
         meta["skipped"] = True
-    if told.record["status"] not in (status, stored["status"]):
-        meta["state"] = told.record["status"]
-    if "state" in told.record["payload"] and "state" not in payload:
-        meta["state"] = told.record["payload"]["state"]
+    if rendered.record["status"] not in (status, stored["status"]):
+        meta["state"] = rendered.record["status"]
+    if "state" in rendered.record["payload"] and "state" not in payload:
+        meta["state"] = rendered.record["payload"]["state"]
     status = stored.get("sent_status", status)
     record: dict[str, Any] = {
         "execution_id": stored["execution_id"],
         "event_id": stored["event_id"],
-        "event_type": told.name,
+        "event_type": rendered.name,
         "step": stored.get("step", ""),
         "status": status,
         "created_at": stored["timestamp"],
@@ -119,7 +119,7 @@ def _shaped(told: Rendered) -> Rendered:
         record["informative"] = True
     if stored["status"] in _ENDS:
         record |= _result(stored, status)
-    return Rendered(told.name, record, told.source, told.derived)
+    return Rendered(rendered.name, record, rendered.source, rendered.derived)
 
 
 def _result(stored: Envelope, status: str) -> dict[str, Any]:
@@ -127,13 +127,13 @@ def _result(stored: Envelope, status: str) -> dict[str, Any]:
     payload = stored["payload"]
     uri = stored.get("result_uri") or (result_ref(payload) or {}).get("ref")
     kind = stored.get("result_kind") or (REF if uri else DATA)
-    found: dict[str, Any] = {"result_kind": kind}
+    fields: dict[str, Any] = {"result_kind": kind}
     if uri:
-        found["result_uri"] = uri
+        fields["result_uri"] = uri
     if "event_ids" in stored:
-        found["event_ids"] = stored["event_ids"]
-    found["result"] = result_of(kind, status, _context(payload), uri, stored.get("event_ids"))
-    return found
+        fields["event_ids"] = stored["event_ids"]
+    fields["result"] = result_of(kind, status, _context(payload), uri, stored.get("event_ids"))
+    return fields
 
 
 def _context(payload: dict[str, Any]) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def _context(payload: dict[str, Any]) -> dict[str, Any]:
     return {"data": payload["result"]} if "result" in payload else payload
 
 
-# Who may say what on the wire, as data: one grant for each principal and type that it may send.
+# Who may send which types on the wire, as data: one grant for each principal and type.
 #
 # Law: what stands in no grant is refused. A producer may send every type there is, since its events are facts for readers
 # and nothing more.
@@ -186,5 +186,5 @@ def granted(principal: str, event_type: str, *, legacy_name: str = "") -> Grant:
         )
     if event_type in grants:
         return grants[event_type]
-    who = ", ".join(name for name in _HOW if event_type in GRANTS[name])
-    raise NotAllowed(f"a {principal} may not send {event_type}; that is for: {who}")
+    senders = ", ".join(name for name in _HOW if event_type in GRANTS[name])
+    raise NotAllowed(f"a {principal} may not send {event_type}; that is for: {senders}")

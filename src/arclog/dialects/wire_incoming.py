@@ -141,16 +141,16 @@ def parse_event(
         event.payload = with_stored_refs(event.payload)
     if principal == WORKER and "task_run_id" not in given:
         event.task_run = 0  # that of the command's pipeline
-    said = _server_only_flags(given) if principal == SERVER else {}
-    event.informative = grant.informative or said.get("informative", False)
-    return Incoming(execution_id, event, grant, digest, said.get("actionable", True), tuple(warnings))
+    flags = _server_only_flags(given) if principal == SERVER else {}
+    event.informative = grant.informative or flags.get("informative", False)
+    return Incoming(execution_id, event, grant, digest, flags.get("actionable", True), tuple(warnings))
 
 
 def _unknown(given: Mapping[str, Any]) -> list[str]:
     keys = [key for key in given if key not in KNOWN]
-    told = [f"unknown key {key[:100]!r} is ignored" for key in keys[:_MOST_WARNINGS]]
-    rest = len(keys) - len(told)
-    return [*told, f"so are {rest} more unknown keys"] if rest else told
+    warnings = [f"unknown key {key[:100]!r} is ignored" for key in keys[:_MOST_WARNINGS]]
+    rest = len(keys) - len(warnings)
+    return [*warnings, f"so are {rest} more unknown keys"] if rest else warnings
 
 
 def names_a_command(body: Any) -> bool:
@@ -199,10 +199,10 @@ def _meaning(name: str, status: str, payload: dict[str, Any], principal: str) ->
     """
     if name in REGISTRY:
         return name, _fitting(name, name, status or status_from_name(name, payload)), ""
-    if found := legacy.normalised(name, status, payload):
-        if status and status != found[1] and not name.startswith(legacy.CASE):
+    if meaning := legacy.normalised(name, status, payload):
+        if status and status != meaning[1] and not name.startswith(legacy.CASE):
             raise RequestRejected(f"{name} cannot have status {STATUS_OUT[status]}")
-        return *found, name
+        return *meaning, name
     rows = [row for row in lifecycle.TABLE if row.name == name]
     if not rows:
         if principal == PRODUCER and (known := spelled(name)) is not None:
@@ -249,10 +249,10 @@ def _status(given: Mapping[str, Any]) -> tuple[str, str]:
     if "status" not in given:
         return "", ""
     word = _text(given["status"], "status").upper()
-    found = STATUS_IN.get(word)
-    if found is None:
+    status = STATUS_IN.get(word)
+    if status is None:
         raise RequestRejected(f"status {given['status']!r} is none of {', '.join(STATUS_IN)}")
-    return word, found
+    return word, status
 
 
 def _perhaps(name: str) -> str:
@@ -295,30 +295,30 @@ def _aliased(given: Mapping[str, Any], field: str, default: Any) -> Any:
 
 
 def _required(given: Mapping[str, Any], field: str) -> Any:
-    found = _aliased(given, field, None) if field in ALIASES else given.get(field)
-    if found is None:
+    value = _aliased(given, field, None) if field in ALIASES else given.get(field)
+    if value is None:
         other = f" (or `{ALIASES[field]}`)" if field in ALIASES else ""
         raise RequestRejected(f"`{field}`{other} is missing")
-    return found
+    return value
 
 
-def _text(value: Any, what: str, *, empty: bool = False) -> str:
+def _text(value: Any, field: str, *, empty: bool = False) -> str:
     if not isinstance(value, str) or not (value or empty) or len(value) > _LONGEST_TEXT:
-        raise RequestRejected(f"`{what}` must be a text of 1 to {_LONGEST_TEXT} characters, not {_kind(value)}")
+        raise RequestRejected(f"`{field}` must be a text of 1 to {_LONGEST_TEXT} characters, not {_kind(value)}")
     return value
 
 
 def _object(given: Mapping[str, Any], field: str) -> dict[str, Any]:
-    found = given.get(field, {})
-    if not isinstance(found, dict):
-        raise RequestRejected(f"`{field}` must be an object, not {_kind(found)}")
-    return found
+    value = given.get(field, {})
+    if not isinstance(value, dict):
+        raise RequestRejected(f"`{field}` must be an object, not {_kind(value)}")
+    return value
 
 
 def _payload(given: Mapping[str, Any]) -> dict[str, Any]:
     """Producers may send any JSON; what is not an object becomes the one value of one."""
-    found = _aliased(given, "payload", {})
-    return found if isinstance(found, dict) else {"value": found}
+    value = _aliased(given, "payload", {})
+    return value if isinstance(value, dict) else {"value": value}
 
 
 def _whose(
@@ -350,11 +350,11 @@ def _moment(value: Any) -> int:
 def _run(given: Mapping[str, Any], field: str, owner: str) -> int:
     if field not in given:
         return 0
-    found = _RUN_ID.fullmatch(_text(given[field], field))
-    if found is None or found["name"] != owner:
+    match = _RUN_ID.fullmatch(_text(given[field], field))
+    if match is None or match["name"] != owner:
         kind = field.partition("_")[0]
         raise RequestRejected(f"`{field}` must be {kind}:{owner or '<name>'}:run:<n>")
-    return int(found["run"])
+    return int(match["run"])
 
 
 def _iteration(given: Mapping[str, Any]) -> tuple[int, ...] | None:
@@ -383,11 +383,11 @@ def _count(given: Mapping[str, Any], field: str, least: int) -> int:
 
 
 def _server_only_flags(given: Mapping[str, Any]) -> dict[str, bool]:
-    said = {key: given[key] for key in SERVER_ONLY if key in given}
-    for key, value in said.items():
+    flags = {key: given[key] for key in SERVER_ONLY if key in given}
+    for key, value in flags.items():
         if not isinstance(value, bool):
             raise RequestRejected(f"`{key}` must be true or false, not {_kind(value)}")
-    return said
+    return flags
 
 
 # -- result and digest ------------------------------------------------------------------------------------------------
@@ -398,19 +398,19 @@ def _result_fields(given: Mapping[str, Any]) -> dict[str, Any]:
     kind = given.get("result_kind", DATA)
     if kind not in RESULT_KINDS:
         raise RequestRejected(f"`result_kind` must be one of {', '.join(RESULT_KINDS)}")
-    found: dict[str, Any] = {} if kind == DATA else {"result_kind": kind}
+    fields: dict[str, Any] = {} if kind == DATA else {"result_kind": kind}
     if "result_uri" in given:
-        found["result_uri"] = _text(given["result_uri"], "result_uri", empty=True)
+        fields["result_uri"] = _text(given["result_uri"], "result_uri", empty=True)
     if "event_ids" in given:
         listed = given["event_ids"]
         if not isinstance(listed, list):
             raise RequestRejected(f"`event_ids` must be a list, not {_kind(listed)}")
-        found["event_ids"] = [str(ids.parse_id(one, "event_ids")) for one in listed]
-    if kind == REF and not found.get("result_uri"):
+        fields["event_ids"] = [str(ids.parse_id(event_id, "event_ids")) for event_id in listed]
+    if kind == REF and not fields.get("result_uri"):
         raise RequestRejected("`result_kind: ref` needs `result_uri`")
-    if kind == REFS and not found.get("event_ids"):
+    if kind == REFS and not fields.get("event_ids"):
         raise RequestRejected("`result_kind: refs` needs `event_ids`, a list with at least one id")
-    return found
+    return fields
 
 
 def _digest(execution_id: int, event: Event, status: str) -> str:

@@ -234,14 +234,14 @@ def repr_size(text: str) -> int:
 
 def _escapes(text: str, each: int) -> int:
     """Characters that backslashes, quotes and controls add; `each` for a control without a short form."""
-    found = text.count("\\") + text.count('"') + text.count("'")
+    size = text.count("\\") + text.count('"') + text.count("'")
     if text.isascii() and not text.isprintable():
         short = text.count("\n") + text.count("\t") + text.count("\r")
         plain = text.replace("\n", "").replace("\t", "").replace("\r", "") if short else text
-        found += short if plain.isprintable() else each * len(text)
+        size += short if plain.isprintable() else each * len(text)
     elif not text.isascii() and not text.isprintable():
-        found += each * sum(map(text.count, _CONTROLS))
-    return found
+        size += each * sum(map(text.count, _CONTROLS))
+    return size
 
 
 _CONTROLS = tuple(map(chr, (*range(32), 127)))

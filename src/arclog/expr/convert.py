@@ -67,8 +67,8 @@ def items_of(budget: Budget, value: Any) -> Sequence[Any]:
             value = list(value)
         elif kind is not list and kind is not range:
             raise Failure(f"a {kind_of(value)} cannot be iterated over")
-    found: Sequence[Any] = value
-    return found
+    items: Sequence[Any] = value
+    return items
 
 
 def walked(budget: Budget, value: Any) -> Sequence[Any]:
@@ -191,12 +191,12 @@ def plain(value: Any) -> Any:
     if kind in SCALARS or (kind in JSON_TYPES and is_plain(value)):
         return value
     try:
-        found = _converted(value)
+        converted = _converted(value)
     except RecursionError:
         raise Failure("the value is nested too deeply") from None
-    if type(found) not in SCALARS:
-        is_plain(found)
-    return found
+    if type(converted) not in SCALARS:
+        is_plain(converted)
+    return converted
 
 
 def _converted(value: Any) -> Any:
@@ -272,8 +272,8 @@ def unpacked(value: Any) -> Sequence[Any]:
         return list(value)
     value = admit(value)
     if type(value) is list:
-        found: list[Any] = value
-        return found
+        items: list[Any] = value
+        return items
     if type(value) is dict:
         return list(value)
     raise Failure(f"a {kind_of(value)} cannot be unpacked into several names")

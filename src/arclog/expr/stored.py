@@ -81,8 +81,8 @@ class Stored:
         """Give what stands under `key`: from the log, else as something that is read later."""
         own = path_text(self.path)
         if own in self._extracted:
-            found = reach(self._extracted[own], key, "")
-            return MISSING if type(found) is Undefined else found
+            item = reach(self._extracted[own], key, "")
+            return MISSING if type(item) is Undefined else item
         path = (*self.path, key)
         name = path_text(path)
         if name in self._extracted:
@@ -94,8 +94,8 @@ class Stored:
         if self.is_list:
             # The whole list may be huge; one item of it is not.
             return self._checked(lambda read: read.item(self.ref, key)) if type(key) is int else MISSING
-        found = reach(self.plain(), key, "")
-        return MISSING if type(found) is Undefined else found
+        item = reach(self.plain(), key, "")
+        return MISSING if type(item) is Undefined else item
 
     def plain(self) -> Any:
         """Read it."""
@@ -147,8 +147,8 @@ def counted(value: Expression, count: Expression) -> Expression:
     """The `length` of a value: that of stored data is known where it cannot be read, too."""
 
     def length(frame: Frame) -> Any:
-        found = value(frame)
-        known = found.length() if type(found) is Stored else None
+        result = value(frame)
+        known = result.length() if type(result) is Stored else None
         return count(frame) if known is None else known
 
     return length
@@ -166,10 +166,10 @@ def path_text(path: tuple[Any, ...]) -> str:
 
 def path_of_text(text: str) -> tuple[str | int, ...]:
     """The inverse of `path_text` for plain keys and indexes, as authors write them in `select`."""
-    found: list[str | int] = []
+    path: list[str | int] = []
     for part in text.replace("[", ".[").split("."):
         if part.startswith("[") and part.endswith("]") and part[1:-1].removeprefix("-").isdecimal():
-            found.append(int(part[1:-1]))
+            path.append(int(part[1:-1]))
         elif part:
-            found.append(part)
-    return tuple(found)
+            path.append(part)
+    return tuple(path)

@@ -254,16 +254,16 @@ def _truth(_: Frame, value: Any) -> bool:
 
 def _lone_expression(body: list[nodes.Node]) -> nodes.Node | None:
     # The one expression of a text that is otherwise white space, else None.
-    found: list[nodes.Node] = []
+    parts: list[nodes.Node] = []
     for statement in body:
         if type(statement).__name__ != "Output":
             return None
         for part in statement.nodes:  # type: ignore[attr-defined]  # an Output
             if type(part).__name__ != "TemplateData":
-                found.append(part)
+                parts.append(part)
             elif part.data.strip():
                 return None
-    return found[0] if len(found) == 1 else None
+    return parts[0] if len(parts) == 1 else None
 
 
 def _placed(error: Exception, source: str, at: Position) -> ExpressionError:

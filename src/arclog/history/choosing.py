@@ -130,11 +130,11 @@ def for_retry(log: Log, step: str = "") -> Chosen:
 
 
 def _named(log: Log, step: str) -> RecordedRun:
-    found = log.latest(step)
-    if found is None:
+    step_run = log.latest(step)
+    if step_run is None:
         known = ", ".join(dict.fromkeys(name for name, _ in log.runs)) or "none"
         raise RequestRejected(f"step {step[:128]!r} has not run; steps that have: {known}")
-    return found
+    return step_run
 
 
 def _has_failed(log: Log, run: RecordedRun) -> bool:
@@ -207,34 +207,34 @@ def part_of(
 
 def _finished(step: StepProgram, events: Iterable[Event]) -> list[Event]:
     """The events of a pipeline up to its last finished task."""
-    found: list[Event] = []
+    events_kept: list[Event] = []
     finished = 0
     for event in events:
         if event.type not in _TASK_TYPES or is_closing(event):
             continue
         if event.type == "policy.task.evaluated":
-            found.append(event)
+            events_kept.append(event)
             if (event.payload.get("action") or {}).get("do") in _GOES_ON:
-                finished = len(found)
+                finished = len(events_kept)
             else:
-                finished = min(finished, _begin(found))
+                finished = min(finished, _begin(events_kept))
             continue
-        found.append(event)
+        events_kept.append(event)
         if event.type == "task.done" and not _has_policy(step, event.task):
-            finished = len(found)
-    return [_bare(event) for event in found[:finished]]
+            finished = len(events_kept)
+    return [_bare(event) for event in events_kept[:finished]]
 
 
 def _has_policy(step: StepProgram, task: str) -> bool:
-    """Whether something is still to say how the pipeline goes on behind a task."""
+    """Whether a policy decides how the pipeline continues after a task."""
     return task in step.index and step.tasks[step.index[task]].plan.policy is not None
 
 
-def _begin(found: Sequence[Event]) -> int:
+def _begin(events: Sequence[Event]) -> int:
     """Where the task run that the last event belongs to began."""
-    last = found[-1]
-    for index in range(len(found) - 1, -1, -1):
-        event = found[index]
+    last = events[-1]
+    for index in range(len(events) - 1, -1, -1):
+        event = events[index]
         if event.type == "task.started" and (event.task, event.task_run) == (last.task, last.task_run):
             return index
     return 0
@@ -296,21 +296,21 @@ class _Items:
         behind = max(parts) + 1
         again = [index for index in range(behind) if (*path, index) not in self.over]
         cuts = _cuts(again, behind, plan) if self.parted else []
-        found: list[Event] = []
+        kept: list[Event] = []
         first = 0
         for index in range(behind):
             if cuts and index == first:
                 last = cuts.pop(0)
-                found.append(self._command(path, first, last))
+                kept.append(self._command(path, first, last))
                 first = last
             events = parts.get(index, [])
             if not events or events[0].type != "loop.iteration.started":
                 events = [self._begun((*path, index)), *events]
-            found += events
-        return found
+            kept += events
+        return kept
 
     def _outer(self, path: Path) -> list[Event]:
-        found: list[Event] = []
+        kept: list[Event] = []
         for index in sorted(self.below.get(path, ())):
             here = (*path, index)
             begin = self.by_path.get(here, [])
@@ -318,13 +318,13 @@ class _Items:
             if inner is None:
                 return []  # what is behind it cannot stay without it: the step runs again
             items = self.events(here)
-            found += [self._begun(here), _bare(inner), *items]
+            kept += [self._begun(here), _bare(inner), *items]
             if here in self.over:
-                found += [_bare(event) for event in begin if event.type in _OUTER_ENDS]
-        return found if self.over or any(event.task for event in found) else []
+                kept += [_bare(event) for event in begin if event.type in _OUTER_ENDS]
+        return kept if self.over or any(event.task for event in kept) else []
 
     def _begun(self, path: Path) -> Event:
-        known = next((one for one in self.by_path.get(path, ()) if one.type == "loop.iteration.started"), None)
+        known = next((event for event in self.by_path.get(path, ()) if event.type == "loop.iteration.started"), None)
         if known is not None:
             return _bare(known)
         return Event("loop.iteration.started", self.now, self.step.name, self.run, path)

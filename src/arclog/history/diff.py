@@ -99,11 +99,11 @@ class RunDiff(Struct, frozen=True):
 def compare(a: Side, b: Side) -> RunDiff:
     values: list[ValueDiff] = []
     more = False
-    for one in _values(a, b):
+    for value in _values(a, b):
         if len(values) == MOST_VALUES:
             more = True
             break
-        values.append(one)
+        values.append(value)
     return RunDiff(_divergence(a, b), _steps(a, b), values, more, _durations(a, b), net_diff(a.plan, b.plan))
 
 
@@ -119,9 +119,9 @@ def _divergence(a: Side, b: Side) -> Divergence | None:
         if other is None:
             cause = f"step {key[0]} (run {key[1]}) ran in the first run only"
             return Divergence(*key, "step", cause, run.scheduled + 1, 0)
-        found = _parts(a.log.events, run, b.log.events, other)
-        if found is not None:
-            return found
+        divergence = _parts(a.log.events, run, b.log.events, other)
+        if divergence is not None:
+            return divergence
     for key, run in b.log.runs.items():
         if key not in a.log.runs:
             cause = f"step {key[0]} (run {key[1]}) ran in the second run only"
@@ -133,22 +133,22 @@ def _request(a: Side, b: Side) -> Divergence | None:
     mine, theirs = a.state.workload, b.state.workload
     if mine == theirs:
         return None
-    path, one, other = next(_paths("workload", mine, theirs))
-    return Divergence("", 0, "request", f"{path} differs", 1, 1, one, other)
+    path, left, right = next(_paths("workload", mine, theirs))
+    return Divergence("", 0, "request", f"{path} differs", 1, 1, left, right)
 
 
 def _parts(mine: Sequence[Event], run: RecordedRun, theirs: Sequence[Event], other: RecordedRun) -> Divergence | None:
     """Where two runs of the same step part."""
     step, number = run.key
-    one, two = mine[run.scheduled].payload, theirs[other.scheduled].payload
+    mine_scheduled, theirs_scheduled = mine[run.scheduled].payload, theirs[other.scheduled].payload
     for name in ("args", "items", "total"):
-        if one.get(name) != two.get(name):
-            path, left, right = next(_paths(name, one.get(name), two.get(name)))
+        if mine_scheduled.get(name) != theirs_scheduled.get(name):
+            path, left, right = next(_paths(name, mine_scheduled.get(name), theirs_scheduled.get(name)))
             cause = f"step {step} began with another {path}"
             return Divergence(step, number, "args", cause, run.scheduled + 1, other.scheduled + 1, left, right)
-    found = _tasks(mine, run, theirs, other)
-    if found is not None:
-        return found
+    divergence = _tasks(mine, run, theirs, other)
+    if divergence is not None:
+        return divergence
     if _arcs(run) != _arcs(other):
         seqs = _seq_of(mine, run, run.routed), _seq_of(theirs, other, other.routed)
         taken = [" and ".join(_arcs(each)) or "no step" for each in (run, other)]
@@ -162,12 +162,15 @@ def _tasks(mine: Sequence[Event], run: RecordedRun, theirs: Sequence[Event], oth
 
     An item that was cut short, because another one failed for example, is a consequence: it is named only if nothing else differs.
     """
-    one, two = _outcomes(mine, run), _outcomes(theirs, other)
+    mine_outcomes, theirs_outcomes = _outcomes(mine, run), _outcomes(theirs, other)
     ends = _item_ends(mine, run), _item_ends(theirs, other)
     step, number = run.key
     consequence: Divergence | None = None
-    for place in sorted({*one, *two}, key=lambda place: (place[0], _first_seq(place, one, two))):
-        left, right = one.get(place), two.get(place)
+    for place in sorted(
+        {*mine_outcomes, *theirs_outcomes},
+        key=lambda place: (place[0], _first_seq(place, mine_outcomes, theirs_outcomes)),
+    ):
+        left, right = mine_outcomes.get(place), theirs_outcomes.get(place)
         path, task, _ = place
         if left is not None and right is not None and _outcome(left[1]) == _outcome(right[1]):
             continue
@@ -176,20 +179,20 @@ def _tasks(mine: Sequence[Event], run: RecordedRun, theirs: Sequence[Event], oth
         shown = [None if side is None else _outcome(side[1]) for side in (left, right)]
         if left is None or right is None:
             which = "first" if right is None else "second"
-            found = Divergence(step, number, "task", f"{where} ran in the {which} run only", *seqs, *shown)
+            divergence = Divergence(step, number, "task", f"{where} ran in the {which} run only", *seqs, *shown)
         else:
             below, first, second = next(_paths("outcome", *shown))
-            found = Divergence(step, number, "outcome", f"{where} had another {below}", *seqs, first, second)
+            divergence = Divergence(step, number, "outcome", f"{where} had another {below}", *seqs, first, second)
         if not path or all(_ended_by_itself(path, side) for side in ends):
-            return found
-        consequence = consequence or found
+            return divergence
+        consequence = consequence or divergence
     return _items(run.key, *ends) or consequence
 
 
-def _items(key: tuple[str, int], one: ItemEnds, two: ItemEnds) -> Divergence | None:
+def _items(key: tuple[str, int], mine_ends: ItemEnds, theirs_ends: ItemEnds) -> Divergence | None:
     """The first item that failed in one run only, although its tasks came to the same: a rule decided otherwise."""
-    for path in sorted(one.keys() & two.keys()):
-        (at, left), (other_at, right) = one[path], two[path]
+    for path in sorted(mine_ends.keys() & theirs_ends.keys()):
+        (at, left), (other_at, right) = mine_ends[path], theirs_ends[path]
         if left.type != right.type and not is_closing(left) and not is_closing(right):
             which = "first" if left.type == "loop.iteration.failed" else "second"
             cause = f"item {'.'.join(map(str, path))} of step {key[0]} failed in the {which} run only"
@@ -213,12 +216,12 @@ Place = tuple[tuple[int, ...], str, int]
 
 
 def _outcomes(events: Sequence[Event], run: RecordedRun) -> dict[Place, tuple[int, Event]]:
-    found: dict[Place, tuple[int, Event]] = {}
+    outcomes: dict[Place, tuple[int, Event]] = {}
     for index in run.events:
         event = events[index]
         if event.type in ("task.done", "task.failed"):
-            found[event.iteration or (), event.task, event.task_run] = (index, event)
-    return found
+            outcomes[event.iteration or (), event.task, event.task_run] = (index, event)
+    return outcomes
 
 
 #: by item: the index of the event that ended it, and that event
@@ -245,7 +248,7 @@ def _outcome(event: Event) -> dict[str, Any]:
 
 
 def _data(record: Mapping[str, Any]) -> Any:
-    """A result that is stored outside the log is told by its content."""
+    """A result that is stored outside the log is identified by its content."""
     ref = record.get("result_ref")
     if isinstance(ref, Mapping):
         return {"sha256": (ref.get("meta") or {}).get("sha256")}
@@ -268,14 +271,14 @@ def _seq_of(events: Sequence[Event], run: RecordedRun, event: Event | None) -> i
 
 
 def _steps(a: Side, b: Side) -> list[StepDiff]:
-    found: list[StepDiff] = []
+    steps: list[StepDiff] = []
     for step in dict.fromkeys((*a.state.runs, *b.state.runs)):
         mine, theirs = _fired(a.log, step), _fired(b.log, step)
         counts = a.state.runs.get(step, 0), b.state.runs.get(step, 0)
         ends = a.state.latest.get(step, ""), b.state.latest.get(step, "")
         if counts[0] != counts[1] or ends[0] != ends[1] or mine != theirs:
-            found.append(StepDiff(step, *counts, *ends, sorted(mine - theirs), sorted(theirs - mine)))
-    return found
+            steps.append(StepDiff(step, *counts, *ends, sorted(mine - theirs), sorted(theirs - mine)))
+    return steps
 
 
 def _fired(log: Log, step: str) -> set[str]:
@@ -288,19 +291,19 @@ def _values(a: Side, b: Side) -> Iterator[ValueDiff]:
     pairs += [(step, *(_step_value(side.state.results.get(step)) for side in (a, b))) for step in steps]
     pairs.append(("result", a.state.result, b.state.result))
     for name, mine, theirs in pairs:
-        for path, one, other in _paths(name, mine, theirs):
-            yield ValueDiff(path, one, other)
+        for path, left, right in _paths(name, mine, theirs):
+            yield ValueDiff(path, left, right)
 
 
 def _step_value(record: Any) -> Any:
     if record is None:
         return None
-    found: dict[str, Any] = {"data": _data(record)}
+    value: dict[str, Any] = {"data": _data(record)}
     if "results" in record:
-        found["results"] = record["results"]
+        value["results"] = record["results"]
     if record.get("error"):
-        found["error"] = record["error"]
-    return found
+        value["error"] = record["error"]
+    return value
 
 
 def _paths(name: str, a: Any, b: Any) -> Iterator[tuple[str, Any, Any]]:
@@ -316,9 +319,9 @@ def _paths(name: str, a: Any, b: Any) -> Iterator[tuple[str, Any, Any]]:
             yield from _paths(f"{name}.{key}", a.get(key, _MISSING), b.get(key, _MISSING))
         return
     for index in range(max(len(a), len(b))):
-        one = a[index] if index < len(a) else _MISSING
+        left = a[index] if index < len(a) else _MISSING
         other = b[index] if index < len(b) else _MISSING
-        yield from _paths(f"{name}[{index}]", one, other)
+        yield from _paths(f"{name}[{index}]", left, other)
 
 
 def _durations(a: Side, b: Side) -> list[DurationDiff]:
@@ -327,11 +330,11 @@ def _durations(a: Side, b: Side) -> list[DurationDiff]:
 
 
 def _took(log: Log) -> dict[str, int]:
-    found: dict[str, int] = {}
+    durations: dict[str, int] = {}
     for run in log.runs.values():
         if run.end is not None and run.end.duration_ms is not None:
-            found[run.key[0]] = found.get(run.key[0], 0) + round(run.end.duration_ms)
-    return found
+            durations[run.key[0]] = durations.get(run.key[0], 0) + round(run.end.duration_ms)
+    return durations
 
 
 def net_diff(a: Plan, b: Plan) -> NetDiff | None:
@@ -339,14 +342,14 @@ def net_diff(a: Plan, b: Plan) -> NetDiff | None:
     mine, theirs = ({step.name: step for step in plan.steps} for plan in (a, b))
     arcs = [{_arc(arc) for step in plan.steps for arc in step.arcs} for plan in (a, b)]
     changed = [name for name in mine if name in theirs and _content(mine[name]) != _content(theirs[name])]
-    found = NetDiff(
+    difference = NetDiff(
         [name for name in theirs if name not in mine],
         [name for name in mine if name not in theirs],
         changed,
         sorted(arcs[1] - arcs[0]),
         sorted(arcs[0] - arcs[1]),
     )
-    return found if any(astuple(found)) else None
+    return difference if any(astuple(difference)) else None
 
 
 def _arc(arc: Any) -> str:

@@ -63,10 +63,10 @@ class Arcs:
         number = int(choice["arc"])
         if self._same:
             return number
-        found = self._known.get((step, number))
-        if found is None:
-            found = self._known[step, number] = self._find(step, number)
-        return found
+        known = self._known.get((step, number))
+        if known is None:
+            known = self._known[step, number] = self._find(step, number)
+        return known
 
     def _find(self, step: str, number: int) -> int:
         old = self._old.steps[step].plan.arcs[number]
@@ -86,8 +86,8 @@ class Arcs:
 
     def arc(self, step: str, index: int) -> ArcPlan | None:
         """An arc of the new net."""
-        found = self._new.steps.get(step)
-        return None if found is None or not 0 <= index < len(found.plan.arcs) else found.plan.arcs[index]
+        program = self._new.steps.get(step)
+        return None if program is None or not 0 <= index < len(program.plan.arcs) else program.plan.arcs[index]
 
 
 def fold(
@@ -143,8 +143,8 @@ def _misfits(program: Program, event: Event, seq: int) -> list[Misfit]:
     if event.type == "step.scheduled":
         looped = "total" in event.payload or "expand" in event.payload
         if looped != (step.plan.loop is not None):
-            said = "ran as a loop and is none" if looped else "is a loop and did not run as one"
-            return [Misfit("loop", event.step, seq, f"step {event.step} {said} in the playbook")]
+            problem = "ran as a loop and is none" if looped else "is a loop and did not run as one"
+            return [Misfit("loop", event.step, seq, f"step {event.step} {problem} in the playbook")]
     if event.type == "policy.task.evaluated" and "set_ctx" in event.payload:
         reducers = program.names.reducers
         return [
@@ -167,9 +167,9 @@ def _misfits(program: Program, event: Event, seq: int) -> list[Misfit]:
 
 
 def _unfit_values(program: Program, state: State, seq: int) -> list[Misfit]:
-    found: list[Misfit] = []
+    misfits: list[Misfit] = []
     for key, reducer in program.names.reducers.items():
         if key in state.ctx and (wrong := unfit(reducer, state.ctx[key])):
             message = f"ctx.{key} has the reducer {reducer}, which cannot go on from {wrong}"
-            found.append(Misfit("ctx", key, seq, message))
-    return found
+            misfits.append(Misfit("ctx", key, seq, message))
+    return misfits

@@ -98,10 +98,10 @@ class _Maker:
         self._job = {"namespace": subject.namespace, "name": subject.name}
 
     def events(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        started = next((one for one in self._events if one.type == "workflow.started"), None)
+        started = next((event for event in self._events if event.type == "workflow.started"), None)
         if started is None:
             return
-        end = next((one for one in self._events if one.type in TERMINAL and not one.informative), None)
+        end = next((event for event in self._events if event.type in TERMINAL and not event.informative), None)
         job = {**self._job, "facets": {"jobType": self._facet("jobType", **_job_type("PLAYBOOK"))}}
         yield started.at, self._event("START", started.at, self._run(self._subject.run_id, None), job)
         for task_run in self._task_runs():
@@ -186,16 +186,16 @@ class _Maker:
         return {"_producer": self._producer, "_schemaURL": f"{_SPEC}/facets/{_FACETS[facet]}", **fields}
 
     def _inputs(self, moved: _Moved, outcome: Mapping[str, Any]) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = [{"namespace": space, "name": name} for space, name in moved.inputs]
-        rows = _counted(outcome, "rows") if moved.outputs and len(found) == 1 else None
+        datasets: list[dict[str, Any]] = [{"namespace": space, "name": name} for space, name in moved.inputs]
+        rows = _counted(outcome, "rows") if moved.outputs and len(datasets) == 1 else None
         if rows is not None:
-            found[0]["inputFacets"] = {"inputStatistics": self._facet("inputStatistics", rowCount=rows)}
-        return found
+            datasets[0]["inputFacets"] = {"inputStatistics": self._facet("inputStatistics", rowCount=rows)}
+        return datasets
 
     def _outputs(self, moved: _Moved, outcome: Mapping[str, Any], *, is_done: bool) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = [{"namespace": space, "name": name} for space, name in moved.outputs]
-        if len(found) != 1:
-            return found
+        datasets: list[dict[str, Any]] = [{"namespace": space, "name": name} for space, name in moved.outputs]
+        if len(datasets) != 1:
+            return datasets
         if moved.columns:
             fields = {
                 column: {
@@ -205,13 +205,13 @@ class _Maker:
                 }
                 for column, sources in moved.columns.items()
             }
-            found[0]["facets"] = {"columnLineage": self._facet("columnLineage", fields=fields)}
+            datasets[0]["facets"] = {"columnLineage": self._facet("columnLineage", fields=fields)}
         if is_done and moved.is_counted:
             counts = {"rowCount": _counted(outcome, "rows", "row_count"), "size": _counted(outcome, "bytes", "size")}
             known = {name: count for name, count in counts.items() if count is not None}
             if known:
-                found[0]["outputFacets"] = {"outputStatistics": self._facet("outputStatistics", **known)}
-        return found
+                datasets[0]["outputFacets"] = {"outputStatistics": self._facet("outputStatistics", **known)}
+        return datasets
 
 
 def _job_type(kind: str) -> dict[str, str]:
@@ -343,7 +343,7 @@ def _sql_text(command: Any) -> str:
     if isinstance(command, Mapping):
         return str(command.get("sql") or "")
     if isinstance(command, list | tuple):
-        return ";\n".join(text for one in command if (text := _sql_text(one)))
+        return ";\n".join(text for statement in command if (text := _sql_text(statement)))
     return ""
 
 

@@ -110,7 +110,7 @@ def _step(
     if run.has_failed != other.has_failed:
         words = [f"{'fail' if failed else 'succeed'}ed" for failed in (run.has_failed, other.has_failed)]
         cause = f"step {step} {words[0]}; it would have {words[1]}"
-        sides = [None if one.end is None else one.end.payload.get("error") for one in (run, other)]
+        sides = [None if step_run.end is None else step_run.end.payload.get("error") for step_run in (run, other)]
         return Parting(*key, "end_of_step", cause, _seq(events, run, run.end), *sides)
     if run.failed_items != other.failed_items:
         cause = f"{run.failed_items} items of step {step} failed; {other.failed_items} would fail"

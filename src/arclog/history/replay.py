@@ -22,7 +22,7 @@ from arclog.core.boundary.inputs import (
     GivenBack,
     Input,
     LeaseEnded,
-    ParentTold,
+    ParentNotified,
     Reclaimed,
     Request,
     Signal,
@@ -46,7 +46,7 @@ from arclog.plan.program import Program
 #
 # A log holds decisions, not inputs. What was put to the execution follows from the first event of each decision: a report
 # has its number, a signal and a timer have events of their own, and what has none is the engine going on by itself.
-# `input_at` gives None where an input cannot be told from its events; such events are folded and not decided again.
+# `input_at` returns None where an input cannot be reconstructed from its events; such events are folded and not decided again.
 
 
 #: Events that begin a decision whatever stands before them.
@@ -58,7 +58,7 @@ _ANY_NUMBER = 1 << 60
 
 
 class Given:
-    """An input that was told from the log."""
+    """An input that was reconstructed from the log."""
 
     __slots__ = ("input", "now")
 
@@ -77,9 +77,9 @@ def input_at(events: Sequence[Event], at: int, state: State) -> Given | None:
         return _given_up(events, at, state) if event.type == "command.failed" and event.fence else None
     given = _TOLD.get(event.type)
     if given is not None:
-        found = given(events, at, state)
-        if found is not None:
-            return Given(found, event.at)
+        recorded = given(events, at, state)
+        if recorded is not None:
+            return Given(recorded, event.at)
         if event.type in _HEADS:
             return None
     if event.type in WORKER_TYPES and event.payload.get("source") == "server":
@@ -164,7 +164,7 @@ def _signalled(events: Sequence[Event], at: int, state: State) -> Input:
     idle: tuple[int, ...] = tuple(payload.get("held") or ())
     if payload["signal"] == "RETRY_STEP":
         taken_back = _taken_back(events, at)
-        idle = tuple(one for one in state.commands if one not in taken_back)
+        idle = tuple(command for command in state.commands if command not in taken_back)
     refused = "error" in payload
     return Signal(
         payload["signal"],
@@ -179,13 +179,13 @@ def _signalled(events: Sequence[Event], at: int, state: State) -> Input:
 
 
 def _taken_back(events: Sequence[Event], at: int) -> set[int]:
-    found: set[int] = set()
+    taken_back: set[int] = set()
     for event in events[at + 1 :]:
         if event.report or event.type in _HEADS:
             break
         if event.type == "command.issued" and event.payload.get("reason") == "retry":
-            found.add(event.command_id)
-    return found
+            taken_back.add(event.command_id)
+    return taken_back
 
 
 def _fired(events: Sequence[Event], at: int, _: State) -> Input:
@@ -236,7 +236,7 @@ def _evaluated(_: Sequence[Event], __: int, state: State) -> Input | None:
 
 
 def _processed(_: Sequence[Event], __: int, state: State) -> Input | None:
-    return ParentTold() if state.terminal is not None else None
+    return ParentNotified() if state.terminal is not None else None
 
 
 def _child(events: Sequence[Event], at: int, state: State) -> Input | None:
@@ -267,9 +267,9 @@ def _abort(events: Sequence[Event], at: int) -> Given | None:
     return None
 
 
-def _problem(said: dict[str, Any]) -> TaskError | None:
-    known = {name: said[name] for name in TaskError.__struct_fields__ if name in said}
-    return TaskError(**known) if len(known) == len(said) else None
+def _problem(fields: dict[str, Any]) -> TaskError | None:
+    known = {name: fields[name] for name in TaskError.__struct_fields__ if name in fields}
+    return TaskError(**known) if len(known) == len(fields) else None
 
 
 def shared_events(first: Event) -> int:
@@ -318,7 +318,7 @@ class Checked(Struct, frozen=True):
     events: int
     #: decisions that were made again
     decisions: int
-    #: events that were only folded: their input cannot be told from the log
+    #: events that were only folded: their input cannot be reconstructed from the log
     folded: int
     difference: Difference | None
 
@@ -350,11 +350,11 @@ def check(
             at += 1
             folded += 1
             continue
-        found = _decided(program, state, given, events, at, event_ids, meter())
-        if isinstance(found, Difference):
-            return Checked(at, decisions, folded, found)
+        result = _decided(program, state, given, events, at, event_ids, meter())
+        if isinstance(result, Difference):
+            return Checked(at, decisions, folded, result)
         decisions += 1
-        at += found
+        at += result
     return Checked(total, decisions, folded, None)
 
 

@@ -207,16 +207,18 @@ class Simulation:
     def _come_to(self, step: str) -> None:
         """Carry out what the log answers of a step that a signal is about."""
         mine = [
-            one for one in self._ready if one[2] in self.state.commands and self.state.commands[one[2]].step == step
+            entry
+            for entry in self._ready
+            if entry[2] in self.state.commands and self.state.commands[entry[2]].step == step
         ]
-        for one in mine:
-            self._ready.remove(one)
-            self._carry_out(self.state.commands[one[2]])
+        for entry in mine:
+            self._ready.remove(entry)
+            self._carry_out(self.state.commands[entry[2]])
         heapq.heapify(self._ready)
 
     def _end_waits(self) -> bool:
         """Give a task that waits its recorded outcome."""
-        found: list[tuple[int, Wait, dict[str, Any]]] = []
+        answered: list[tuple[int, Wait, dict[str, Any]]] = []
         for key, wait in self.state.waits.items():
             if key in self._waiting or wait.kind == RETRY:
                 continue
@@ -229,10 +231,10 @@ class Simulation:
                 elif WAIT + key not in self.state.timers:
                     self._miss(place, wait.kind, 1, "it waits, and the log has no end of that wait", wait.config)
                 continue
-            found.append((answer.index, wait, answer.record))
-        if not found:
+            answered.append((answer.index, wait, answer.record))
+        if not answered:
             return False
-        index, wait, record = min(found, key=lambda one: one[0])
+        index, wait, record = min(answered, key=lambda one: one[0])
         self._now = max(self._now, self.answers.at(index))
         return self._put(ChildEnded(wait.key, wait.child, record)).refused is None
 

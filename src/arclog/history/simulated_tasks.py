@@ -199,18 +199,18 @@ class Carrying:
         """Say what the items of a loop are that only a worker can read."""
         frame, program = self._frame, self._simulation.program
         try:
-            found = self._step.items_at(0).evaluate_items(items_scope(frame, arrival))
-            if isinstance(found, Stored):
-                found = found.plain()
-            problem = not_a_list(self._step.name, found) if not isinstance(found, list | range) else None
-            problem = problem or too_many(self._step.name, len(found), program.plan.limits.max_iterations)
+            items = self._step.items_at(0).evaluate_items(items_scope(frame, arrival))
+            if isinstance(items, Stored):
+                items = items.plain()
+            problem = not_a_list(self._step.name, items) if not isinstance(items, list | range) else None
+            problem = problem or too_many(self._step.name, len(items), program.plan.limits.max_iterations)
         except ExpressionError as failure:
             problem = error("template", str(failure))
         if problem is not None:
             self._add(self._ended("step", frame, Over(problem.as_dict())))
             return
         event = self._event("result.manifest.updated", frame)
-        event.payload = {"items": as_payload(found), "total": len(found)}
+        event.payload = {"items": as_payload(items), "total": len(items)}
         self._add(event)
 
     def _loop(self, loop: LoopWork) -> None:

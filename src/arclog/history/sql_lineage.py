@@ -42,7 +42,7 @@ def read_sql(text: str, dialect: str) -> list[Statement]:
     with required("lineage", "lineage of SQL tasks"):
         import sqlglot
         from sqlglot.errors import SqlglotError
-    text = _NUMBERED.sub(lambda found: "?" if found[1] else found[0], text)
+    text = _NUMBERED.sub(lambda match: "?" if match[1] else match[0], text)
     try:
         trees = sqlglot.parse(text, dialect=dialect)
         return [_statement(tree, dialect) for tree in trees if tree is not None]
@@ -63,22 +63,22 @@ def _statement(tree: exp.Expr, dialect: str) -> Statement:
         return Statement(reads=[], files=[], writes=[], columns={})  # it moves no rows
     named = target.this if isinstance(target, exp.Schema) else target
     written = named if isinstance(named, exp.Table) else None
-    found = Statement(reads=[], files=[], writes=[], columns={})
+    statement = Statement(reads=[], files=[], writes=[], columns={})
     files = {id(table): file for table in tree.find_all(exp.Table) if (file := _file(table, dialect))}
-    found.files = list(dict.fromkeys(files.values()))
+    statement.files = list(dict.fromkeys(files.values()))
     normalize_identifiers(tree, dialect=dialect)
     common = {cte.alias for cte in tree.find_all(exp.CTE)}
     for table in tree.find_all(exp.Table):
         if table is written or id(table) in files:
             continue
         if isinstance(table.this, exp.Identifier) and (table.db or table.name not in common):
-            found.reads.append(_named(table))
-    found.reads = list(dict.fromkeys(found.reads))
+            statement.reads.append(_named(table))
+    statement.reads = list(dict.fromkeys(statement.reads))
     if written is not None:
-        found.writes.append(_named(written))
-        found.columns = dict(_columns(tree, target, dialect))
-        found.is_counted = isinstance(tree, exp.Insert | exp.Update | exp.Merge)
-    return found
+        statement.writes.append(_named(written))
+        statement.columns = dict(_columns(tree, target, dialect))
+        statement.is_counted = isinstance(tree, exp.Insert | exp.Update | exp.Merge)
+    return statement
 
 
 def _named(table: exp.Table) -> Table:
@@ -116,7 +116,7 @@ def _columns(tree: exp.Expr, target: exp.Expr | None, dialect: str) -> Iterator[
         selected = [one if one.alias_or_name else exp.alias_(one, f"_{at}") for at, one in enumerate(query.expressions)]
         query.set("expressions", selected)
     names = query.named_selects
-    filled = [str(one.name) for one in target.expressions] if isinstance(target, exp.Schema) else []
+    filled = [str(expression.name) for expression in target.expressions] if isinstance(target, exp.Schema) else []
     if isinstance(tree, exp.Create):
         filled = filled or query.named_selects
     if len(filled) != len(names) or len(set(names)) != len(names) or not all(names):

@@ -92,12 +92,12 @@ def _steps(runs: Sequence[RunFacts]) -> list[StepStats]:
                 continue
             took.setdefault(event.step, []).append((round(event.duration_ms or 0), run.execution_id))
             failed[event.step] = failed.get(event.step, 0) + (event.type == "step.failed")
-    found: list[StepStats] = []
+    stats: list[StepStats] = []
     for step, each in took.items():
         times = [ms for ms, _ in each]
         slowest = max(each)
-        found.append(StepStats(step, len(each), failed[step], percentile(times, 50), percentile(times, 95), *slowest))
-    return sorted(found, key=lambda one: (-(one.p95_ms or 0), one.step))
+        stats.append(StepStats(step, len(each), failed[step], percentile(times, 50), percentile(times, 95), *slowest))
+    return sorted(stats, key=lambda one: (-(one.p95_ms or 0), one.step))
 
 
 def _day(day: str, runs: Sequence[RunFacts]) -> DayStats:

@@ -93,17 +93,17 @@ class Log:
             begun = self.runs[key] = RecordedRun(key, index, list(event.payload.get("tokens") or ()))
             newest[event.step] = event.run
             return begun.events
-        found = self.runs.get(key)
-        if found is None:
+        step_run = self.runs.get(key)
+        if step_run is None:
             return []
-        found.events.append(index)
+        step_run.events.append(index)
         if kind == "next.evaluated":
-            found.routed = event
+            step_run.routed = event
         elif kind in ("step.done", "step.failed"):
-            found.end = event
+            step_run.end = event
         elif kind == "loop.done" and event.iteration is None:
-            found.failed_items = event.payload.get("failed", 0)
-        return found.events
+            step_run.failed_items = event.payload.get("failed", 0)
+        return step_run.events
 
     def is_final(self, run: RecordedRun) -> bool:
         """Whether it is the run of the final step."""

@@ -124,7 +124,7 @@ class Tracer:
     # -- names --------------------------------------------------------------------------------------------------------
 
     def _name(self, path: Path, place: _Place) -> Node | None:
-        """What a name stood for at a place. None: nothing to be told of it."""
+        """What a name referred to at a place; None if that is unknown."""
         known = self._made.get((path, place))
         if known is None:
             if self._depth >= _DEEPEST:

@@ -93,16 +93,16 @@ def _source(event: Event) -> str:
 
 def _sent_before(event: Event) -> dict[str, Any]:
     """What came with an event from outside, from where earlier releases kept it: its payload."""
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     meta, result = event.payload.get("meta"), event.payload.get("result")
     if isinstance(meta, dict):
-        found["meta"] = meta
+        fields["meta"] = meta
     reference = result.get("reference") if isinstance(result, dict) else None
     if isinstance(reference, dict) and "uri" in reference:
-        found |= {"result_kind": "ref", "result_uri": reference["uri"]}
+        fields |= {"result_kind": "ref", "result_uri": reference["uri"]}
     elif isinstance(reference, dict) and "event_ids" in reference:
-        found |= {"result_kind": "refs", "event_ids": reference["event_ids"]}
-    return found
+        fields |= {"result_kind": "refs", "event_ids": reference["event_ids"]}
+    return fields
 
 
 def is_producers(event: Event) -> bool:
@@ -128,10 +128,10 @@ def _attempt(event: Event) -> int:
 
 def _duration_ms(event: Event) -> int | None:
     """A task's duration stands in its outcome."""
-    found = event.duration_ms
-    if found is None:
-        found = ((event.payload.get("outcome") or {}).get("meta") or {}).get("duration_ms")
-    return None if found is None else round(found)
+    duration = event.duration_ms
+    if duration is None:
+        duration = ((event.payload.get("outcome") or {}).get("meta") or {}).get("duration_ms")
+    return None if duration is None else round(duration)
 
 
 def _payload(event: Event) -> dict[str, Any]:

@@ -249,7 +249,7 @@ BITS: dict[str, int] = {name: 1 << row.bit for name, row in REGISTRY.items()}
 
 
 def kind_of(event_type: str) -> EventType:
-    """The row of a type. One that only a newer release knows is told by its name: whoever reads the log must not fail."""
+    """The row of a type. An unknown type, from a newer release, gets a row with its name, so that readers of the log do not fail."""
     known = REGISTRY.get(event_type)
     if known is not None:
         return known
@@ -272,7 +272,7 @@ def status_of(event: Event) -> str:
 # Law: a type's `version` in the registry rises when its payload comes to mean something else; whoever emits the event writes
 # that version into it. `LIFTS` has, for each version that was ever written, the way to the next. A log is never rewritten:
 # events are lifted when they are read. What no lift leads from, and what the registry does not know, is a newer release's:
-# nobody may fold a log that has it, since what follows from it is not known here.
+# a log that has such an event must not be folded, since its consequences are not known here.
 
 
 #: A payload of the type in this version → the same in the next one.

@@ -132,7 +132,7 @@ def iteration_id(step: str, run: int, path: tuple[int, ...]) -> str:
     return f"step:{step}:run:{run}:iter:{'.'.join(map(str, path))}"
 
 
-# Ids of traces and spans, worked out from the ids in the log: whoever sees a task knows its span, and nobody has to tell.
+# Ids of traces and spans, computed from the ids in the log, so that they need not be passed along.
 #
 # A run is a trace; its steps are spans below the run's, its task runs spans below their step's.
 

@@ -247,17 +247,17 @@ def _within(value: Any, declared: Declaration, charge: Charge) -> None:
         raise _Misfit(f"{_brief(value)} is none of {', '.join(_brief(each) for each in enum[:12])}")
     least, most = declared.get("min"), declared.get("max")
     if isinstance(value, int | float) and not isinstance(value, bool):
-        size, what = value, ""
+        size, unit = value, ""
     elif isinstance(value, str | list | dict):
-        size, what = len(value), "characters" if isinstance(value, str) else "items"
+        size, unit = len(value), "characters" if isinstance(value, str) else "items"
     else:
         return
     if least is not None and size < least:
-        length = f"has {size} {what}; at least {least} are needed"
-        raise _Misfit(length if what else f"{value} is below the lowest value allowed, {least}")
+        length = f"has {size} {unit}; at least {least} are needed"
+        raise _Misfit(length if unit else f"{value} is below the lowest value allowed, {least}")
     if most is not None and size > most:
-        length = f"has {size} {what}; at most {most} are allowed"
-        raise _Misfit(length if what else f"{value} is above the highest value allowed, {most}")
+        length = f"has {size} {unit}; at most {most} are allowed"
+        raise _Misfit(length if unit else f"{value} is above the highest value allowed, {most}")
     pattern = declared.get("pattern")
     if isinstance(pattern, str) and isinstance(value, str):
         _match(value, pattern, charge)

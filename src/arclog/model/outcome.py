@@ -63,14 +63,14 @@ def is_consequence(problem: Mapping[str, Any]) -> bool:
 
 def as_error(given: Any, message: str) -> dict[str, Any]:
     """An error that others sent, as a map or in plain text, with the fields that it lacks. Its kind may be one of theirs."""
-    said = given if isinstance(given, Mapping) else {"message": given} if given else {}
-    kind = str(said.get("kind") or "exception")
-    retryable = said.get("retryable")
+    fields = given if isinstance(given, Mapping) else {"message": given} if given else {}
+    kind = str(fields.get("kind") or "exception")
+    retryable = fields.get("retryable")
     return {
-        **said,
+        **fields,
         "kind": kind,
-        "message": str(said.get("message") or message),
-        "code": None if said.get("code") is None else str(said["code"]),
+        "message": str(fields.get("message") or message),
+        "code": None if fields.get("code") is None else str(fields["code"]),
         "retryable": retryable if isinstance(retryable, bool) else ERROR_KINDS.get(kind, False),
     }
 

@@ -79,7 +79,7 @@ def may_decide(name: str, roles: frozenset[str], approvers: Sequence[str]) -> bo
     """
     if "admin" in roles or ("engineer" in roles and "operator" in approvers):
         return True
-    return any(each in roles if each in ROLES else each == name for each in approvers)
+    return any(approver in roles if approver in ROLES else approver == name for approver in approvers)
 
 
 def may_bring_playbooks(caller: Principal) -> None:
@@ -102,7 +102,7 @@ def may_act_for_the_tenant(caller: Principal) -> None:
 
 def binding(project: str, environment: str) -> str:
     """What a credential is bound to, in a sentence."""
-    parts = [f"{what} {name}" for what, name in (("project", project), ("environment", environment)) if name]
+    parts = [f"{level} {name}" for level, name in (("project", project), ("environment", environment)) if name]
     return " and ".join(parts)
 
 

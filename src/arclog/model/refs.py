@@ -68,8 +68,8 @@ class ResultRef(Struct, frozen=True, omit_defaults=True):
     meta: RefMeta
 
     def as_dict(self) -> dict[str, Any]:
-        found: dict[str, Any] = to_builtins(self)
-        return found
+        fields: dict[str, Any] = to_builtins(self)
+        return fields
 
 
 class ParsedRef(Struct, frozen=True):
@@ -86,10 +86,10 @@ def ref_text(execution_id: int | str, name: str, sha256: str) -> str:
 
 def parse_ref(text: str) -> ParsedRef:
     """The parts of a ref; anything that is not exactly one is refused, whatever path it tries to name."""
-    found = _FORM.fullmatch(text)
-    if found is None:
+    match = _FORM.fullmatch(text)
+    if match is None:
         raise RequestRejected(f"{text[:200]!r} is not a result ref (noetl://execution/<id>/result/<name>/<sha256>)")
-    return ParsedRef(int(found["execution"]), found["name"], found["sha256"])
+    return ParsedRef(int(match["execution"]), match["name"], match["sha256"])
 
 
 def kept_elsewhere(ref: str, store: str, here: str) -> ResultUnavailable:
@@ -102,11 +102,11 @@ def kept_elsewhere(ref: str, store: str, here: str) -> ResultUnavailable:
 
 def as_ref(record: Any) -> ResultRef:
     """A ref from either form, in the stored one."""
-    found = convert(record, ResultRef)
-    if found.kind != RESULT_REF:
-        return found
-    kind = LIST if found.meta.shape == LIST else DATA
-    return ResultRef(kind, found.store, found.ref, replace(found.meta, shape=""))
+    ref = convert(record, ResultRef)
+    if ref.kind != RESULT_REF:
+        return ref
+    kind = LIST if ref.meta.shape == LIST else DATA
+    return ResultRef(kind, ref.store, ref.ref, replace(ref.meta, shape=""))
 
 
 def stored_form(record: Any) -> Any:

@@ -69,12 +69,12 @@ def build(
         from arclog.plan.lint.authors import lint  # a run does not pay for it
 
         lint(compiled, playbook, findings)
-    found = _in_order(findings.items)
+    ordered = _in_order(findings.items)
     if findings.left_out:
-        found.append(
+        ordered.append(
             Finding("too-many-findings", f"{findings.left_out:,} more findings are not shown", severity="info")
         )
-    return Build(None if findings.errors else compiled.plan, found, document.source, file)
+    return Build(None if findings.errors else compiled.plan, ordered, document.source, file)
 
 
 def build_or_raise(

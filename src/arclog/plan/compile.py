@@ -102,7 +102,7 @@ class _Compiler:
             approval=source.approval,
             ctx=source.ctx,
             keychain=tuple(source.keychain),
-            webhooks=tuple(Webhook(one.url, one.secret, one.on) for one in source.webhooks),
+            webhooks=tuple(Webhook(webhook.url, webhook.secret, webhook.on) for webhook in source.webhooks),
             schedules=tuple(source.schedules),
             limits=Limits(**source.limits),
             emit=source.emit,

@@ -42,7 +42,7 @@ class Work:
         self.pause()
 
     def pause(self) -> None:
-        """Let others go on, where somebody wants that."""
+        """Yield to other threads, if the caller wants that."""
         if self._pause is not None:
             self._pause()
 
@@ -53,7 +53,7 @@ def components(edges: Edges, pause: Callable[[], None] = lambda: None) -> list[l
     index, low = [0] * count, [0] * count
     on_stack = bytearray(count)
     stack: list[int] = []
-    found: list[list[int]] = []
+    groups: list[list[int]] = []
     clock = 0
     for root in range(count):
         if index[root]:
@@ -85,23 +85,23 @@ def components(edges: Edges, pause: Callable[[], None] = lambda: None) -> list[l
                     while not group or group[-1] != node:
                         group.append(stack.pop())
                         on_stack[group[-1]] = 0
-                    found.append(group)
-    return found
+                    groups.append(group)
+    return groups
 
 
 def closures(edges: Edges, own: Sequence[int], pause: Callable[[], None] = lambda: None) -> list[int]:
     """For each node, the masks of all nodes that its edges lead to, its own included. `pause` is called now and then."""
-    found = [0] * len(edges)
+    reached = [0] * len(edges)
     for group in components(edges, pause):
         mask = 0
         for node in group:
             mask |= own[node]
             for other in edges[node]:
-                mask |= found[other]
+                mask |= reached[other]
             pause()
         for node in group:
-            found[node] = mask
-    return found
+            reached[node] = mask
+    return reached
 
 
 class Dominators(Struct):
@@ -154,7 +154,7 @@ def _immediate(after: Edges, before: Edges, pause: Callable[[], None]) -> list[i
         parent[number[node]] = source
         nodes.append(node)
         work += [(other, number[node]) for other in reversed(after[node]) if number[other] < 0]
-    semi, best, found = list(range(count)), list(range(count)), [0] * count
+    semi, best, dominators = list(range(count)), list(range(count)), [0] * count
     ancestor = [-1] * count
     waiting: list[list[int]] = [[] for _ in range(count)]
 
@@ -166,29 +166,29 @@ def _immediate(after: Edges, before: Edges, pause: Callable[[], None]) -> list[i
         while ancestor[ancestor[node]] >= 0:
             way.append(node)
             node = ancestor[node]
-        for one in reversed(way):
-            higher = ancestor[one]
-            if semi[best[higher]] < semi[best[one]]:
-                best[one] = best[higher]
-            ancestor[one] = ancestor[higher]
+        for vertex in reversed(way):
+            higher = ancestor[vertex]
+            if semi[best[higher]] < semi[best[vertex]]:
+                best[vertex] = best[higher]
+            ancestor[vertex] = ancestor[higher]
         return best[way[0] if way else node]
 
-    for one in range(count - 1, 0, -1):
+    for vertex in range(count - 1, 0, -1):
         pause()
-        for source in before[nodes[one]]:
-            semi[one] = min(semi[one], semi[lowest(number[source])])
-        waiting[semi[one]].append(one)
-        above = ancestor[one] = parent[one]
+        for source in before[nodes[vertex]]:
+            semi[vertex] = min(semi[vertex], semi[lowest(number[source])])
+        waiting[semi[vertex]].append(vertex)
+        above = ancestor[vertex] = parent[vertex]
         for other in waiting[above]:
             least = lowest(other)
-            found[other] = least if semi[least] < semi[other] else above
+            dominators[other] = least if semi[least] < semi[other] else above
         waiting[above] = []
-    for one in range(1, count):
-        if found[one] != semi[one]:
-            found[one] = found[found[one]]
+    for vertex in range(1, count):
+        if dominators[vertex] != semi[vertex]:
+            dominators[vertex] = dominators[dominators[vertex]]
     result = [0] * count
-    for one in range(1, count):
-        result[nodes[one]] = nodes[found[one]]
+    for vertex in range(1, count):
+        result[nodes[vertex]] = nodes[dominators[vertex]]
     return result
 
 
@@ -215,12 +215,12 @@ class Cycle:
 
     def _masks(self, tree: Dominators) -> list[int]:
         """For each node, the steps that it dominates, itself included."""
-        found = list(self._own)
+        masks = list(self._own)
         for node in reversed(tree.order):
             self._work.pause()
             for child in tree.children[node]:
-                found[node] |= found[child]
-        return found
+                masks[node] |= masks[child]
+        return masks
 
     def leading_to(self, sources: Sequence[int], without: int) -> dict[int, int]:
         """For each of `sources`, the steps of the cycle from which it is reached when the step `without` is left out,
@@ -234,7 +234,7 @@ class Cycle:
         region = self._under_forward[own]
         is_simple = not region & staying
         behind: dict[int, int] | None = None
-        found: dict[int, int] = {}
+        leading: dict[int, int] = {}
         hard: list[int] = []
         for source in sources:
             node = self._node[source]
@@ -249,10 +249,10 @@ class Cycle:
                     behind = self._behind(own)
                 mask |= behind[node]
                 work.spend(work.words, without)
-            found[source] = mask
+            leading[source] = mask
         if hard:
-            found |= self._looked_through(hard, own, region)
-        return found
+            leading |= self._looked_through(hard, own, region)
+        return leading
 
     def _behind(self, own: int) -> dict[int, int]:
         """For each step that has an arc to `own` and does not reach r without it: the steps of that kind which reach it.
@@ -276,7 +276,7 @@ class Cycle:
 
     def _looked_through(self, sources: Sequence[int], own: int, region: int) -> dict[int, int]:
         """The same by a walk through `region`, in which all lies that reaches the sources."""
-        found: dict[int, int] = {}
+        leading: dict[int, int] = {}
         work, allowed = self._work, region & ~self._own[own]
         cost = 1 + work.words // 8
         ends = 0
@@ -288,13 +288,13 @@ class Cycle:
                 lowest &= -lowest
                 step = lowest.bit_length() - 1
                 if lowest & ends:
-                    seen |= found[step]
+                    seen |= leading[step]
                 else:
                     seen |= lowest
                     rest |= self._sources[self._node[step]]
                 rest &= allowed & ~seen
                 visits += 1
             work.spend(visits * cost + work.words, self.steps[own])
-            found[source] = seen
+            leading[source] = seen
             ends |= 1 << source
-        return found
+        return leading

@@ -176,7 +176,9 @@ def as_json(plan: Plan) -> dict[str, Any]:
         "inputs": plan.inputs,
         "steps": steps,
         "places": [{"id": place.id, "role": place.role} for place in plan.places],
-        "transitions": [{"id": one.id, "step": one.step, "role": one.role} for one in plan.transitions],
+        "transitions": [
+            {"id": transition.id, "step": transition.step, "role": transition.role} for transition in plan.transitions
+        ],
         "arcs": [{"source": arc.source, "target": arc.target} for arc in plan.net],
     }
 

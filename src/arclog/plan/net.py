@@ -326,12 +326,12 @@ def decode_in_parts(body: bytes, pause: Callable[[], None]) -> Plan:
     rows = _ROWS.decode(body)
     parts: dict[str, tuple[Any, ...]] = {}
     for name, decoder in _PART_DECODERS.items():
-        found: list[Any] = []
+        decoded: list[Any] = []
         for number, part in enumerate(_PARTS.decode(rows.pop(name, _NONE))):
-            found.append(decoder.decode(part))
+            decoded.append(decoder.decode(part))
             if number % _AT_ONCE == 0:
                 pause()
-        parts[name] = tuple(found)
+        parts[name] = tuple(decoded)
     rows["steps"] = _NONE
     return msgspec.structs.replace(decode(_ENCODER.encode(rows)), **parts)
 

@@ -165,13 +165,13 @@ class TaskProgram:
 
     def paths(self) -> set[tuple[str, ...]]:
         """Every name path that the task's templates read."""
-        found = set(self.config.paths)
+        paths = set(self.config.paths)
         for tree in self.by_ref.values():
-            found |= tree.paths
-        found.update((name,) for name in self.plan.needs)
+            paths |= tree.paths
+        paths.update((name,) for name in self.plan.needs)
         for rule in self.rules:
-            found.update(rule.condition.paths, *(tree.paths for tree in rule.trees))
-        return found
+            paths.update(rule.condition.paths, *(tree.paths for tree in rule.trees))
+        return paths
 
 
 class ArcProgram(Struct, frozen=True, gc=False):
@@ -297,12 +297,12 @@ class StepProgram:
     @cached_property
     def items(self) -> tuple[Tree, ...]:
         """The items of each loop level, outermost first."""
-        found: list[Tree] = []
+        levels: list[Tree] = []
         plan: LoopPlan | None = self.loop
         while plan is not None:
-            found.append(self._texts.whole(plan.items, "loop." + "inner." * len(found) + "items"))
+            levels.append(self._texts.whole(plan.items, "loop." + "inner." * len(levels) + "items"))
             plan = plan.inner
-        return tuple(found)
+        return tuple(levels)
 
     def items_at(self, depth: int) -> Tree:
         return self.items[depth]
@@ -417,8 +417,8 @@ class Program:
     @cached_property
     def side_by_side(self) -> dict[str, int]:
         """Steps whose commands run several iterations at a time, and how many."""
-        found = {step.name: _side_by_side(step) for step in self.plan.steps if step.loop is not None}
-        return {name: count for name, count in found.items() if count > 1}
+        counts = {step.name: _side_by_side(step) for step in self.plan.steps if step.loop is not None}
+        return {name: count for name, count in counts.items() if count > 1}
 
     @cached_property
     def results_read(self) -> frozenset[str]:

@@ -109,8 +109,8 @@ class Graph:
             return {}
         can_run = self.led_to_by(entry)
         # What leads to a step by one arc, and whatever leads to that.
-        found = closures(edges, [mask & can_run for mask in masks], pause)
-        return {name: found[self.number_of[name]] & can_run for name in self.named(can_run)}
+        reached = closures(edges, [mask & can_run for mask in masks], pause)
+        return {name: reached[self.number_of[name]] & can_run for name in self.named(can_run)}
 
 
 class Reach:
@@ -169,17 +169,17 @@ class _Cycles:
         """For each source, the steps from which it is reached without the join, itself included."""
         graph = self._graph
         own = graph.number_of[join]
-        found: dict[str, int] = {}
+        leading: dict[str, int] = {}
         around: list[int] = []
         for source in sources:
             number = graph.number_of[source]
             if number == own:
-                found[source] = 0
+                leading[source] = 0
             elif self._number[number] == self._number[own]:
                 around.append(number)
             else:
                 # No way from the join leads back to the source.
-                found[source] = self._before(source)
+                leading[source] = self._before(source)
         if around:
             cycle, entrances = self._cycle(self._number[own])
             known: dict[int, int] = {}
@@ -188,8 +188,8 @@ class _Cycles:
                 if whole is None:
                     self._work.spend(self._work.words + len(entrances), own)
                     whole = known[mask] = mask | self._outside(mask, entrances)
-                found[graph.names[number]] = whole
-        return found
+                leading[graph.names[number]] = whole
+        return leading
 
     def _before(self, source: str) -> int:
         mask = self._upto.get(source)
@@ -199,8 +199,8 @@ class _Cycles:
 
     def _cycle(self, number: int) -> tuple[Cycle, dict[int, int]]:
         """A cycle, and its steps by what leads to them from outside."""
-        found = self._cycles.get(number)
-        if found is None:
+        known = self._cycles.get(number)
+        if known is None:
             graph = self._graph
             cycle = Cycle(self._groups[number], graph.targets, graph.sources, self._work)
             entrances: dict[int, int] = {}
@@ -211,8 +211,8 @@ class _Cycles:
                         outside |= self._before(graph.names[other])
                 if outside:
                     entrances[outside] = entrances.get(outside, 0) | 1 << step
-            found = self._cycles[number] = cycle, entrances
-        return found
+            known = self._cycles[number] = cycle, entrances
+        return known
 
     @staticmethod
     def _outside(mask: int, entrances: Mapping[int, int]) -> int:

@@ -29,23 +29,23 @@ def demanded(
     reads: Iterable[Path], steps: Iterable[str], own: Mapping[str, Iterable[Path]]
 ) -> dict[str, frozenset[Path]]:
     """What is read of each step's outcome: by the step's name anywhere, and by other names in the step itself (`own`)."""
-    found: dict[str, set[Path]] = {step: set() for step in steps}
+    demand: dict[str, set[Path]] = {step: set() for step in steps}
     for path in reads:
-        if path[0] in found:
-            found[str(path[0])].add(path[1:])
+        if path[0] in demand:
+            demand[str(path[0])].add(path[1:])
     for step, paths in own.items():
-        found[step].update(path[1:] for path in paths)
-    return {step: frozenset(paths) for step, paths in found.items()}
+        demand[step].update(path[1:] for path in paths)
+    return {step: frozenset(paths) for step, paths in demand.items()}
 
 
 def payload_paths(task: TaskPlan, outcome_paths: Iterable[Path]) -> list[Path]:
     """The same paths seen from the payload of a task: what below its data is read; () is all of it. The shorter first."""
-    found: set[Path] = set()
+    paths: set[Path] = set()
     for path in outcome_paths:
         below = _below_payload(task, path)
         if below is not None:
-            found.add(below)
-    return sorted(found, key=lambda path: (len(path), str(path)))
+            paths.add(below)
+    return sorted(paths, key=lambda path: (len(path), str(path)))
 
 
 def _below_payload(task: TaskPlan, path: Path) -> Path | None:
@@ -67,7 +67,7 @@ def _below_payload(task: TaskPlan, path: Path) -> Path | None:
 
 
 def value_at(value: Any, path: Path, missing: Any) -> Any:
-    """What stands at a path of plain data."""
+    """The value at a path of plain data."""
     for key in path:
         in_map = isinstance(value, dict) and key in value
         in_list = isinstance(value, list) and isinstance(key, int) and -len(value) <= key < len(value)
@@ -77,7 +77,7 @@ def value_at(value: Any, path: Path, missing: Any) -> Any:
     return value
 
 
-# Which keychain entries the steps of some pools use. Pure; what cannot be told from the plan counts as used.
+# Keychain entries that the steps of some pools use. An entry counts as used unless the plan shows that it is not.
 
 
 def entries_for(program: Program, pools: Collection[str] | None) -> tuple[dict[str, Any], ...]:
@@ -99,11 +99,11 @@ def _used(task: TaskProgram, names: frozenset[str]) -> frozenset[str]:
     auth = task.plan.config.get("auth")
     if auth is not None and auth not in names:
         return names  # known when it is rendered
-    found = {str(auth)} if auth is not None else set()
+    used = {str(auth)} if auth is not None else set()
     for path in task.paths():
         if path[0] == "keychain":
-            found |= names if len(path) == 1 else {path[1]}
-    return frozenset(found)
+            used |= names if len(path) == 1 else {path[1]}
+    return frozenset(used)
 
 
 # What a playbook reads of its workload: the keys that its templates and code name.

@@ -211,7 +211,7 @@ def _declaration(walker: Walker, raw: dict[str, Any], path: Path, label: str, de
     return made
 
 
-# What a playbook says of the time before and after its runs: schedules, and who is told of an end.
+# Schedules, and the webhooks that are called at the end of a run.
 
 
 #: key of executor.spec → the end that it stands for
@@ -222,7 +222,7 @@ ADDRESS = r"^[^@\s,;<>\"?&]+@[^@\s,;<>\"?&]+$"
 
 def read_notifications(findings: Findings, spec: dict[str, Any], path: Path) -> list[Webhook]:
     """`on_failure` and `on_success` as the webhooks that they stand for; an e-mail is one to a mailto: address."""
-    found: list[Webhook] = []
+    webhooks: list[Webhook] = []
     for key, end in NOTIFICATIONS.items():
         for index, raw in enumerate(as_list(spec.get(key))):
             entry, here = as_map(raw), (*path, key, index)
@@ -237,10 +237,10 @@ def read_notifications(findings: Findings, spec: dict[str, Any], path: Path) -> 
                     message = f"{key}: webhook is not an http:// or https:// address"
                     hint = "write the address itself; it cannot depend on the run"
                     findings.value("bad-value", message, (*here, "webhook"), hint)
-                found.append(Webhook(url, as_text(entry.get("secret")), (end,), here))
+                webhooks.append(Webhook(url, as_text(entry.get("secret")), (end,), here))
             else:
-                found.append(Webhook(f"mailto:{','.join(_addresses(findings, key, entry, here))}", "", (end,), here))
-    return found
+                webhooks.append(Webhook(f"mailto:{','.join(_addresses(findings, key, entry, here))}", "", (end,), here))
+    return webhooks
 
 
 def _addresses(findings: Findings, key: str, entry: dict[str, Any], path: Path) -> list[str]:
@@ -280,7 +280,7 @@ def read_schedules(findings: Findings, given: list[Any], path: Path, playbook: P
 
 
 def cron_fault(cron: str) -> str:
-    """The problem of a cron expression; '' if there is none., or nobody here can tell."""
+    """The problem of a cron expression; '' if there is none, or if it cannot be checked here."""
     if not cron:
         return ""  # that it is missing is said elsewhere
     try:

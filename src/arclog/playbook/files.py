@@ -1,7 +1,7 @@
 """Files beside a playbook: `file:`, `module:` and `function:` of a task, compiled to the text that they stand for.
 
-Laws: a plan holds what was captured when it was made, with its checksum; nobody reads a file when a task runs. A path is
-relative to the playbook's folder and never leads out of it. Who compiles a playbook brings the texts, by path.
+Laws: a plan holds the texts that were captured when it was compiled, with their checksums; no file is read when a task runs. A
+path is relative to the playbook's folder and never leads out of it. The caller of the compiler passes the texts, by path.
 """
 
 from __future__ import annotations
@@ -100,30 +100,30 @@ class Files:
         """A module of the playbook's folder with all that it imports from there: name → (path, text). Raises FileRefused."""
         if not _MODULE.match(name):
             raise FileRefused(f"{name[:200]!r} is not a valid name of a module; write it like jobs.clean")
-        found: dict[str, tuple[str, str]] = {}
+        modules: dict[str, tuple[str, str]] = {}
         if self._existing(name) is None:
             raise FileRefused(f"module {name}: neither {self._path(name)} nor {self._path(name, package=True)} exists")
         pending = [name]
         while pending:
             here = pending.pop()
             path = self._existing(here)
-            if path is None or here in found:
+            if path is None or here in modules:
                 continue
-            if len(found) >= _MAX_MODULES:
+            if len(modules) >= _MAX_MODULES:
                 raise FileRefused(f"module {name} imports more than {_MAX_MODULES} modules of the playbook's folder")
-            found[here] = (path, self.text(path))
+            modules[here] = (path, self.text(path))
             parents = [here.rsplit(".", count)[0] for count in range(1, here.count(".") + 1)]
             is_package = path.endswith("/__init__.py")
-            pending += [*parents, *_imported(found[here][1], here, is_package=is_package)]
-        return found
+            pending += [*parents, *_imported(modules[here][1], here, is_package=is_package)]
+        return modules
 
     def imports(self, source: str) -> dict[str, tuple[str, str]]:
         """The modules of the playbook's folder that a script imports."""
-        found: dict[str, tuple[str, str]] = {}
+        modules: dict[str, tuple[str, str]] = {}
         for name in _imported(source, "", is_package=False):
-            if name not in found and self._existing(name) is not None:
-                found |= self.module(name)
-        return found
+            if name not in modules and self._existing(name) is not None:
+                modules |= self.module(name)
+        return modules
 
     def _existing(self, name: str) -> str | None:
         if name.partition(".")[0] in sys.stdlib_module_names:

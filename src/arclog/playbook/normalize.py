@@ -151,17 +151,17 @@ class _Normalizer:
 
     def webhooks(self, given: list[Any], path: Path) -> None:
         for index, raw in enumerate(given):
-            one = as_map(raw)
-            url, here = as_text(one.get("url")), (*path, index)
-            if "url" in one and (has_template(url) or not url.startswith(("http://", "https://"))):
+            webhook = as_map(raw)
+            url, here = as_text(webhook.get("url")), (*path, index)
+            if "url" in webhook and (has_template(url) or not url.startswith(("http://", "https://"))):
                 hint = "write the address itself; it cannot depend on the run"
                 self.findings.value(
                     "bad-value", "webhook.url is not an http:// or https:// address", (*here, "url"), hint
                 )
-            on = tuple(end for end in as_list(one["on"]) if end in ENDS) if "on" in one else ENDS
+            on = tuple(end for end in as_list(webhook["on"]) if end in ENDS) if "on" in webhook else ENDS
             if not on:
                 self.findings.value("bad-value", "webhook.on names no end", (*here, "on"), f"on: [{', '.join(ENDS)}]")
-            self.out.webhooks.append(Webhook(url, as_text(one.get("secret")), on, here))
+            self.out.webhooks.append(Webhook(url, as_text(webhook.get("secret")), on, here))
 
     def limits(self, limits: dict[str, Any], path: Path) -> None:
         for field in LIMITS.fields or ():
@@ -335,12 +335,12 @@ class _Normalizer:
             step.join = join
 
     def admission(self, rules: Any, path: Path) -> list[Rule]:
-        found = read_rules(self.walker, rules, path)
-        for rule in found:
+        rules_read = read_rules(self.walker, rules, path)
+        for rule in rules_read:
             if self.walker.keys(rule.then, ADMIT_THEN, rule.then_path, "admit.then"):
                 continue
             rule.then = {"allow": rule.then.get("allow") is True}
-        return found
+        return rules_read
 
     def loop(self, raw: dict[str, Any], path: Path, layers: list[Layer]) -> Loop:
         """One level of a loop; its spec joins the layers for the tasks."""

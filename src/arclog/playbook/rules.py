@@ -16,7 +16,7 @@ _A_MAP = Field("rule", "object")
 
 def read_rules(walker: Walker, rules: Any, path: Path) -> list[Rule]:
     """`{when, then}` … and last `{else: {then}}` or `{else: null, then}`."""
-    found: list[Rule] = []
+    rules_read: list[Rule] = []
     for index, raw in enumerate(as_list(rules)):
         here = (*path, index)
         if not walker.walk(raw, _A_MAP, here, "rule"):
@@ -38,8 +38,8 @@ def read_rules(walker: Walker, rules: Any, path: Path) -> list[Rule]:
             if not isinstance(raw.get("then"), dict):
                 continue
         if rule is not None:
-            found.append(rule)
-    return found
+            rules_read.append(rule)
+    return rules_read
 
 
 def _else_rule(walker: Walker, raw: dict[str, Any], path: Path) -> Rule | None:
@@ -156,10 +156,10 @@ def assertions(config: dict[str, Any]) -> dict[str, Any]:
     ]
     made: dict[str, Any] = {
         **config,
-        "that": [f"{{{{ true if ({each}) else false }}}}" for each in conditions],
+        "that": [f"{{{{ true if ({condition}) else false }}}}" for condition in conditions],
         "text": conditions,
     }
     if isinstance(config.get("message"), str):
-        holds = " and ".join(f"({each})" for each in conditions) or "true"
+        holds = " and ".join(f"({condition})" for condition in conditions) or "true"
         made["message"] = f"{{% if {holds} %}}{{% else %}}{config['message']}{{% endif %}}"
     return made

@@ -455,14 +455,14 @@ METADATA = _closed(
 
 def crossing_fields(kinds: Mapping[str, KindSpec]) -> tuple[Field, ...]:
     """Task spec keys that may stand in an outer spec: each kind's own; kept loose, since kinds may differ on a key."""
-    found: dict[str, Field] = {}
+    fields: dict[str, Field] = {}
     for field in (*COMMON_SPEC_FIELDS, *(field for kind in kinds.values() for field in kind.spec_fields)):
-        known = found.get(field.name)
+        known = fields.get(field.name)
         if known is None:
-            found[field.name] = field
+            fields[field.name] = field
         elif known != field:
-            found[field.name] = Field(field.name, "any", known.doc)
-    return tuple(found.values())
+            fields[field.name] = Field(field.name, "any", known.doc)
+    return tuple(fields.values())
 
 
 def task_spec_fields(kind: KindSpec) -> tuple[Field, ...]:

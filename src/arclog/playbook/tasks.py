@@ -275,7 +275,7 @@ class TaskReader:
 
     def variant(self, raw: dict[str, Any], kind: KindSpec, path: Path) -> None:
         """Keys that what the task does lacks, or that belong to something else that its kind does."""
-        chosen = next((one for one in kind.variants if one.name == raw.get(kind.choice)), None)
+        chosen = next((variant for variant in kind.variants if variant.name == raw.get(kind.choice)), None)
         if chosen is None:
             return
         label = f"{kind.choice} {chosen.name}"
@@ -283,7 +283,7 @@ class TaskReader:
             if key not in raw:
                 self.findings.value("missing-key", f"task of kind {kind.name}: {label} needs the key {key!r}", path)
         for key in raw:
-            fitting = [one.name for one in kind.variants if key in (*one.needs, *one.takes)]
+            fitting = [variant.name for variant in kind.variants if key in (*variant.needs, *variant.takes)]
             if fitting and chosen.name not in fitting:
                 message = f"{key} belongs to {kind.choice} {', '.join(fitting)}, not to {chosen.name}"
                 self.findings.key("unknown-key", f"task of kind {kind.name}: {message}", (*path, key))

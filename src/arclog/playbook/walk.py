@@ -22,8 +22,8 @@ def nearest(word: str, known: Iterable[str]) -> str:
     if len(word) > NAME_LENGTH:
         return ""
     close = [candidate for candidate in known if abs(len(candidate) - len(word)) <= 3]
-    found = get_close_matches(word, close[:2000], n=1, cutoff=0.6)
-    return found[0] if found else ""
+    matches = get_close_matches(word, close[:2000], n=1, cutoff=0.6)
+    return matches[0] if matches else ""
 
 
 def suggested_name(text: str) -> str:
@@ -86,7 +86,7 @@ class Findings:
         self.add(code, message, self.document.key_at(path), hint, severity)
 
     def unique(self, name: str, path: Path, seen: dict[str, Path], what: str) -> None:
-        """Keep a name that must stand once, or tell where it stood first."""
+        """Record a name that must be unique, or report where it was used first."""
         if name in seen:
             first = self.document.at(seen[name])
             self.value(

@@ -1,8 +1,8 @@
 """The boundary between tenants: what one principal sees, where what it creates belongs, and whose runs its workers serve.
 
-Law: this is decided here and nowhere else. Whatever holds things of several tenants is asked with a boundary; what lies
-outside of it is not there (NotFound), as if it had never been. What a caller may do with what it sees is a matter of its
-roles, which the table of operations has.
+Law: this is decided here and nowhere else. Every component that holds data of several tenants is called with a boundary; data
+outside of it does not exist for the caller (NotFound). What a caller may do with what it sees depends on its roles, in the table
+of operations.
 """
 
 from __future__ import annotations

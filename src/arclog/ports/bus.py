@@ -1,14 +1,13 @@
-"""The bus: hints between servers, after the commit. No facts: all of it may be lost, repeated or late; that costs time only.
+"""The bus: hints between servers, after the commit. Hints may be lost, repeated or late; that costs time, never data.
 
 Rules that every bus keeps (`arclog.testing.conformance.bus` proves them):
 - `notify` never waits and never fails. A notice that cannot be sent is dropped and counted; a server that cannot be reached is
   tried again until `close`.
-- A notice of one process eventually reaches every other process on the same bus, except `offered`: of the processes that
-  wait for a pool, it is enough that one hears. What was told of one run several times may be heard once, with its
-  highest head.
-- A process need not hear itself.
+- A notice of one process eventually reaches every other process on the same bus, except `offered`: it is enough that one of
+  the processes that wait for a pool receives it. Several notices about one run may arrive as one, with its highest head.
+- A process need not receive its own notices.
 
-Some buses also carry events to the outside (`Topic`): those are facts, told from the log, at least once.
+Some buses also publish events (`Topic`): those are facts from the log, delivered at least once.
 """
 
 from __future__ import annotations

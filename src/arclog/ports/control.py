@@ -1,4 +1,4 @@
-"""Control: the only way in which workers and engine meet, in one process or over HTTP.
+"""Control: the only interface between workers and engine, in one process or over HTTP.
 
 Rules:
 - A claimed command belongs to its worker until the lease ends. Every report extends it; `heartbeat` does so between reports.
@@ -6,8 +6,8 @@ Rules:
   answered as before, a gap raises `ReportGap` with the expected n, another fence raises `StaleFence`.
 - An answered report is durable. `wants` claims up to that many of the commands that the report itself made possible,
   in the same commit.
-- While a run is to pause, reports are answered with `pause`: the worker stops at the next task boundary (between two
-  tasks, two attempts or two iterations), hands in what it has, and gives the command back.
+- While a run is about to pause, reports are answered with `pause`: the worker stops at the next task boundary (between two
+  tasks, two attempts or two iterations), reports its remaining events, and returns the command.
 - A worker only ever emits step.started, step.done, step.failed, task.*, loop.iteration.* and policy.task.evaluated for a
   command that it holds. Everything else is the engine's.
 """
@@ -63,11 +63,11 @@ class LoopPage(Struct, frozen=True, omit_defaults=True):
     after: int | None = None
 
 
-#: A command in a worker's hands: (execution_id, command_id, fence).
+#: A command that a worker holds: (execution_id, command_id, fence).
 Held = tuple[int, int, int]
 
 
-#: Returns when nobody is interested in an answer any more.
+#: Returns when the caller no longer needs an answer.
 Until = Callable[[], Coroutine[Any, Any, object]]
 
 
@@ -75,12 +75,12 @@ class Control(Protocol):
     async def claim(
         self, worker: WorkerInfo, limit: int, wait_s: float = 0.0, until: Until | None = None
     ) -> list[Command]:
-        """Up to `limit` commands; with none to be had, wait that long for one, or until `until` returns. That is called
-        when the wait begins. A claim must not be cancelled instead: it may have taken commands by then.
+        """Claim up to `limit` commands. If there are none, wait up to `wait_s` for one, or until `until` returns, which is called
+        when the wait begins. A claim must not be cancelled instead: it may have claimed commands by then.
         """
 
     async def report(self, report: Report) -> ReportAnswer:
-        """Hand in the next piece of a command's report. Durable when it answers."""
+        """Send the next piece of a command's report. It is durable when this returns."""
 
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]]) -> list[int]:
         """Extend leases by (command_id, fence); returns the command ids that are no longer this worker's."""
@@ -89,15 +89,16 @@ class Control(Protocol):
         """Return a command between two tasks. The next worker continues from there. A stale fence is ignored."""
 
     async def revoked(self, worker_id: str, wait_s: float, held: Sequence[Held] = ()) -> list[Revocation]:
-        """Commands that were taken from this worker, or that shall pause, since the last call; waits that long for one.
-        `held` is what it has in hand: of several servers each knows only what it gave out itself, or was told of here.
+        """Commands that were withdrawn from this worker, or that should pause, since the last call; waits up to `wait_s` for one.
+        `held` are the commands that it holds: each of several servers knows only the commands that it granted itself, or
+        that were passed here.
         """
 
     async def program(self, digest: str) -> Program:
         """The plan that a command names, ready to run."""
 
     async def loop_results(self, execution_id: int, step: str, run: int, after: int, limit: int) -> LoopPage:
-        """What the tasks of a loop that is over came to, in the order of the log; `after` 0 is its beginning."""
+        """The results of a loop that has ended, in the order of the log; `after` 0 is its beginning."""
 
     async def write_logs(self, lines: Sequence[LogLine]) -> None:
         """Keep task log lines; best effort, outside the report stream."""

@@ -1,13 +1,13 @@
-"""Events that others send: `POST /api/events` without HTTP, and the commands of workers that report so.
+"""Events from outside: `POST /api/events` without HTTP, and the commands of workers that report this way.
 
 Rules:
 - An answered event is durable. The same `(execution_id, event_id)` with the same content (timestamps and `meta` aside) is
   answered as the first time, with other content it is an `EventDiffers`.
-- What a producer says is recorded and never applied, of a run that has ended too. What a worker says of a command that
-  it holds is a report like any other; of one that is over, it is recorded; with another fence it is a `StaleFence`.
+- Events of a producer are recorded and never applied, also for a run that has ended. An event of a worker about a command that
+  it holds is a report like any other; about a command that has ended, it is recorded; with another fence it is a `StaleFence`.
 - A command is held by the caller: by its credential and, within it, the worker that the event names. A caller that
   reports on a command of another credential is refused with `NotHolder`.
-- A worker's event that does not fit its place is refused, and an informative `command.refused` says why.
+- A worker's event that is out of order is refused, and an informative `command.refused` records why.
 - Items of a batch are taken in order, each with an answer of its own. A run that the caller does not reach is not there.
 """
 

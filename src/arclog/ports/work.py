@@ -1,7 +1,7 @@
-"""The bodies of `ports.control`, `ports.results` and `ports.secrets` over HTTP: what a worker on another machine and the
-server say.
+"""The bodies of `ports.control`, `ports.results` and `ports.secrets` over HTTP, between the server and a worker on another
+machine.
 
-Where the ports' own structs (WorkerInfo, Report, ReportAnswer, LoopPage, Content, StoredBlob) say it all, they are the body.
+Where a struct of these ports (WorkerInfo, Report, ReportAnswer, LoopPage, Content, StoredBlob) is sufficient, it is the body.
 """
 
 from __future__ import annotations

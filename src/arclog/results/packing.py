@@ -30,7 +30,7 @@ _AT_HAND = threading.local()
 
 
 class Packing:
-    """Makes the writers of one store, and holds their work that goes on when nobody waits for it any more."""
+    """Makes the writers of one store, and holds their uploads that continue after the caller is gone."""
 
     def __init__(self, blobs: Blobs, limits: Limits) -> None:
         self.blobs = blobs
@@ -196,7 +196,7 @@ class PackingWriter:
             await self._threads.result(self._hashing)
 
     async def _uploaded(self) -> None:
-        """Wait for the upload; it goes on if we are cancelled meanwhile."""
+        """Wait for the upload. It continues if the caller is cancelled meanwhile."""
         if self._uploading is not None:
             await asyncio.shield(self._uploading)
 

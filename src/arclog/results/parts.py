@@ -122,7 +122,7 @@ class IndexWriter:
 
 
 def index_bytes(end: bytes, file_bytes: int) -> int:
-    """How many bytes at the end of a file of this size belong to its index, told by the last `END_BYTES`."""
+    """How many bytes at the end of a file of this size belong to its index, read from the last `END_BYTES`."""
     if len(end) != END_BYTES:
         raise Damaged("it is cut")
     *_, count, mark = _TAIL.unpack(end[: _TAIL.size])

@@ -34,7 +34,7 @@ class Threads:
         return await self.result(self.submit(call, *args, **kwargs))
 
     async def result(self, work: Future[R]) -> R:
-        """What comes of work; it goes on if we are cancelled meanwhile."""
+        """The result of some work. The work continues if the caller is cancelled meanwhile."""
         return await asyncio.shield(asyncio.wrap_future(work))
 
     async def close(self) -> None:

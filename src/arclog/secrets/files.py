@@ -1,4 +1,4 @@
-"""Small files, read and written so that nobody sees a part of one, and nobody else sees any of it."""
+"""Small private files, read and written atomically and readable by their owner only."""
 
 from __future__ import annotations
 

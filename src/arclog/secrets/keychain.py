@@ -174,10 +174,10 @@ class LocalSecrets:
 
     async def _grant(self, entry: _Entry, scope: str) -> Grant:
         needed = ("token_url", "client_id", "client_secret")
-        said: _Entry = entry
+        grant: _Entry = entry
         if not any(key in entry for key in needed):
-            said = {**(await self._object(str(entry["name"]), scope, needed)), **entry}
-            plain = {key: str(said[key]) for key in needed}
+            grant = {**(await self._object(str(entry["name"]), scope, needed)), **entry}
+            plain = {key: str(grant[key]) for key in needed}
         else:
             missing = [key for key in needed if key not in entry]
             if missing:
@@ -186,7 +186,7 @@ class LocalSecrets:
         wrong = check_url(plain["token_url"])
         if wrong:
             raise SecretUnavailable(wrong)
-        more = {key: str(said[key]) for key in ("scope", "audience", "client_auth") if said.get(key)}
+        more = {key: str(grant[key]) for key in ("scope", "audience", "client_auth") if grant.get(key)}
         return Grant(**plain, **more)
 
     # -- sources ------------------------------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ class LocalSecrets:
             return self._seal.opened(sealed, source.place)
         raise SecretUnavailable(f"there is no secret {name} in scope {scope}; run: arclog secret set {name}")
 
-    async def _text(self, source: Any, scope: str, what: str) -> str:
+    async def _text(self, source: Any, scope: str, name: str) -> str:
         """The text that a source names; a plain text names itself."""
         if isinstance(source, str):
             return source
@@ -216,10 +216,10 @@ class LocalSecrets:
         key = source.get("key")
         if key is None:
             return text
-        found = (json_fields(text) or {}).get(key)
-        if not isinstance(found, (str, int, float)):
-            raise SecretUnavailable(f"the source of {what} has no field {key!r} with a text")
-        return str(found)
+        value = (json_fields(text) or {}).get(key)
+        if not isinstance(value, (str, int, float)):
+            raise SecretUnavailable(f"the source of {name} has no field {key!r} with a text")
+        return str(value)
 
     async def _object(self, name: str, scope: str, needed: tuple[str, ...]) -> dict[str, Any]:
         """A JSON object that is kept."""
@@ -261,7 +261,7 @@ class LocalSecrets:
             real = Path(os.path.realpath(Path(path).expanduser()))
             if any(real.is_relative_to(own) for own in self._hidden):
                 raise SecretUnavailable(f"the file {path} is arclog's own, or a process's; no playbook reads it")
-            allowed = [os.path.realpath(Path(each).expanduser()) for each in self._files]
+            allowed = [os.path.realpath(Path(file).expanduser()) for file in self._files]
             if allowed and not any(real.is_relative_to(each) for each in allowed):
                 raise SecretUnavailable(f"the file {path} is not for playbooks (setting secrets.allow_files)")
             body = read_small(real, self._most)
@@ -409,7 +409,7 @@ class ManagedSecrets:
             return known.text
         asking = self._asking.get(path)
         if asking is None:
-            # A task of its own: whoever asked first may be cancelled, and others wait for the same answer.
+            # A separate task: the first caller may be cancelled while others wait for the same answer.
             asking = self._asking[path] = asyncio.ensure_future(self._ask(path))
             asking.add_done_callback(lambda done: self._asked(path, done))
         return await asyncio.shield(asking)

@@ -1,4 +1,4 @@
-"""What a secret may be called, where it is valid and what may be told of it, wherever it is kept."""
+"""Names and scopes of secrets, and what may be shown of a secret, wherever it is stored."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SCOPE = re.compile(r"[^/\s\x00-\x1f]{1,128}(/[^/\s\x00-\x1f]{1,128}){0,2}\Z")
 
 
 def described(name: str, scope: str, value: str, at: str, most: int) -> SecretInfo:
-    """What may be told of a secret that is to be kept. Raises RequestRejected."""
+    """The public description of a secret that is to be stored. Raises RequestRejected."""
     checked_secret(name)
     if not _SCOPE.match(scope):
         raise RequestRejected(f"{scope[:400]!r} is not a scope: TENANT, TENANT/PROJECT or TENANT/PROJECT/ENVIRONMENT")
@@ -49,7 +49,7 @@ def not_kept(name: str, scope: str) -> NotFound:
     return NotFound(f"there is no secret {name} in scope {scope}; `arclog secret list` shows all secrets")
 
 
-# What a keychain entry's secret is called in a manager: by scope, so that nobody reads another's.
+# The name of a keychain entry's secret in a manager: by scope, so that no tenant reads the secrets of another.
 #
 # Law: different scopes and names never come to the same path. Parts are therefore plain, and a name has no separator in it
 # where scopes stand before it.

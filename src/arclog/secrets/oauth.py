@@ -65,7 +65,7 @@ class Tokens:
 
     async def get(self, grant: Grant) -> Token:
         key = _key(grant)
-        # Who comes second waits for the first one's answer.
+        # A second caller waits for the first one's answer.
         async with self._locks.setdefault(key, asyncio.Lock()):
             known = self._tokens.get(key)
             if known is None or known.until <= self._clock.monotonic():
@@ -73,7 +73,7 @@ class Tokens:
             return known
 
     def forget(self, grant: Grant) -> None:
-        """Somebody did not accept the token: fetch another one next time."""
+        """The token was not accepted: fetch another one next time."""
         self._tokens.pop(_key(grant), None)
 
     async def _fetch(self, grant: Grant) -> Token:
@@ -108,18 +108,18 @@ class Tokens:
 
     def _token(self, where: str, status: int, body: bytes) -> Token:
         try:
-            said: Any = msgspec.json.decode(body)
+            decoded: Any = msgspec.json.decode(body)
         except (msgspec.MsgspecError, UnicodeError):
-            said = None
-        told = said if isinstance(said, dict) else {}
+            decoded = None
+        answer = decoded if isinstance(decoded, dict) else {}
         if status >= 300:
-            code = told.get("error")
+            code = answer.get("error")
             words = f": {code}" if isinstance(code, str) and _CODE.match(code) else ""
             hint = "; check client_id and client_secret" if status in (400, 401, 403) else ""
             raise SecretUnavailable(
                 f"{where} answered {status}{words}{hint}", retryable=status >= 500 or status in (408, 429)
             )
-        text, kind, lasts = told.get("access_token"), told.get("token_type", "Bearer"), told.get("expires_in")
+        text, kind, lasts = answer.get("access_token"), answer.get("token_type", "Bearer"), answer.get("expires_in")
         if not isinstance(text, str) or not text or not isinstance(kind, str):
             raise SecretUnavailable(f"{where} answered {status} without an access_token")
         try:

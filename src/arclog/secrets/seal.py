@@ -41,10 +41,10 @@ class KeySource(Protocol):
         """The key; None when there is none yet."""
 
     def create(self) -> bytes:
-        """Make a key where there is none; that of somebody who was faster, if there is one now."""
+        """Create a key if there is none. If another process created one meanwhile, return that key."""
 
     def signature(self) -> object:
-        """Changes with the key; None when that cannot be told."""
+        """A value that changes with the key; None if that is unknown."""
 
 
 def key_source(settings: Settings, home: Path) -> KeySource:
@@ -55,7 +55,7 @@ def key_source(settings: Settings, home: Path) -> KeySource:
 
 
 class KeyFile:
-    """A key in base64, in a file that nobody else may read."""
+    """A key in base64, in a file that only its owner may read."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -104,8 +104,8 @@ class SystemKeyring:
         self.place = f"the system's keyring (service {_SERVICE}, account {account})"
 
     def load(self) -> bytes | None:
-        found = self._ask("get_password", _SERVICE, self._account)
-        return None if found is None else _decoded(str(found).encode(), self.place)
+        password = self._ask("get_password", _SERVICE, self._account)
+        return None if password is None else _decoded(str(password).encode(), self.place)
 
     def signature(self) -> object:
         return None
@@ -115,14 +115,14 @@ class SystemKeyring:
         self._ask("set_password", _SERVICE, self._account, base64.b64encode(key).decode())
         return key
 
-    def _ask(self, what: str, *words: str) -> Any:
+    def _ask(self, method: str, *words: str) -> Any:
         try:
             import keyring  # type: ignore[import-not-found,unused-ignore]  # an optional package
         except ImportError:
             message = "secrets.key_source is keyring, and the package keyring is not installed"
             raise SecretUnavailable(f"{message}; run: pip install keyring, or set secrets.key_source to file") from None
         try:
-            return getattr(keyring, what)(*words)
+            return getattr(keyring, method)(*words)
         except Exception as problem:  # noqa: BLE001 - every backend has errors of its own
             message = f"the system's keyring cannot be used: {type(problem).__name__}"
             raise SecretUnavailable(f"{message}; set secrets.key_source to file") from None

@@ -63,7 +63,7 @@ class LocalStore:
             key = self.seal.key() or self.seal.made()
             sealed = self.seal.sealed(key, info, value)
             there = body.secrets if body is not None else []
-            kept = [one for one in there if (one.info.name, one.info.scope) != (name, scope)]
+            kept = [secret for secret in there if (secret.info.name, secret.info.scope) != (name, scope)]
             added = _Sealed(info, _text(sealed.nonce), _text(sealed.data))
             self._write(_Body(_FORMAT, key_id(key), [*kept, added]))
         return info
@@ -71,19 +71,25 @@ class LocalStore:
     def remove(self, name: str, scope: str) -> None:
         with self._locked():
             body = self._read()
-            kept = [one for one in body.secrets if (one.info.name, one.info.scope) != (name, scope)] if body else []
+            kept = (
+                [secret for secret in body.secrets if (secret.info.name, secret.info.scope) != (name, scope)]
+                if body
+                else []
+            )
             if body is None or len(kept) == len(body.secrets):
                 raise not_kept(name, scope)
             self._write(_Body(_FORMAT, body.key, kept))
 
     def infos(self) -> list[SecretInfo]:
         body = self._read()
-        return sorted((one.info for one in body.secrets), key=lambda info: (info.name, info.scope)) if body else []
+        return (
+            sorted((secret.info for secret in body.secrets), key=lambda info: (info.name, info.scope)) if body else []
+        )
 
     def find(self, name: str, scope: str) -> SealedSecret | None:
         """The secret of that name that is valid in the scope; the narrowest wins."""
-        found = self._as_it_is()
-        return next((found[name, wider] for wider in widening(scope) if (name, wider) in found), None)
+        secrets = self._as_it_is()
+        return next((secrets[name, wider] for wider in widening(scope) if (name, wider) in secrets), None)
 
     def problem(self) -> str:
         """What keeps those that are kept from being opened; '' when nothing does."""
@@ -98,8 +104,10 @@ class LocalStore:
         if now is None or now != self._looked:
             body = self._read() or _Body(_FORMAT, "", [])
             self._found = {
-                (one.info.name, one.info.scope): SealedSecret(one.info, body.key, _bytes(one.nonce), _bytes(one.data))
-                for one in body.secrets
+                (secret.info.name, secret.info.scope): SealedSecret(
+                    secret.info, body.key, _bytes(secret.nonce), _bytes(secret.data)
+                )
+                for secret in body.secrets
             }
             self._looked = now
         return self._found

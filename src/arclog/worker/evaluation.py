@@ -1,7 +1,7 @@
 """Evaluates a task's templates: its config before it runs, its policy afterwards.
 
-What may read stored data is evaluated over the bridge, so that it does not hold up the event loop; all else is evaluated
-where it stands.
+Templates that may read stored data are evaluated through the bridge, so that they do not block the event loop; all others are
+evaluated directly.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from arclog.worker.storing import Storing, TaskResults
 
 T = TypeVar("T")
 
-#: What a record has that names stored data.
+#: The fields of a record that refer to stored data.
 _KEPT_OUTSIDE = frozenset({"result_ref", "results_in_log", "files"})
 
 
@@ -41,7 +41,7 @@ class Evaluating:
         self._results = results
 
     async def guards(self, pipeline: Pipeline, step: StepProgram, frame: Frame, max_task_runs: int) -> Run | Over:
-        """What comes next where `choose`, `while` or `until` say so, see `core.flow.pipeline.asked`."""
+        """What comes next where `choose`, `while` or `until` decide, see `core.flow.pipeline.asked`."""
         return await self._evaluated(
             lambda: core.asked(pipeline, step, frame, max_task_runs), stored=_reads_stored(pipeline, frame)
         )
@@ -92,11 +92,11 @@ class Evaluating:
             return events
         beside = len(encode({key: value for key, value in last.payload.items() if key != "set_iter"}))
         try:
-            small, refs, said = await self._storing.set_iter(
+            small, refs, stored_events = await self._storing.set_iter(
                 move, frame, last.payload["set_iter"], self._results, last.at, frame.event_room - beside
             )
         except ResultUnavailable as problem:
-            # As with any rule that cannot be carried out: the pipeline fails.
+            # The pipeline fails, as with any rule that cannot be applied.
             refused = result_error(problem).as_dict()
             last.payload = {"matched_rule_index": None, "action": {"do": "fail"}, "error": refused}
             last.status = "error"
@@ -104,11 +104,11 @@ class Evaluating:
         if refs:
             del last.payload["set_iter"]
             last.payload |= {"set_iter": small, "set_iter_refs": refs} if small else {"set_iter_refs": refs}
-        return [*said, *events]
+        return [*stored_events, *events]
 
 
 def template_error(failure: ExpressionError) -> TaskError:
-    """What a failed evaluation is: the author's error, or data that cannot be read."""
+    """The error of a failed evaluation: the author's mistake, or data that cannot be read."""
     if isinstance(failure.__cause__, ResultUnavailable):
         return replace(result_error(failure.__cause__), message=str(failure))
     return error("template", str(failure))

@@ -1,8 +1,8 @@
-"""The secrets of one command: resolved for each attempt that uses them, and taken out of all that leaves it.
+"""The secrets of one command: resolved for each attempt that uses them, and redacted from all that leaves it.
 
-Law: whatever a task gives (outcome, log lines, stored data, progress, template errors) passes the redactor of its command
-before anybody else sees it. It knows every entry that the playbook declares, as far as it can be had without asking
-anybody, and every value that an attempt of this command got: also the ones from before a rotation.
+Law: everything that a task produces (outcome, log lines, stored data, progress, template errors) passes the redactor of its
+command before it leaves the worker. The redactor knows every keychain entry of the playbook that can be read without a
+request, and every value that an attempt of this command got, including values from before a rotation.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from arclog.ports.secrets import Credential, Secrets
 if TYPE_CHECKING:
     from arclog.model.data.redact import Redactor, Stream
 
-#: Kinds that cost a request to somebody else: asked for only when they are used.
+#: Kinds that need a request to another service: resolved only when they are used.
 _REMOTE = frozenset({"oauth2"})
 
 
@@ -61,7 +61,7 @@ class CommandSecrets:
         return sorted(names)
 
     async def _look(self) -> None:
-        """A task may come by a secret in other ways than by its name; so what is near at hand is known beforehand."""
+        """Resolve local secrets in advance: a task may get at a secret in other ways than by its name."""
         for name, entry in self._entries.items():
             if entry["kind"] not in _REMOTE:
                 try:
@@ -110,19 +110,19 @@ def _redactor(known: frozenset[tuple[str, str]]) -> Redactor | None:
 
 
 class AttemptSecrets:
-    """What one attempt may see, and what must not be seen of it."""
+    """The secrets that one attempt may use, and the redaction of its output."""
 
     def __init__(self, command: CommandSecrets) -> None:
         self._command = command
         self._resolved: dict[str, Credential] = {}
-        #: the error outcome of an attempt whose secrets is not available
+        #: the error outcome of an attempt whose secrets are not available
         self.problem: Outcome | None = None
         self.auth: Credential | None = None
 
     @property
     def scope(self) -> dict[str, Any] | None:
         """What templates see as `keychain`."""
-        return {name: dict(one.fields) for name, one in self._resolved.items()} if self._resolved else None
+        return {name: dict(secret.fields) for name, secret in self._resolved.items()} if self._resolved else None
 
     async def resolve(self, names: Iterable[str]) -> None:
         try:
@@ -152,7 +152,7 @@ class AttemptSecrets:
         return value if redactor is None else redactor.value(value)
 
     async def conclude(self, outcome: Outcome) -> Outcome:
-        """The outcome as it may be seen. A credential that was not accepted is not used from a cache again."""
+        """The redacted outcome. A credential that was not accepted is removed from the cache."""
         if outcome.error is not None and outcome.error.kind == "auth" and self._resolved:
             await self._command.refused(self._resolved)
         if self._command.redactor is None:
@@ -172,13 +172,15 @@ class AttemptSecrets:
         redactor = self._command.redactor
         return write if redactor is None else lambda stream, text: write(stream, redactor.text(text))
 
-    def progress(self, tell: Callable[[float, float | None, str], None]) -> Callable[[float, float | None, str], None]:
+    def progress(
+        self, report: Callable[[float, float | None, str], None]
+    ) -> Callable[[float, float | None, str], None]:
         redactor = self._command.redactor
         if redactor is None:
-            return tell
+            return report
 
         def redacted_progress(done: float, total: float | None = None, unit: str = "") -> None:
-            tell(done, total, redactor.text(unit))
+            report(done, total, redactor.text(unit))
 
         return redacted_progress
 
@@ -191,7 +193,7 @@ class AttemptSecrets:
 
 
 class _RedactedSink:
-    """A result sink whose writers take secrets out on the way."""
+    """A result sink whose writers redact secrets."""
 
     def __init__(self, sink: ResultSink, redactor: Redactor) -> None:
         self._sink = sink

@@ -1,4 +1,4 @@
-"""Task logs on their way to the store: gathered, capped per attempt, written together."""
+"""Task logs: buffered, capped per attempt, and written to the store together."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class LogSink:
         return bool(self._lines)
 
     def for_attempt(self, frame: Frame, move: Run) -> Callable[[str, str], None]:
-        """What one attempt writes its log with. Past the cap, one line says so and the rest is dropped."""
+        """The log writer of one attempt. Past the cap, one line says so and the rest is dropped."""
         used = 0
         write = self._writer(frame, move)
 
@@ -58,7 +58,7 @@ class LogSink:
         return take
 
     def progress_of(self, frame: Frame, move: Run) -> AttemptProgress:
-        """What one attempt says how far it is with; to be ended with the attempt."""
+        """The progress reporter of one attempt; to be ended with the attempt."""
         return AttemptProgress(self._writer(frame, move), self._clock.monotonic, self._progress_s, self._wait_for)
 
     def _wait_for(self, progress: AttemptProgress) -> None:
@@ -107,7 +107,7 @@ class LogSink:
         await self.flush()
 
     async def flush(self) -> None:
-        """Write what has gathered. A log that cannot be written never fails a task."""
+        """Write the buffered lines. A log that cannot be written never fails a task."""
         while self._lines:
             lines, self._lines = self._lines[:_LINES_PER_WRITE], self._lines[_LINES_PER_WRITE:]
             try:
@@ -125,9 +125,8 @@ class LogSink:
         await self.flush()
 
 
-# How far one attempt is: checked, thinned out, and written as log lines of the stream `progress`.
-#
-# At most one line in `logs.progress_ms`, and always the last; the store keeps the newest of an attempt only.
+# Progress of an attempt: validated, throttled, and written as log lines of the stream `progress`: at most one line in
+# `logs.progress_ms`, and always the last. The store keeps only the newest of an attempt.
 
 
 _UNIT_MAX = 32
@@ -135,7 +134,7 @@ _SHOWN = 60
 
 
 class AttemptProgress:
-    """Takes what one attempt says of itself; `end` when it is over."""
+    """Takes the progress reports of one attempt; `end` when the attempt is over."""
 
     __slots__ = ("_complained", "_later", "_next", "_now", "_pause_s", "_unwritten", "_write")
 
@@ -160,26 +159,26 @@ class AttemptProgress:
         if problem or not isinstance(unit, str):
             self._complain(problem or f"unit must be a text, not {_shown(unit)}")
             return
-        said = {"done": done, "total": total, "unit": " ".join(unit.split())[:_UNIT_MAX]}
+        progress = {"done": done, "total": total, "unit": " ".join(unit.split())[:_UNIT_MAX]}
         waited = self.waits
-        self._unwritten = encode(said).decode()
+        self._unwritten = encode(progress).decode()
         self.write_due()
         if self._unwritten and not waited:
             self._later(self)
 
     @property
     def waits(self) -> bool:
-        """Whether something was said that is not written yet."""
+        """Whether there is progress that is not written yet."""
         return bool(self._unwritten)
 
     def write_due(self) -> None:
-        """Write what was said, if it is time."""
+        """Write the latest progress, if it is due."""
         if self._unwritten and self._now() >= self._next:
             self._next = self._now() + self._pause_s
             self.end()
 
     def end(self) -> None:
-        """Write what was said last."""
+        """Write the last progress."""
         if self._unwritten:
             text, self._unwritten = self._unwritten, ""
             self._write("progress", text)

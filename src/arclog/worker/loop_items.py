@@ -50,10 +50,10 @@ class Expanding:
         """What is to be reported: the items, or why there are none."""
         scope = items_scope(frame, expansion.event)
         try:
-            found = await self._bridge.run(lambda: self._evaluated(scope))
-            if isinstance(found, TaskError):
-                return [_failed(frame, now, found)]
-            return await self._events_of(found, frame, now)
+            items = await self._bridge.run(lambda: self._evaluated(scope))
+            if isinstance(items, TaskError):
+                return [_failed(frame, now, items)]
+            return await self._events_of(items, frame, now)
         except ExpressionError as failure:
             return [_failed(frame, now, template_error(failure))]
         except ResultUnavailable as problem:
@@ -61,16 +61,16 @@ class Expanding:
 
     def _evaluated(self, scope: Any) -> Any:
         """A list, a range, a stored list, or what is wrong with it."""
-        found = self._step.items_at(0).evaluate_items(scope)
-        if isinstance(found, Stored) and (not _is_list(found) or self._step.loop.inner is not None):
+        items = self._step.items_at(0).evaluate_items(scope)
+        if isinstance(items, Stored) and (not _is_list(items) or self._step.loop.inner is not None):
             # An outer loop's items are needed by the server, to evaluate the inner ones.
-            found = found.plain()
-        if not isinstance(found, list | range | Stored):
-            return not_a_list(self._step.name, found)
-        return too_many(self._step.name, self._reader.length(found), self._limits.max_iterations) or found
+            items = items.plain()
+        if not isinstance(items, list | range | Stored):
+            return not_a_list(self._step.name, items)
+        return too_many(self._step.name, self._reader.length(items), self._limits.max_iterations) or items
 
     async def _events_of(self, found: Any, frame: Frame, now: int) -> list[Event]:
-        said: list[Event] = []
+        events: list[Event] = []
         if isinstance(found, Stored):
             total = await self._bridge.run(lambda: self._reader.length(found))
             items: Any = {"ref": dict(found.ref)}
@@ -84,13 +84,13 @@ class Expanding:
                     return [_failed(frame, now, error("limit", message, code="OUTER_ITEMS"))]
                 ref, stored = await self._storing.items(frame, found, self._results, now)
                 items = {"ref": ref}
-                said.append(stored)
+                events.append(stored)
         payload = {"items": items, "total": total}
-        return [*said, Event("result.manifest.updated", now, step=frame.step, run=frame.run, payload=payload)]
+        return [*events, Event("result.manifest.updated", now, step=frame.step, run=frame.run, payload=payload)]
 
 
-def _is_list(found: Stored) -> bool:
-    return found.is_list or (found.is_whole and found.ref["kind"] == "loop")
+def _is_list(stored: Stored) -> bool:
+    return stored.is_list or (stored.is_whole and stored.ref["kind"] == "loop")
 
 
 def _failed(frame: Frame, now: int, problem: TaskError) -> Event:

@@ -1,7 +1,7 @@
 """The results of a loop as a list in item order; the log has them in the order in which iterations ended.
 
-The log is the manifest. Who reads such results as a list gets a copy in item order in the result store, made once;
-should that be gone, it is made again.
+The log is the manifest. Reading such results as a list creates a copy in item order in the result store, once; if the copy
+is gone, it is created again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _REMEMBERED = 256
 
 
 class LoopResults:
-    """Brings loop results into order, for the commands of one worker."""
+    """Puts loop results in item order, for the commands of one worker."""
 
     def __init__(self, control: Control, results: Results, tenant: str, known: Ordered) -> None:
         self._control = control

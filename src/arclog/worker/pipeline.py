@@ -1,4 +1,4 @@
-"""Carries out one command: runs the tasks that `core.flow.pipeline` names and reports what came of them.
+"""Executes one command: runs the tasks that `core.flow.pipeline` names and reports their outcomes.
 
 Law: every fact goes through `_emit`, which folds it here and queues it for the server, so both sides hold the same
 pipeline. An effectful task's end is acknowledged before the next effectful task starts.
@@ -48,8 +48,6 @@ from arclog.worker.storing import Storing, TaskResults
 from arclog.worker.stream import ReportStream
 from arclog.worker.toolbox import Toolbox
 
-# What every command of one worker is carried out with.
-
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
@@ -81,7 +79,7 @@ class _IterationOver(NamedTuple):
 
 
 class CommandRun:
-    """One command on its way to its end."""
+    """The execution of one command."""
 
     def __init__(
         self,
@@ -205,7 +203,7 @@ class CommandRun:
             raise paused
 
     def _iterations(self, loop: LoopWork) -> Iterator[tuple[int, Pipeline | None]]:
-        """What is to be gone on with, then what was not started."""
+        """Iterations to continue, then those that were not started."""
         for key, pipeline in loop.under_way.items():
             yield path_of(key)[-1], pipeline
         for index in range(loop.first, loop.last):
@@ -267,7 +265,7 @@ class CommandRun:
                 await self.stream.flush()
 
     async def _attempt(self, pipeline: Pipeline, move: Run, frame: Frame) -> dict[str, Any] | None:
-        """Run one attempt and give its outcome record; None: it was handed over to the engine."""
+        """Run one attempt. Returns its outcome record; None if the engine took it over."""
         await self._wait_until(move.due)
         plan = move.task.plan
         toolbox = self.around.toolbox
@@ -368,9 +366,9 @@ class CommandRun:
             progress.end()
 
     async def _record(self, move: Run, frame: Frame, outcome: Outcome, duration_ms: int) -> dict[str, Any]:
-        """The record of an outcome; what is large is stored, and an event says so."""
-        record, said = await self.storing.outcome(move, frame, outcome, self.results, self.clock.now())
-        for event in said:
+        """The record of an outcome. Large parts are stored, and events record that."""
+        record, events = await self.storing.outcome(move, frame, outcome, self.results, self.clock.now())
+        for event in events:
             self._add(event)
         for name, fields in move.task.plan.helper.items():
             record.setdefault(name, fields)
@@ -405,10 +403,10 @@ class CommandRun:
         if self.stream.pausing.is_set():
             raise PausedHere
 
-    def _ended(self, what: str, frame: Frame, over: Over) -> Event:
+    def _ended(self, prefix: str, frame: Frame, over: Over) -> Event:
         if over.error is None:
-            return self._event(f"{what}.done", frame)
-        event = self._event(f"{what}.failed", frame)
+            return self._event(f"{prefix}.done", frame)
+        event = self._event(f"{prefix}.failed", frame)
         event.payload = {"error": over.error}
         return event
 
@@ -423,14 +421,13 @@ class CommandRun:
         self.stream.add(event)
 
 
-# The snapshot of a task's rendered inputs that task.started carries, capped in size.
-
-
 _PREVIEW = 512
 
 
 def inputs_snapshot(config: dict[str, Any], max_bytes: int) -> Any:
-    """The config itself, or a preview with its size and digest when it is large."""
+    """The snapshot of a task's rendered inputs in task.started: the config itself, or a preview with its size and digest if it is
+    large.
+    """
     if not config:
         return None
     body = encode(config)

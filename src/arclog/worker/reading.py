@@ -1,4 +1,4 @@
-"""Reads stored data for templates: what is used again is kept in memory, up to `results.cache_bytes`."""
+"""Reads stored data for templates. Values that are used again are kept in memory, up to `results.cache_bytes`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from arclog.plan.reads import Path, value_at
 from arclog.ports.results import Results
 from arclog.worker.loop_results import STORED_ITEM, LoopResults
 
-# Templates are evaluated synchronously, stored data is read asynchronously: the bridge between the two.
+# Templates are evaluated synchronously, and stored data is read asynchronously. A bridge connects the two.
 
 
 T = TypeVar("T")
@@ -70,11 +70,8 @@ class DirectBridge:
         raise InvariantBroken("a direct reader cannot wait for data")
 
 
-# Reads stored content by reference. An error names the store if the content is in another one.
-
-
 class Fetching:
-    """Content of one tenant."""
+    """Reads stored content of one tenant by reference. An error names the store if the content is in another one."""
 
     def __init__(self, results: Results, tenant: str) -> None:
         self._results = results
@@ -101,7 +98,7 @@ class Fetching:
 
 
 class ReadLately:
-    """Values read lately, of all commands of one worker. Nobody changes them."""
+    """Recently read values, shared by all commands of one worker. They must not be changed."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -111,11 +108,11 @@ class ReadLately:
         self.lock = Lock()
 
     def get(self, name: str) -> Any:
-        found = self._values.get(name)
-        if found is None:
+        entry = self._values.get(name)
+        if entry is None:
             return MISSING
         self._values.move_to_end(name)
-        return found[1]
+        return entry[1]
 
     def put(self, name: str, size: int, value: Any) -> None:
         if size > self._max_bytes:
@@ -144,10 +141,10 @@ class StoredReader:
 
     def whole(self, ref: Mapping[str, Any]) -> Any:
         if ref["kind"] == "item":
-            found = self._bridge.wait(self.part(ref["of"], ref["index"], ref["index"] + 1))
-            if not found:
+            items = self._bridge.wait(self.part(ref["of"], ref["index"], ref["index"] + 1))
+            if not items:
                 raise ResultUnavailable(f"{ref['of'].get('ref')} has no item {ref['index']}")
-            return found[0].plain() if isinstance(found[0], Stored) else found[0]
+            return items[0].plain() if isinstance(items[0], Stored) else items[0]
         name, size, rows, listed = self._described(ref)
         with self._kept.lock:
             value = self._kept.get(name)
@@ -172,14 +169,14 @@ class StoredReader:
             return MISSING
         if size <= self.max_bytes // 8:
             return self.whole(ref)[index]
-        found = self._bridge.wait(self._items(ref, name, index, index + 1))
-        if not found:
+        items = self._bridge.wait(self._items(ref, name, index, index + 1))
+        if not items:
             raise ResultUnavailable(f"{ref.get('ref') or name} has no item {index} of {rows}")
-        return self._opened(ref, found[0])
+        return self._opened(ref, items[0])
 
-    def length(self, found: Any) -> int:
+    def length(self, value: Any) -> int:
         """How many items a list has, stored or not."""
-        return self._described(found.ref)[2] if isinstance(found, Stored) else len(found)
+        return self._described(value.ref)[2] if isinstance(value, Stored) else len(value)
 
     async def part(self, ref: Mapping[str, Any], first: int, last: int) -> list[Any]:
         """Items [first, last) of a list, for a loop that runs over them."""

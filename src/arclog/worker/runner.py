@@ -1,4 +1,4 @@
-"""A worker: claims commands, keeps their leases, and carries them out in its slots."""
+"""A worker: claims commands, renews their leases, and executes them in its slots."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _CLAIM_WAIT_S = 20.0
 #: Between attempts to claim while the store is unavailable.
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
-#: Between telling a tool to stop and telling it again, when it shall not take its time.
+#: Between the first and the second request to a tool to stop, when it must stop at once.
 _NO_GRACE_S = 0.02
-#: For each command that is given back when time is over, and for anything else that is said at the end.
+#: For each command that is returned at the end of the drain time, and for every other last request.
 _LAST_WORD_S = 2.0
 
 
-#: An answer to a command's last report that takes longer is not waited for in a slot: what the report leads to may be a
-#: heavy decision, and others have work, too. So many may wait that way for each slot.
+#: If the answer to a command's last report takes longer, the command leaves its slot: the report may lead to a heavy
+#: decision, and other commands need the slot. This many may wait that way for each slot.
 _USUAL_S = 0.01
 _LATE_PER_SLOT = 4
 
@@ -72,8 +72,8 @@ class Worker:
         *,
         on_its_own: bool = False,
     ) -> None:
-        """`on_its_own`: what goes wrong with one command is said and left to its lease, the others continue, and a store that is
-        away is waited for; else it ends the worker, whose process is there for its runs.
+        """`on_its_own`: a failure of one command is logged and left to its lease, other commands continue, and the worker waits
+        for an unavailable store. Otherwise such a failure ends the worker, whose process exists only for its runs.
         """
         self.info = info
         self._on_its_own = on_its_own
@@ -186,7 +186,7 @@ class Worker:
                 await self._clock.sleep(pause)
 
     def _begin(self, command: Command, proved_at: float) -> None:
-        """`proved_at`: when the command was this worker's for certain."""
+        """`proved_at`: when the command certainly belonged to this worker."""
         task = asyncio.ensure_future(self._carry_out(command, proved_at))
         self._runs.add(task)
         task.add_done_callback(self._run_ended)
@@ -203,7 +203,7 @@ class Worker:
             self._failed.set()
 
     async def _carry_out(self, command: Command | None, proved_at: float) -> None:
-        """Run a command, and then those that its reports brought along, in the same slot."""
+        """Run a command, then the commands that its reports were granted, in the same slot."""
         while command is not None:
             proved_at, following = await self._run_command(command, proved_at)
             if self._late and (task := asyncio.current_task()) in self._late:
@@ -215,7 +215,7 @@ class Worker:
             command = following[0] if following else None
 
     async def _back_in_slot(self, task: asyncio.Task[None], following: list[Command]) -> list[Command]:
-        """What can be begun after a late answer: others may have the slots by now."""
+        """Start the commands of a late answer if slots are free; others may use them by now."""
         room = self._slots - self._working
         kept, rest = following[: max(room, 0)], following[max(room, 0) :]
         if kept:
@@ -297,13 +297,13 @@ class Worker:
         await self._control.give_back(self.info.worker_id, command.execution_id, command.command_id, command.fence)
 
     async def _program(self, digest: str) -> Program:
-        found = self._programs.get(digest)
-        if found is None:
-            found = self._programs.keep(await self._control.program(digest))
-        return found
+        program = self._programs.get(digest)
+        if program is None:
+            program = self._programs.keep(await self._control.program(digest))
+        return program
 
     async def _maybe_ended(self, execution_id: int) -> None:
-        """Nothing of this execution is held here any more: give up what was kept warm for it."""
+        """The worker holds no command of this execution any more: release what is cached for it."""
         if execution_id not in self._held_of:
             await self._toolbox.execution_ended(str(execution_id))
 
@@ -335,7 +335,7 @@ class Worker:
         return [(held.command.command_id, held.command.fence) for held in self._held.values()]
 
     def _drop_unconfirmed(self) -> None:
-        """Nobody confirms them any more. What is done waits for the whole lease, with its last report: nothing runs."""
+        """Commands that no server confirms any more. One that is done waits for the whole lease with its last report."""
         now = self._clock.monotonic()
         for command_id, held in list(self._held.items()):
             silent_s = now - held.stream.proved_at
@@ -350,7 +350,7 @@ class Worker:
                 self._revoke(revocation)
 
     def _in_hand(self) -> list[Held]:
-        """What is held, but for that whose end is on its way."""
+        """The held commands, except those whose last report is on its way."""
         return [
             (held.command.execution_id, held.command.command_id, held.command.fence)
             for held in self._held.values()

@@ -1,4 +1,4 @@
-"""From a tool's outcome to the record that events carry: what is large goes to the result store, the log keeps a ref."""
+"""Turns a tool's outcome into the record that events carry: large data goes to the result store, and the log keeps a ref."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _DIGITS = frozenset("-0123456789")
 
 
 class Storing:
-    """Keeps the outcomes of one command."""
+    """Stores the outcomes of one command."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Storing:
     ) -> tuple[dict[str, Any], list[Event]]:
         """The record of an outcome, and the event that says what was stored for it.
 
-        What can be kept in no way makes it an error outcome.
+        An outcome that cannot be stored becomes an error outcome.
         """
         plan = move.task.plan
         if outcome.error is not None:
@@ -93,7 +93,7 @@ class Storing:
         if problem is None:
             return record, events
         if outcome.error is not None:
-            # What went wrong is worth more than what the tool says about it besides.
+            # The error is more important than the tool's additional data.
             return _refused(plan, outcome.error), []
         return _refused(plan, problem), []
 
@@ -237,7 +237,7 @@ def _refused(plan: TaskPlan, problem: TaskError) -> dict[str, Any]:
     return {**failed(problem).as_record(), **plan.helper}
 
 
-# What of a stored payload stays in the log: the parts that routing reads, and those that the task's `select` names.
+# The parts of a stored payload that stay in the log: those that routing reads, and those that the task's `select` names.
 
 
 class Payload:
@@ -249,7 +249,7 @@ class Payload:
         self._reader = reader
 
     async def part(self, path: Path, most: int) -> tuple[Any, int]:
-        """What stands at a path (MISSING: nothing), and its size in bytes; above `most` only the size counts."""
+        """The value at a path (MISSING: none) and its size in bytes; above `most`, only the size is valid."""
         if self._reader is None or self._ref is None:
             value = value_at(self._value, path, MISSING)
         elif not path or not self._reader.can_look_into(self._ref):

@@ -1,8 +1,8 @@
 """The report stream of one command: events go out in order, few reports for many events.
 
-Law: what `flush` has answered is durable. Events wait here at most `worker.started_flush_ms`. A lease is measured from the
-moment at which it was asked for, by this machine's clock: an answer may have been on its way, or lain in a buffer of a process
-that stood still, for any time.
+Law: once `flush` returns, its events are durable. Events wait here at most `worker.started_flush_ms`. A lease is measured from
+the moment of its request, by this machine's clock, because its answer may have been delayed for any time, on the network or in
+the buffer of a suspended process.
 """
 
 from __future__ import annotations
@@ -59,15 +59,15 @@ class ReportStream:
         self._lock = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
         self._background: asyncio.Task[None] | None = None
-        #: monotonic time at which the command was ours for certain: when the last proof of it was asked for
+        #: monotonic time at which the command certainly belonged to this worker: when the last confirmation was requested
         self.proved_at = proved_at
         #: when the report was sent whose answer brought further commands
         self.granted_at = proved_at
-        #: an effectful task ended and nobody has acknowledged it yet
+        #: an effectful task ended, and its end is not acknowledged yet
         self.unacknowledged_effect = False
-        #: set while the run is to pause: nothing new is begun
+        #: set while the run is about to pause: no new task begins
         self.pausing = asyncio.Event()
-        #: the worker leaves: it shall pause whatever the server says
+        #: the worker leaves: it pauses whatever the server answers
         self.leaving = False
 
     def add(self, event: Event) -> None:
@@ -77,18 +77,18 @@ class ReportStream:
 
     @property
     def should_flush(self) -> bool:
-        """Enough has gathered, or it has waited long enough."""
+        """Whether there are enough events to report, or they have waited long enough."""
         if not self._waiting:
             return False
         return len(self._waiting) >= MAX_REPORT_EVENTS // 2 or self._clock.monotonic() - self._oldest >= self._flush_s
 
     def flush_soon(self) -> None:
-        """Before something that may take long: hand in what waits, a little later, unless `flush` comes first."""
+        """Report waiting events a little later, unless `flush` comes first. For use before something that may take long."""
         if self._waiting and self._timer is None and (self._background is None or self._background.done()):
             self._timer = asyncio.get_running_loop().call_later(self._flush_s, self._start_background)
 
     async def flush(self, wants: int = 0) -> list[Command]:
-        """Hand in everything that waits. Raises LeaseLost when the command is no longer ours."""
+        """Report all waiting events. Raises LeaseLost if the command does not belong to this worker any more."""
         self.stop_timer()
         if self._background is not None:
             background, self._background = self._background, None

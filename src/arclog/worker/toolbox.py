@@ -16,7 +16,7 @@ from arclog.ports.tool import TaskContext, Tool, ToolKind, ToolServices
 
 #: Kinds that run what an author wrote in processes of their own.
 CONFINED = frozenset({"python", "shell", "duckdb", "transfer"})
-#: What a second tenant is told.
+#: The error message for a second tenant.
 UNCONFINED = (
     "this worker runs tasks of several tenants, and its confinement is weaker than `standard`; see `arclog doctor`, "
     "give each tenant a worker of its own, or set tasks.share_unconfined"
@@ -60,7 +60,7 @@ class Toolbox:
         return no_path(None if tool is None else tool.spec)
 
     async def run(self, kind: str, config: Mapping[str, Any], context: TaskContext) -> Outcome:
-        """One attempt, within its time limit. Never raises but when it is cancelled from outside."""
+        """Run one attempt within its time limit. Raises only when it is cancelled from outside."""
         if refusal := self._refusal(kind, context.scope.partition("/")[0]):
             return failed(error("config", f"task {context.task}: {refusal}", code="KIND"))
         try:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from arclog.client.webhooks import Seen, verify
-from arclog.core.boundary.inputs import ParentTold
+from arclog.core.boundary.inputs import ParentNotified
 from arclog.engine.commits.engine import Engine
 from arclog.engine.commits.ids import Minter
 from arclog.engine.duties.webhooks import Outbox
@@ -293,7 +293,7 @@ async def test_a_crash_before_the_log_says_so_is_made_good(
     await after.outbox.deliver()
     await after.outbox.deliver()
     assert await after.last(run) == "playbook.processed"
-    assert (await after.engine.put(int(run), ParentTold())).refused is not None
+    assert (await after.engine.put(int(run), ParentNotified())).refused is not None
 
 
 async def test_a_secret_that_is_gone_is_looked_for_again(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from arclog.core.boundary.inputs import ChildEnded, Input, ParentTold, Request, TimerFired, Txn, WorkReported
+from arclog.core.boundary.inputs import ChildEnded, Input, ParentNotified, Request, TimerFired, Txn, WorkReported
 from arclog.core.transitions.decide import decide
 from arclog.core.transitions.state import State
 from arclog.core.transitions.timers import after
@@ -113,11 +113,11 @@ def test_a_childs_id_is_given_out_with_the_wait_and_only_its_own_end_counts() ->
 def test_a_child_is_processed_only_once_its_parent_was_told() -> None:
     run = Run()
     run.put(Request("asks", 1, {}, parent={"execution_id": "7", "wait": "x"}, depth=1))
-    assert run.put(ParentTold()).refused is not None
+    assert run.put(ParentNotified()).refused is not None
     run.report(1, event("step.started"), event("task.started", "ask", config={"timeout_s": 0}))
     assert (run.state.status, run.state.processed) == ("FAILED", False)
-    assert [one.type for one in run.put(ParentTold()).events] == ["playbook.processed"]
-    assert run.put(ParentTold()).refused is not None
+    assert [one.type for one in run.put(ParentNotified()).events] == ["playbook.processed"]
+    assert run.put(ParentNotified()).refused is not None
 
 
 def test_an_unknown_timer_is_refused() -> None:

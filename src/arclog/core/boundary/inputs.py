@@ -1,4 +1,4 @@
-"""What can be put to an execution, and what a decision gives back."""
+"""The inputs of an execution, and the transaction that a decision returns."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class WorkReported(Struct, frozen=True):
 
     command_id: int
     fence: int
-    #: 0 = whatever comes next: the events' own ids tell a repetition
+    #: 0 = the next one: a repetition is recognized by the events' own ids
     n: int
     worker_id: str
     events: list[Event]
@@ -61,7 +61,7 @@ class Observed(Struct, frozen=True):
 
 
 class LeaseEnded(Struct, frozen=True):
-    """A worker did not keep up its lease."""
+    """A worker did not renew its lease."""
 
     command_id: int
     fence: int
@@ -70,7 +70,7 @@ class LeaseEnded(Struct, frozen=True):
 
 
 class GaveUp(Struct, frozen=True):
-    """The holder of a command says that it cannot be carried out."""
+    """The holder of a command reports that it cannot be executed."""
 
     command_id: int
     fence: int
@@ -105,7 +105,7 @@ class TimerFired(Struct, frozen=True):
 
 
 class ChildEnded(Struct, frozen=True):
-    """What became of the child that a task waits for (or why there is none)."""
+    """The outcome of the child that a task waits for (or why there is none)."""
 
     key: str
     child: int
@@ -113,20 +113,20 @@ class ChildEnded(Struct, frozen=True):
     record: dict[str, Any]
 
 
-class ParentTold(Struct, frozen=True):
+class ParentNotified(Struct, frozen=True):
     """The parent of this ended run, if it has one, has its result; its webhooks are delivered or given up."""
 
 
 class Continue(Struct, frozen=True):
-    """Go on with tokens that an earlier decision left ready."""
+    """Continue with tokens that an earlier decision left ready."""
 
 
 class Forked(Struct, frozen=True):
-    """Go on from events that were taken over from another run: offer their open work, route what has ended."""
+    """Continue from events that were copied from another run: offer their open work, route what has ended."""
 
 
 class Signal(Struct, frozen=True):
-    """Somebody wants the run to do something."""
+    """A signal to the run."""
 
     signal: str
     #: the same id again is answered as before
@@ -135,7 +135,7 @@ class Signal(Struct, frozen=True):
     by: str = ""
     step: str = ""
     data: Any = None
-    #: what the sender may be; None: it owns the home, and may everything
+    #: the roles of the sender; None: it owns the home and may do everything
     roles: frozenset[str] | None = None
     #: with PAUSE: open commands that no worker holds
     idle: tuple[int, ...] = ()
@@ -168,7 +168,7 @@ Input = (
     | Abort
     | TimerFired
     | ChildEnded
-    | ParentTold
+    | ParentNotified
     | Continue
     | Forked
     | Signal
@@ -202,7 +202,7 @@ class Refused(Struct, frozen=True):
 
 
 class Txn(Struct):
-    """The answer of `decide`: what must be committed together. Effects leave only once it is."""
+    """The result of `decide`: what must be committed together. Effects happen only after the commit."""
 
     events: list[Event] = field(default_factory=list)
     issue: list[NewWork] = field(default_factory=list)
@@ -210,7 +210,7 @@ class Txn(Struct):
     release: list[int] = field(default_factory=list)
     #: timers by id: when they are due; 0 = cleared
     timers: dict[str, int] = field(default_factory=dict)
-    #: (command_id, fence as the store has it): out of everybody's reach; the commit fails if it was claimed meanwhile
+    #: (command_id, fence as the store has it): no worker may claim these; the commit fails if one was claimed meanwhile
     hold: list[tuple[int, int]] = field(default_factory=list)
     #: held commands that may be claimed again
     unhold: list[int] = field(default_factory=list)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def lose(decision: Decision, lost: LeaseEnded) -> None:
-    """Offer the command again; one that loses every worker is poison and fails its step."""
+    """Offer the command again. If its lease was lost too often, the command is poison and fails its step."""
     command = _held(decision, lost)
     if command is None:
         return
@@ -44,7 +44,7 @@ def give_up(decision: Decision, given: GaveUp) -> None:
         run=command.run,
         fence=given.fence,
         worker_id=given.worker_id,
-        informative=not is_final,  # else the command continues, with whoever gets it next
+        informative=not is_final,  # else the command continues with its next holder
     )
     decision.emit(event)
     decision.txn.digests.update(given.digests)
@@ -85,7 +85,7 @@ def _fail_step(
 
 
 def take_back(decision: Decision, given: GivenBack) -> None:
-    """A worker stopped at a task boundary, because the run is to pause or because it leaves itself."""
+    """A worker stopped at a task boundary, because the run is about to pause or because the worker leaves."""
     command = _held(decision, given)
     if command is not None:
         reason = "given_back" if decision.state.pause is None else "paused"

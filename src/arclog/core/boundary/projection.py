@@ -41,8 +41,8 @@ def _loop_work(program: Program, step_run: StepRun, chunk: Chunk | None) -> Loop
     loop = loop_at(step_run, chunk.path)
     # Most commands are new: thousands of other iterations need not be looked through for them.
     under_way = {
-        key: replace(one.pipeline)
-        for key, one in (step_run.iterations.items() if chunk.open else ())
+        key: replace(iteration.pipeline)
+        for key, iteration in (step_run.iterations.items() if chunk.open else ())
         if path_of(key)[:-1] == chunk.path and chunk.first <= path_of(key)[-1] < chunk.last
     }
     return LoopWork(

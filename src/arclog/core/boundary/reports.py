@@ -1,4 +1,4 @@
-"""What a worker may report: only the next piece, only for a command that it holds, only events that fit its place.
+"""Checks reports of workers: only the next piece, only for a command that the worker holds, only events that fit.
 
 A report is checked whole before any of it is applied, so a refused one changes nothing.
 """
@@ -30,7 +30,7 @@ WORKER_TYPES = frozenset({
 })  # fmt: skip
 TASK_TYPES = frozenset(name for name in WORKER_TYPES if name.startswith(("task.", "policy.", "result.")))
 
-#: What no worker may say of a task that waits: only its end is a success.
+#: Successes, which no worker may report for a task that waits: only the end of the wait is one.
 _SUCCESSES = frozenset({"task.done", "task.attempt.done"})
 
 #: A pipeline that has not begun; it is only looked at.
@@ -41,7 +41,7 @@ MAX_REPORT_EVENTS = 1000
 
 
 def numbered(state: State, report: WorkReported) -> WorkReported:
-    """A report that leaves its place in the stream open takes the next one."""
+    """Number a report that does not give its place in the stream: it takes the next one."""
     command = state.commands.get(report.command_id)
     return report if report.n or command is None else replace(report, n=command.report + 1)
 
@@ -194,7 +194,7 @@ class _Place:
         return "" if all(type(count) is int and count >= 0 for count in rounds.values()) else "rounds are whole numbers"
 
     def _take_expansion(self, event: Event) -> str:
-        """Items are stored and told, or the step fails."""
+        """Items are stored and reported, or the step fails."""
         if event.type == "result.stored":
             return ""
         self.over = True
@@ -224,7 +224,7 @@ class _Place:
         return next(filter(None, map(self._stored_problem, files.values())), "")
 
     def _stored_problem(self, ref: Any, *, own: bool = True) -> str:
-        """A ref must be one, and of what this execution stored; that it can be read is checked when it is."""
+        """A ref must be well-formed and name a result of this execution; whether it can be read is checked when it is read."""
         try:
             known = as_ref(ref)
             named = parse_ref(known.ref)
@@ -275,7 +275,7 @@ class _Place:
         return key in self.open
 
 
-# The course of a pipeline as a worker reports it: which task event may come next.
+# The order of task events in a report: which one may come next.
 #
 # Law: a task run starts once, its attempts follow each other, and it ends once; a pipeline ends when its tasks have. This is
 # the tool layer of `model.status` for reports, checked before any of a report is applied.

@@ -1,8 +1,8 @@
-"""When a schedule fires, and what becomes of the times that it cannot keep. Pure: the time is handed in.
+"""When a schedule fires, and what happens to times that it misses. Pure: the time is an argument.
 
-A time is never in the future, is decided about once, and is either started, put in the queue, or passed over with a note.
-Daylight saving: a fixed time that a clock leaves out fires at the moment of the change, one that it shows twice fires at
-the first; schedules that repeat within the hour follow the time that passes.
+A time is never in the future, is decided once, and is either started, queued, or skipped with a note. Daylight saving: a
+fixed time that the clock skips fires at the moment of the change, and a time that it shows twice fires at the first; schedules
+that repeat within the hour follow elapsed time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class Tick(Struct, frozen=True):
-    """What one look at a schedule leads to."""
+    """The decision about a schedule."""
 
     #: with the time to start in `firing`, if there is one
     schedule: Schedule
@@ -50,7 +50,7 @@ def zone_of(name: str) -> tzinfo:
 
 
 def check(schedule: Schedule) -> None:
-    """Refuse what can never work."""
+    """Refuse an invalid schedule."""
     if not NAME.fullmatch(schedule.name):
         raise RequestRejected(
             f"a schedule cannot be called {schedule.name[:200]!r}: letters, digits, '.', '_' and '-', at most 128 of them"
@@ -83,11 +83,11 @@ def times(cron: str, zone: str, after: int) -> Iterator[int]:
     last = after
     try:
         for moment in coming:
-            found = (moment.astimezone(UTC) - _EPOCH) // _MICROSECOND
+            due = (moment.astimezone(UTC) - _EPOCH) // _MICROSECOND
             # An hour that a clock shows twice can bring back a time that has been.
-            if found > last:
-                last = found
-                yield found
+            if due > last:
+                last = due
+                yield due
     except OverflowError:
         return
 
@@ -100,17 +100,17 @@ def next_time(cron: str, zone: str, after: int) -> int | None:
 
 def between(schedule: Schedule, first: int, last: int, most: int) -> list[int]:
     """The times from `first` to `last`, both included; RequestRejected when there are more than `most`."""
-    found: list[int] = []
+    dues: list[int] = []
     for due in times(schedule.cron, schedule.zone, first - 1):
         if due > last:
             break
-        found.append(due)
-        if len(found) > most:
+        dues.append(due)
+        if len(dues) > most:
             raise RequestRejected(
                 f"schedule {schedule.name} has more than {most} times from {timestamp(first)} to {timestamp(last)} "
                 "(schedules.max_catch_up); ask for a shorter time"
             )
-    return found
+    return dues
 
 
 def tick(schedule: Schedule, now: int, *, is_live: bool, late: int, most: int) -> Tick:
@@ -171,7 +171,7 @@ def paused(schedule: Schedule) -> Schedule:
 
 
 def resumed(schedule: Schedule, now: int) -> Schedule:
-    """Go on from now: times that went by while it was paused were not missed, they were not wanted."""
+    """Continue from now: times that passed during a pause do not count as missed."""
     return replace(schedule, paused=False, next_due=next_time(schedule.cron, schedule.zone, now))
 
 

@@ -35,7 +35,7 @@ MAX_ID = 200
 
 
 def answered(decision: Decision, given: Signal) -> bool:
-    """Whether this signal_id was heard before; then the answer is the same, and nothing happens."""
+    """Whether this signal_id was received before; then the answer is the same, and nothing happens."""
     before = decision.state.signals.get(given.signal_id)
     if before is None:
         return False
@@ -60,7 +60,7 @@ def receive(decision: Decision, given: Signal) -> None:
     if problem is None:
         forbidden = _forbidden(decision, given)
         if forbidden:
-            # Nor is what the sender may not do: others must not fill a run's log.
+            # Neither is a signal that the sender may not send: other users must not fill a run's log.
             decision.txn.refused = Refused("forbidden", forbidden)
             return
         rule = KNOWN.get(given.signal, _named)
@@ -198,17 +198,17 @@ def _forbidden(decision: Decision, given: Signal) -> str:
 
 
 def _decide_task(decision: Decision, given: Signal, record: dict[str, Any]) -> str | None:
-    found = _waiting(decision, given, "approval")
-    if not found:
+    approvals = _waiting(decision, given, "approval")
+    if not approvals:
         return f"nothing waits for an approval{f' in step {given.step}' if given.step else ''}"
-    if len(found) > 1:
+    if len(approvals) > 1:
         # Iterations of one step may wait side by side, so the step's name alone does not always tell them apart.
-        steps = sorted({wait.step for wait in found})
-        which = steps if len(steps) == len(found) else [wait.key for wait in found]
+        steps = sorted({wait.step for wait in approvals})
+        which = steps if len(steps) == len(approvals) else [wait.key for wait in approvals]
         more = f", and {len(which) - 10} more" if len(which) > 10 else ""
-        what = "the step" if which is steps else "one"
-        return f"{len(found)} tasks wait for an approval ({', '.join(which[:10])}{more}); name {what}"
-    waits.resolve(decision, found[0].key, record, _record(decision, given))
+        choice = "the step" if which is steps else "one"
+        return f"{len(approvals)} tasks wait for an approval ({', '.join(which[:10])}{more}); name {choice}"
+    waits.resolve(decision, approvals[0].key, record, _record(decision, given))
     return None
 
 
@@ -263,11 +263,13 @@ def _retry_step(decision: Decision, given: Signal) -> str | None:
         decision.made[token] = _record(decision, given, step=given.step, token=token)
         return None
     place = (step_run.step, step_run.run)
-    commands = [one for one in state.commands.values() if (one.step, one.run) == place]
-    suspended = [one for one in state.waits.values() if (one.step, one.run) == place]
+    commands = [command for command in state.commands.values() if (command.step, command.run) == place]
+    suspended = [wait for wait in state.waits.values() if (wait.step, wait.run) == place]
     if not commands and not suspended:
         return f"no attempt of step {given.step} is under way"
-    under_way = [(path, one, one.attempt) for path, one in step_run.open_pipelines() if one.in_flight]
+    under_way = [
+        (path, pipeline, pipeline.attempt) for path, pipeline in step_run.open_pipelines() if pipeline.in_flight
+    ]
     index = _record(decision, given, step=step_run.step, run=step_run.run)
     for path, pipeline, attempt in under_way:
         ended = error("cancelled", closing.clipped(f"RETRY_STEP: {given.reason}"), retryable=True)
@@ -295,7 +297,7 @@ def _skip_step(decision: Decision, given: Signal) -> str | None:
         return f"step {given.step} has no open run"
     step, run = step_run.step, step_run.run
     index = _record(decision, given, step=step, run=run)
-    for command in [one for one in decision.state.commands.values() if (one.step, one.run) == (step, run)]:
+    for command in [held for held in decision.state.commands.values() if (held.step, held.run) == (step, run)]:
         decision.withdraw(command, f"skipped: {given.reason}", cause=index)
     reason = closing.Reason("step_skipped", closing.clipped(f"step {step} was skipped: {given.reason}"))
     closing.end_parts(decision, step_run, reason, index)

@@ -209,7 +209,7 @@ class _Work:
             self._longest_sleep_s(),
         )
         # A retry ends the attempt only; else the task's own end is what was sent.
-        own = next((one for one in events if one.type in _TASK_ENDS), events[0])
+        own = next((end for end in events if end.type in _TASK_ENDS), events[0])
         own.at, own.own_id, own.sent = event.at, event.own_id, event.sent
         return events
 

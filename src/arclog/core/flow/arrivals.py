@@ -26,7 +26,7 @@ Admission = tuple[tuple[Condition, bool], ...]
 
 
 def fire(decision: Decision, firing: joins.Firing) -> None:
-    """A join has all that it can get: its tokens start the step as one, or it fails for want of them."""
+    """A join fires: its tokens start the step as one, or it fails because too few can come."""
     step = firing.token.step
     if firing.skipped:
         payload = {
@@ -104,8 +104,8 @@ def schedule(decision: Decision, token: Token, taken: dict[str, Any]) -> None:
         if step.plan.args:
             args = deep_merge(step.args.evaluate(scope(token.args)), token.args)
         if step.plan.loop is not None:
-            found, problem = loops.items(decision, step, step.items_at(0), scope(args))
-            payload |= {"expand": True} if found is None else {"items": as_payload(found), "total": len(found)}
+            items, problem = loops.items(decision, step, step.items_at(0), scope(args))
+            payload |= {"expand": True} if items is None else {"items": as_payload(items), "total": len(items)}
     except ExpressionError as failure:
         problem = error("template", str(failure))
     if args:
@@ -127,8 +127,8 @@ def schedule(decision: Decision, token: Token, taken: dict[str, Any]) -> None:
 
 
 def _refuse(decision: Decision, token: Token, taken: dict[str, Any], args: dict[str, Any], problem: TaskError) -> None:
-    """A step run that fails before it begins. What leads on from it, and who retries it, sees the args all the same: at
-    least those that the token brought, or a counter that goes round with it would begin again.
+    """A step run that fails before it begins. Its arcs, and a retry of it, still see the args: at least those of the token,
+    so that a counter carried in a cycle does not start again.
     """
     step = token.step
     run = decision.state.runs.get(step, 0) + 1

@@ -39,7 +39,7 @@ def begin(decision: Decision, final: dict[str, Any], reason: closing.Reason | No
     try:
         allowed = arrivals.admits(decision, token)
     except ExpressionError:
-        allowed = True  # an end that has to be tidied up after does not depend on a condition that is wrong
+        allowed = True  # an admission rule that cannot be evaluated must not keep the final step from running
     if allowed:
         arrivals.schedule(decision, token, {"tokens": closing.tokens_left(state), "final": final})
     return allowed

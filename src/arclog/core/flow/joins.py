@@ -66,9 +66,9 @@ def next_firing(program: Program, state: State) -> Firing | None:
 
 def waiting(program: Program, state: State) -> list[Waiting]:
     """What each join that holds tokens lacks, and what could still bring it."""
-    found: list[Waiting] = []
+    waiting_joins: list[Waiting] = []
     if not state.waiting:
-        return found
+        return waiting_joins
     ripe = _ripe(program, state) if not state.tokens else None
     live = 0
     for step in _live_steps(state):
@@ -83,8 +83,8 @@ def waiting(program: Program, state: State) -> list[Waiting]:
         )
         here = tuple(place.source for place in join.incoming if place.place in held)
         can = join is ripe or not any(lack.from_steps for lack in lacks)
-        found.append(Waiting(join.step, join.count, here, lacks, can))
-    return found
+        waiting_joins.append(Waiting(join.step, join.count, here, lacks, can))
+    return waiting_joins
 
 
 # -- what `core.transitions.apply` does to a state ------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ def absorb(state: State, step: str, place: str) -> None:
 
 
 def settle(program: Program, state: State) -> None:
-    """Tokens that can no longer come are not owed: one that comes there afterwards is of a later wave."""
+    """Tokens that can no longer come are not expected: a later arrival belongs to a later wave."""
     if not state.absorbs:
         return
     live = _Live(program, state)
@@ -150,7 +150,7 @@ def is_absorbed(state: State, step: str, place: str) -> bool:
 
 
 class _Live:
-    """The steps that something live stands at, looked through only as far as the questions ask for."""
+    """The steps that have something live, computed only as far as needed."""
 
     __slots__ = ("_bit_of", "_rest", "_seen")
 

@@ -58,20 +58,20 @@ def items(
 ) -> tuple[list[Any] | range | None, TaskError | None]:
     """The evaluated `loop.in` of one level, and what is wrong with it; None: it reads what only a worker can read."""
     try:
-        found = level.evaluate_items(scope)
+        value = level.evaluate_items(scope)
     except ExpressionError as failure:
         if isinstance(failure.__cause__, Unread):
             return None, None
         raise
-    if isinstance(found, Stored):
+    if isinstance(value, Stored):
         return None, None
-    if not isinstance(found, list | range):
-        return [], not_a_list(step.name, found)
-    return found, too_many(step.name, len(found), decision.program.plan.limits.max_iterations)
+    if not isinstance(value, list | range):
+        return [], not_a_list(step.name, value)
+    return value, too_many(step.name, len(value), decision.program.plan.limits.max_iterations)
 
 
-def not_a_list(step: str, found: Any) -> TaskError:
-    kind = {dict: "a map", str: "text", type(None): "null"}.get(type(found), type(found).__name__)
+def not_a_list(step: str, value: Any) -> TaskError:
+    kind = {dict: "a map", str: "text", type(None): "null"}.get(type(value), type(value).__name__)
     return error("config", f"loop.in of step {step} gave {kind}, not a list", code="NOT_A_LIST")
 
 
@@ -89,14 +89,14 @@ def on_one_lease(step: StepProgram) -> bool:
 
 
 def begin(decision: Decision, event: Event) -> None:
-    """A worker began a step run: if it is a loop, say so."""
+    """A worker began a step run: if it is a loop, record loop.started."""
     step_run = decision.state.run_of(event.step, event.run)
     if step_run is not None and step_run.loop is not None:
         _emit_started(decision, step_run, len(decision.txn.events) - 1)
 
 
 def expanded(decision: Decision, event: Event) -> None:
-    """A worker told the items of a loop: begin it."""
+    """A worker reported the items of a loop: begin it."""
     step_run = decision.state.run_of(event.step, event.run)
     if step_run is None:
         raise InvariantBroken(f"{event.type} of step {event.step}, which is not open")
@@ -113,7 +113,7 @@ def spread(decision: Decision, step_run: StepRun, cause: int) -> None:
 
 
 def go_on_with_all(decision: Decision) -> None:
-    """Hand out what an earlier decision had no room for."""
+    """Issue the items that an earlier decision had no room for."""
     for step_run in list(decision.state.open.values()):
         for key in list(step_run.loops):
             if key in step_run.loops and step_run.state == "open" and step_run.started:
@@ -123,7 +123,7 @@ def go_on_with_all(decision: Decision) -> None:
 def iteration_ended(decision: Decision, event: Event, command_id: int = 0, coming: Iterable[Event] = ()) -> None:
     """An iteration of the innermost loop ended: close its command, hand out more, or end the loop.
 
-    `coming` is the rest of the report. When the loop fails here, what was done beyond is kept as a fact only.
+    `coming` is the rest of the report. If the loop fails here, the remaining events are recorded without effect.
     """
     step_run = decision.state.run_of(event.step, event.run)
     if step_run is None or event.iteration is None:
@@ -245,7 +245,7 @@ def _issue_chunks(decision: Decision, step_run: StepRun, loop: Loop, plan: LoopP
         if busy and not decision.has_room_for_commands:
             return
         first = loop.handed
-        # What takes a token of a resource takes one for each item.
+        # A step that uses a resource takes one token of it for each item.
         single = bool(decision.program.steps[step_run.step].plan.resources)
         size = 1 if single else _chunk_size(loop, at_a_time)
         last = loop.total if plan.exec == "local" else first + size
@@ -281,12 +281,12 @@ def _start_outer(decision: Decision, step_run: StepRun, loop: Loop, plan: LoopPl
         iteration = iter_of(plan, loop, path[-1])
         try:
             scope = inner_scope(decision.program, decision.state, step_run, iteration, decision.meter)
-            found, problem = items(decision, step, step.items_at(len(path)), scope)
-            if found is None:
-                found, problem = [], error("result", _INNER_STORED, code="INNER_STORED")
+            inner_items, problem = items(decision, step, step.items_at(len(path)), scope)
+            if inner_items is None:
+                inner_items, problem = [], error("result", _INNER_STORED, code="INNER_STORED")
         except ExpressionError as failure:
-            found, problem = [], error("template", str(failure))
-        payload: dict[str, Any] = {"total": len(found), "items": as_payload(found)}
+            inner_items, problem = [], error("template", str(failure))
+        payload: dict[str, Any] = {"total": len(inner_items), "items": as_payload(inner_items)}
         problem = problem or decision.too_large(payload, f"the inner loop items of step {step.name}")
         if problem is not None:
             message = f"iteration {path_key(path)}: {problem.message}"
@@ -356,8 +356,8 @@ def _emit_of(
     decision: Decision, step_run: StepRun, kind: str, path: tuple[int, ...], payload: dict[str, Any] | None = None
 ) -> None:
     """Emit a server event of one iteration."""
-    said = {**(payload or {}), "source": "server"} if kind.startswith("loop.iteration.") else payload or {}
-    event = Event(kind, decision.now, step=step_run.step, run=step_run.run, iteration=path, payload=said)
+    fields = {**(payload or {}), "source": "server"} if kind.startswith("loop.iteration.") else payload or {}
+    event = Event(kind, decision.now, step=step_run.step, run=step_run.run, iteration=path, payload=fields)
     if kind in _ENDS:
         decision.measure(event)
     decision.emit(event)

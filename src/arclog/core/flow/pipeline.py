@@ -42,7 +42,7 @@ class Run(Struct, frozen=True):
 
 
 class Ask(Struct, frozen=True):
-    """Guards say what comes next: `asked` gives the answer. Only a worker can read all that they may look at."""
+    """Guards decide what comes next; `asked` evaluates them. Only a worker can read everything that they may use."""
 
 
 class Over(Struct, frozen=True):
@@ -53,7 +53,7 @@ class Over(Struct, frozen=True):
 
 
 class Frame(Struct):
-    """What surrounds a pipeline: the names its templates see beside its own."""
+    """The surroundings of a pipeline: the names that its templates see beside its own."""
 
     execution_id: str
     args: dict[str, Any]
@@ -80,14 +80,14 @@ def next_move(pipeline: Pipeline, step: StepProgram, max_task_runs: int) -> Run 
 
 
 def next_index(pipeline: Pipeline, step: StepProgram) -> int | None:
-    """The index of the task that runs or comes next, the number of tasks behind the last one. None: guards say."""
+    """The index of the task that runs or comes next; after the last task, the number of tasks. None: guards decide."""
     if step.guards is None or pipeline.attempt or pipeline.direct:
         return pipeline.at
     return step.guards.certain(pipeline.at)
 
 
 def asked(pipeline: Pipeline, step: StepProgram, frame: Frame, max_task_runs: int) -> Run | Over:
-    """What a worker must do where `next_move` tells it to ask."""
+    """What a worker must do when `next_move` leaves the decision to guards."""
     if step.guards is None:
         raise InvariantBroken(f"the task list of step {step.name} has no guards")
     reached = follow(step.guards, pipeline.at, pipeline.rounds, lambda: guard_scope(pipeline, frame))
@@ -251,7 +251,7 @@ def _on_ended(pipeline: Pipeline, step: StepProgram, event: Event) -> None:
     pipeline.prev = event.task
     pipeline.in_flight = False
     pipeline.attempt = 0
-    # Until its policy has said otherwise, that task comes next.
+    # This task comes next until its policy decides otherwise.
     pipeline.direct = step.tasks[step.index[event.task]].plan.policy is not None
     if not pipeline.direct:
         if event.type == "task.done":
@@ -371,8 +371,8 @@ def _failure(
     own = record.get("error")
     problem = dict(own or error("exception", f"task {move.task.plan.name} ended ok", code="POLICY").as_dict())
     if rule.message is not None:
-        said = rule.message.evaluate(task_scope(pipeline, frame, move, record))
-        text = said if isinstance(said, str) else encode(said).decode()
+        value = rule.message.evaluate(task_scope(pipeline, frame, move, record))
+        text = value if isinstance(value, str) else encode(value).decode()
         problem["message"] = text if len(text) <= _MAX_MESSAGE else text[: _MAX_MESSAGE - 1] + "…"
     if rule.rule.then.code:
         problem["code"] = rule.rule.then.code
@@ -415,7 +415,7 @@ def _event(
     )
 
 
-def _oversized(values: dict[str, Any], what: str, max_bytes: int, frame: Frame) -> TaskError | None:
+def _oversized(values: dict[str, Any], name: str, max_bytes: int, frame: Frame) -> TaskError | None:
     """Why values cannot be kept: each has its own limit, and one event holds them all."""
     most = min(max_bytes, frame.event_room)
     total = 0
@@ -425,11 +425,11 @@ def _oversized(values: dict[str, Any], what: str, max_bytes: int, frame: Frame) 
             total += size
             if size > most:
                 setting = "limits.max_ctx_bytes" if max_bytes <= frame.event_room else "limits.max_payload_bytes"
-                message = f"{what}.{key} is {size} bytes; at most {most} are kept ({setting}); {_way_out(frame)}"
+                message = f"{name}.{key} is {size} bytes; at most {most} are kept ({setting}); {_way_out(frame)}"
                 return error("limit", message, code="MAX_CTX_BYTES")
     if total > frame.event_room:
         message = (
-            f"the values of {what} take {total} bytes; one event holds {frame.event_room} (limits.max_payload_bytes); "
+            f"the values of {name} take {total} bytes; one event holds {frame.event_room} (limits.max_payload_bytes); "
             f"{_way_out(frame)}"
         )
         return error("limit", message, code="MAX_PAYLOAD_BYTES")
@@ -469,11 +469,11 @@ def _action_payload(action: Action) -> dict[str, Any]:
     return payload
 
 
-# Runs the guards of a task list, from the position of a pipeline to its next task.
+# Guards of a task list: from the position of a pipeline to its next task.
 #
-# Law: between two tasks nothing that a condition can see changes, so guards asked again give the same answer, and a round
-# in which no task runs would be followed by the same round forever. Only the count of rounds changes; it is written to
-# the `task.started` of the task that is reached.
+# Law: nothing that a condition can see changes between two tasks, so evaluating guards again gives the same result, and a
+# round in which no task runs would repeat forever. Only the count of rounds changes; it is written to the `task.started`
+# of the task that is reached.
 
 
 class Reached(Struct, frozen=True):
@@ -550,11 +550,10 @@ def _failed(block: Block, problem: TaskError) -> Reached:
     return Reached(None, problem=replace(problem, message=f"{block.word} at {block.at}: {problem.message}"))
 
 
-# Kind `assert`: an error outcome unless all its conditions hold. The worker itself runs it, without a tool.
-
-
 def asserted(config: Mapping[str, Any]) -> Outcome:
-    """The outcome of an assert task: `that` are its conditions as they came out, `text` as they were written."""
+    """The outcome of a task of kind `assert`, which the worker runs without a tool: an error unless all conditions hold.
+    `that` has the evaluated conditions, `text` their source.
+    """
     broken = [text for text, holds in zip(config["text"], config["that"], strict=True) if not holds]
     if not broken:
         return Outcome(result={"checked": len(config["that"])})

@@ -1,4 +1,4 @@
-"""Reducers: what becomes of the values that `set_ctx` contributes to a declared ctx key.
+"""Reducers: how the values that `set_ctx` contributes to a declared ctx key are combined, and how iterations write ctx.
 
 Law: a contribution is kept as a *part*, what its reducer makes of the values given so far. Parts of one key are combined
 in order: those of a pipeline as it goes, those of iterations in item order, those of step runs as they end. Combining is
@@ -124,7 +124,7 @@ def _sum(parts: Sequence[Any]) -> Any:
 
 
 def _smallest(parts: Sequence[Any]) -> Any:
-    """Of 1 and 1.0 the integer is taken, whichever comes first."""
+    """Between 1 and 1.0, prefer the integer, whichever comes first."""
     return min(parts, key=lambda value: (value, not isinstance(value, int)))
 
 
@@ -133,7 +133,7 @@ def _largest(parts: Sequence[Any]) -> Any:
 
 
 def _distinct(parts: Sequence[list[Any]]) -> list[Any]:
-    """What is new, once each."""
+    """The new values, each once."""
     kept: dict[bytes, Any] = {}
     for item in chain.from_iterable(parts):
         kept.setdefault(_canonical(item), item)
@@ -224,7 +224,7 @@ def finish(program: Program, state: State, step_run: StepRun) -> None:
 
 
 def finish_step(program: Program, state: State, step_run: StepRun, pipeline: Pipeline) -> None:
-    """A step run without a loop has ended: its writes take effect, or what keeps them from it is noted."""
+    """A step run without a loop has ended: apply its writes to ctx, or record why they cannot be applied."""
     reducers = program.names.reducers
     problem = unfitting(reducers, state.ctx, pipeline.ctx, program.plan.limits.max_loop_results_bytes)
     if problem is not None:
@@ -237,7 +237,7 @@ def outcome(program: Program, state: State, step_run: StepRun) -> tuple[dict[str
     gathered = step_run.gathered
     if gathered is None or not is_parallel(program, step_run.step):
         return {}, None
-    # Sorted: also the order of ctx's keys must not tell who was first.
+    # Sorted, so that the order of ctx's keys does not depend on timing either.
     patch = dict(sorted(gathered.written.items()))
     for key in sorted({*gathered.folded, *gathered.exact, *gathered.ordered}):
         reducer = program.declared[key]
@@ -307,7 +307,7 @@ def _gather(program: Program, gathered: Gathered, path: tuple[int, ...], key: st
 
 
 def _watch(program: Program, state: State, step_run: StepRun, path: tuple[int, ...], parts: dict[str, Any]) -> None:
-    """In a sequential loop: values that a reducer cannot continue from, and bytes that reducers pile up."""
+    """In a sequential loop: values that a reducer cannot continue from, and the bytes that reducers accumulate."""
     for key, part in parts.items():
         reducer = program.declared.get(key)
         if reducer is None:

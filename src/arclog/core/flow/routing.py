@@ -56,7 +56,7 @@ def route(decision: Decision, step_name: str, run: int, cause: int) -> None:
 
 
 def _end(decision: Decision, step: StepProgram) -> dict[str, Any]:
-    """What a token that ends in a step makes of the run; a failed run names the newest failure that was handled."""
+    """The end state that a token gives the run when it ends in this step. A failed run names the newest handled failure."""
     if step.plan.end == "completed":
         return {"state": "completed"}
     failed = [(tally.since, name, tally.error) for name, tally in decision.state.tally.items() if tally.error]
@@ -76,14 +76,14 @@ def _end(decision: Decision, step: StepProgram) -> dict[str, Any]:
 
 
 def _written_badly(step_run: StepRun) -> dict[str, Any] | None:
-    """Why what a step run without a loop contributed to ctx cannot stand there."""
+    """Why the ctx values of a step run without a loop cannot be applied."""
     if step_run.gathered is None or step_run.loop is not None:
         return None
     return step_run.gathered.problem
 
 
 def _oversized(decision: Decision, step: str, payload: dict[str, Any]) -> dict[str, Any] | None:
-    """Why the args that arcs gave cannot be written down."""
+    """Why the args of the arcs cannot be recorded."""
     for choice in payload["selected"]:
         if "args" in choice:
             break
@@ -114,7 +114,7 @@ def _select(
         matched.append(_match(arc))
         choice = _choice(arc, token + 1, scope)
         if joins.is_absorbed(state, arc.plan.target, arc.plan.place):
-            # Its wave has fired. The args were evaluated all the same: an error in them must not depend on who is first.
+            # Its wave has fired. The args are evaluated anyway, so that an error in them does not depend on timing.
             choice = {"step": arc.plan.target, "arc": arc.plan.index, "token": token + 1, "absorbed": True}
         token += 1
         selected.append(choice)
@@ -124,10 +124,10 @@ def _select(
 
 
 def _match(arc: ArcProgram) -> dict[str, Any]:
-    found: dict[str, Any] = {"step": arc.plan.target}
+    match: dict[str, Any] = {"step": arc.plan.target}
     if arc.condition.source:
-        found["when"] = arc.condition.source
-    return found
+        match["when"] = arc.condition.source
+    return match
 
 
 def _choice(arc: ArcProgram, token: int, scope: Any) -> dict[str, Any]:

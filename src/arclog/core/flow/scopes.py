@@ -5,7 +5,7 @@ task fields and policies        args iter ctx workload _prev _task _attempt exec
 choose, while, until            args iter ctx workload _prev execution_id · labels · steps · bare
 arcs                            event outcome ctx workload args execution_id · step names · bare workload keys
 
-A step or task that has not run is known all the same: `absent` says so of it.
+A step or task that has not run is known as well: `absent` describes it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from arclog.core.flow.pipeline import Frame, Run
 
 
-#: What a record says of its storing: no part of the view, where it would hide keys of the data once they are large.
+#: Fields about storage. They are not part of the view, where they would hide keys of the data once it is large.
 _BOOKKEEPING = frozenset({"result_ref", "extracted", "left_out", "results_in_log"})
 
 
@@ -158,7 +158,7 @@ def _server_scope(
 
 
 class _RunNames(Mapping[str, Any]):
-    """What a run itself has to say, below all other names: `run.started_at`."""
+    """Names about the run itself, such as `run.started_at`; all other names take precedence."""
 
     __slots__ = ("_is_step", "_state")
 

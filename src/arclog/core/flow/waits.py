@@ -1,8 +1,8 @@
 """Waits: tasks that occupy no worker. A wait ends its command, and the end of a wait issues a new one.
 
 Law: a wait stands in `state.waits` from the event that begins it (a start that carries its config, or a retry that is
-`suspended`) to the first event that the server writes about its task (or to the end of its step run). Whoever has an
-outcome for it (a timer, a signal, a child) calls `resolve`; the log then says what a worker would have said.
+`suspended`) to the first event that the server writes about its task (or to the end of its step run). A timer, a signal
+or a child that has an outcome for it calls `resolve`, which records the events that a worker would have reported.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def fold_suspended(state: State, event: Event) -> None:
 
 
 def drop_run(state: State, step: str, run: int) -> None:
-    """A step run ended: nothing of it waits any more."""
+    """A step run ended: remove its waits."""
     for wait in [wait for wait in state.waits.values() if wait.step == step and wait.run == run]:
         del state.waits[wait.key]
 
@@ -159,7 +159,11 @@ def fail_task(decision: Decision, command: OpenCommand, problem: dict[str, Any],
     if step_run is None:
         return False
     mine = step_run.pipelines(command.chunk)
-    under_way = [one for one in step_run.open_pipelines() if one[1].attempt and any(one[1] is each for each in mine)]
+    under_way = [
+        open_pipeline
+        for open_pipeline in step_run.open_pipelines()
+        if open_pipeline[1].attempt and any(open_pipeline[1] is each for each in mine)
+    ]
     if len(under_way) != 1:
         return False
     path, place = under_way[0]
@@ -218,7 +222,7 @@ def _go_on(decision: Decision, wait: Wait, cause: int) -> None:
 
 
 def _end(decision: Decision, wait: Wait, over: Over, cause: int) -> None:
-    """The wait was the pipeline's last task: say what a worker would say."""
+    """The wait was the pipeline's last task: record the events that a worker would report."""
     payload: dict[str, Any] = {"source": "server"}
     if over.error is not None:
         payload["error"] = over.error
@@ -268,10 +272,10 @@ def _complete(
 ) -> dict[str, Any]:
     """The record as a worker would write it: with the kind's helper and meta, and no larger than an event."""
     meta = {**(record.get("meta") or {}), "attempt": attempt, "duration_ms": max(0, now - wait.since) // 1000}
-    found = {**task.plan.helper, **record, "meta": meta}
-    size = len(encode(found))
+    outcome = {**task.plan.helper, **record, "meta": meta}
+    size = len(encode(outcome))
     if size <= room:
-        return found
+        return outcome
     if record.get("error") is not None and (record["error"].get("cause") or record.get("result")):
         # Of a failure, what it says itself comes first.
         short = {key: value for key, value in record["error"].items() if key != "cause"}
@@ -314,11 +318,10 @@ def _open_run(state: State, wait: Wait) -> StepRun:
     return step_run
 
 
-# What follows when a timer comes due. Never before its time: `now` is the engine's clock, read for this decision.
-
-
 def fire_timer(decision: Decision, fired: TimerFired) -> None:
-    """Record that the timer fired, and what that means."""
+    """Record that a timer fired, and act on it. A timer never fires early: `now` is the engine's clock, read for this
+    decision.
+    """
     timer_id = fired.timer_id
     due = decision.state.timers.get(timer_id)
     if due is None:
@@ -349,7 +352,7 @@ def _step_is_late(decision: Decision, timer_id: str, cause: int) -> None:
     problem = error("timeout", message)
     decision.withdraw_commands(TOO_LONG, (step_run.step, step_run.run), cause=cause)
     if step_run.pipeline is not None:
-        # The task in progress is where the time went: its outcome says so, and arcs see it.
+        # The task in progress used up the time: it gets the timeout as its outcome, which arcs see.
         closing.end_task(decision, step_run, None, step_run.pipeline, problem, cause)
     else:
         closing.end_parts(decision, step_run, closing.Reason("step_late", message), cause)
@@ -365,16 +368,13 @@ def _end_wait(decision: Decision, wait: Wait, cause: int) -> None:
     if not is_over(wait, decision.now):
         signal = wait.config.get("signal")
         missed = f"signal {signal!r} did not come" if signal else "it was not over"
-        what = {"wait": missed, "approval": "nobody decided", "playbook": "the child did not end"}[wait.kind]
-        message = f"task {wait.task}: {what} within {waited_ms / 1000:g} s"
+        problem = {"wait": missed, "approval": "nobody decided", "playbook": "the child did not end"}[wait.kind]
+        message = f"task {wait.task}: {problem} within {waited_ms / 1000:g} s"
         outcome = failed(error("timeout", message))
     resolve(decision, wait.key, outcome.as_record(), cause)
 
 
-# What the rendered config of an engine kind says: whether it can be carried out, and when its wait ends by itself.
-
-
-#: Nothing waits longer than this, by a template either.
+#: The longest wait, also for values from templates.
 MAX_WAIT_S = LONGEST_S
 
 
@@ -414,7 +414,7 @@ def _of_wait(config: dict[str, Any], now: int) -> int:
 
 def _of_approval(config: dict[str, Any], now: int) -> int:
     approvers = config.get("approvers") or []
-    if not isinstance(approvers, list) or not all(isinstance(each, str) for each in approvers):
+    if not isinstance(approvers, list) or not all(isinstance(approver, str) for approver in approvers):
         raise ValueError(f"approvers is a list of roles and names, not {_shown(approvers)}")
     return _timeout(config, now)
 
@@ -440,12 +440,12 @@ def _timeout(config: dict[str, Any], now: int) -> int:
     return 0 if given is None else after(now, _seconds(given, "timeout_s"))
 
 
-def _seconds(value: Any, what: str, least: float | None = None) -> float:
+def _seconds(value: Any, name: str, least: float | None = None) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{what} is a number of seconds, not {_shown(value)}")  # noqa: TRY004 - the author's value
+        raise ValueError(f"{name} is a number of seconds, not {_shown(value)}")  # noqa: TRY004 - the author's value
     if not (value >= least if least is not None else value > 0) or value > MAX_WAIT_S:
         raise ValueError(
-            f"{what} is {value}; it must be {'0 or more' if least == 0 else 'more than 0'} and at most {MAX_WAIT_S}"
+            f"{name} is {value}; it must be {'0 or more' if least == 0 else 'more than 0'} and at most {MAX_WAIT_S}"
         )
     return float(value)
 

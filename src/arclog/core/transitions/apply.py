@@ -182,19 +182,19 @@ def _loop_done(program: Program, state: State, event: Event) -> None:
     step_run = _run(state, event)
     step_run.boundary = boundary("loop.done", event)
     reducers.finish(program, state, step_run)
-    # Of a loop that was skipped under an older release only what had ended is listed.
+    # For a loop that an older release skipped, only the iterations that had ended are listed.
     iterations.keep_results(program, state, step_run, {"status": "ok"}, gaps="cancelled" in event.payload)
 
 
 def _manifest(program: Program, state: State, event: Event) -> None:
-    """A worker told the items of a loop."""
+    """A worker reported the items of a loop."""
     if "items" not in event.payload:
         return
     step_run = _run(state, event)
     step_run.expanding = None
     loop = step_run.loops[""] = iterations.opened(event, keeps_results=event.step in program.results_read)
     faults.tally_of(state, event.step).total += loop.total
-    for command in [one for one in state.commands.values() if one.step == event.step and one.run == event.run]:
+    for command in _commands_of(state, event):
         del state.commands[command.id]
 
 
@@ -228,7 +228,7 @@ def _step_ended(program: Program, state: State, event: Event) -> None:
     if failed and not closed:
         state.failures[event.step] = Failure(event.run, step_run.args, step_run.arrival)
     state.current_step = event.step
-    for command in [one for one in state.commands.values() if one.step == event.step and one.run == event.run]:
+    for command in _commands_of(state, event):
         del state.commands[command.id]
     if closed:
         # Its tasks were ended before, and with them what they waited for. It is not routed.
@@ -395,7 +395,7 @@ def _put(program: Program, state: State, token: Token) -> None:
 
 
 def _take(state: State, event: Event) -> dict[str, Any]:
-    """The tokens that an event names are gone; gives the event that the last of them came with."""
+    """Remove the tokens that an event names. Returns the event that the last of them arrived with."""
     tokens = event.payload["tokens"]
     if all(token in state.tokens for token in tokens):
         return [state.tokens.pop(token).event for token in tokens][-1]
@@ -409,6 +409,11 @@ def _run(state: State, event: Event) -> StepRun:
     if step_run is None:
         raise InvariantBroken(f"{event.type} of step {event.step} run {event.run}, which is not open")
     return step_run
+
+
+def _commands_of(state: State, event: Event) -> list[OpenCommand]:
+    """The open commands of the step run that the event is about."""
+    return [command for command in state.commands.values() if (command.step, command.run) == (event.step, event.run)]
 
 
 def boundary(name: str, event: Event) -> dict[str, Any]:
@@ -480,7 +485,7 @@ def _retry(state: State, event: Event) -> None:
 
 
 def _restart_attempt(pipeline: Pipeline) -> None:
-    """The attempt in progress counts as made; a retry that is waited for is due now."""
+    """Count the attempt in progress as made, and make a pending retry due now."""
     if pipeline.attempt:
         pipeline.attempt += pipeline.in_flight
         pipeline.in_flight = False

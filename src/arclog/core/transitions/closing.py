@@ -1,4 +1,4 @@
-"""The end of what is still open when something else ends it: a run, a loop, a time limit, or a signal.
+"""Closes open work when something else ends it: a run, a loop, a time limit, or a signal.
 
 Law: the end of a run first closes, in the same transaction, every open command, task, iteration and step run.
 Such an end has error kind `cancelled` and names its `reason` in the payload. It says that something is over and changes
@@ -20,12 +20,12 @@ from arclog.model.outcome import TaskError, error, failed
 if TYPE_CHECKING:
     from arclog.core.transitions.decide import Decision
 
-#: Thousands of events may carry the same message: so many characters of it.
+#: Characters of a message that are kept; thousands of events may carry the same one.
 MAX_MESSAGE = 200
 
 
 class Reason(Struct, frozen=True):
-    """Why something is ended that did not end by itself."""
+    """Why something was closed that did not end by itself."""
 
     #: one of `model.events.CLOSING_REASONS`
     name: str
@@ -105,7 +105,7 @@ def end_task(
     step = decision.program.steps[step_run.step]
     task = step.tasks[place.at].plan
     spelled_out = place.attempt > 1 or (task.runs_on != "engine" and "task.attempt.failed" in step.emit)
-    # A retry that is waited for was not made.
+    # A pending retry has not been made.
     meta = _meta(decision, place, place.attempt if place.in_flight else place.attempt - 1)
     if place.in_flight and spelled_out:
         end_attempt(decision, step_run, path, place, problem, cause, reason)
@@ -191,6 +191,6 @@ def _emit(
 
 
 def fold_task(place: Pipeline) -> None:
-    """A task run was ended from outside: its pipeline goes no further."""
+    """A task run was closed from outside: its pipeline stops there."""
     place.attempt = 0
     place.in_flight = False

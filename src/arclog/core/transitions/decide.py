@@ -1,4 +1,4 @@
-"""Decisions: what an input leads to. Pure; state is changed only by applying the events that are emitted here.
+"""Decides what an input leads to. Pure; the state changes only by applying the events that are emitted here.
 
 `decide` runs on a working state: each event is applied at once, so decisions cascade (step.done → next → schedule →
 completion) and the answer is one Txn. If that Txn is not committed, the state must be thrown away.
@@ -20,7 +20,7 @@ from arclog.core.boundary.inputs import (
     LeaseEnded,
     NewWork,
     Observed,
-    ParentTold,
+    ParentNotified,
     Reclaimed,
     Refused,
     Request,
@@ -47,18 +47,18 @@ from arclog.plan.program import Program
 
 #: A decision stops starting further step runs after this many events; the rest is left to a Continue.
 EVENTS_PER_DECISION = 500
-#: What a report leads to may go this far beyond the report itself, so that a long one still hands out the next work.
+#: Events that may follow a report beyond its own, so that a long report can still issue the next commands.
 EVENTS_AFTER_REPORT = 50
 #: Tokens wait while this many commands are open, so that all of them and their tasks can be ended in one transaction.
 MAX_OPEN_COMMANDS = 1000
-#: The same of iterations: a command whose items run side by side counts for as many as may be in progress.
+#: The same limit for iterations: a command whose items run in parallel counts once for each item that may be in progress.
 MAX_OPEN_PIPELINES = 5000
-#: Events of a report that something follows from.
+#: Events of a report that lead to further decisions.
 _LEADING = frozenset({
     "step.started", "step.done", "step.failed", "result.manifest.updated", "loop.iteration.done", "loop.iteration.failed",
     "task.started", "task.attempt.started", "policy.task.evaluated",
 })  # fmt: skip
-#: Event types that say how long it took what they end. Tasks say it in their outcome.
+#: Event types that carry a duration. The duration of a task is in its outcome.
 _TIMED = frozenset({
     "step.done", "step.failed", "loop.done", "loop.iteration.done", "loop.iteration.failed",
     "workflow.finished", "playbook.finished", "execution.cancelled",
@@ -66,14 +66,14 @@ _TIMED = frozenset({
 
 
 def decide(program: Program, state: State, given: Input, now: int, base_id: int, meter: Meter | None = None) -> Txn:
-    """What `given` leads to. `base_id` is the event_id of the first event of this transaction; `meter` bounds what all
-    of its templates cost together.
+    """Return the transaction that `given` leads to. `base_id` is the event_id of its first event; `meter` bounds the total
+    cost of the templates that it evaluates.
     """
     return Decision(program, state, now, base_id, meter).run(given)
 
 
 class Decision:
-    """One decision in the making. Routing, loops and joins work on it."""
+    """A decision in progress. Routing, loops and joins add their events to it."""
 
     def __init__(self, program: Program, state: State, now: int, base_id: int, meter: Meter | None = None) -> None:
         self.program = program
@@ -89,8 +89,8 @@ class Decision:
         self._input = -1
 
     def run(self, given: Input) -> Txn:
-        if isinstance(given, ParentTold):
-            return self._parent_told()
+        if isinstance(given, ParentNotified):
+            return self._parent_notified()
         if isinstance(given, Observed):
             record_observed(self, given)
             return self.txn
@@ -103,11 +103,11 @@ class Decision:
                 given = numbered(self.state, given)
                 sent = given.events[0] if given.from_wire and given.events else None
                 if sent is not None:
-                    found = wire_reports.completed(self, given)
-                    if isinstance(found, Refused):
-                        self.txn.refused = found
+                    completed = wire_reports.completed(self, given)
+                    if isinstance(completed, Refused):
+                        self.txn.refused = completed
                         return self.txn
-                    given = found
+                    given = completed
                     self.txn.spoken = wire_reports.spoken(given, sent)
                 refused = check_report(self.program, self.state, given)
                 if refused is not None:
@@ -152,7 +152,7 @@ class Decision:
     # -- emitting -----------------------------------------------------------------------------------------------------
 
     def emit(self, event: Event) -> None:
-        """Write an event and let it take effect."""
+        """Add an event to the transaction and apply it to the state."""
         self.txn.events.append(event)
         moves = apply(self.program, self.state, event)
         if moves:
@@ -187,7 +187,7 @@ class Decision:
         return index
 
     def measure(self, event: Event) -> None:
-        """Say how long it took what ends here."""
+        """Set the duration of an event that ends something."""
         step_run = self.state.run_of(event.step, event.run) if event.step else None
         if not event.step:
             began = self.state.started_at or 0
@@ -214,7 +214,7 @@ class Decision:
 
     @property
     def is_full(self) -> bool:
-        """Enough for one decision; the rest is left to a Continue."""
+        """Whether this decision has done enough; the rest is left to a Continue."""
         meter = self.meter
         return len(self.txn.events) >= self._enough or (meter is not None and meter.is_half_spent)
 
@@ -223,7 +223,7 @@ class Decision:
         commands, wide = self.state.commands, self.program.side_by_side
         if len(commands) >= MAX_OPEN_COMMANDS:
             return False
-        return not wide or sum(wide.get(one.step, 1) for one in commands.values()) < MAX_OPEN_PIPELINES
+        return not wide or sum(wide.get(command.step, 1) for command in commands.values()) < MAX_OPEN_PIPELINES
 
     def issue(self, command_id: int, step: str, run: int) -> None:
         program = self.program.steps[step]
@@ -270,7 +270,7 @@ class Decision:
             self.begin(asked)
 
     def begin(self, cause: int) -> None:
-        """Nothing holds the start any more."""
+        """Start the run: no approval or concurrency slot is pending any more."""
         self.record("playbook.started", cause=cause)
         token = self.state.tokens_made + 1
         self.made[token] = self.record("workflow.started", {"token": token}, cause=cause)
@@ -325,7 +325,7 @@ class Decision:
         self._processed(cause)
 
     def _end_workflow(self, reason: closing.Reason | None, problem: dict[str, Any], cause: int) -> None:
-        """End all that is open, then the workflow; tokens that are left end with it."""
+        """Close all open work, then end the workflow. Remaining tokens end with it."""
         if self.state.workflow != status.RUNNING:
             return
         if reason is not None:
@@ -342,7 +342,7 @@ class Decision:
             return
         waits.resolve(self, ended.key, ended.record, -1)
 
-    def _parent_told(self) -> Txn:
+    def _parent_notified(self) -> Txn:
         if self.state.terminal is None or self.state.processed:
             return self._refuse("closed", "the run has not ended, or all was taken care of before")
         self.record("playbook.processed")
@@ -353,7 +353,7 @@ class Decision:
         if self.state.parent is None and not webhooks_for(self.program.plan, self.state.status):
             self.record("playbook.processed", cause=cause)
 
-    # -- going on -----------------------------------------------------------------------------------------------------
+    # -- advancing ----------------------------------------------------------------------------------------------------
 
     def _advance(self) -> None:
         """Start what can be started, oldest token first; end the run when nothing is left."""
@@ -372,7 +372,7 @@ class Decision:
                 arrivals.arrive(self, token, {"tokens": [token.id]})
             else:
                 arrivals.fire(self, firing)
-        # A pause that was asked for holds the final step, as it holds every other.
+        # A requested pause holds the final step as it holds every other step.
         holds = state.pause is not None and bool(self.program.plan.final_step)
         idle = not (state.open or state.tokens or state.waiting or holds)
         if state.terminal is None and state.workflow == status.RUNNING and idle:
@@ -384,16 +384,16 @@ class Decision:
         """Bytes that a payload may take."""
         return self.program.event_room
 
-    def too_large(self, payload: dict[str, Any], what: str) -> TaskError | None:
+    def too_large(self, payload: dict[str, Any], name: str) -> TaskError | None:
         cap = self.event_room
         size = loops.encoded_size(payload)
         if size <= cap:
             return None
-        message = f"{what} take {size} bytes; an event holds {cap} (limits.max_payload_bytes)"
+        message = f"{name} take {size} bytes; an event holds {cap} (limits.max_payload_bytes)"
         return error("limit", message, code="MAX_PAYLOAD_BYTES")
 
     def _complete(self) -> None:
-        """Nothing is live any more: the workflow and the run have ended."""
+        """End the workflow and the run: nothing is live any more."""
         final = self.state.final or {}
         problem = final.get("error") or self.state.error
         payload: dict[str, Any] = {}
@@ -431,7 +431,7 @@ class Decision:
     # -- failing ------------------------------------------------------------------------------------------------------
 
     def fail_step(self, step: str, run: int, problem: dict[str, Any], cause: int) -> None:
-        """The server ends a step run in a worker's place. What is open in it must have been ended before."""
+        """End a step run from the server, in a worker's place. Its open work must have been closed before."""
         step_run = self.state.run_of(step, run)
         if step_run is not None and step_run.loop is not None and step_run.loop.results_in_log:
             loops.emit_manifest(self, step_run, cause)
@@ -440,7 +440,7 @@ class Decision:
         routing.route(self, step, run, failed)
 
     def fail_execution(self, problem: dict[str, Any], cause: int = -1, *, bare: bool = False) -> None:
-        """Nothing handles this: withdraw open work and end the run, in this transaction."""
+        """End the run with an unhandled error: withdraw open work and finish, in this transaction."""
         self.withdraw_commands("the execution failed", cause=cause)
         final = self.state.final
         if not bare:
@@ -457,7 +457,7 @@ class Decision:
     def withdraw_commands(
         self, reason: str, of: tuple[str, int] | None = None, but: int = 0, *, kill: bool = False, cause: int = -1
     ) -> None:
-        """Take back open work: all of it, or that of one step run."""
+        """Withdraw all open commands, or those of one step run."""
         for command in list(self.state.commands.values()):
             if command.id != but and (of is None or of == (command.step, command.run)):
                 self.withdraw(command, reason, kill=kill, cause=cause)
@@ -472,14 +472,12 @@ class Decision:
         self.txn.close.append(command.id)
 
 
-# Events from outside, recorded for readers of the log.
-#
-# Law: they have no effect. The run neither starts, ends nor continues because of them, and no limit of the playbook
-# counts them: they have one of their own.
-
-
 def record_observed(decision: Decision, given: Observed) -> None:
-    """Write them down, or refuse them all; also of a run that has ended: a late result is a fact, too."""
+    """Record events from outside for readers of the log, or refuse all of them. A run that has ended takes them as well.
+
+    Law: they have no effect. A run neither starts, ends nor continues because of them, and the limits of the playbook do
+    not count them; they have a limit of their own.
+    """
     room = given.most - decision.state.informative
     if len(given.events) > room:
         decision.txn.refused = Refused(
@@ -492,14 +490,13 @@ def record_observed(decision: Decision, given: Observed) -> None:
     decision.txn.digests.update(given.digests)
 
 
-# `executor.spec.concurrency`: how many runs of one playbook there may be at a time.
-#
-# Law: a run holds a slot from playbook.started to its end. Whether one is free is for the store to say, in the commit that
-# brings playbook.started; a decision only takes for granted that there is one, and is made again when there is none.
-
-
 def take_slot(decision: Decision, given: TakeSlot) -> None:
-    """Start the run; or, all slots being held, refuse it (`on_excess: reject`) or leave it waiting (`queue`)."""
+    """Start a run that waits for a concurrency slot (`executor.spec.concurrency`). If all slots are held, fail the run
+    (`on_excess: reject`) or leave it waiting (`queue`).
+
+    Law: a run holds a slot from playbook.started to its end. The store checks that a slot is free, in the commit that
+    brings playbook.started; a decision assumes that there is one, and is made again if there is none.
+    """
     state, plan = decision.state, decision.program.plan
     if state.pending_for != "slot":
         decision.txn.refused = Refused("closed", "the run does not wait for a concurrency slot")
@@ -523,33 +520,29 @@ def take_slot(decision: Decision, given: TakeSlot) -> None:
     decision.fail_execution(problem)
 
 
-# Continues a run that began with the events of another one.
-#
-# Law: what was taken over is complete up to a boundary between tasks. Commands that are open in it have not been offered to
-# anybody, step runs that ended have not all been routed, and loops may have items that nobody was given.
-
-
 def continue_fork(decision: Decision) -> None:
-    """Offer the open commands, route what has ended, and hand out what is left of loops."""
+    """Continue a run that began with the events of another run: offer its open commands, route step runs that have ended,
+    and issue the remaining items of loops.
+
+    Law: the copied events are complete up to a boundary between tasks. Their open commands have not been offered to any
+    worker, some ended step runs have not been routed, and loops may have items that no command has.
+    """
     state = decision.state
     for command in list(state.commands.values()):
         decision.issue(command.id, command.step, command.run)
     for step_run in list(state.open.values()):
         if state.run_of(step_run.step, step_run.run) is None:
-            continue  # what another one led to has ended it
+            continue  # the routing of another step run has ended it
         if step_run.state != "open":
             routing.route(decision, step_run.step, step_run.run, -1)
     if state.terminal is None:
         loops.go_on_with_all(decision)
 
 
-# Notifications about the end of a run (`executor.spec.webhooks`).
-
-
-#: state of an ended run → what `on` calls it
+#: state of an ended run → its name in `executor.spec.webhooks[].on`
 ENDS = {status.COMPLETED: "completed", status.FAILED: "failed", status.CANCELLED: "cancelled"}
 
 
 def webhooks_for(plan: Plan, state: str) -> tuple[Webhook, ...]:
-    """The webhooks that want to know of an end like this."""
-    return tuple(one for one in plan.webhooks if ENDS.get(state) in one.on) if plan.webhooks else ()
+    """The webhooks that are called when a run ends in this state."""
+    return tuple(webhook for webhook in plan.webhooks if ENDS.get(state) in webhook.on) if plan.webhooks else ()

@@ -1,7 +1,7 @@
-"""What went wrong in a run, and where first: the part of the state that the account of a run is made of.
+"""Failures of a run and the first of them: the part of the state that the account of a run is made from.
 
-Laws: a failure that another one led to (kind `cancelled`) is never the first. What is kept is bounded by the number of
-steps, whatever the run's length, so that whoever asks what failed needs the state alone.
+Laws: a failure that is the consequence of another one (kind `cancelled`) is never the first. The size is bounded by the
+number of steps, whatever the run's length, so that the state alone answers what failed.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def denied(state: State, event: Event) -> None:
 
 
 def item_failed(step: StepProgram, state: State, step_run: StepRun, event: Event, pipeline: Pipeline | None) -> None:
-    """An iteration failed; one of an outer loop (without a pipeline) only says that an item inside it did."""
+    """An iteration failed. An iteration of an outer loop has no pipeline; its failure only means that an inner item failed."""
     problem = event.payload.get("error") or {}
     path = event.iteration or ()
     if is_consequence(problem):
@@ -92,7 +92,7 @@ def step_failed(step: StepProgram, state: State, step_run: StepRun, event: Event
 
 
 def unhandled(state: State, step_run: StepRun, key: str) -> None:
-    """No arc took the failure of a step run. Of many, the first ones and the newest are kept: it may end the run."""
+    """No arc handled the failure of a step run. The first ones and the newest are kept, since the newest may end the run."""
     if step_run.fault is None:
         return
     if len(state.faults) >= MAX_FAULTS:

@@ -1,7 +1,7 @@
-"""What loop events do to a state: the apply side of loops.
+"""Applies loop events to a state.
 
-Law: state holds what is in flight and a few totals, never what is over, so a loop of a million items stays small.
-Iterations of a chunk start in order; one that was started and is not open any more is over.
+Law: the state holds what is in progress and a few totals, never what has ended, so a loop of a million items stays small.
+Iterations of a chunk start in order; an iteration that was started and is not open any more has ended.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def ended(program: Program, state: State, step_run: StepRun, event: Event) -> No
     loop.item_us = float(taken) if not loop.item_us else loop.item_us * (1 - _NEWEST) + taken * _NEWEST
     record = last_record(step, pipeline, failed=failed)
     if record is not None and (loop.broken is not None or path >= step_run.record_of):
-        # Not the one that ended last: that would depend on who was quicker.
+        # Not the iteration that ended last: that would depend on timing.
         step_run.record, step_run.record_of = record, path
     _keep_result(program, step_run, path, record)
     reducers.take(program, state, step_run, path, pipeline)
@@ -172,12 +172,12 @@ def ended(program: Program, state: State, step_run: StepRun, event: Event) -> No
     chunk.open -= 1
     if chunk.open == 0 and chunk.next == chunk.last:
         del step_run.chunks[chunk.id]
-        for command in [one for one in state.commands.values() if _runs(one, step_run, chunk)]:
+        for command in [held for held in state.commands.values() if _runs(held, step_run, chunk)]:
             del state.commands[command.id]
 
 
 def _cancelled(step_run: StepRun, path: tuple[int, ...], *, inner: bool) -> None:
-    """An iteration was ended from outside: nothing that it did is taken into the loop."""
+    """An iteration was closed from outside: the loop takes nothing from it."""
     own = loop_at(step_run, ())
     own.cancelled += len(path) == 1
     if inner:
@@ -195,7 +195,7 @@ def _shortened(problem: dict[str, Any]) -> dict[str, Any]:
 
 
 def _keep_result(program: Program, step_run: StepRun, path: tuple[int, ...], record: dict[str, Any] | None) -> None:
-    """Keep an iteration's data while it is little, or when the server's own templates read it."""
+    """Keep an iteration's data if it is small, or if the server's own templates read it."""
     own = loop_at(step_run, ())
     if own.results is None:
         return
@@ -211,7 +211,7 @@ def _keep_result(program: Program, step_run: StepRun, path: tuple[int, ...], rec
 def manifest_of(program: Program, state: State, step_run: StepRun) -> dict[str, Any]:
     """The reference to the results of a loop in the log."""
     step, run = step_run.step, step_run.run
-    # How many items the innermost loops have in all is known to whoever reads them.
+    # The total number of innermost items is known only to the reader of the results.
     nested = {"nested": True} if program.steps[step].loop.inner is not None else {}
     return {
         "kind": "loop",
@@ -264,9 +264,9 @@ def _path(event: Event) -> tuple[int, ...]:
 # The items of a loop: a list, a range that is never written out, or a stored list that only workers read.
 
 
-def as_payload(found: list[Any] | range) -> Any:
+def as_payload(items: list[Any] | range) -> Any:
     """How an event records the items."""
-    return {"range": [found.start, found.stop, found.step]} if isinstance(found, range) else found
+    return {"range": [items.start, items.stop, items.step]} if isinstance(items, range) else items
 
 
 def are_stored(items: Any) -> bool:
@@ -283,7 +283,7 @@ def item_at(items: Any, index: int) -> Any:
 
 
 def stored_item(items: dict[str, Any], index: int) -> dict[str, Any]:
-    """What names an item of a stored list."""
+    """The reference to an item of a stored list."""
     return {"kind": "item", "of": items["ref"], "index": items.get("first", 0) + index}
 
 

@@ -17,14 +17,14 @@ STATE_VERSION = "5"
 
 
 class Token(Struct, omit_defaults=True):
-    """A token with its own identity, standing at one place."""
+    """A token, with its identity and the place that it is at."""
 
     id: int
     place: str
     #: step that it is on its way to
     step: str
     args: dict[str, Any]
-    #: of the event that put it there: what the next admission sees as `event`
+    #: the event that put it there, as the next admission sees it (`event`)
     event: dict[str, Any]
 
 
@@ -48,10 +48,10 @@ class Loop(Struct, omit_defaults=True):
     started_at: int = 0
     #: the first errors, with their index
     errors: list[dict[str, Any]] = field(default_factory=list)
-    #: data of innermost iterations by path, on the step run's own loop; None: nobody reads it
+    #: data of innermost iterations by path, on the step run's own loop; None: no template reads it
     results: dict[str, Any] | None = None
     results_bytes: int = 0
-    #: they are too large for the state: whoever reads them finds them in the log
+    #: they are too large for the state; readers find them in the log
     results_in_log: bool = False
     #: a failure that stops the loop
     broken: dict[str, Any] | None = None
@@ -84,7 +84,7 @@ class Gathered(Struct, omit_defaults=True):
     #: floats of a sum, exact: a whole number of the smallest float, in hex
     exact: dict[str, str] = field(default_factory=dict)
     ordered_bytes: int = 0
-    #: why these writes cannot stand together
+    #: why these writes conflict
     problem: dict[str, Any] | None = None
 
 
@@ -121,7 +121,7 @@ class ItemFault(Struct, omit_defaults=True):
 
 
 class StepTally(Struct, omit_defaults=True):
-    """What became of all runs of one step; `core.transitions.faults` keeps it."""
+    """Totals over all runs of one step; `core.transitions.faults` maintains it."""
 
     #: when the latest run began, and how long the latest ended run took, microseconds; None: none has ended
     since: int = 0
@@ -184,7 +184,7 @@ class StepRun(Struct, omit_defaults=True):
         """The open pipelines with the iterations that they belong to."""
         if self.pipeline is not None:
             return [(None, self.pipeline)]
-        return [(path_of(key), one.pipeline) for key, one in self.iterations.items()]
+        return [(path_of(key), iteration.pipeline) for key, iteration in self.iterations.items()]
 
     def pipelines(self, chunk: int = 0) -> list[Pipeline]:
         """The open pipelines: the step's own, or those of its iterations (of one chunk)."""
@@ -192,8 +192,8 @@ class StepRun(Struct, omit_defaults=True):
             return [self.pipeline]
         part = self.chunks.get(chunk)
         return [
-            one.pipeline
-            for key, one in self.iterations.items()
+            iteration.pipeline
+            for key, iteration in self.iterations.items()
             if part is None or (path_of(key)[:-1] == part.path and part.first <= path_of(key)[-1] < part.last)
         ]
 

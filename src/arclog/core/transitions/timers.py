@@ -1,7 +1,7 @@
 """Durable timers: which event opens and closes which.
 
-Law: `state.timers` and the store's timers are the same set. `moved` is the only place that changes the former, and what
-it tells goes into the transaction that changes the latter. A timer's due time follows from its event alone.
+Law: `state.timers` and the store's timers are the same set. `moved` is the only function that changes the former, and its
+result goes into the transaction that changes the latter. A timer's due time follows from its event alone.
 
     execution           the whole run is late (executor.spec.timeout_s)
     timeout:<step#run>  a step run is late (lifecycle.timeout_s, from step.scheduled)
@@ -30,10 +30,10 @@ Move = tuple[str, int]
 
 def moved(program: Program, state: State, event: Event) -> Sequence[Move]:
     """Open and close what the event says, before it takes effect elsewhere."""
-    found = _MOVES.get(event.type)
-    if found is None or (event.type in _CLOSING and not state.timers and not state.stopped):
+    moves_of = _MOVES.get(event.type)
+    if moves_of is None or (event.type in _CLOSING and not state.timers and not state.stopped):
         return ()
-    moves = found(program, state, event)
+    moves = moves_of(program, state, event)
     for timer_id, due in moves:
         if due:
             state.timers[timer_id] = due

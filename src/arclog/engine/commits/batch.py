@@ -1,4 +1,4 @@
-"""A batch: decisions that are committed together, what becomes durable with them, and what their askers are answered."""
+"""A batch: decisions that are committed together, the append that makes them durable, and the answers to their callers."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class Claimant(Grant, frozen=True):
 
     wants: int = 0
     kinds: frozenset[str] = frozenset()
-    #: none: all of them
+    #: empty: all of them
     pools: frozenset[str] = frozenset()
-    #: the worker is there for one run alone: there is nobody to share it with
+    #: the worker serves one run only, so it is shared with no other run
     own: bool = False
 
     def can_take(self, work: NewWork, place: Place) -> bool:
@@ -53,13 +53,13 @@ class Claimant(Grant, frozen=True):
 
 @dataclass(slots=True)
 class Answer:
-    """What became of an input, after its commit."""
+    """The result of an input, after its commit."""
 
     refused: Refused | None = None
     commands: list[Command] = field(default_factory=list)
     #: something was waiting for the signal
     waiting: bool = False
-    #: the run is to pause: whoever works on it stops at the next task boundary
+    #: the run is about to pause: its workers stop at the next task boundary
     pausing: bool = False
     #: how many events the input led to, its own included, and of the last of them
     events: int = 0
@@ -171,7 +171,7 @@ class Batch:
         expected: int,
         new: NewExecution | None = None,
         extend: Sequence[tuple[int, int, int]] = (),
-        tell: Sequence[NewDelivery] = (),
+        deliveries: Sequence[NewDelivery] = (),
     ) -> Append:
         """What must be committed; `state` is the one that the decisions were made on."""
         return Append(
@@ -189,7 +189,7 @@ class Batch:
             slots=self.slots,
             extend=extend,
             set_timers=[Timer(state.execution_id, timer_id, due) for timer_id, due in self.timers.items() if due],
-            tell=tell,
+            tell=deliveries,
             clear_timers=[timer_id for timer_id, due in self.timers.items() if not due],
             digests=self.digests,
             asks=self._asks,
@@ -205,7 +205,7 @@ def approvals_of(state: State) -> int:
 
 
 def projected(state: State, approvals: int) -> ExecutionState:
-    """The execution's record as its state says."""
+    """The execution's record, computed from its state."""
     return ExecutionState(
         state=state.status,
         current_step=state.current_step,
@@ -218,12 +218,10 @@ def projected(state: State, approvals: int) -> ExecutionState:
     )
 
 
-# Notifications about the end of a run, written to the outbox by the append that ends it. Facts by reference: no
-# result, no workload, and of an error what the log says.
-
-
 def end_notices(plan: Plan, state: State, events: Sequence[Event], new: NewExecution) -> list[NewDelivery]:
-    """The deliveries that these events lead to; `state` is the one behind them."""
+    """The webhook deliveries for a run that these events end; the append that ends the run writes them to the outbox. They
+    have no result and no workload, and of an error only what the log has. `state` is the state after the events.
+    """
     if not plan.webhooks or not any(event.type in TERMINAL and not event.informative for event in events):
         return []
     end = ENDS[state.status]
@@ -248,5 +246,5 @@ def end_notices(plan: Plan, state: State, events: Sequence[Event], new: NewExecu
 
 
 def end_event_name(end: str) -> str:
-    """In lifecycle names."""
+    """The event of a webhook, as a lifecycle name."""
     return "execution.cancelled" if end == "cancelled" else f"playbook.{end}"

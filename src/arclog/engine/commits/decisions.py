@@ -24,9 +24,9 @@ from arclog.plan.program import Program
 from arclog.ports.clock import Clock
 from arclog.ports.storage.marks import SLOTS
 
-#: So many events after which no input is added to a commit.
+#: A commit with this many events takes no further input.
 EVENTS_PER_COMMIT = 2000
-#: Ids that a decision in a thread has to itself: others mint while it is made.
+#: Ids that are reserved for a decision in a thread, since others mint ids meanwhile.
 _IDS_ASIDE = 50_000
 
 Given = Sequence[tuple[Input, Claimant | None]]
@@ -47,17 +47,17 @@ class Deciding:
         self._free_slots = list(range(1, SLOTS))
         #: where heavy decisions are made; None: all are made at once (a simulated world has no threads)
         self.turns: Turns | None = None
-        #: marks what is decided on, should it kill the process; None: nobody would look
+        #: marks the run of a decision in progress, in case it kills the process; None: marks are not used
         self.quarantine: Quarantine | None = None
         #: takes ('decision', seconds); None: nothing is measured
         self.measured: Callable[[str, float], None] | None = None
 
     def is_heavy(self, program: Program) -> bool:
-        """Whether decisions of this program are made aside."""
+        """Whether decisions of this program are made in a thread."""
         return self.turns is not None and self.turns.heavy.get(program.digest) is not None
 
     def mark_heavy(self, program: Program) -> None:
-        """A decision of this program used up its turn: the next ones are made aside."""
+        """A decision of this program used up its turn: the next ones are made in a thread."""
         if self.turns is not None:
             self.turns.heavy.put(program.digest, True)
 
@@ -71,13 +71,13 @@ class Deciding:
         sliced = bounded and self.turns is not None
         quarantine = self.quarantine
         turn = self._turn if sliced else self._max_work
-        for one, claimant in given:
+        for item, claimant in given:
             meter = Meter("decision.max", self._max_work, self._max_bytes, turn)
-            pool = _pool_of(program, state, one) if claimant is not None else ""
+            pool = _pool_of(program, state, item) if claimant is not None else ""
             if quarantine is not None:
-                quarantine.begin(0, state.execution_id, work_of(one))
+                quarantine.begin(0, state.execution_id, work_of(item))
             try:
-                txn = decide(program, state, one, self._clock.now(), moved(base, len(batch.events)), meter)
+                txn = decide(program, state, item, self._clock.now(), moved(base, len(batch.events)), meter)
             finally:
                 if quarantine is not None:
                     quarantine.end(0)
@@ -92,8 +92,8 @@ class Deciding:
         return batch
 
     async def behind(self, program: Program, begin: Beginning, execution_id: int, most: int) -> tuple[State, Batch]:
-        """Decide how a run goes on that begins with at most so many events of another; those and what follows are one batch.
-        A long beginning is made in a thread.
+        """Decide how a run continues that begins with at most `most` events of another run; those events and what follows
+        are one batch. A long beginning is processed in a thread.
         """
         began = self._clock.monotonic()
         base, now = self._minter.peek(), self._clock.now()
@@ -111,7 +111,7 @@ class Deciding:
         return state, batch
 
     async def _forked(self, program: Program, state: State, now: int, base: int) -> Txn:
-        """How a run continues after its beginning. Its templates are as heavy as any."""
+        """Decide how a run continues after its copied beginning. Its templates can be as expensive as any others."""
         turns = self.turns
         if turns is None:
             return decide(program, state, Forked(), now, base, self.meter())
@@ -126,23 +126,23 @@ class Deciding:
         return Meter("decision.max", self._max_work, self._max_bytes, self._max_work)
 
     def sliced_meter(self, turns: Turns) -> Callable[[], Meter]:
-        """Makes such bounds for what runs in turns: between its slices others have theirs."""
+        """Makes such bounds for work that runs in slices; other work runs between them."""
         return lambda: Meter("decision.max", self._max_work, self._max_bytes, SLICE_WORK, turns.pause)
 
     async def aside(self, program: Program, state: State, given: Given) -> Batch | None:
         """Decide the first input in a thread. None: it needs more ids than it had, and the state must be thrown away."""
         if self.turns is None:
             return self.at_once(program, state, given)
-        turns, (one, claimant) = self.turns, given[0]
+        turns, (item, claimant) = self.turns, given[0]
         began, now = self._clock.monotonic(), self._clock.now()
         base = self._minter.peek()
         self._minter.take(_IDS_ASIDE)
-        pool = _pool_of(program, state, one) if claimant is not None else ""
+        pool = _pool_of(program, state, item) if claimant is not None else ""
 
         def compute() -> Txn:
-            return decide(program, state, one, now, base, self.sliced_meter(turns)())
+            return decide(program, state, item, now, base, self.sliced_meter(turns)())
 
-        txn = await turns.run(state.tenant, self._marked(state.execution_id, one, compute))
+        txn = await turns.run(state.tenant, self._marked(state.execution_id, item, compute))
         if len(txn.events) > _IDS_ASIDE:
             return None
         batch = Batch(base, self._queues)
@@ -152,7 +152,7 @@ class Deciding:
         return batch
 
     def _marked(self, execution_id: int, given: Input, compute: Callable[[], Txn]) -> Callable[[], Txn]:
-        """The same with a mark around it; each thread has a slot."""
+        """Run `compute` with a mark around it; each thread has its own slot."""
         quarantine = self.quarantine
         if quarantine is None:
             return compute

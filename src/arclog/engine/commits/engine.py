@@ -1,7 +1,7 @@
 """The engine: one transaction per input (or per few that came together), one writer per execution.
 
-Law: inputs of one execution are decided one after the other on its live state and committed before the next are looked
-at. Effects (answers, hints) leave only after the commit. A failed append throws the live state away.
+Law: inputs of one execution are decided one after the other on its live state, and committed before the next inputs are
+read. Effects (answers, hints) happen only after the commit. If an append fails, the live state is discarded.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("arclog.engine")
 
-#: Inputs of one execution that share a commit at most.
+#: The most inputs of one execution that share a commit.
 INPUTS_PER_COMMIT = 64
 #: Between attempts to continue with a run while the store cannot be written.
 _FIRST_PAUSE_S = 0.1
@@ -76,7 +76,7 @@ _ALONE = (Signal, TakeSlot, Continue)
 _NEEDS_IDLE = frozenset({"PAUSE", "RETRY_STEP"})
 
 
-#: Types of events that the holders of commands may have to hear of.
+#: Types of events that the holders of commands may have to be notified of.
 _REVOKING = frozenset({"command.cancelled", "command.issued", "signal.received"})
 
 
@@ -104,9 +104,9 @@ class _Queue:
     """Inputs of one execution, in the order in which they came."""
 
     waiting: list[_Asked] = field(default_factory=list)
-    #: a group decides on the execution: what waits is served after it
+    #: a group is deciding on the execution; waiting inputs are processed after it
     reserved: bool = False
-    #: commits what waits; a task of its own, since a caller that is cancelled must not take the inputs of others down with it
+    #: commits waiting inputs; a separate task, so that a cancelled caller does not cancel the inputs of others
     serving: asyncio.Task[None] | None = None
 
 
@@ -130,11 +130,11 @@ class Engine:
         self.wall = wall or clock
         self.settings = settings
         self.minter = minter
-        #: looks at the keychain of a request; None: whoever runs it finds out
+        #: checks the keychain of a request; None: missing secrets are found when tasks run
         self._secrets = secrets
         #: keeps the secret inputs of runs; None: there is no place for them
         self.run_secrets: RunSecrets | None = None
-        #: whose steps are run with these secrets; None: all. The secrets of others are looked at where they are run
+        #: pools whose steps use these secrets; None: all. The secrets of other pools are checked where their steps run
         self.pools: Collection[str] | None = None
         self.snapshots = Snapshots(store, settings)
         self.live = LiveStates(store, settings, self.snapshots)
@@ -148,18 +148,18 @@ class Engine:
         self._groups = Groups(self)
 
     async def keep_marks(self, marks: Marks, book: CrashBook | None = None) -> None:
-        """Mark what is worked on, and leave runs alone that killed the process before; `book`: or other servers."""
+        """Mark runs while they are processed, and quarantine runs that killed this process before or, with `book`, other servers."""
         quarantine = Quarantine(self, marks, book)
         self._quarantine = self.deciding.quarantine = self.live.quarantine = quarantine
         await quarantine.open()
 
     async def look_at_crashes(self) -> None:
-        """Learn what killed other servers."""
+        """Read which runs killed other servers."""
         if self._quarantine is not None:
             await self._quarantine.look()
 
     async def take_care(self) -> None:
-        """Another server is gone, and what it was at may be what killed it."""
+        """Another server is gone, possibly because of the run that it was processing."""
         if self._quarantine is not None:
             await self._quarantine.take_care()
 
@@ -168,7 +168,7 @@ class Engine:
         return self._quarantine is not None and self._quarantine.is_held(execution_id)
 
     def is_watched(self, execution_id: int) -> bool:
-        """Whether a run is in quarantine, or a server died while it worked on it."""
+        """Whether a run is in quarantine, or a server died while it processed it."""
         return self._quarantine is not None and self._quarantine.knows(execution_id)
 
     @property
@@ -181,11 +181,13 @@ class Engine:
         self._measured = self.deciding.measured = measure
 
     async def start(self, program: Program, new: NewExecution, request: Request, execution_id: int = 0) -> int:
-        """Create an execution; its id once it is durable. With an id given, one that exists is a Conflict."""
+        """Create an execution and return its id once it is durable. Raises Conflict if the given id is in use."""
         execution_id = execution_id or await self.new_id()
         request = await self._evaluated(program, request)
         state, batch = await self._first_decision(program, request, execution_id)
-        append = batch.append(state, expected=0, new=new, tell=end_notices(program.plan, state, batch.events, new))
+        append = batch.append(
+            state, expected=0, new=new, deliveries=end_notices(program.plan, state, batch.events, new)
+        )
         appended = await self._append(append)
         self.begun(program, state, batch, append, appended)
         if state.pending_for == "slot":
@@ -193,7 +195,7 @@ class Engine:
         return execution_id
 
     async def start_all(self, starts: Sequence[Start]) -> list[int | Exception]:
-        """Create executions, decided one after the other and committed together; what `start` would return or raise for each."""
+        """Create executions that are committed together. Returns, for each, what `start` would return or raise."""
         return await self._groups.start(starts)
 
     def begun(self, program: Program, state: State, batch: Batch, append: Append, appended: Appended) -> None:
@@ -207,26 +209,28 @@ class Engine:
         self.committed(live, batch)
 
     async def new_id(self) -> int:
-        """An id for an execution that is to be made."""
+        """An id for a new execution."""
         if self.minter.is_over:
             await self.minter.renew()
         return self.minter.next_id()
 
     async def fork(self, program: Program, new: NewExecution, begin: Beginning, most: int) -> int:
-        """Create an execution that begins with at most so many events of another; its id once all of it is durable."""
+        """Create an execution that begins with at most `most` events of another one. Returns its id once all of it is durable."""
         if self.minter.is_over:
             await self.minter.renew()
         execution_id = self.minter.next_id()
         state, batch = await self.deciding.behind(program, begin, execution_id, most)
-        append = batch.append(state, expected=0, new=new, tell=end_notices(program.plan, state, batch.events, new))
-        # What was taken over was measured when it was recorded. It takes a concurrency slot in the same commit.
+        append = batch.append(
+            state, expected=0, new=new, deliveries=end_notices(program.plan, state, batch.events, new)
+        )
+        # The copied events were measured when they were recorded. The run takes a concurrency slot in the same commit.
         slots = program.plan.concurrency or 0 if state.status == RUNNING else 0
         appended = await self._append(replace(append, max_event_bytes=0, slots=slots))
         self.begun(program, state, batch, append, appended)
         return execution_id
 
     async def problems_of(self, program: Program, request: Request) -> str:
-        """What keeps a request from running, as far as the pure core cannot know; '' when nothing does."""
+        """A problem of the request that the pure core cannot detect; '' if there is none."""
         problem = (await self._evaluated(program, request)).problem
         return "" if problem is None else problem.message
 
@@ -245,11 +249,11 @@ class Engine:
         return state, batch
 
     def asks_for_secrets(self, program: Program) -> bool:
-        """Whether secrets are looked at before a run of this program begins."""
+        """Whether secrets are checked before a run of this program begins."""
         return self._secrets is not None and bool(program.plan.keychain)
 
     async def _evaluated(self, program: Program, request: Request) -> Request:
-        """The request with what keeps it from running, as far as the pure core cannot know."""
+        """The request, with the problem that the pure core cannot detect."""
         if not self.asks_for_secrets(program) or request.problem is not None or self._secrets is None:
             return request
         from arclog.plan.reads import entries_for
@@ -269,7 +273,7 @@ class Engine:
         claimant: Claimant | None = None,
         extend: tuple[int, int, int] | None = None,
     ) -> Answer:
-        """Put an input to an execution; answers after the commit."""
+        """Put an input to an execution. Returns after the commit."""
         if self._quarantine is not None and self._quarantine.is_held(execution_id):
             refused = await self._quarantine.refusal(execution_id, given)
             if refused is not None:
@@ -284,7 +288,7 @@ class Engine:
     def _queued(
         self, execution_id: int, given: Input, claimant: Claimant | None, extend: tuple[int, int, int] | None
     ) -> asyncio.Future[Answer]:
-        """Put an input behind those that wait; its answer."""
+        """Queue an input behind the waiting ones, and return its answer."""
         loop = asyncio.get_running_loop()
         asked = _Asked(given, claimant, extend, loop.create_future())
         queue = self._queues.get(execution_id)
@@ -296,20 +300,20 @@ class Engine:
         return asked.done
 
     async def put_all(self, inputs: Sequence[tuple[int, Input]]) -> list[Answer | Exception]:
-        """Put inputs to many executions, an input each: they are decided one after the other and committed together.
-        Returns what `put` would return or raise for each, in their order. Others have no turn while they are decided.
+        """Put one input to each of many executions; they are decided one after the other and committed together. Returns
+        what `put` would return or raise for each, in order. Other inputs wait while they are decided.
         """
         return await self._groups.put(inputs)
 
     def reserve(self, execution_id: int) -> bool:
-        """Keep the inputs of others waiting until `release`; False when the execution has inputs under way."""
+        """Make other inputs wait until `release`. Returns False if the execution has inputs in progress."""
         if execution_id in self._queues:
             return False
         self._queues[execution_id] = _Queue(reserved=True)
         return True
 
     def release(self, execution_id: int) -> None:
-        """Serve what came since `reserve`."""
+        """Process the inputs that came since `reserve`."""
         queue = self._queues[execution_id]
         if queue.waiting:
             queue.serving = asyncio.get_running_loop().create_task(self._serve(execution_id, queue))
@@ -317,7 +321,7 @@ class Engine:
             del self._queues[execution_id]
 
     async def _serve(self, execution_id: int, queue: _Queue) -> None:
-        """Commit what waits in the queue, until nothing does."""
+        """Commit queued inputs until the queue is empty."""
         alone = 0
         while queue.waiting:
             count = 1 if alone else _together(queue.waiting)
@@ -339,7 +343,7 @@ class Engine:
         self._queues.pop(execution_id, None)
 
     async def _commit(self, execution_id: int, batched: list[_Asked]) -> int:
-        """Decide and commit inputs; how many of them were taken."""
+        """Decide and commit inputs. Returns how many of them were processed."""
         holders: tuple[int, ...] = ()
         news = False
         if self.minter.is_over:
@@ -368,12 +372,12 @@ class Engine:
                     for asked, txn in zip(batched, batch.txns, strict=False)
                     if asked.extend and txn.refused is None and asked.extend[0] not in batch.close
                 ]
-                tell = end_notices(live.program.plan, live.state, batch.events, live.record.new)
-                append = batch.append(live.state, expected=head, extend=extend, tell=tell)
+                deliveries = end_notices(live.program.plan, live.state, batch.events, live.record.new)
+                append = batch.append(live.state, expected=head, extend=extend, deliveries=deliveries)
                 try:
                     appended = await self._append(append)
                 except EventIdTaken:
-                    # Deciding again would lead to the same: whoever brought the id must look at what it said before.
+                    # Deciding again would end the same way: the sender of the id must compare with the recorded event.
                     self.live.drop(execution_id)
                     raise
                 except Conflict as lost:
@@ -399,7 +403,7 @@ class Engine:
                     return len(batched)
                 self.live.grew(live, appended.decoded_bytes)
             elif not current and await self.live.catch_up(execution_id):
-                # Nothing is appended, so no conflict would tell that the state was old: decide on what is true now.
+                # Nothing is appended, so no conflict would reveal that the state is old: decide on the current state.
                 news = True
                 continue
             self.committed(live, batch)
@@ -415,7 +419,7 @@ class Engine:
         )
 
     async def _decision(self, execution_id: int, live: Live, given: Given) -> tuple[Live, Batch]:
-        """Decide inputs, with the state that they were decided on: heavy templates go aside."""
+        """Decide inputs, and return the state that they were decided on. Heavy templates are evaluated in a thread."""
         if not self.deciding.is_heavy(live.program):
             try:
                 return live, self.deciding.at_once(live.program, live.state, given)
@@ -423,7 +427,7 @@ class Engine:
                 self.deciding.mark_heavy(live.program)
                 self.live.drop(execution_id)
                 live = await self.live.get(execution_id)
-        # Nobody else may look at a state that a thread changes.
+        # No other code may read a state that a thread is changing.
         self.live.drop(execution_id)
         batch = await self.deciding.aside(live.program, live.state, given)
         if batch is None:
@@ -433,16 +437,16 @@ class Engine:
         return live, batch
 
     async def _prepared(self, execution_id: int, given: Input, holders: tuple[int, ...]) -> Input:
-        """The input with what only the store knows."""
+        """The input, completed with what only the store knows."""
         if isinstance(given, TakeSlot):
             return TakeSlot(holders)
         if isinstance(given, Signal) and given.signal in _NEEDS_IDLE:
             commands = await self.store.commands(execution_id)
-            return replace(given, idle=tuple(each.command_id for each in commands if each.state == "issued"))
+            return replace(given, idle=tuple(command.command_id for command in commands if command.state == "issued"))
         return given
 
     async def load(self, execution_id: int) -> None:
-        """Have a state here that will be needed soon, unless it is here or in use."""
+        """Load a state that will be needed soon, unless it is loaded or in use."""
         if execution_id in self._queues or self.live.kept(execution_id) is not None:
             return
         live = await self.live.folded(execution_id)
@@ -450,7 +454,7 @@ class Engine:
             self.live.put(live)
 
     async def seen(self, execution_id: int) -> Live:
-        """An execution as the store has it now. What is kept of it here is not changed: a decision may be in progress."""
+        """An execution as the store has it now. The live state is not changed, since a decision may be in progress."""
         kept = self.live.kept(execution_id)
         if kept is not None and execution_id not in self._queues:
             head = kept.state.head
@@ -460,13 +464,13 @@ class Engine:
         return await self.live.folded(execution_id)
 
     async def look(self, execution_id: int) -> None:
-        """Take in what other processes appended to an execution, if they did."""
+        """Apply events that other processes appended to an execution."""
         record = await self.store.execution(execution_id)
         if record is not None and record.head > self.live.head(execution_id):
             await self.put(execution_id, Continue())
 
     async def _give_up(self, execution_id: int, batched: list[_Asked], problem: Exception) -> None:
-        """A decision broke a rule, or its outcome cannot be stored: end that one execution, and let the others be."""
+        """A decision broke an invariant, or its result cannot be stored: end that execution; others are not affected."""
         if isinstance(problem, EventTooLarge):
             message, why = str(problem), error("limit", str(problem), code="MAX_PAYLOAD_BYTES")
             log.warning("execution %s: %s; it is failed with kind limit", execution_id, problem)
@@ -481,7 +485,7 @@ class Engine:
         try:
             batch = self.deciding.at_once(live.program, live.state, [(abort, None)], bounded=False)
         except Exception:
-            # A state that is not what it should be must not keep the run from ending.
+            # A broken state must not keep the run from ending.
             log.exception("execution %s: open step runs cannot be closed; only the run is ended", execution_id)
             self.live.drop(execution_id)
             live = await self.live.get(execution_id)
@@ -489,8 +493,8 @@ class Engine:
             batch = self.deciding.at_once(live.program, live.state, [(bare, None)], bounded=False)
         if batch.events:
             try:
-                tell = end_notices(live.program.plan, live.state, batch.events, live.record.new)
-                await self._append(batch.append(live.state, expected=head, tell=tell))
+                deliveries = end_notices(live.program.plan, live.state, batch.events, live.record.new)
+                await self._append(batch.append(live.state, expected=head, deliveries=deliveries))
             finally:
                 self.live.drop(execution_id)
             self.committed(live, batch)
@@ -519,7 +523,7 @@ class Engine:
         if batch.events:
             self.hints.appended(execution_id, state.head)
             if batch.events[0].informative and all(event.informative for event in batch.events):
-                # Whoever acts on what happened must not take these for it: they only look like it.
+                # Listeners must not act on informative events.
                 self._keep_if_due(live)
                 return
         if batch.offers:
@@ -531,7 +535,9 @@ class Engine:
             self.hints.room_made()
         if self.queues.is_due:
             self._later(self.queues.look())
-        revoked = [one for event in batch.events if event.type in _REVOKING for one in _revocations(event, state)]
+        revoked = [
+            revocation for event in batch.events if event.type in _REVOKING for revocation in _revocations(event, state)
+        ]
         if batch.close or revoked:
             self.hints.closed(batch.close, revoked)
         if batch.more:
@@ -544,7 +550,7 @@ class Engine:
             self.hints.ended(execution_id)
             if live.program.plan.concurrency is not None:
                 self.hints.slot_freed((state.tenant, live.record.new.path))
-            # A child is kept until its parent has been told.
+            # The state of a child is kept until its parent has been notified.
             if state.processed or state.parent is None:
                 self.live.drop(execution_id)
         self._keep_if_due(live)
@@ -554,13 +560,13 @@ class Engine:
             self.keep_snapshot(live)
 
     def keep_snapshot(self, live: Live) -> None:
-        """Keep a state that is exactly what was committed, without anybody waiting for it."""
+        """Write a snapshot of a state that is exactly what was committed. No caller waits for it."""
         body = self.snapshots.taken(live.pace, live.state)
         if body is not None:
             self._later(self.snapshots.write(live.state.execution_id, live.state.head, live.program.digest, body))
 
     async def _go_on(self, execution_id: int) -> None:
-        """Put the Continue that a long decision left; a store that cannot take it now is asked again."""
+        """Put the Continue that a long decision left; retried while the store is unavailable."""
         backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         while True:
             try:
@@ -607,7 +613,7 @@ def _brings_ids(given: Input) -> bool:
 
 
 def _revocations(event: Event, state: State) -> list[Revocation]:
-    """What the holders of commands have to hear of an event."""
+    """What the holders of commands must be notified of because of an event."""
     payload = event.payload
     match event.type:
         case "command.cancelled":

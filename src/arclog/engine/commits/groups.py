@@ -1,8 +1,8 @@
 """Groups: inputs to many executions, and starts of many runs, that are decided together and committed together.
 
-Law: what a group commits is what its inputs would have led to one by one. Each execution has its own compare-and-set; one that is
-refused, that another input has reached first, or that needs more than a decision on the event loop, takes the usual way afterwards.
-So a group saves work for the common case, and no rule depends on it.
+Law: a group commits what its inputs would have led to one by one. Each execution has its own compare-and-set. An input that is
+refused, that loses to another input, or that needs more than a decision on the event loop is processed individually
+afterwards. So a group saves work in the common case, and no rule depends on it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Decisions after which others have their turn.
+#: Decisions after which the event loop is yielded.
 _TURN = 16
 
 
@@ -105,24 +105,24 @@ class Groups:
         return [answers[index] for index in range(len(starts))]
 
     def _first(self, index: int, start: Start) -> Iterator[_First]:
-        """The first decision of a run; nothing when it has to be made on the usual way."""
+        """The first decision of a run; nothing if it must be made individually."""
         state = State(execution_id=self._engine.minter.next_id())
         try:
             batch = self._engine.deciding.at_once(start.program, state, [(start.request, None)])
         except (Exception, OutOfTurn):  # noqa: BLE001 - it comes again on the usual way, which knows what to do
             return
-        tell = end_notices(start.program.plan, state, batch.events, start.new)
-        yield _First(index, state, batch, batch.append(state, expected=0, new=start.new, tell=tell))
+        deliveries = end_notices(start.program.plan, state, batch.events, start.new)
+        yield _First(index, state, batch, batch.append(state, expected=0, new=start.new, deliveries=deliveries))
 
     async def _folded(self, execution_ids: Sequence[int]) -> dict[int, Live]:
-        """The states of these executions, read from the store. What cannot be read is missing: the usual way finds out why."""
+        """The states of these executions, read from the store. A state that cannot be read is missing; the individual attempt reports why."""
         if not execution_ids:
             return {}
         states = await asyncio.gather(*map(self._engine.live.folded, execution_ids), return_exceptions=True)
         return {state.state.execution_id: state for state in states if isinstance(state, Live)}
 
     async def _decide(self, inputs: Sequence[tuple[int, Input]], folded: dict[int, Live]) -> list[_Decided]:
-        """Decide what can be decided at once, a few at a time so that others have their turn. Its executions are reserved."""
+        """Decide the inputs that can be decided at once, yielding to the event loop now and then. Their executions are reserved."""
         decided: list[_Decided] = []
         try:
             for index, (execution_id, given) in enumerate(inputs):
@@ -139,7 +139,7 @@ class Groups:
         return decided
 
     def _decided(self, live: Live, given: Input) -> tuple[Batch, Append] | None:
-        """The decision on one input, and what is to be committed; None when it has to be made on the usual way."""
+        """The decision on one input, and its append; None if it must be made individually."""
         engine, program, state = self._engine, live.program, live.state
         execution_id, head = state.execution_id, state.head
         try:
@@ -148,11 +148,11 @@ class Groups:
             engine.live.drop(execution_id)
             engine.release(execution_id)
             return None
-        if not batch.events:  # refused: on the usual way the store is looked at first
+        if not batch.events:  # refused: the individual attempt reads the store first
             engine.release(execution_id)
             return None
-        tell = end_notices(program.plan, state, batch.events, live.record.new)
-        return batch, batch.append(state, expected=head, tell=tell)
+        deliveries = end_notices(program.plan, state, batch.events, live.record.new)
+        return batch, batch.append(state, expected=head, deliveries=deliveries)
 
     def _give_up(self, decided: Sequence[_Decided]) -> None:
         for each in decided:
@@ -160,7 +160,7 @@ class Groups:
             self._engine.release(each.append.execution_id)
 
     def _is_plain(self, live: Live) -> bool:
-        """Whether nothing has to be asked before an input is decided on this state."""
+        """Whether an input can be decided on this state without further queries."""
         engine, execution_id = self._engine, live.record.execution_id
         return not (
             engine.is_watched(execution_id)
@@ -203,22 +203,21 @@ async def _outcome(work: Awaitable[T]) -> T | Exception:
         return problem
 
 
-# Many things that are due at the same moment: some at a time, so that they share commits and reports pass between them.
-
-
 Item = TypeVar("Item")
 
-#: Groups that are under way at the same time: while one is committed, the next is decided.
+#: Groups that are in progress at the same time: while one is committed, the next is decided.
 GROUPS = 2
 
 
 def batched(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
-    """The items in their order, so many at a time."""
+    """The items in order, in slices of `size`."""
     return (items[first : first + size] for first in range(0, len(items), size))
 
 
 async def each(items: Iterable[Item], work: Callable[[Item], Awaitable[None]], at_once: int) -> None:
-    """Do the work for each item, so many at a time, in their order. An error ends it after what is in progress, and is raised."""
+    """Do the work for each item in order, `at_once` of them concurrently. After an error no further item begins, and the error is
+    raised.
+    """
     left = iter(items)
     problems: list[ArclogError] = []
 

@@ -40,10 +40,10 @@ class Outward(Protocol):
         """Something ended where limits hold: what waits elsewhere may be claimed now."""
 
     def is_away(self) -> bool:
-        """What is told does not arrive, as far as is known."""
+        """Whether notifications are known not to arrive."""
 
     def waiting(self, pools: Collection[str]) -> None:
-        """Claims wait for commands of these pools. Said whenever one begins to wait, also if nothing has changed."""
+        """Claims wait for commands of these pools. Called whenever a claim begins to wait, even if nothing has changed."""
 
 
 class Hints:
@@ -55,22 +55,22 @@ class Hints:
         self._offers = Offers()
         #: set when a timer is due before `timers_looked_at`
         self.timers = asyncio.Event()
-        #: when somebody will look for due timers in any case, microseconds since 1970
+        #: when due timers are queried next in any case, microseconds since 1970
         self.timers_looked_at = 0
         #: each is called with the state and the events of every committed transaction, without informative ones
         self.on_committed: list[Callable[[State, Sequence[Event]], None]] = []
-        #: each is called with the ids of commands that are over, and what holders of commands have to hear
+        #: each is called with the ids of commands that have ended, and the notifications for their holders
         self.on_closed: list[Callable[[Sequence[int], Sequence[Revocation]], None]] = []
         #: each is called with a state that another process had moved on
         self.on_caught_up: list[Callable[[State], None]] = []
-        #: each is called with the id of a worker that shall leave
+        #: each is called with the id of a worker that is asked to leave
         self.on_leaving: list[Callable[[str], None]] = []
         #: each is called with the tenant and the path of a run that held a concurrency slot and has ended; None: one that
         #: another process ended
         self.on_slot_freed: list[Callable[[tuple[str, str] | None], None]] = []
         #: each is called when some log has grown, here or elsewhere
         self.on_grown: list[Callable[[], None]] = []
-        #: None: nobody is elsewhere
+        #: None: there are no other processes
         self.outward: Outward | None = None
         #: how many claims wait, by pool
         self._waiting: Counter[str] = Counter()
@@ -82,20 +82,22 @@ class Hints:
 
     @property
     def is_away(self) -> bool:
-        """There are other processes, and what they do is not heard now."""
+        """Whether there are other processes whose notifications do not arrive at the moment."""
         return self.outward is not None and self.outward.is_away()
 
     @property
     def listeners(self) -> int:
-        """How many wait, or are about to."""
-        return len(self._offers) + sum(len(one) for table in (self._appended, self._ended) for one in table.values())
+        """How many tasks wait, or are about to."""
+        return len(self._offers) + sum(
+            len(listeners) for table in (self._appended, self._ended) for listeners in table.values()
+        )
 
     # -- what was committed here ---------------------------------------------------------------------------------------
 
     def appended(self, execution_id: int, head: int) -> None:
         _wake(self._appended.get(execution_id, ()))
-        for told in self.on_grown:
-            _call(told)
+        for listener in self.on_grown:
+            _call(listener)
         if self.outward is not None:
             self.outward.moved(execution_id, head)
 
@@ -104,13 +106,13 @@ class Hints:
 
     def slot_freed(self, queue: tuple[str, str]) -> None:
         """A run of this tenant and path that held a slot has ended."""
-        for told in self.on_slot_freed:
-            _call(told, queue)
+        for listener in self.on_slot_freed:
+            _call(listener, queue)
         if self.outward is not None:
             self.outward.slot_freed()
 
     def offered(self, pools: Mapping[str, int]) -> None:
-        """Commands are there, so many for each pool: as many claims are woken."""
+        """Commands were offered, counted by pool: wake as many claims."""
         self._offers.made(pools)
         if self.outward is not None:
             self.outward.offered(pools)
@@ -127,12 +129,12 @@ class Hints:
             self.outward.timer_set(due)
 
     def committed(self, state: State, events: Sequence[Event]) -> None:
-        for told in self.on_committed:
-            _call(told, state, events)
+        for listener in self.on_committed:
+            _call(listener, state, events)
 
     def closed(self, command_ids: Sequence[int], revoked: Sequence[Revocation]) -> None:
-        for told in self.on_closed:
-            _call(told, command_ids, revoked)
+        for listener in self.on_closed:
+            _call(listener, command_ids, revoked)
 
     # -- what happened elsewhere ---------------------------------------------------------------------------------------
 
@@ -140,11 +142,11 @@ class Hints:
         """Another process appended to the execution: wake its followers and those that wait for its end."""
         _wake(self._appended.get(execution_id, ()))
         _wake(self._ended.get(execution_id, ()))
-        for told in self.on_grown:
-            _call(told)
+        for listener in self.on_grown:
+            _call(listener)
 
     def offer_heard(self, pools: Mapping[str, int] | None = None) -> None:
-        """So many commands are there for each pool; None: there may be any, for anybody."""
+        """Another process offered commands, counted by pool; None: there may be commands in any pool."""
         if pools is None:
             self._offers.wake_all()
         else:
@@ -155,15 +157,15 @@ class Hints:
             self.timers.set()
 
     def slot_heard(self) -> None:
-        for told in self.on_slot_freed:
-            _call(told, None)
+        for listener in self.on_slot_freed:
+            _call(listener, None)
 
     def caught_up(self, state: State) -> None:
         """Events of another process were loaded: wake the tasks that may wait for them."""
         self.moved(state.execution_id)
         self.offer_heard()
-        for told in self.on_caught_up:
-            _call(told, state)
+        for listener in self.on_caught_up:
+            _call(listener, state)
 
     # -- listening -----------------------------------------------------------------------------------------------------
 
@@ -184,7 +186,7 @@ class Hints:
 
     @contextmanager
     def _wait(self, pools: Sequence[str]) -> Iterator[None]:
-        """Let it be known elsewhere that a claim waits, while it does."""
+        """Announce to other processes that a claim waits, while it does."""
         outward = self.outward
         if outward is None:
             yield
@@ -214,12 +216,12 @@ def _listening(table: dict[int, list[Listener]], key: int) -> Iterator[Listener]
             del table[key]
 
 
-def _call(told: Callable[..., None], *what: Any) -> None:
+def _call(listener: Callable[..., None], *args: Any) -> None:
     """A failing listener does not affect the commit or other listeners."""
     try:
-        told(*what)
+        listener(*args)
     except Exception:
-        log.exception("a commit listener failed (%r); this is a bug in the listener, the run continues", told)
+        log.exception("a commit listener failed (%r); this is a bug in the listener, the run continues", listener)
 
 
 def _wake(listeners: Sequence[Listener]) -> None:

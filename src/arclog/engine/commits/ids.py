@@ -1,6 +1,6 @@
-"""Mints ids: snowflakes from the clock and a leased node number, run ids from chance.
+"""Mints ids: snowflakes from the clock and a leased node number, and random run ids.
 
-Law: nothing is minted under a number whose lease is over: another process may have it by now.
+Law: no id is minted under a node number whose lease has ended, since another process may have it by now.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from arclog.ports.clock import Clock
 from arclog.ports.storage.store import Store
 
 _NODE_LEASE_US = 600 * MICROS
-#: So long before its end a lease is not relied on: what is minted now is committed a little later.
+#: A lease is not relied on this long before its end, since ids are committed a little later than they are minted.
 _MARGIN_US = 60 * MICROS
 
 #: A run of ids up to this length is of one millisecond. A longer one, such as the end of a run with thousands of open tasks,
@@ -30,7 +30,7 @@ def new_uuid() -> str:
 
 
 class Minter:
-    """Gives out ids that rise, also when the clock goes back."""
+    """Mints rising ids, also when the clock goes back."""
 
     def __init__(self, clock: Clock, node: int, until: int = MAX_ID) -> None:
         self._clock = clock
@@ -57,20 +57,20 @@ class Minter:
 
     @property
     def is_over(self) -> bool:
-        """The number may be another process's by now."""
+        """Whether the lease of the node number has ended, so that another process may have it."""
         return self._clock.now() >= self._until
 
     async def renew(self) -> None:
-        """Keep the number, or get another one. Before anything is minted when it `is_over`."""
+        """Renew the lease of the node number, or get another number. Must be called before minting when it `is_over`."""
 
     async def keep(self) -> None:
         """Renew the lease once a third of it is gone."""
 
     def next_id(self) -> int:
         """A single id."""
-        found = self.peek()
+        new_id = self.peek()
         self.take(1)
-        return found
+        return new_id
 
 
 class LeasedMinter(Minter):

@@ -1,9 +1,9 @@
-"""Live states: folded once, from the newest snapshot and the log behind it, then kept.
+"""Live states: folded once, from the newest snapshot and the log after it, then kept in memory.
 
-A cache only: any of them can be thrown away at any time. Their number is bounded, and the memory that they take together:
-what a state takes is worked out when it is folded; then the bytes of its new events are added, and after as many of these
-again as it had, it is worked out anew. Where memory is short, large states are given up before small ones, so that a
-few large ones do not drive out the many small ones of others.
+This is a cache: any state can be discarded at any time. Their number and their total memory are bounded. The memory of a
+state is measured when it is folded; the bytes of new events are added, and once they have doubled it, the state is
+measured again. When memory is short, large states are discarded before small ones, so that a few large states do not
+evict many small ones.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from arclog.ports.storage.store import ExecutionRecord, Store
 log = logging.getLogger("arclog.engine")
 
 _PAGE = 5000
-#: Executions remembered as written to by others, too.
+#: Executions that are remembered because other processes write to them as well.
 _CONTENDED = 1000
-#: Decisions after a lost race for which the store is looked at first.
+#: Decisions after a lost race that read the store first.
 _LOOKS = 100
 #: Bytes of a state from which on it is large.
 _LARGE_STATE = 262_144
@@ -50,11 +50,11 @@ class Live:
         self.pace = pace
         #: what the state takes in memory, about
         self.bytes = 0
-        #: with so many it is worked out anew
+        #: it is measured again when it reaches this size
         self.weigh_at = _WEIGH_BYTES
 
     def weigh(self) -> None:
-        """Work out what the state takes in memory."""
+        """Measure the memory that the state takes."""
         try:
             self.bytes = decoded_size(encode_state(self.state))
         except (ValueError, RecursionError, TypeError, OverflowError):
@@ -79,11 +79,11 @@ class LiveStates:
         self._coming: dict[str, asyncio.Future[Program]] = {}
         #: where large programs are made; None: all are made at once
         self.turns: Turns | None = None
-        #: marks whose log is read; None: nobody would look
+        #: marks runs whose log is being read; None: marks are not used
         self.quarantine: Quarantine | None = None
         #: executions to which other processes write as well, with how many more decisions look first
         self._contended: dict[int, int] = {}
-        #: executions that only a newer release understands: that was said
+        #: executions that only a newer release understands, and that were logged as such
         self._left_alone: Kept[int, bool] = Kept(_CONTENDED)
 
     async def get(self, execution_id: int) -> Live:
@@ -104,12 +104,12 @@ class LiveStates:
 
     @property
     def room(self) -> int:
-        """How many more states are kept before one is abandoned."""
+        """How many more states can be kept before one is discarded."""
         return max(self._capacity - len(self._live), 0) if self._bytes < self._max_bytes else 0
 
     @property
     def total_bytes(self) -> int:
-        """What all states that are kept take in memory, about."""
+        """The approximate memory of all kept states."""
         return self._bytes
 
     def head(self, execution_id: int) -> int:
@@ -118,8 +118,8 @@ class LiveStates:
         return 0 if live is None else live.state.head
 
     async def catch_up(self, execution_id: int) -> bool:
-        """Fold what others appended into the state that is kept. Only for whoever decides on this execution, and not
-        while a decision is in progress. False when there was nothing new.
+        """Fold events that other processes appended into the kept state. Only the writer of this execution may call it, and
+        not while a decision is in progress. Returns False if there was nothing new.
         """
         live = self._live.get(execution_id)
         if live is None:
@@ -135,7 +135,7 @@ class LiveStates:
             self._log_once(execution_id, problem)
             raise
         live.record = record
-        self.grew(live, live.weigh_at)  # what others appended is not known by its bytes: weigh it
+        self.grew(live, live.weigh_at)  # the size of events from other processes is not known: measure the state
         return True
 
     def contended(self, execution_id: int) -> None:
@@ -146,7 +146,7 @@ class LiveStates:
             del self._contended[next(iter(self._contended))]
 
     def look_first(self, execution_id: int) -> bool:
-        """Whether the next decision shall; counts it as taken."""
+        """Whether the next decision should check the store first; counts that decision."""
         left = self._contended.get(execution_id, 0)
         if left > 1:
             self._contended[execution_id] = left - 1
@@ -159,7 +159,7 @@ class LiveStates:
         return execution_id in self._contended
 
     def put(self, live: Live) -> None:
-        """Keep a state; others are given up for it when there are too many, or they take too much memory."""
+        """Keep a state. Others are discarded if there are too many, or if they take too much memory."""
         execution_id = live.state.execution_id
         self.drop(execution_id)
         self._live[execution_id] = live
@@ -169,7 +169,7 @@ class LiveStates:
         self._shrink()
 
     def grew(self, live: Live, added: int) -> None:
-        """Events of so many bytes were folded into a state."""
+        """Events of this many bytes were folded into a state."""
         before = live.bytes
         live.bytes += added
         if live.bytes > live.weigh_at:
@@ -191,7 +191,7 @@ class LiveStates:
             self._large.pop(execution_id, None)
 
     def _shrink(self) -> None:
-        """Give up what was not used the longest; the newest is kept in any case."""
+        """Discard the least recently used states; the newest is kept in any case."""
         while len(self._live) > self._capacity:
             self.drop(next(iter(self._live)))
         while self._bytes > self._max_bytes and len(self._live) > 1:
@@ -234,27 +234,27 @@ class LiveStates:
         return live
 
     def _log_once(self, execution_id: int, problem: NewerLog) -> None:
-        """An operator must hear of it, once."""
+        """Log once, for an operator, that the run needs a newer release."""
         if self._left_alone.get(execution_id) is None:
             self._left_alone.put(execution_id, True)
             log.error("%s", problem)
 
     async def program(self, digest: str, tenant: str = "") -> Program:
         """The program of a plan; a large one is made in the tenant's turns."""
-        found = self._programs.get(digest)
-        if found is None:
+        program = self._programs.get(digest)
+        if program is None:
             record = await self._store.plan(digest)
             if record is None:
                 raise NotFound(f"there is no plan {digest[:12]} in the store")
-            found = await self._made(record.body, digest, tenant)
-        return found
+            program = await self._made(record.body, digest, tenant)
+        return program
 
     async def program_of(self, compiled: Compiled, digest: str, tenant: str) -> Program:
         """The program of a plan that the caller has in hand."""
         return self._programs.get(digest) or await self._made(compiled.body, digest, tenant, compiled.plan)
 
     async def _made(self, body: bytes, digest: str, tenant: str, plan: net.Plan | None = None) -> Program:
-        """A large one is made in a thread, by turns: to work out its joins and templates takes long."""
+        """Compile a plan. A large one is compiled in a thread, in slices, since its joins and templates take long."""
         turns = self.turns
         if turns is None or len(body) < LARGE:
             return self.keep(Program(plan or net.decode(body), digest, len(body)))

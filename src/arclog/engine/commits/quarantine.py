@@ -1,13 +1,13 @@
 """Quarantine: a run on which the process died twice is paused until an operator resumes it.
 
-Servers that share a store count together. A server that takes a duty over from one that is gone cannot know what that one died of. For
-a while it notes in the store what it begins to do to runs that it did not work on before. Should it die, too, whoever takes over from it
-finds that note: two servers died, and the run is in quarantine before a third one tries.
+Servers that share a store count crashes together. A server that takes over a duty from a server that is gone cannot know why that
+server died. For a while, it records in the store which runs it begins to process for the first time. If it dies as well, the next
+server finds that record: two servers died, and the run is in quarantine before a third server tries it.
 
-Laws: before work on a run begins, a mark of it stands where it outlives the process (`ports.storage.marks`); afterwards it is taken
-away. A mark that a dead process left is a crash of that run at that work. Work that ends takes its crashes back, so only
-crashes in a row count. A run that has two is in quarantine from then on: nothing is put to it but RESUME. Its pause is in
-its log, appended without looking at the log, since to read it may be what kills.
+Laws: before work on a run begins, a mark is written where it outlives the process (`ports.storage.marks`); afterwards it is
+removed. A mark that a dead process left counts as a crash of that run at that work. Work that ends normally resets its count, so
+only consecutive crashes count. After two crashes a run is in quarantine: it accepts nothing but RESUME. Its pause is appended to
+its log without reading the log, since reading it may be what kills the process.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("arclog.engine")
 
-#: Crashes in a row that a run is in quarantine after.
+#: Consecutive crashes after which a run is in quarantine.
 MAX_CRASHES = 2
-#: Seconds after which a server looks again what others counted.
+#: Seconds after which a server reads again what other servers counted.
 _LOOK_S = 1.0
-#: Crashes that are further apart are not in a row.
+#: Crashes that are further apart are not consecutive.
 _IN_A_ROW_US = 86_400 * MICROS
 #: Signals that end a run: nothing is evaluated for them.
 _ENDS = ("CANCEL", "EMERGENCY_STOP")
-#: How long a server that took over from one that is gone takes care.
+#: How long a server is cautious after it took over from a server that is gone.
 _CAREFUL_S = 60.0
-#: Marks work as begun by a server that takes care; no crash, unless the server does not come back to it.
+#: Marks work as begun by a cautious server; it is a crash only if the server does not return to it.
 _ATTEMPT = 0x80
 #: Work that is not an input: to read the log.
 READING = 1
@@ -70,7 +70,7 @@ _OTHER = (9, "decided on it")
 
 
 def work_of(given: Input) -> int:
-    """What names an input when it comes again after a crash: its kind, and the command or timer that it is about."""
+    """Identifies an input that comes again after a crash: its kind, and the command or timer that it is about."""
     kind = _KINDS.get(type(given), _OTHER)[0]
     if isinstance(given, TimerFired):
         return kind | crc32(given.timer_id.encode()) << 8
@@ -87,7 +87,7 @@ def _activity(work: int) -> str:
 
 
 class Quarantine:
-    """The runs that this process leaves alone, and the crashes that it knows of."""
+    """The runs in quarantine, and the crashes that this process knows of."""
 
     def __init__(self, engine: Engine, marks: Marks, book: CrashBook | None = None) -> None:
         self._engine = engine
@@ -101,11 +101,13 @@ class Quarantine:
         self.begin = marks.begin
         self.end = marks.end
         #: by run and work; almost always empty
-        self._crashes: dict[tuple[int, int], Crash] = {(one.execution_id, one.work): one for one in marks.crashes()}
-        self._held = {one.execution_id: one for one in self._crashes.values() if one.count >= MAX_CRASHES}
+        self._crashes: dict[tuple[int, int], Crash] = {
+            (crash.execution_id, crash.work): crash for crash in marks.crashes()
+        }
+        self._held = {crash.execution_id: crash for crash in self._crashes.values() if crash.count >= MAX_CRASHES}
 
     async def open(self) -> None:
-        """Pause what came into quarantine by the last crash."""
+        """Pause the runs that the last crash put in quarantine."""
         if self._book is not None:
             await self._look(self._marks.left())
         await self._pause_held()
@@ -122,7 +124,7 @@ class Quarantine:
                 )
 
     async def look(self) -> None:
-        """Learn of crashes that other servers counted; now and then, where there are others."""
+        """Read the crashes that other servers counted; at intervals, if there are other servers."""
         now = self._engine.clock.monotonic()
         if self._book is not None and now - self._looked_at >= _LOOK_S:
             self._looked_at = now
@@ -133,16 +135,18 @@ class Quarantine:
             return
         now = self._engine.clock.now()
         known = await self._book.add_crashes(left, now, now - _IN_A_ROW_US)
-        self._crashes = {(one.execution_id, one.work): one for one in known}
-        self._held = {one.execution_id: one for one in known if one.count >= MAX_CRASHES and not one.work & _ATTEMPT}
+        self._crashes = {(crash.execution_id, crash.work): crash for crash in known}
+        self._held = {
+            crash.execution_id: crash for crash in known if crash.count >= MAX_CRASHES and not crash.work & _ATTEMPT
+        }
 
     @property
     def is_careful(self) -> bool:
-        """Whether another server has gone lately, and this one took over from it."""
+        """Whether this server recently took over from a server that is gone."""
         return self._careful_until > 0 and self._engine.clock.monotonic() < self._careful_until
 
     async def take_care(self) -> None:
-        """Another server is gone. What it had begun when it had taken over from one that was gone itself killed both."""
+        """Another server is gone. If it had taken over from a server that was gone as well, the runs that it had begun killed both."""
         if self._book is None:
             return
         self._careful_until = self._engine.clock.monotonic() + _CAREFUL_S
@@ -159,7 +163,7 @@ class Quarantine:
 
     @asynccontextmanager
     async def attempt(self, execution_id: int, given: Input) -> AsyncIterator[None]:
-        """Work that may have killed the server which had it before: whoever comes after this one knows that it was begun."""
+        """Begin work that may have killed the previous server: record it first, for the server that comes after this one."""
         key = (execution_id, work_of(given) | _ATTEMPT)
         if self._book is None or key in self._attempts:
             yield
@@ -174,23 +178,23 @@ class Quarantine:
             self._later(self._book.forget_crash(*key))
 
     def is_suspect(self, execution_id: int) -> bool:
-        """Whether some server died while it worked on a run."""
+        """Whether any server died while it processed a run."""
         return self._book is not None and bool(self._crashes) and any(key[0] == execution_id for key in self._crashes)
 
     def knows(self, execution_id: int) -> bool:
-        """Whether a run is in quarantine, or some process died while it worked on it."""
+        """Whether a run is in quarantine, or any process died while it processed it."""
         return self.is_held(execution_id) or (
             bool(self._crashes) and any(key[0] == execution_id for key in self._crashes)
         )
 
     async def try_again(self, execution_id: int, given: Input) -> None:
-        """Work that killed a server is begun once more: other servers know before it is, and leave it alone."""
+        """Begin work again that killed a server. It is recorded first, so that other servers do not try it meanwhile."""
         work = work_of(given)
         if self._book is not None and (execution_id, work) in self._crashes:
             await self._book.add_crashes([(execution_id, work)], self._engine.clock.now(), 0)
 
     def ended(self, execution_id: int, given: Input) -> None:
-        """What was put to a run is done: it does not kill."""
+        """An input to a run was processed without a crash."""
         if self._crashes:
             self._forget(execution_id, work_of(given))
 
@@ -202,7 +206,7 @@ class Quarantine:
         self.end(0)
 
     def was_read(self, execution_id: int) -> None:
-        """The log of a run was read: it does not kill."""
+        """The log of a run was read without a crash."""
         if self._crashes:
             self._forget(execution_id, READING)
 
@@ -247,7 +251,7 @@ class Quarantine:
 
     @staticmethod
     def reason(crash: Crash) -> str:
-        """What an operator reads."""
+        """The message for an operator."""
         return (
             f"poison: arclog died {crash.count} times in a row while it {_activity(crash.work)}; the run is in quarantine, "
             f"and `arclog resume {crash.execution_id}` continues it"
@@ -258,7 +262,7 @@ class Quarantine:
         self._marks.save([] if self._book is not None else list(self._crashes.values()))
 
     def _later(self, writing: Coroutine[Any, Any, None]) -> None:
-        """Write to the store when there is time; if that fails, the crash is one of long ago some day."""
+        """Write to the store in the background. If that fails, the crash expires eventually."""
         task = asyncio.ensure_future(writing)
         self._writing.add(task)
         task.add_done_callback(self._written)
@@ -288,16 +292,16 @@ class Quarantine:
             await self._book.pause_crash(crash)
 
     async def _appended(self, record: ExecutionRecord, crash: Crash) -> int:
-        """Append the pause; the run's head with it."""
+        """Append the pause. Returns the run's head after it."""
         engine = self._engine
         commands = await engine.store.commands(record.execution_id)
-        idle = [one for one in commands if one.state == "issued"]
+        idle = [command for command in commands if command.state == "issued"]
         payload = {
             "signal": "PAUSE",
             "signal_id": f"quarantine-{record.execution_id}-{record.head}",
             "reason": self.reason(crash),
             "by": "arclog",
-            "held": [one.command_id for one in idle],
+            "held": [held.command_id for held in idle],
         }
         base = engine.minter.next_id()
         event = Event("signal.received", engine.clock.now(), payload=payload)
@@ -308,7 +312,7 @@ class Quarantine:
                 [event],
                 base,
                 record.now,
-                hold=[(one.command_id, one.fence) for one in idle],
+                hold=[(held.command_id, held.fence) for held in idle],
             )
         )
         engine.hints.appended(record.execution_id, appended.last_seq)

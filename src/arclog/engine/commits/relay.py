@@ -1,5 +1,5 @@
-"""Connects the hints of this process with the bus: commits are published once per turn of the loop; notices of others wake
-those here whom it concerns.
+"""Connects the hints of this process with the bus: commits are published once per turn of the event loop; notices of other
+processes wake the listeners that they concern.
 
 Law: correctness does not depend on it. Waiting tasks poll the store now and then; the relay only makes them faster.
 """
@@ -96,7 +96,7 @@ class Relay:
             hints.moved(execution_id)
             if live.head(execution_id) < head:
                 behind.append(execution_id)
-        # Of a run that nobody here is at work on nothing needs to be known.
+        # A run that no worker here processes needs no update.
         for execution_id in self._busy_with().intersection(behind):
             self._look(execution_id)
         if notice.timer:
@@ -135,7 +135,7 @@ class Relay:
             del self._looking[execution_id]
 
     async def close(self) -> None:
-        """Tell what is left, then be silent."""
+        """Publish what is left, then stop."""
         self._engine.hints.outward = None
         self._notify()
         for task in list(self._tasks):

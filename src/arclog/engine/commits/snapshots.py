@@ -21,10 +21,9 @@ from arclog.model.config.settings import Settings
 from arclog.model.errors import ArclogError
 from arclog.ports.storage.store import Store
 
-# Snapshots: a State as bytes and back. A cache of the log, never a second truth.
-#
-# JSON, as the log is: a value that JSON changes (a tuple, an int key, a NaN) comes back as the replay of the log has it.
-# `code_of` names all that a snapshot depends on: what is not exactly this code and this plan never reads it.
+# A snapshot is a State as JSON: a cache of the log, never a second source of truth. A value that JSON changes (a tuple, an
+# int key, a NaN) comes back as a replay of the log has it. `code_of` identifies all that a snapshot depends on, so that only
+# exactly the same code and plan read it.
 
 
 _ENCODER = msgspec.json.Encoder()
@@ -32,12 +31,12 @@ _DECODER = msgspec.json.Decoder(State)
 
 
 def encode_state(state: State) -> bytes:
-    """The whole state. Raises ValueError for what JSON cannot hold (lone surrogates)."""
+    """Encode the whole state. Raises ValueError for values that JSON cannot hold (lone surrogates)."""
     return _ENCODER.encode(state)
 
 
 def decode_state(body: bytes) -> State:
-    """What `encode_state` made into bytes. Raises ValueError (msgspec's errors are such) for anything else."""
+    """Decode the output of `encode_state`. Raises ValueError (which msgspec's errors are) for anything else."""
     return _DECODER.decode(body)
 
 
@@ -60,7 +59,7 @@ EVENT_BYTES = 64
 
 
 def superfluous(seqs: Sequence[int], newest: int, most: int) -> list[int]:
-    """Which of the past snapshots go, so that with one more there are no more than `most`: those whose neighbours are closest."""
+    """The past snapshots to remove, so that one more makes at most `most`: those with the closest neighbours."""
     kept, gone = [0, *seqs, newest], []
     while len(kept) - 2 >= most:
         _, index = min((kept[index + 1] - kept[index - 1], index) for index in range(1, len(kept) - 1))
@@ -76,7 +75,7 @@ class Pace:
     def __init__(self, due: int) -> None:
         #: seq from which on it is
         self.due = due
-        #: that it is too large was said already
+        #: a warning about its size was logged already
         self.too_large = False
 
 
@@ -137,10 +136,10 @@ class Snapshots:
         import zstandard  # not at the start: most runs are short
 
         try:
-            found = await self._store.snapshot(execution_id, code_of(plan), last)
-            if found is None:
+            stored = await self._store.snapshot(execution_id, code_of(plan), last)
+            if stored is None:
                 return None
-            seq, packed = found
+            seq, packed = stored
             state = decode_state(zstandard.ZstdDecompressor().decompress(packed, max_output_size=self._max_bytes))
         except (ArclogError, zstandard.ZstdError, ValueError, RecursionError) as problem:
             log.warning(

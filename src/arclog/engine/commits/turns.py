@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 #: How long a slice takes.
 SLICE_S = 0.001
-#: How much longer nobody computes after a slice.
+#: How much longer than a slice the pause after it is.
 _REST = 4
 #: Operations after which a thread looks whether its slice is over.
 SLICE_WORK = 1_000
@@ -67,7 +67,7 @@ class Turns:
             self._take()
 
     def close(self) -> None:
-        """End what is in progress at its next pause."""
+        """Stop the decisions in progress at their next pause."""
         self._closed = True
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
@@ -101,7 +101,7 @@ class Turns:
 
 
 class Lanes:
-    """At most so many tenants at once. Used on one event loop."""
+    """Admits a bounded number of tenants at once. Used on one event loop."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -110,7 +110,7 @@ class Lanes:
 
     @asynccontextmanager
     async def lane(self, tenant: str) -> AsyncIterator[None]:
-        """Wait for a lane, and have it meanwhile."""
+        """Wait for a lane, and hold it inside the context."""
         await self._enter(tenant)
         try:
             yield

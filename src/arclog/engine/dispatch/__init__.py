@@ -1,1 +1,1 @@
-"""Commands on their way to workers: claims, leases, pools and the workers that are seen."""
+"""Delivery of commands to workers: claims, leases, pools and the registry of workers."""

@@ -15,7 +15,7 @@ from arclog.engine.commits.engine import Engine
 from arclog.engine.commits.hints import either
 from arclog.engine.dispatch.refusals import Refusals
 from arclog.engine.dispatch.waiting_claims import Claim, IdleLooks
-from arclog.engine.dispatch.worker_registry import Sightings
+from arclog.engine.dispatch.worker_registry import WorkerRegistry
 from arclog.engine.duties.duty import Has, always
 from arclog.model.commands import Command, Report, ReportAnswer, Revocation
 from arclog.model.data.kept import Kept
@@ -49,11 +49,11 @@ class EngineControl:
         self._workers: Kept[str, WorkerInfo] = Kept(_WORKERS_KNOWN)
         #: plans that workers of a scope may read
         self._plans: Kept[tuple[Scope, str], bool] = Kept(_PLANS_KNOWN)
-        #: expired commands of runs that are left alone here: told once, then passed over
-        self._strange: set[int] = set()
-        self._sightings = Sightings(engine.store, engine.clock, engine.settings)
+        #: expired commands of runs that this process does not handle: logged once, then skipped
+        self._skipped: set[int] = set()
+        self._registry = WorkerRegistry(engine.store, engine.clock, engine.settings)
         self._refusals = Refusals(engine)
-        #: workers that were told to leave
+        #: workers that were asked to leave
         self._leaving: Kept[str, bool] = Kept(_WORKERS_KNOWN)
         engine.hints.on_leaving.append(self._start_draining)
         engine.hints.on_closed.append(self._on_closed)
@@ -70,7 +70,7 @@ class EngineControl:
             # A claim that does not wait is answered from the store.
             woken = not wait_s or self._idle.is_outdated(worker)
             while not news.is_over:
-                if await self._sightings.claims(worker, limit):
+                if await self._registry.claims(worker, limit):
                     self._start_draining(worker.worker_id)
                 if self._is_leaving(worker.worker_id):
                     break
@@ -89,13 +89,13 @@ class EngineControl:
                 if not woken and clock.monotonic() >= deadline:
                     return []
         if not news.is_over:
-            # A worker that leaves gets no more commands; a revocation tells it so.
+            # A leaving worker gets no more commands; it is notified by a revocation.
             waits: list[Coroutine[Any, Any, object]] = [clock.sleep(max(deadline - clock.monotonic(), 0.0))]
             await either(*waits, *([] if until is None else [until()]))
         return []
 
     async def _look(self, worker: WorkerInfo, limit: int, news: Claim) -> list[Command]:
-        """Claim what the store has for a worker."""
+        """Claim commands from the store for a worker."""
         engine = self._engine
         self._idle.looks(worker)
         offers = engine.queues.offers
@@ -116,7 +116,7 @@ class EngineControl:
         news.looked(len(commands), limit)
         if records:
             self._idle.claimed(worker, given=bool(commands))
-        self._sightings.began(worker.worker_id, [command.command_id for command in commands])
+        self._registry.began(worker.worker_id, [command.command_id for command in commands])
         return commands
 
     async def loop_results(self, execution_id: int, step: str, run: int, after: int, limit: int) -> LoopPage:
@@ -125,7 +125,7 @@ class EngineControl:
         events = await self._engine.store.step_events(execution_id, step, run, after=after, limit=limit)
         items: list[LoopItem] = []
         depth = 0
-        for event in (one.event for one in events):
+        for event in (stored.event for stored in events):
             path = event.iteration
             if path is None or event.informative:
                 continue
@@ -166,13 +166,13 @@ class EngineControl:
                 self._holders.has(command.command_id, Holder(report.worker_id, report.execution_id, command.fence))
             if answer.commands:
                 self._idle.forget(report.worker_id)
-            self._sightings.began(report.worker_id, [command.command_id for command in answer.commands])
+            self._registry.began(report.worker_id, [command.command_id for command in answer.commands])
             return ReportAnswer(report.n, answer.commands, pause=answer.pausing)
         match refused.reason:
             case "duplicate":
                 return ReportAnswer(report.n, await self._granted(report.worker_id, by), pause=answer.pausing)
             case "closed" | "ended":
-                # What was granted shows that this is the last report again, and not one that comes too late.
+                # The grant shows that this is a repetition of the last report, not a late one.
                 granted = await self._granted(report.worker_id, by)
                 return ReportAnswer(report.n, granted, closed=not granted)
             case "poison":
@@ -196,7 +196,7 @@ class EngineControl:
 
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]]) -> list[int]:
         lost = await self._engine.store.heartbeat(worker_id, held, self._lease_until())
-        if await self._sightings.beats(worker_id, len(held)):
+        if await self._registry.beats(worker_id, len(held)):
             self._start_draining(worker_id)
         return lost
 
@@ -219,25 +219,27 @@ class EngineControl:
     async def revoked(self, worker_id: str, wait_s: float, held: Sequence[Held] = ()) -> list[Revocation]:
         if unknown := self.unknown(worker_id, held):
             await self._adopt(worker_id, unknown)
-        return await self._holders.news(worker_id, wait_s)
+        return await self._holders.pending(worker_id, wait_s)
 
     def unknown(self, worker_id: str, held: Sequence[Held]) -> list[Held]:
-        """Those of a worker's commands of which this process does not know that it holds them."""
-        return [one for one in held if self._holders.get(one[1]) != Holder(worker_id, one[0], one[2])]
+        """The commands of a worker that this process does not know it holds."""
+        return [
+            command for command in held if self._holders.get(command[1]) != Holder(worker_id, command[0], command[2])
+        ]
 
     async def _adopt(self, worker_id: str, held: Sequence[Held]) -> None:
-        """Watch over commands that another server gave to a worker which asks here for news of them. It is the store that
-        says whether they are its own.
+        """Watch commands that another server granted to a worker that polls this server for revocations. The store decides
+        whether the worker holds them.
         """
-        for execution_id in {one[0] for one in held}:
+        for execution_id in {command[0] for command in held}:
             records = await self._engine.store.commands(execution_id)
-            theirs = {(one.command_id, one.fence) for one in records if one.worker_id == worker_id}
+            theirs = {(record.command_id, record.fence) for record in records if record.worker_id == worker_id}
             try:
                 state = (await self._engine.seen(execution_id)).state
             except (NewerLog, NotFound) as problem:
                 log.debug("worker %s: its commands cannot be read: %s", worker_id, problem)
                 continue
-            for _, command_id, fence in [one for one in held if one[0] == execution_id]:
+            for _, command_id, fence in [command for command in held if command[0] == execution_id]:
                 if (command_id, fence) in theirs:
                     self._holders.has(command_id, Holder(worker_id, execution_id, fence))
                 else:
@@ -273,15 +275,15 @@ class EngineControl:
         await self._engine.store.append_logs(lines, self._engine.settings.integer("logs.max_execution_bytes"))
 
     async def end_lease(self, record: CommandRecord) -> None:
-        """Take a command from a worker that is gone or did not keep up its lease."""
+        """Withdraw a command from a worker that is gone or did not renew its lease."""
         max_losses = self._engine.settings.integer("leases.max_losses")
         lost = LeaseEnded(record.command_id, record.fence, record.worker_id, max_losses)
         await self._engine.put(record.execution_id, lost)
 
     async def sweep(self, has: Has = always) -> None:
-        """End the leases that are over, as long as that is this process's to do."""
-        for record in await self._engine.store.expired(self._engine.clock.now(), _PAGE + len(self._strange)):
-            if record.command_id in self._strange:
+        """End expired leases while this process has the duty to do so."""
+        for record in await self._engine.store.expired(self._engine.clock.now(), _PAGE + len(self._skipped)):
+            if record.command_id in self._skipped:
                 continue
             if not await has():
                 return
@@ -290,11 +292,11 @@ class EngineControl:
             except Conflict as problem:
                 log.info("command %s: its expired lease could not be released yet: %s", record.command_id, problem)
             except (NewerLog, InvariantBroken) as problem:
-                self._strange.add(record.command_id)
+                self._skipped.add(record.command_id)
                 log.error("command %s: its expired lease cannot be released: %s", record.command_id, problem)
 
     async def watch(self) -> None:
-        """Notice what other processes appended to the runs that workers of this one are busy with."""
+        """Load events that other processes appended to runs whose commands workers of this process hold."""
         for execution_id in self.busy_with():
             try:
                 await self._engine.look(execution_id)
@@ -358,29 +360,29 @@ class EngineControl:
         return self._leaving.get(worker_id) is not None
 
     def _start_draining(self, worker_id: str) -> None:
-        """Once: a worker that leaves gets nothing more, however often it asks."""
+        """Notify a worker, once, that it should leave. From then on it gets no more commands."""
         if not self._is_leaving(worker_id):
             self._leaving.put(worker_id, True)
             self._holders.revoke(worker_id, Revocation(0, leave=True))
 
     def _on_closed(self, closed: Sequence[int], revoked: Sequence[Revocation]) -> None:
         """Notify the holders of revoked commands, except a holder that ended its command itself."""
-        for one in revoked:
-            self._holders.notify(one)
+        for revocation in revoked:
+            self._holders.notify(revocation)
         self._holders.over(closed)
-        self._sightings.ended(closed)
+        self._registry.ended(closed)
 
 
 # Holders of commands known to this process, and their pending revocations.
 #
-# A cache of hints; the store is authoritative. A worker may get a command from one server and ask another one for news
-# of it; it says what it holds then, and that server watches those runs from there on. What nobody tells a worker it learns
-# from its next heartbeat or report.
+# This is a cache of hints; the store is authoritative. A worker may get a command from one server and poll another one for
+# revocations; it then sends what it holds, and that server watches those runs from then on. A worker that misses a
+# revocation learns of it from its next heartbeat or report.
 
 
-#: Workers for whom news are kept, and how much for each; older news are dropped.
+#: Workers whose revocations are kept, and how many for each; older ones are dropped.
 _MOST_WORKERS = 10_000
-_MOST_NEWS = 1_000
+_MOST_REVOCATIONS = 1_000
 
 
 class Holder(NamedTuple):
@@ -390,13 +392,13 @@ class Holder(NamedTuple):
 
 
 class Holders:
-    """One per engine."""
+    """Holders of commands; one instance per engine."""
 
     def __init__(self) -> None:
         self._by_command: dict[int, Holder] = {}
-        #: what each worker has to hear, by command
-        self._news: dict[str, dict[int, Revocation]] = {}
-        self._told = asyncio.Event()
+        #: pending revocations of each worker, by command
+        self._pending: dict[str, dict[int, Revocation]] = {}
+        self._changed = asyncio.Event()
 
     def get(self, command_id: int) -> Holder | None:
         return self._by_command.get(command_id)
@@ -425,7 +427,7 @@ class Holders:
                 self.notify(Revocation(command_id, pause=True))
 
     def notify(self, revocation: Revocation) -> None:
-        """Let a command's holder know, if there is one here."""
+        """Notify the holder of a command, if this process knows one."""
         holder = self._by_command.get(revocation.command_id)
         if holder is None:
             return
@@ -434,27 +436,27 @@ class Holders:
         self.revoke(holder.worker_id, revocation)
 
     def revoke(self, worker_id: str, revocation: Revocation) -> None:
-        """Let a worker know of a command that it has in hand, or had."""
-        news = self._news.pop(worker_id, {})
-        news[revocation.command_id] = revocation
-        self._news[worker_id] = news
-        if len(news) > _MOST_NEWS:
-            del news[next(iter(news))]
-        if len(self._news) > _MOST_WORKERS:
-            del self._news[next(iter(self._news))]
-        self._told.set()
+        """Notify a worker about a command that it holds or held."""
+        revocations = self._pending.pop(worker_id, {})
+        revocations[revocation.command_id] = revocation
+        self._pending[worker_id] = revocations
+        if len(revocations) > _MOST_REVOCATIONS:
+            del revocations[next(iter(revocations))]
+        if len(self._pending) > _MOST_WORKERS:
+            del self._pending[next(iter(self._pending))]
+        self._changed.set()
 
-    async def news(self, worker_id: str, wait_s: float) -> list[Revocation]:
-        """What a worker has to hear; waits that long for something to happen, to anybody."""
-        if worker_id not in self._news:
-            self._told.clear()
+    async def pending(self, worker_id: str, wait_s: float) -> list[Revocation]:
+        """The pending revocations of a worker; waits up to the given time for a revocation of any worker."""
+        if worker_id not in self._pending:
+            self._changed.clear()
             try:
                 # Not wait_for: on Python 3.11 that swallows a cancellation which meets the news, and the worker never stops.
                 async with asyncio.timeout(wait_s):
-                    await self._told.wait()
+                    await self._changed.wait()
             except TimeoutError:
                 return []
-        return list(self._news.pop(worker_id, {}).values())
+        return list(self._pending.pop(worker_id, {}).values())
 
 
 def is_emergency(state: State) -> bool:

@@ -1,7 +1,7 @@
 """The engine's side of `ports.storage.pools`: limits, resources and workers as one caller sees them.
 
-Law: pools belong to the installation, not to a tenant. Whoever is of the server's own tenant (`scope.tenant`) sees all of
-them and may change them; others see what concerns them.
+Law: pools belong to the installation, not to a tenant. Callers of the server's own tenant (`scope.tenant`) see and may
+change all of them; other callers see what concerns them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MOST = 1_000_000
 
 
 class EnginePools:
-    """Implements `ports.pools.PoolApi`; without a boundary for whoever owns the store."""
+    """Implements `ports.storage.pools.PoolApi`. Without a boundary, the caller owns the store."""
 
     def __init__(self, engine: Engine, boundary: Boundary | None = None) -> None:
         self._engine = engine
@@ -56,8 +56,8 @@ class EnginePools:
         return [self._pool(name, shares, limits, workers) for name in self._names(shares, limits, workers)]
 
     def _names(self, shares: Sequence[Share], limits: Sequence[Limit], workers: Sequence[WorkerRecord]) -> list[str]:
-        names = {each.pool for each in shares} | {each.pool for each in limits}
-        return sorted(names | {pool for each in workers if self._is_here(each) for pool in each.pools})
+        names = {share.pool for share in shares} | {limit.pool for limit in limits}
+        return sorted(names | {pool for worker in workers if self._is_here(worker) for pool in worker.pools})
 
     async def set_limit(self, pool: str, tenant: str, concurrency: int) -> PoolView:
         self._check_owner()
@@ -81,7 +81,7 @@ class EnginePools:
     def _pool(
         self, name: str, shares: Sequence[Share], limits: Sequence[Limit], workers: Sequence[WorkerRecord]
     ) -> PoolView:
-        mine = [each for each in shares if name in ("", each.pool)]
+        mine = [share for share in shares if name in ("", share.pool)]
         here = [each for each in self._here(name, workers) if not each.draining]
         return PoolView(
             name=name,
@@ -90,7 +90,7 @@ class EnginePools:
             busy=sum(each.claimed for each in mine),
             workers=len(here),
             slots=sum(each.slots for each in here),
-            limits=[LimitView(each.tenant, each.concurrency) for each in limits if each.pool == name],
+            limits=[LimitView(limit.tenant, limit.concurrency) for limit in limits if limit.pool == name],
         )
 
     async def scale(self, pool: str) -> Scale:
@@ -105,14 +105,14 @@ class EnginePools:
     def _scale(
         self, pool: str, shares: Sequence[Share], limits: Sequence[Limit], workers: Sequence[WorkerRecord]
     ) -> Scale:
-        shares = [each for each in shares if each.pool == pool]
+        shares = [share for share in shares if share.pool == pool]
         workers = [each for each in self._here(pool, workers) if not each.draining]
-        most = next((each.concurrency for each in limits if (each.pool, each.tenant) == (pool, "")), None)
-        backlog, busy = sum(each.issued for each in shares), sum(each.claimed for each in shares)
+        most = next((limit.concurrency for limit in limits if (limit.pool, limit.tenant) == (pool, "")), None)
+        backlog, busy = sum(share.issued for share in shares), sum(share.claimed for share in shares)
         settings = self._engine.settings
-        said = [each.slots for each in workers if each.slots]
-        per_worker = sum(said) / len(said) if said else float(settings.integer("worker.slots"))
-        paces = [each.pace for each in workers if each.pace]
+        slot_counts = [worker.slots for worker in workers if worker.slots]
+        per_worker = sum(slot_counts) / len(slot_counts) if slot_counts else float(settings.integer("worker.slots"))
+        paces = [worker.pace for worker in workers if worker.pace]
         service_s = sum(paces) / len(paces) / MICROS if paces else ASSUMED_S
         wait_s = settings.number("pools.scale_wait_s")
         slots = wanted_slots(backlog, busy, service_s, wait_s, most)
@@ -122,7 +122,7 @@ class EnginePools:
             oldest_s=self._oldest_s(shares),
             busy=busy,
             workers=len(workers),
-            slots=sum(said),
+            slots=sum(slot_counts),
             slots_per_worker=round(per_worker, 3),
             service_s=round(service_s, 6),
             wanted_workers=wanted_workers(slots, per_worker),
@@ -132,14 +132,18 @@ class EnginePools:
 
     async def resources(self) -> list[ResourceView]:
         now = await self._store.time()
-        return [_resource_view(each, now) for each in await self._store.resources()]
+        return [_resource_view(resource, now) for resource in await self._store.resources()]
 
     async def set_resource(self, name: str, new: NewResource) -> ResourceView:
         self._check_owner()
         await self._store.set_resource(_resource(name, new))
         self._look_again()
         now = await self._store.time()
-        return next(_resource_view(each, now) for each in await self._store.resources() if each.resource.name == name)
+        return next(
+            _resource_view(resource, now)
+            for resource in await self._store.resources()
+            if resource.resource.name == name
+        )
 
     async def remove_resource(self, name: str) -> None:
         self._check_owner()
@@ -150,7 +154,7 @@ class EnginePools:
     # -- workers ------------------------------------------------------------------------------------------------------
 
     async def workers(self) -> list[WorkerView]:
-        return [self._worker(each) for each in await self._workers()]
+        return [self._worker(worker) for worker in await self._workers()]
 
     async def drain(self, worker_id: str = "", pool: str = "") -> list[WorkerView]:
         self._check_owner()
@@ -159,8 +163,8 @@ class EnginePools:
         known = await self._workers()
         chosen = [each for each in known if each.worker_id == worker_id] if worker_id else self._here(pool, known)
         if not chosen:
-            what = f"worker {worker_id[:200]!r} is not known" if worker_id else f"pool {pool!r} has no worker"
-            raise NotFound(f"{what}; `arclog workers` lists all workers")
+            problem = f"worker {worker_id[:200]!r} is not known" if worker_id else f"pool {pool!r} has no worker"
+            raise NotFound(f"{problem}; `arclog workers` lists all workers")
         leaving = [each for each in chosen if each.leaves]
         if worker_id and not leaving:
             raise RequestRejected(
@@ -168,10 +172,10 @@ class EnginePools:
             )
         for each in leaving:
             await self._store.drain_worker(each.worker_id)
-            for told in self._engine.hints.on_leaving:
-                told(each.worker_id)
+            for listener in self._engine.hints.on_leaving:
+                listener(each.worker_id)
         gone = {each.worker_id for each in leaving}
-        return [self._worker(each) for each in await self._workers() if each.worker_id in gone]
+        return [self._worker(worker) for worker in await self._workers() if worker.worker_id in gone]
 
     def _worker(self, each: WorkerRecord) -> WorkerView:
         state = "silent" if not self._is_here(each) else "draining" if each.draining else "working"
@@ -179,7 +183,7 @@ class EnginePools:
         about = (each.pools, each.kinds, each.slots, each.busy, each.host, each.version)
         return WorkerView(each.worker_id, state, *about, seen)
 
-    # -- who sees what ------------------------------------------------------------------------------------------------
+    # -- visibility ---------------------------------------------------------------------------------------------------
 
     def _check_owner(self) -> None:
         if self._tenant:
@@ -188,24 +192,32 @@ class EnginePools:
             raise NotAllowed(f"{name} cannot change limits that all tenants share; only an admin of tenant {own} can")
 
     async def _shares(self) -> list[Share]:
-        return [each for each in await self._store.shares() if self._tenant in ("", each.tenant)]
+        return [share for share in await self._store.shares() if self._tenant in ("", share.tenant)]
 
     async def _limits(self) -> list[Limit]:
         return [
-            each for each in await self._store.limits() if not self._tenant or each.tenant in ("", EACH, self._tenant)
+            limit
+            for limit in await self._store.limits()
+            if not self._tenant or limit.tenant in ("", EACH, self._tenant)
         ]
 
     async def _workers(self) -> list[WorkerRecord]:
-        return [each for each in await self._store.workers() if not self._tenant or each.tenant in ("", self._tenant)]
+        return [
+            worker for worker in await self._store.workers() if not self._tenant or worker.tenant in ("", self._tenant)
+        ]
 
     def _here(self, pool: str, workers: Sequence[WorkerRecord]) -> list[WorkerRecord]:
-        return [each for each in workers if self._is_here(each) and (not pool or not each.pools or pool in each.pools)]
+        return [
+            worker
+            for worker in workers
+            if self._is_here(worker) and (not pool or not worker.pools or pool in worker.pools)
+        ]
 
     def _is_here(self, worker: WorkerRecord) -> bool:
         return worker.seen_at >= silent_before(self._engine.clock, self._engine.settings)
 
     def _oldest_s(self, shares: Sequence[Share]) -> float:
-        oldest = min((each.oldest for each in shares if each.oldest), default=0)
+        oldest = min((share.oldest for share in shares if share.oldest), default=0)
         waited = self._engine.clock.now() / MICROS - minted_at_ms(oldest) / 1000 if oldest else 0.0
         return max(round(waited, 3), 0.0)
 
@@ -271,16 +283,13 @@ def _rate(interval: int) -> str:
     return ""
 
 
-# How many workers a pool should have: enough that what waits and what is in progress is done within `pools.scale_wait_s`.
-
-
-#: What a command takes while nobody has seen one end.
+#: The assumed duration of a command, in seconds, while none has been measured.
 ASSUMED_S = 1.0
 
 
 def wanted_slots(backlog: int, busy: int, service_s: float, wait_s: float, limit: int | None = None) -> int:
-    """Slots for so many commands that wait, beside those that are held; never more than there are commands, or than the
-    pool's limit lets be held, and never fewer than are in use.
+    """How many slots a pool needs to finish its waiting and running commands within `wait_s` (`pools.scale_wait_s`): at most
+    one for each command, at most the pool's limit, and at least those in use.
     """
     commands = backlog + busy
     enough = math.ceil(commands * service_s / wait_s - 1e-9)

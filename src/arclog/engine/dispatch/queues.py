@@ -1,8 +1,9 @@
-"""Which pools others wait in, as far as this process knows. A report may bring its worker the next command of the same
-run, past the queue: that is good while nobody else waits, and unfair while somebody does.
+"""Which pools have waiting commands, as far as this process knows. A report may bring its worker the next command of the
+same run, past the queue: that is efficient while no other command waits, and unfair while one does.
 
-Law: nothing here is a fact. What this process offered itself is known at once; what others did is found by looking, after
-every so many commands that passed the queue. Where it errs, a command goes by way of the queue, or a few pass it.
+Law: nothing here is authoritative. What this process offered itself is known at once; what other processes did is found by
+querying the store, once for a number of commands that passed the queue. An error here only means that a command goes through
+the queue, or that a few pass it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class _Pool:
         #: tenants that wait
         self.tenants: set[str] = set()
         self.limited = False
-        #: commands that passed the queue, or wanted to, since somebody looked
+        #: commands that passed the queue, or could have, since the last query
         self.passed = 0
 
 
@@ -55,8 +56,8 @@ class Queues:
         self._resources_at = -math.inf
 
     def order(self, command_id: int, priority: int) -> int:
-        """When it was issued, less what its priority is worth: so waiting raises every command alike, and the order of
-        two never changes.
+        """The rank of a command: when it was issued, minus the value of its priority. Waiting raises all commands alike, so
+        the order of two commands never changes.
         """
         return minted_at_ms(command_id) - priority * self._aging_ms
 
@@ -65,7 +66,7 @@ class Queues:
         self._of(pool).tenants.add(tenant)
 
     def may_pass(self, pool: str, tenant: str) -> bool:
-        """Whether a command may be given to a worker past those that wait."""
+        """Whether a command may be granted to a worker ahead of the waiting ones."""
         known = self._of(pool)
         known.passed += 1
         if known.passed >= self._in_a_row:
@@ -102,11 +103,11 @@ class Queues:
             self._resources_at = now
             self._resources = await self._store.resources()
         at = await self._store.time() if self._resources else 0
-        waits = [next_token(each) - at for each in self._resources]
+        waits = [next_token(resource) - at for resource in self._resources]
         return min((wait / MICROS for wait in waits if wait > 0), default=math.inf)
 
     async def look(self) -> None:
-        """Take in what others did. A store that cannot be read now is looked at another time."""
+        """Read what other processes did. If the store cannot be read now, a later call tries again."""
         while self._to_look_at:
             pool = self._to_look_at.pop()
             try:
@@ -118,9 +119,9 @@ class Queues:
             known.tenants, known.limited = set(contest.tenants), contest.limited
 
     def _of(self, pool: str) -> _Pool:
-        found = self._pools.get(pool)
-        if found is None:
+        queue = self._pools.get(pool)
+        if queue is None:
             if len(self._pools) >= _MOST_POOLS:
                 self._pools.clear()  # playbooks may name any number; what is forgotten is found again
-            found = self._pools[pool] = _Pool()
-        return found
+            queue = self._pools[pool] = _Pool()
+        return queue

@@ -1,4 +1,7 @@
-"""Commands that have ended: only the log knows their last holder."""
+"""Refused reports, and the commands that have ended, whose last holder only the log knows.
+
+A refused report leaves an informative `command.refused` in the log of its run, for the first reports of each claim.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,6 @@ from arclog.model.data.kept import Kept
 from arclog.model.errors import ArclogError
 from arclog.model.events import Event
 from arclog.ports.storage.store import Store, StoredEvent
-
-# What became of reports that do not fit: each leaves an informative `command.refused` in the log of its run.
-#
-# Only the first refused reports of each claim are recorded.
-
 
 log = logging.getLogger("arclog.engine")
 
@@ -35,8 +33,8 @@ class Refusals:
         self._counts: Kept[tuple[int, int], int] = Kept(_MOST_CLAIMS)
 
     async def note(self, claim: tuple[int, int, int], worker_id: str, refused: Refused) -> None:
-        """Record that a report of a claim (execution_id, command_id, fence) was refused. What cannot be recorded is logged:
-        the sender is answered all the same.
+        """Record that a report of a claim (execution_id, command_id, fence) was refused. A failure to record it is logged;
+        the sender gets its answer in any case.
         """
         execution_id, command_id, fence = claim
         count = (self._counts.get((command_id, fence)) or 0) + 1
@@ -59,9 +57,9 @@ class Refusals:
 
 
 _PAGE = 1000
-#: How many events of its step run are looked through for the report of a command.
+#: How many events of its step run are searched for the report of a command.
 _MOST = 10_000
-#: an event that begins a command names it, and so does each that offers it again
+#: types of the events that create a command or offer it again; they carry its id
 _TYPES = ("step.scheduled", "command.issued")
 
 
@@ -70,7 +68,7 @@ class EndedCommand(Struct, frozen=True):
 
     #: the last one; 0 when there never was a command of that id
     fence: int = 0
-    #: who reported under that fence; '' when nobody did, or it is too long ago
+    #: the worker that reported under that fence; '' if none did, or if it is too long ago
     holder: str = ""
     step: str = ""
     run: int = 0
@@ -82,9 +80,9 @@ async def ended_command(store: Store, execution_id: int, command_id: int) -> End
     after = 0
     while True:
         page = await store.events(execution_id, after=after, limit=_PAGE, types=_TYPES)
-        for one in page:
-            if one.event.command_id == command_id and not one.event.informative:
-                fence, issued = fence + 1, one
+        for stored in page:
+            if stored.event.command_id == command_id and not stored.event.informative:
+                fence, issued = fence + 1, stored
         if len(page) < _PAGE:
             break
         after = page[-1].seq
@@ -99,10 +97,14 @@ async def _holder(store: Store, issued: StoredEvent, command_id: int, fence: int
     event, after, seen = issued.event, issued.seq, 0
     while seen < _MOST:
         page = await store.step_events(issued.execution_id, event.step, event.run, after=after, limit=_PAGE)
-        for one in page:
-            found = one.event
-            if (found.command_id, found.fence) == (command_id, fence) and found.worker_id and not found.informative:
-                return found.worker_id
+        for stored in page:
+            event_seen = stored.event
+            if (
+                (event_seen.command_id, event_seen.fence) == (command_id, fence)
+                and event_seen.worker_id
+                and not event_seen.informative
+            ):
+                return event_seen.worker_id
         if len(page) < _PAGE:
             return ""
         after, seen = page[-1].seq, seen + len(page)

@@ -55,14 +55,14 @@ class ScopedControl:
 
     async def revoked(self, worker_id: str, wait_s: float, held: Sequence[Held] = ()) -> list[Revocation]:
         worker_id = self._boundary.worker_name(worker_id)
-        held = [one for one in self._control.unknown(worker_id, held) if await self._is_served(one[0])]
+        held = [command for command in self._control.unknown(worker_id, held) if await self._is_served(command[0])]
         until = self._clock.monotonic() + wait_s
         while True:
-            # News for another worker end the wait, too.
-            found = await self._control.revoked(worker_id, max(0.0, until - self._clock.monotonic()), held)
+            # A revocation for another worker ends the wait as well.
+            revocations = await self._control.revoked(worker_id, max(0.0, until - self._clock.monotonic()), held)
             held = ()
-            if found or self._clock.monotonic() >= until:
-                return found
+            if revocations or self._clock.monotonic() >= until:
+                return revocations
 
     async def program(self, digest: str) -> Program:
         if not await self._control.serves_plan(self._boundary.served, digest):
@@ -85,7 +85,7 @@ class ScopedControl:
         return commands
 
     async def check_holder(self, worker_id: str, execution_id: int, command_id: int) -> None:
-        """Refuse a report before it is looked at. Raises NotFound or NotHolder."""
+        """Refuse a report before it is processed. Raises NotFound or NotHolder."""
         await self._check_holder(self._boundary.worker_name(worker_id), execution_id, command_id)
 
     async def _check_holder(self, worker_id: str, execution_id: int, command_id: int) -> None:

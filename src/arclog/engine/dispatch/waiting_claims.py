@@ -23,40 +23,40 @@ class Listener:
     """Listens from its creation, so that nothing is missed while its owner queries the store."""
 
     def __init__(self) -> None:
-        self._news = asyncio.Event()
-        #: what to be inside of while waiting
+        self._wake_up = asyncio.Event()
+        #: context manager that is entered while waiting
         self.around: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def wake(self) -> None:
-        self._news.set()
+        self._wake_up.set()
 
     async def heard(self, timeout_s: float | None) -> bool:
-        """Wait for news since the last call; False when the time was over first."""
+        """Wait for a wake-up since the last call. Returns False on timeout."""
         try:
             with self.around():
                 async with asyncio.timeout(timeout_s):
-                    await self._news.wait()
+                    await self._wake_up.wait()
         except TimeoutError:
             return False
-        self._news.clear()
+        self._wake_up.clear()
         return True
 
 
 class _Offer:
-    """A command that is there for a pool."""
+    """A command that was offered to a pool."""
 
     __slots__ = ("is_spare", "pool", "tried")
 
     def __init__(self, pool: str) -> None:
         self.pool = pool
-        #: who was woken by it
+        #: the claim that was woken by it
         self.tried: set[Claim] = set()
-        #: somebody took as much as it could: there may be more, and one who looks in vain is enough to know
+        #: a claim took as many commands as it could: there may be more, until one claim finds none
         self.is_spare = False
 
 
 class Claim(Listener):
-    """One that waits for commands."""
+    """A claim that waits for commands."""
 
     def __init__(self, pools: Sequence[str], hand_on: Callable[[_Offer], None], until: Until | None = None) -> None:
         """`pools`: empty means all. `until`: the claim is abandoned once it returns."""
@@ -87,18 +87,18 @@ class Claim(Listener):
         if self._until is not None and self._ending is None:
             self._ending = asyncio.ensure_future(self._until())
             self._ending.add_done_callback(self._end)
-        self.waits = not self._news.is_set()
+        self.waits = not self._wake_up.is_set()
         try:
             return await super().heard(timeout_s)
         finally:
             self.waits = False
 
-    def looked(self, found: int, limit: int) -> None:
-        """So many commands were found of so many that it could take."""
+    def looked(self, commands: int, limit: int) -> None:
+        """The claim queried the store: it found `commands` of the `limit` that it could take."""
         offer, self._offer = self._offer, None
-        if offer is None or (found and found < limit) or (offer.is_spare and not found):
+        if offer is None or (commands and commands < limit) or (offer.is_spare and not commands):
             return
-        offer.is_spare = found > 0
+        offer.is_spare = commands > 0
         self._hand_on(offer)
 
     def _end(self, ending: asyncio.Task[object]) -> None:
@@ -108,7 +108,7 @@ class Claim(Listener):
             self.wake()
 
     def leave(self) -> None:
-        """It looks no more."""
+        """The claim queries no more."""
         if self._ending is not None:
             self._ending.cancel()
         offer, self._offer = self._offer, None
@@ -120,7 +120,7 @@ class Offers:
     """The claims that wait in this process."""
 
     def __init__(self) -> None:
-        #: the one that has been there longest is woken first
+        #: the longest-waiting claim is woken first
         self._claims: dict[Claim, None] = {}
         #: how often commands were offered, or may have been
         self.count = 0
@@ -129,7 +129,7 @@ class Offers:
         return len(self._claims)
 
     def made(self, pools: Mapping[str, int]) -> None:
-        """Commands are there, so many for each pool."""
+        """Commands were offered, counted by pool."""
         self.count += 1
         for pool, count in pools.items():
             waiting = 0
@@ -142,7 +142,7 @@ class Offers:
                 self._hand(_Offer(pool))
 
     def wake_all(self) -> None:
-        """There may be something for anybody."""
+        """There may be commands in any pool."""
         self.count += 1
         for claim in self._claims:
             claim.wake()
@@ -165,10 +165,10 @@ class Offers:
                 return
 
 
-# When a worker that waits for commands looks into the store by itself.
+# When a waiting worker queries the store without an offer.
 #
-# Law: an offered command wakes a claim that waits, so a look without an offer only makes up for a lost notice. One look in
-# `engine.idle_look_s` is enough for each worker, however many requests its wait is made of.
+# Law: an offered command wakes a waiting claim, so a query without an offer only compensates for a lost notification. One
+# query in `engine.idle_look_s` is enough for each worker, however many requests its wait consists of.
 
 
 _WORKERS_KNOWN = 10_000
@@ -198,11 +198,11 @@ class IdleLooks:
         self._looked: Kept[str, _Looked] = Kept(_WORKERS_KNOWN)
 
     def looks(self, worker: WorkerInfo) -> None:
-        """A worker is about to look."""
+        """A worker is about to query the store."""
         self._looked.replace(worker.worker_id, _Looked(worker, self._clock.monotonic(), self._hints.offers))
 
     def claimed(self, worker: WorkerInfo, *, given: bool) -> None:
-        """Its look found commands. If none of them was given out, others may wait behind them."""
+        """Its query found commands. If none of them was granted, others may wait behind them."""
         if given:
             self.forget(worker.worker_id)
         else:
@@ -210,7 +210,7 @@ class IdleLooks:
             self._looked.replace(worker.worker_id, _Looked(worker, soon, self._hints.offers))
 
     def forget(self, worker_id: str) -> None:
-        """It has commands: when it comes back, it looks first."""
+        """The worker got commands: its next claim queries the store first."""
         self._looked.pop(worker_id)
 
     def is_outdated(self, worker: WorkerInfo) -> bool:

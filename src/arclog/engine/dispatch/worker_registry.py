@@ -1,7 +1,7 @@
 """The workers known to this process: presence, load, speed, and whether they are draining.
 
-What is seen is written to the store now and then, at most once in `workers.seen_every_s` for each worker, so that every
-server can tell of all. A worker that is there for one run alone is nobody else's business.
+It is written to the store at most once in `workers.seen_every_s` for each worker, so that every server knows all workers.
+A worker that serves a single run is not registered.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from arclog.ports.storage.store import Store
 
 _WORKERS_KNOWN = 10_000
 _COMMANDS_KNOWN = 100_000
-#: Of what a worker says of itself.
+#: Characters of what a worker reports about itself.
 _LONGEST = 128
 _MOST_SLOTS = 100_000
 #: Signs of life that may fail to come before a worker is silent.
@@ -41,7 +41,7 @@ class _Seen:
         self.leaving = False
 
 
-class Sightings:
+class WorkerRegistry:
     """What is seen of workers."""
 
     def __init__(self, store: Store, clock: Clock, settings: Settings) -> None:
@@ -54,7 +54,7 @@ class Sightings:
         self._begun: Kept[int, tuple[str, float]] = Kept(_COMMANDS_KNOWN)
 
     async def claims(self, info: WorkerInfo, free: int) -> bool:
-        """A worker has so many free slots; whether it shall leave."""
+        """A worker claims with this many free slots. Returns whether it should leave."""
         if info.execution_id:
             return False
         seen = self._workers.get(info.worker_id)
@@ -65,7 +65,7 @@ class Sightings:
         return seen.leaving
 
     async def beats(self, worker_id: str, busy: int) -> bool:
-        """A worker holds so many commands; whether it shall leave."""
+        """A worker holds this many commands. Returns whether it should leave."""
         seen = self._workers.get(worker_id)
         if seen is None:
             return False  # it is known when it claims
@@ -73,7 +73,7 @@ class Sightings:
         return seen.leaving
 
     def shall_leave(self, worker_id: str) -> None:
-        """Somebody told it to, here."""
+        """A caller of this process asked the worker to leave."""
         seen = self._workers.get(worker_id)
         if seen is not None:
             seen.leaving = True

@@ -1,4 +1,4 @@
-"""What the store says about the work: pools, leases, duties, timers, schedules, webhooks, runs that nothing moves.
+"""Health checks over the store: pools, leases, duties, timers, schedules, webhooks, and runs that make no progress.
 
 Read-only: nothing is claimed, leased or written. Ids of runs are shown to their own tenant only ('' sees all).
 """
@@ -59,32 +59,32 @@ class WorkDoctor:
         if not backlog:
             return [Check("pools", OK, "no open commands")]
         since = silent_before(self._clock, self._settings)
-        workers = [each for each in await self._store.workers() if each.seen_at >= since and not each.draining]
-        return [self._pool(each, workers) for each in sorted(backlog, key=lambda each: each.pool)]
+        workers = [worker for worker in await self._store.workers() if worker.seen_at >= since and not worker.draining]
+        return [self._pool(pool, workers) for pool in sorted(backlog, key=lambda pool: pool.pool)]
 
-    def _pool(self, each: Backlog, workers: Sequence[WorkerRecord]) -> Check:
-        name = f"pool {each.pool}"
-        there = sum(not worker.pools or each.pool in worker.pools for worker in workers)
-        age = max(0.0, self._clock.now() / MICROS - minted_at_ms(each.oldest) / 1000) if each.issued else 0.0
-        detail = f"{each.issued} waiting, {each.claimed} with workers, {there} workers seen"
-        if each.issued:
+    def _pool(self, pool: Backlog, workers: Sequence[WorkerRecord]) -> Check:
+        name = f"pool {pool.pool}"
+        there = sum(not worker.pools or pool.pool in worker.pools for worker in workers)
+        age = max(0.0, self._clock.now() / MICROS - minted_at_ms(pool.oldest) / 1000) if pool.issued else 0.0
+        detail = f"{pool.issued} waiting, {pool.claimed} with workers, {there} workers seen"
+        if pool.issued:
             detail += f"; the oldest has been waiting for {_span(age)}"
-        if not each.issued or age <= self._settings.number("doctor.waiting_s"):
+        if not pool.issued or age <= self._settings.number("doctor.waiting_s"):
             return Check(name, OK, detail)
         if not there:
             return Check(
                 name,
                 FAIL,
                 detail,
-                f"no worker takes these commands: start one (arclog worker --server URL --pool {each.pool})",
+                f"no worker takes these commands: start one (arclog worker --server URL --pool {pool.pool})",
             )
-        if not each.claimed:
+        if not pool.claimed:
             remedy = (
                 "no worker takes these commands: the workers lack a kind or have another tenant's key, or a limit "
                 "applies (see `arclog why ID`, `arclog pool list`, `arclog resource list`)"
             )
             return Check(name, FAIL, detail, remedy)
-        return Check(name, WARN, detail, f"the pool is too small: start more workers of pool {each.pool}")
+        return Check(name, WARN, detail, f"the pool is too small: start more workers of pool {pool.pool}")
 
     async def leases(self) -> list[Check]:
         """Commands with an expired lease that were not released."""
@@ -92,43 +92,43 @@ class WorkDoctor:
         over = await self._store.expired(now, _PAGE)
         # A lease that expired just now is the sweeper's next work.
         late = now - round((3 * self._settings.number("engine.sweep_s") + 5) * MICROS)
-        left = [each for each in over if each.lease_until < late]
+        left = [command for command in over if command.lease_until < late]
         if not left:
             return [Check("leases", OK, f"{len(over)} expired just now" if over else "none has expired")]
-        longest = (now - min(each.lease_until for each in left)) / MICROS
+        longest = (now - min(command.lease_until for command in left)) / MICROS
         detail = f"{_count(len(left))} expired and not released, for up to {_span(longest)}"
         remedy = "no server releases them: start a server on this store, or read its log for failed sweeps"
         return [Check("leases", FAIL, detail, remedy)]
 
     async def duties(self) -> list[Check]:
         """Duties and their holders, and duties without one."""
-        found = await self._store.duties()
-        if not found:
+        records = await self._store.duties()
+        if not records:
             return [Check("duties", OK, "not leased: a single process performs all duties")]
-        return [self._duty(each) for each in found]
+        return [self._duty(record) for record in records]
 
-    def _duty(self, each: DutyRecord) -> Check:
-        name, now = f"duty {each.duty}", self._clock.now()
-        if each.duty == GC:
-            return self._gc(name, each, now)
-        if each.until > now:
-            return Check(name, OK, f"{each.owner} holds it until {timestamp(each.until)}")
-        detail = f"no server holds it; {each.owner} held it until {timestamp(each.until)}"
-        # A store without a server has no need of anybody; a server that runs would have taken it up by now.
-        if not self._served or now - each.until <= round(self._settings.number("doctor.waiting_s") * MICROS):
+    def _duty(self, record: DutyRecord) -> Check:
+        name, now = f"duty {record.duty}", self._clock.now()
+        if record.duty == GC:
+            return self._gc(name, record, now)
+        if record.until > now:
+            return Check(name, OK, f"{record.owner} holds it until {timestamp(record.until)}")
+        detail = f"no server holds it; {record.owner} held it until {timestamp(record.until)}"
+        # Without a server, no duty needs to be held; a running server would have acquired it by now.
+        if not self._served or now - record.until <= round(self._settings.number("doctor.waiting_s") * MICROS):
             return Check(name, OK, detail)
         return Check(name, WARN, detail, "a running server should have acquired it: read its log")
 
-    def _gc(self, name: str, each: DutyRecord, now: int) -> Check:
-        """Nobody has it but while it is done."""
+    def _gc(self, name: str, record: DutyRecord, now: int) -> Check:
+        """The duty of garbage collection. A server holds it only while it runs."""
         every_s, waiting_s = self._settings.number("gc.every_s"), self._settings.number("doctor.waiting_s")
         if not every_s:
             return Check(name, OK, "off (gc.every_s): run `arclog gc` yourself")
-        if each.until > now:  # also before it has noted that it began
-            return Check(name, OK, f"every {_span(every_s)}; {each.owner} is running it now")
-        detail = f"every {_span(every_s)}; last started by {each.owner} at {timestamp(each.position)}"
+        if record.until > now:  # also before it has noted that it began
+            return Check(name, OK, f"every {_span(every_s)}; {record.owner} is running it now")
+        detail = f"every {_span(every_s)}; last started by {record.owner} at {timestamp(record.position)}"
         # One whose server is gone in the middle of it goes on an interval later.
-        if not self._served or (now - each.position) / MICROS <= every_s + waiting_s + 2 * LOOK_S:
+        if not self._served or (now - record.position) / MICROS <= every_s + waiting_s + 2 * LOOK_S:
             return Check(name, OK, detail)
         return Check(name, WARN, detail, "a running server should have started again by now: read its log")
 
@@ -144,9 +144,9 @@ class WorkDoctor:
     async def schedules(self) -> list[Check]:
         now, late_us = self._wall.now(), round(self._settings.number("doctor.waiting_s") * MICROS)
         late = sorted(
-            (each.next_due, each.name, each.tenant)
-            for each in await self._store.late_schedules(now - late_us, _SCHEDULES)
-            if each.next_due is not None and each.next_due < now - late_us
+            (late_schedule.next_due, late_schedule.name, late_schedule.tenant)
+            for late_schedule in await self._store.late_schedules(now - late_us, _SCHEDULES)
+            if late_schedule.next_due is not None and late_schedule.next_due < now - late_us
         )
         if not late:
             return [Check("schedules", OK, "none is late")]
@@ -162,8 +162,10 @@ class WorkDoctor:
         dead = await self._store.given_up(compose(max(since_ms, EPOCH_MS), 0, 0), _PAGE)
         if not dead:
             return [Check("webhooks", OK, "none was abandoned recently")]
-        own = [each for each in dead if await self._is_seen(each.execution_id)]
-        detail = f"{_count(len(dead))} abandoned recently{_such([str(each.execution_id) for each in own[:_NAMED]])}"
+        own = [delivery for delivery in dead if await self._is_seen(delivery.execution_id)]
+        detail = (
+            f"{_count(len(dead))} abandoned recently{_such([str(delivery.execution_id) for delivery in own[:_NAMED]])}"
+        )
         if own and own[0].problem:
             detail += f"; the last one: {own[0].problem}"
         remedy = (
@@ -210,17 +212,16 @@ def _span(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
 
 
-# Carries out checks side by side, each within its time: one that hangs or breaks is a finding, and holds up no other.
-
-
-#: a check's name, and the look at it
+#: a check's name, and the function that runs it
 Probe = tuple[str, Callable[[], Awaitable[Sequence[Check]]]]
 
 
 async def examined(probes: Sequence[Probe], limit_s: float) -> list[Check]:
-    """What all of them found, in their order."""
-    found = await asyncio.gather(*(_looked(name, look, limit_s) for name, look in probes))
-    return [check for each in found for check in each]
+    """Run checks concurrently, each with a time limit, and return their results in order. A check that hangs or raises is a failed
+    check, and does not affect the others.
+    """
+    results = await asyncio.gather(*(_looked(name, look, limit_s) for name, look in probes))
+    return [check for checks in results for check in checks]
 
 
 async def _looked(name: str, look: Callable[[], Awaitable[Sequence[Check]]], limit_s: float) -> Sequence[Check]:
@@ -237,6 +238,6 @@ async def _looked(name: str, look: Callable[[], Awaitable[Sequence[Check]]], lim
 
 
 def failed(name: str, problem: ArclogError) -> Check:
-    """Our errors say what, where and, behind the last semicolon, what to do."""
-    what, _, remedy = str(problem).rpartition("; ")
-    return Check(name, FAIL, what or remedy, remedy if what else "fix the reported problem, then try again")
+    """The check of an error. Messages of ArclogError have the remedy after the last semicolon."""
+    message, _, remedy = str(problem).rpartition("; ")
+    return Check(name, FAIL, message or remedy, remedy if message else "fix the reported problem, then try again")

@@ -1,8 +1,8 @@
-"""A duty of this server: looked after by one server of several at a time, by a lease in the store.
+"""A duty: work that one of several servers does at a time, by a lease in the store.
 
-Law: `has` is asked before each act, and answers from memory only while the lease is surely not over. A server that was
-stopped past its lease therefore asks the store first. What it does all the same, because it was stopped between the
-question and the act, is a compare-and-set like everybody's: it changes nothing twice.
+Law: `has` is called before each action, and answers from memory only while the lease has certainly not ended. A server that
+was suspended past its lease therefore asks the store first. If it was suspended between the check and the action, the action
+is still a compare-and-set, so nothing is changed twice.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Duty:
         self._asking = asyncio.Lock()
 
     async def has(self) -> bool:
-        """Whether it is ours now. Renews the lease once a third of it is gone."""
+        """Whether this server has the duty now. Renews the lease once a third of it is gone."""
         if self._given_up:
             return False
         known = self._known()
@@ -68,7 +68,7 @@ class Duty:
             return await self._ask() if known is None else known
 
     def _known(self) -> bool | None:
-        """What can be said without the store; None: nothing."""
+        """The answer, if it is known without the store; else None."""
         # A clock that was set back makes the lease look longer than the store has it.
         left = self._until - self._clock.now()
         if self._mine and self._lease_us * 2 // 3 < left <= self._lease_us:
@@ -104,7 +104,7 @@ class Duty:
         """Whether another server had it whose lease ran out."""
         if self._took_over is None:
             return False
-        known = next((each for each in await self._book.duties() if each.duty == self.name), None)
+        known = next((duty for duty in await self._book.duties() if duty.duty == self.name), None)
         return known is not None and known.owner != self.owner and GIVEN_UP < known.until <= now
 
     async def give_up(self) -> None:

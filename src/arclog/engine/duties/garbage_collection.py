@@ -22,7 +22,7 @@ log = logging.getLogger("arclog.engine")
 
 #: The duty's name.
 GC = "gc"
-#: How often at most a server looks whether it is time: another one may have begun.
+#: The shortest interval at which a server checks whether a collection is due; another server may have begun.
 LOOK_S = 60.0
 #: Between two pieces: what runs comes first.
 _REST_S = 0.01
@@ -52,7 +52,7 @@ class Collector:
             await self._clock.sleep(pause_s)
 
     async def turn(self) -> float:
-        """Collect if it is time; seconds until the next look."""
+        """Collect if it is due. Returns the seconds until the next check."""
         look_s = min(LOOK_S, self._every_s)
         began = await self._store.position(self._duty.name)
         now = self._clock.now()

@@ -40,7 +40,7 @@ class Follower:
         self._rows = settings.integer("bus.publish_rows")
         self._lease_s = settings.number("bus.publish_lease_s")
         self._sweep_s = settings.number("engine.sweep_s")
-        self._news = asyncio.Event()
+        self._wake_up = asyncio.Event()
         #: held while something is being published
         self._busy = asyncio.Lock()
         self._problem = ""
@@ -52,7 +52,7 @@ class Follower:
         self.on_duty = False
         #: whether the program is about to leave
         self._settling = False
-        engine.hints.on_grown.append(self._news.set)
+        engine.hints.on_grown.append(self._wake_up.set)
 
     async def send(self, page: Sequence[LogBatch]) -> int:
         """Send what some rows of the log lead to; how many of the rows, from the first on, are kept whole: at least one.
@@ -64,7 +64,7 @@ class Follower:
         """Publish for as long as this server has the duty, and try to get it while another has; return once `settle` is called."""
         backoff = Backoff(_FIRST_PAUSE_S, self._lease_s / 3)
         while not self._settling:
-            self._news.clear()
+            self._wake_up.clear()
             try:
                 await self.publish()
                 rest = self._sweep_s if self.on_duty else self._lease_s / 3
@@ -91,7 +91,7 @@ class Follower:
                     return
 
     async def _has_duty(self) -> bool:
-        """Keep the duty, or get it. A lease is kept up long before it ends: who was stopped meanwhile finds out here."""
+        """Keep the duty, or get it. The lease is renewed long before it ends; a server that was suspended finds out here."""
         store, clock = self._engine.store, self._engine.clock
         if self.on_duty and clock.monotonic() < self._leased_at + self._lease_s / 3:
             return True
@@ -121,14 +121,14 @@ class Follower:
         self._problem = problem
 
     async def _rest(self, seconds: float) -> None:
-        # Whoever does not have the duty has no use for news.
-        waits = [self._engine.clock.sleep(seconds)] + ([self._news.wait()] if self.on_duty else [])
-        either = [asyncio.ensure_future(one) for one in waits]
+        # A server without the duty does not need to be woken.
+        waits = [self._engine.clock.sleep(seconds)] + ([self._wake_up.wait()] if self.on_duty else [])
+        either = [asyncio.ensure_future(wait) for wait in waits]
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for one in either:
-                one.cancel()
+            for task in either:
+                task.cancel()
             await asyncio.gather(*either, return_exceptions=True)
 
     async def settle(self, timeout_s: float) -> None:

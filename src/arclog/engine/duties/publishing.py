@@ -54,15 +54,15 @@ class Publisher(Follower):
         sending = [asyncio.ensure_future(self._send_run(page, rows, kept)) for rows in runs.values()]
         try:
             async with asyncio.timeout(self._lease_s / 2):
-                found = await asyncio.gather(*sending, return_exceptions=True)
+                results = await asyncio.gather(*sending, return_exceptions=True)
         except TimeoutError:
-            found = [BusUnavailable(f"publishing takes longer than {self._lease_s / 2:g} s")]
+            results = [BusUnavailable(f"publishing takes longer than {self._lease_s / 2:g} s")]
         finally:
             for task in sending:
                 task.cancel()
             await asyncio.gather(*sending, return_exceptions=True)
         whole = kept.index(False) if False in kept else len(kept)
-        problems = [each for each in found if isinstance(each, BaseException)]
+        problems = [result for result in results if isinstance(result, BaseException)]
         self.failures += len(problems)
         for problem in problems:
             if not isinstance(problem, BusUnavailable) or not whole:
@@ -73,7 +73,7 @@ class Publisher(Follower):
         try:
             subject = await self._of(page[rows[0]].execution_id)
         except NotFound as problem:
-            # Removed after the page was read: nobody waits for its events.
+            # Removed after the page was read: its events are not published.
             log.info("events: %s", problem)
             for index in rows:
                 kept[index] = True
@@ -95,8 +95,8 @@ class Publisher(Follower):
         )
 
     async def _of(self, execution_id: int) -> Subject:
-        found = self._subjects.get(execution_id)
-        if found is None:
+        subject = self._subjects.get(execution_id)
+        if subject is None:
             record = await self._engine.store.execution(execution_id)
             if record is None:
                 raise NotFound(f"run {execution_id} is no longer in the store")
@@ -104,5 +104,5 @@ class Publisher(Follower):
                 raise NotFound(
                     f"run {execution_id} was imported: it ran elsewhere, and its events were published there"
                 )
-            found = self._subjects.put(execution_id, subject_of(record))
-        return found
+            subject = self._subjects.put(execution_id, subject_of(record))
+        return subject

@@ -1,10 +1,9 @@
-"""Continues the work of servers that are gone: unprocessed calls, ends and signals, and runs that wait
-for nobody.
+"""Continues the work of servers that are gone: unprocessed calls, ends and signals, and runs that are idle without a reason.
 
-Law: everything here may be done any number of times, by any number of servers. What is younger than `engine.idle_s` is in
-the hands of whoever committed it and is left alone. Calls, ends and signals are found by their marks, each once: how far
-that is stands in the store, beside the duty, so that whoever has the duty next continues from there. A run that waits
-rightly (for an approval, a signal, a child) is looked at once for each head that it has.
+Law: everything here is idempotent and may run on any number of servers. Commits younger than `engine.idle_s` are left to the
+process that made them. Calls, ends and signals are found by their marks, each once; the position is stored with the duty, so
+that the next server continues from there. A run that waits for a reason (an approval, a signal, a child) is checked once for
+each head.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from arclog.ports.storage.store import ExecutionFilter, ExecutionRecord, Mark
 log = logging.getLogger("arclog.engine")
 
 _PAGE = 100
-#: A store that was never looked through is looked through from so long ago.
+#: The age from which the marks of a new store are read.
 _FIRST_LOOK_US = 86_400 * MICROS
 #: How far the looks have come is noted after so long at the latest.
 _NOTED_US = 60 * MICROS
@@ -38,7 +37,7 @@ _TYPES = (_CALL, _SIGNAL, "playbook.finished", "execution.cancelled")
 
 
 class Recovery:
-    """The part of the sweeper's duty that looks at runs."""
+    """The part of the sweeper's duty that checks runs."""
 
     def __init__(
         self, engine: Engine, children: Children, duty: Duty, is_served: Callable[[int], bool] = lambda _: False
@@ -49,13 +48,13 @@ class Recovery:
         #: whether another process of this machine is there for a run alone
         self._is_served = is_served
         self._idle_us = round(engine.settings.number("engine.idle_s") * MICROS)
-        #: heads at which idle runs were looked at
+        #: heads at which idle runs were checked
         self._looked: dict[int, int] = {}
         #: heads at which the calls of runs were looked at in this look
         self._attended: dict[int, int] = {}
-        #: where to go on among the idle runs
+        #: the position among the idle runs
         self._after = 0
-        #: when idle runs are looked for again
+        #: when idle runs are searched again
         self._idle_at = 0.0
         self._again: list[Mark] = []
 
@@ -82,7 +81,7 @@ class Recovery:
             return
         position = await store.position(duty.name)
         since = position or max(before - _FIRST_LOOK_US, 0)
-        found = 0
+        followed = 0
         self._attended.clear()
         again, self._again = self._again, []
         for mark in again:
@@ -92,9 +91,9 @@ class Recovery:
                 if not await duty.has():
                     return
                 await self._follow(mark)
-                found += 1
+                followed += 1
         # Where there was nothing, nothing is read twice: that need not be noted at every look.
-        if found or before - position > _NOTED_US:
+        if followed or before - position > _NOTED_US:
             await store.move_position(duty.name, duty.owner, self._engine.clock.now(), max(before, since))
 
     async def _marks(self, name: str, since: int, before: int) -> AsyncIterator[Mark]:

@@ -39,10 +39,10 @@ class Timers:
         self._longest_s = engine.settings.number("engine.sweep_s")
         self._at_once = engine.settings.integer("engine.fired_at_once")
         self._ahead = round(engine.settings.number("engine.load_ahead_s") * MICROS)
-        #: timers that are due until then were looked at: the states of their runs are here, if there was room
+        #: timers due until then were read: the states of their runs are loaded, if there was room
         self._looked_ahead = 0
-        #: timers that their execution does not know: told once, then passed over
-        self._strange: set[tuple[int, str]] = set()
+        #: timers that their execution does not know: logged once, then skipped
+        self._skipped: set[tuple[int, str]] = set()
         #: timers of runs in quarantine
         self._held: set[tuple[int, str]] = set()
 
@@ -62,13 +62,13 @@ class Timers:
             await self._rest(pause)
 
     async def _fire(self) -> float:
-        """Fire what is due; how many seconds to rest then."""
+        """Fire due timers. Returns the seconds to wait afterwards."""
         engine = self._engine
         if not await self._has():
             await self._help()
             return self._longest_s
-        self._held = {one for one in self._held if engine.is_held(one[0])}
-        passed = self._strange | self._held
+        self._held = {timer_key for timer_key in self._held if engine.is_held(timer_key[0])}
+        passed = self._skipped | self._held
         found = await engine.store.due_timers(engine.clock.now(), _PAGE + len(passed))
         ours = [timer for timer in found if (timer.execution_id, timer.timer_id) not in passed]
         await each(batched(ours, self._at_once), self._fire_if_ours, GROUPS)
@@ -76,7 +76,7 @@ class Timers:
         left = self._longest_s if due is None else (due - engine.clock.now()) / MICROS
         if left <= 0:
             # More was due than one page, or what stays is not ours to fire.
-            left = 0.0 if not (self._strange or self._held) else self._longest_s
+            left = 0.0 if not (self._skipped or self._held) else self._longest_s
         return min(left, self._longest_s)
 
     async def _look_ahead(self, until: int) -> float:
@@ -112,11 +112,11 @@ class Timers:
         engine, late = self._engine, round(self._longest_s * MICROS)
         last: list[Timer] = []
         while True:
-            found = await engine.store.due_timers(engine.clock.now() - late, _HELPED, latest=True)
-            if len(found) < _HELPED or found == last or await self._has():
+            due = await engine.store.due_timers(engine.clock.now() - late, _HELPED, latest=True)
+            if len(due) < _HELPED or due == last or await self._has():
                 return
-            last = found
-            await each(batched(found, self._at_once), self._fire_for_another, GROUPS)
+            last = due
+            await each(batched(due, self._at_once), self._fire_for_another, GROUPS)
 
     async def _fire_for_another(self, timers: Sequence[Timer]) -> None:
         for timer, answer in await self._fired(timers):
@@ -162,15 +162,15 @@ class Timers:
 
     async def _pass_over_if_due(self, refused: Sequence[tuple[Timer, Refused]]) -> None:
         """Pass over timers that their executions refuse, unless another server has fired them meanwhile."""
-        found = await self._engine.store.due_timers(self._engine.clock.now(), _PAGE + len(self._strange))
-        still = {(timer.execution_id, timer.timer_id) for timer in found}
+        due = await self._engine.store.due_timers(self._engine.clock.now(), _PAGE + len(self._skipped))
+        still = {(timer.execution_id, timer.timer_id) for timer in due}
         for timer, why in refused:
             if (timer.execution_id, timer.timer_id) in still:
                 self._pass_over(timer, why.message)
 
     def _pass_over(self, timer: Timer, why: str) -> None:
         log.error("timer %s of execution %s: %s", timer.timer_id, timer.execution_id, why)
-        self._strange.add((timer.execution_id, timer.timer_id))
+        self._skipped.add((timer.execution_id, timer.timer_id))
 
     async def _rest(self, seconds: float) -> None:
         """Until the time is over, or a timer was set that is due before."""
@@ -181,6 +181,6 @@ class Timers:
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for one in either:
-                one.cancel()
+            for task in either:
+                task.cancel()
             await asyncio.gather(*either, return_exceptions=True)

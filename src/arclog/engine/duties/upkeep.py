@@ -1,9 +1,8 @@
-"""What a process does beside what it is asked for: timers, lost leases, runs that wait for a slot, runs that were left,
-what is past its time.
+"""The background work of a process: timers, lost leases, runs that wait for a slot, runs that were left behind, and expired data.
 
-Law: one server of several has each duty, by a lease; what a process only does for the runs at work in it, it does without
-asking. A process that is there for one run alone leases nothing: it looks after all that its run may need, and whatever
-another process does as well is a compare-and-set that one of them wins.
+Law: each duty belongs to one of several servers, by a lease; work that concerns only the runs in this process needs none. A
+process that serves a single run leases nothing and does everything that its run may need; if another process does the same, a
+compare-and-set decides.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class Upkeep:
         self._duties: list[Duty] = []
 
     def begin(self, only: int = 0) -> list[Coroutine[Any, Any, None]]:
-        """What has to run from now on; with an id as a process that is there for that run alone."""
+        """The background tasks of this process; with an id, those of a process that serves that run only."""
         if only:
             timers, slots = Timers(self._engine), Slots(self._engine)
             sweeps = [self._now_and_then("sweep", self._control.sweep, self._children.check_orphans)]
@@ -96,7 +95,7 @@ class Upkeep:
         await self._now_and_then("looking after runs", *looks)
 
     async def _look_elsewhere(self) -> None:
-        """Where no bus tells of other processes' commits, the store is asked whether there were any."""
+        """Poll the store for commits of other processes, where no bus announces them."""
         if await self._engine.store.changed_elsewhere():
             self._engine.hints.offer_heard()
 
@@ -108,7 +107,7 @@ class Upkeep:
         await self._now_and_then("sweep", sweep, at_once=True)
 
     async def _recover(self, duty: Duty) -> None:
-        """For all: look for what was left behind."""
+        """Search all runs for work that was left behind."""
         from arclog.engine.duties.recovery import Recovery  # a process that is there for one run does not need it
 
         recovery = Recovery(self._engine, self._children, duty, self._is_served)
@@ -129,7 +128,7 @@ class Upkeep:
         await Collector(self._engine, results, self._duty(GC)).run()
 
     async def _now_and_then(self, what: str, *looks: Look, at_once: bool = False) -> None:
-        """Look every `engine.sweep_s`; a store that cannot be used for a moment is used again at the next turn."""
+        """Call the functions every `engine.sweep_s`. If the store is unavailable, the next turn tries again."""
         while True:
             if not at_once:
                 await self._engine.clock.sleep(self._pause_s)

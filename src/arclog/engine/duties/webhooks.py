@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from msgspec.structs import replace
 
 from arclog import __version__
-from arclog.core.boundary.inputs import ParentTold
+from arclog.core.boundary.inputs import ParentNotified
 from arclog.core.transitions.state import State
 from arclog.drivers.backoff import pause_after
 from arclog.engine.commits.batch import end_event_name
@@ -34,7 +34,7 @@ log = logging.getLogger("arclog.engine")
 Send = Callable[[str, bytes, Mapping[str, str]], Awaitable[str]]
 
 
-#: Of a delivery's lease, beside its attempt: what a dead process had in hand is sent again after that.
+#: How much longer than an attempt the lease of a delivery is; after it, the deliveries of a dead process are sent again.
 _SLACK_S = 5.0
 
 
@@ -54,8 +54,8 @@ class Outbox:
         self._longest_pause_s = settings.number("webhooks.max_retry_s")
         # An attempt has its time limit; the rest is for the secret and the store. Should it take longer, it is sent twice.
         self._lease = round((2 * settings.number("webhooks.timeout_s") + _SLACK_S) * MICROS)
-        self._news = asyncio.Event()
-        #: deliveries in progress, with who is told
+        self._wake_up = asyncio.Event()
+        #: deliveries in progress, with their receivers
         self._under_way: dict[asyncio.Task[None], str] = {}
         #: held while more are taken
         self._taking = asyncio.Lock()
@@ -63,26 +63,26 @@ class Outbox:
 
     def _on_committed(self, state: State, _: Sequence[Event]) -> None:
         if state.terminal is not None and not state.processed:
-            self._news.set()
+            self._wake_up.set()
 
     async def run(self) -> None:
         """Send due webhooks continuously: when one is done, another starts, so that a slow receiver delays no others."""
         pause = self._engine.settings.number("engine.sweep_s")
         try:
             while True:
-                self._news.clear()
+                self._wake_up.clear()
                 try:
                     await self._take()
                 except ArclogError as problem:
                     log.warning("webhooks: %s; retrying in %g s", problem, pause)
-                await either(self._engine.clock.sleep(pause), self._news.wait())
+                await either(self._engine.clock.sleep(pause), self._wake_up.wait())
         finally:
             for task in self._under_way:
                 task.cancel()
             await asyncio.gather(*self._under_way, return_exceptions=True)
 
     async def deliver(self) -> None:
-        """Try everything that is due, and say of which runs all was taken care of."""
+        """Attempt all due deliveries, and record which runs have none left."""
         await self._take()
         while self._under_way:
             done, _ = await asyncio.wait(self._under_way, return_when=asyncio.FIRST_COMPLETED)
@@ -91,19 +91,21 @@ class Outbox:
             await self._take()
 
     async def _take(self) -> None:
-        """Begin as many deliveries as may be in progress, then say of which runs all was taken care of."""
+        """Begin as many deliveries as may be in progress, then record which runs have none left."""
         store, clock = self._engine.store, self._engine.clock
         async with self._taking:
             while len(self._under_way) < self._at_once:
-                told = Counter(self._under_way.values())
-                full = [receiver for receiver, count in told.items() if count >= self._per_receiver]
+                in_progress = Counter(self._under_way.values())
+                full = [receiver for receiver, count in in_progress.items() if count >= self._per_receiver]
                 # All that are taken may be for one receiver, and none may get too many.
-                most = self._per_receiver - max((count for who, count in told.items() if who not in full), default=0)
+                most = self._per_receiver - max(
+                    (count for receiver_name, count in in_progress.items() if receiver_name not in full), default=0
+                )
                 room = min(most, self._at_once - len(self._under_way))
                 due = await store.lease_deliveries(clock.now(), clock.now() + self._lease, room, but=full)
-                for each in due:
-                    task = asyncio.ensure_future(self._attempt(each))
-                    self._under_way[task] = receiver_of(each.url)
+                for delivery in due:
+                    task = asyncio.ensure_future(self._attempt(delivery))
+                    self._under_way[task] = receiver_of(delivery.url)
                     task.add_done_callback(self._ended)
                 if not due:
                     break
@@ -113,10 +115,10 @@ class Outbox:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         del self._under_way[task]
-        self._news.set()
+        self._wake_up.set()
         problem = None if task.cancelled() else task.exception()
         if problem is not None:
-            # It was sent, or was not; nobody wrote it down. When its lease ends it is sent again.
+            # It may have been sent; that is not recorded. When its lease ends, it is sent again.
             log.warning("webhooks: %s: %s", type(problem).__name__, problem)
 
     async def settle(self, timeout_s: float) -> None:
@@ -171,7 +173,7 @@ class Outbox:
         if record is None:
             raise NotFound(f"run {delivery.execution_id} is not in the store")
         plan = (await self._engine.live.program(record.new.plan)).plan
-        entry = next((one for one in plan.keychain if one.get("name") == delivery.secret), None)
+        entry = next((candidate for candidate in plan.keychain if candidate.get("name") == delivery.secret), None)
         if entry is None:
             raise SecretUnavailable(f"the keychain has no entry {delivery.secret!r}")
         value = (await self._secrets.resolve(entry, record.new.scope.label)).fields.get("value")
@@ -180,7 +182,7 @@ class Outbox:
         return value
 
     async def _settle(self, execution_id: int) -> None:
-        """Nobody is left to be told by webhook: say so in the log."""
+        """All webhooks of a run are delivered or given up: record that in its log."""
         engine = self._engine
         try:
             live = await engine.live.folded(execution_id)
@@ -188,7 +190,7 @@ class Outbox:
                 if live.state.parent is not None:
                     await self._children.notify_parent(execution_id)
                 else:
-                    await engine.put(execution_id, ParentTold())
+                    await engine.put(execution_id, ParentNotified())
         except NotFound:
             log.warning("webhooks: run %s is not in the store", execution_id)
         await engine.store.settle_deliveries(execution_id)

@@ -141,7 +141,7 @@ class Line(Struct, frozen=True, array_like=True):
 
 
 class _Format(Struct):
-    """Of a manifest, what says whether the rest can be read."""
+    """The part of a manifest that shows whether the rest can be read."""
 
     format: int = 0
     arclog: str = ""
@@ -177,15 +177,15 @@ async def write_run(engine: Engine, results: Results, record: ExecutionRecord, t
             await _write(archive, _PLAYBOOK, _once(plan.source.encode())),
         ]
         kept: list[Content] = []
-        for one in contents:
+        for content in contents:
             try:
-                chunks = results.chunks(record.new.scope.tenant, one.sha256)
-                parts.append(await _write(archive, _RESULTS + one.sha256, chunks))
+                chunks = results.chunks(record.new.scope.tenant, content.sha256)
+                parts.append(await _write(archive, _RESULTS + content.sha256, chunks))
             except ResultUnavailable as problem:
                 raise RequestRejected(
                     f"a stored result of run {record.execution_id} cannot be read: {problem}"
                 ) from problem
-            kept.append(Content(one.sha256, one.content_type, one.rows is not None))
+            kept.append(Content(content.sha256, content.content_type, content.rows is not None))
         manifest = Manifest(
             format=FORMAT,
             arclog=__version__,
@@ -212,31 +212,33 @@ async def write_run(engine: Engine, results: Results, record: ExecutionRecord, t
 
 async def _contents(engine: Engine, results: Results, record: ExecutionRecord) -> tuple[list[ResultRecord], list[str]]:
     """What the run stored, each content once, and the names of what is no longer there."""
-    found: dict[str, ResultRecord] = {}
+    contents: dict[str, ResultRecord] = {}
     missing: list[str] = []
     after = 0
     while page := await engine.store.results(record.execution_id, after=after):
-        for one in page:
-            if one.sha256 in found:
+        for result in page:
+            if result.sha256 in contents:
                 continue
-            gone = one.removed_at is not None or await results.find(record.new.scope.tenant, one.sha256) is None
+            gone = result.removed_at is not None or await results.find(record.new.scope.tenant, result.sha256) is None
             if gone:
-                missing.append(one.name)
+                missing.append(result.name)
             else:
-                found[one.sha256] = one
+                contents[result.sha256] = result
         after = page[-1].seq
-    return list(found.values()), sorted(set(missing))
+    return list(contents.values()), sorted(set(missing))
 
 
 async def _digests(engine: Engine, execution_id: int, events: Sequence[StoredEvent]) -> dict[int, str]:
-    own = [one.event_id for one in events if one.event.own_id]
+    own = [event.event_id for event in events if event.event.own_id]
     return {one.event_id: one.digest for one in await engine.store.ingested(execution_id, own)} if own else {}
 
 
 async def _lines(events: Sequence[StoredEvent], digests: dict[int, str]) -> AsyncIterator[bytes]:
     for at in range(0, len(events), 1000):
         part = events[at : at + 1000]
-        yield b"".join(_ENCODE(Line(one.event_id, one.event, digests.get(one.event_id, ""))) + b"\n" for one in part)
+        yield b"".join(
+            _ENCODE(Line(stored.event_id, stored.event, digests.get(stored.event_id, ""))) + b"\n" for stored in part
+        )
 
 
 async def _once(body: bytes) -> AsyncIterator[bytes]:
@@ -274,10 +276,10 @@ class Archive:
         if hashlib.sha256(body).hexdigest() != self._read(_MANIFEST_SUM, 1000).decode("ascii", "replace").strip():
             raise _damaged(_MANIFEST)
         try:
-            found = msgspec.json.decode(body, type=_Format)
-            if found.format > FORMAT:
+            header = msgspec.json.decode(body, type=_Format)
+            if header.format > FORMAT:
                 raise RequestRejected(
-                    f"the file was written by a newer release (arclog {found.arclog[:40]}, format {found.format}); "
+                    f"the file was written by a newer release (arclog {header.arclog[:40]}, format {header.format}); "
                     f"this one reads format {FORMAT}"
                 )
             self.manifest = msgspec.json.decode(body, type=Manifest)
@@ -408,9 +410,9 @@ async def read_run(
     key = IMPORT_PREFIX + hashlib.sha256(_ENCODE(manifest.parts)).hexdigest()
     known = await engine.store.execution(execution_id)
     if known is not None:
-        found = _again(known, manifest, key, scope)
+        existing = _again(known, manifest, key, scope)
         await _note_missing(engine, known.execution_id, manifest)
-        return found
+        return existing
     program, body = await asyncio.to_thread(_program, archive)
     if check is not None:
         check(program.plan)
@@ -437,7 +439,7 @@ async def read_run(
     )
     now = projected(state, approvals_of(state))
     if state.terminal is None:
-        # Nobody continues with it here, and nobody shall look after it.
+        # It is not continued here, so no duty must pick it up.
         now = msgspec.structs.replace(now, paused=True, approvals=0)
     append = Append(
         execution_id=execution_id,
@@ -467,7 +469,7 @@ async def _note_missing(engine: Engine, execution_id: int, manifest: Manifest) -
     here = {content.sha256 for content in manifest.results}
     after = 0
     while page := await engine.store.results(execution_id, after=after):
-        gone = [one for one in page if one.sha256 not in here and one.removed_at is None]
+        gone = [result for result in page if result.sha256 not in here and result.removed_at is None]
         if gone:
             await engine.store.remove_results(gone, engine.clock.now())
         after = page[-1].seq
@@ -501,9 +503,11 @@ def _check_names(manifest: Manifest, execution_id: int, now: int) -> None:
         )
     if not is_uuid(manifest.run_id):
         raise RequestRejected("the runId in the file is no UUID")
-    for what, text in (("name", manifest.name), ("path", manifest.path)):
+    for field, text in (("name", manifest.name), ("path", manifest.path)):
         if not text or not text.isprintable():
-            raise RequestRejected(f"the {what} of the run in the file is empty, or has characters that cannot be shown")
+            raise RequestRejected(
+                f"the {field} of the run in the file is empty, or has characters that cannot be shown"
+            )
 
 
 def _check_costs(plan: net.Plan, settings: Settings) -> None:

@@ -30,7 +30,7 @@ Post = Callable[[bytes], Awaitable[tuple[str, bool]]]
 async def lineage_of(engine: Engine, record: ExecutionRecord) -> list[dict[str, Any]]:
     """The OpenLineage events of a run as far as its log goes."""
     program = await engine.live.program(record.new.plan)
-    events = [one.event for one in await read_log(engine, record.execution_id, record.head)]
+    events = [stored.event for stored in await read_log(engine, record.execution_id, record.head)]
     subject = Subject(
         run_id=record.new.run_id,
         name=record.new.path or record.new.name,
@@ -57,7 +57,7 @@ class LineageSender(Follower):
 
     async def send(self, page: Sequence[LogBatch]) -> int:
         for index, row in enumerate(page):
-            if not any(one.event.type in TERMINAL and not one.event.informative for one in row.events):
+            if not any(event.event.type in TERMINAL and not event.event.informative for event in row.events):
                 continue
             try:
                 await self._send_run(row.execution_id)

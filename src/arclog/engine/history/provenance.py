@@ -53,7 +53,7 @@ async def traced(engine: Engine, record: ExecutionRecord, path: str, reached: Re
 
 async def _tracer(engine: Engine, record: ExecutionRecord, left: int) -> Tracer:
     program = await engine.live.program(record.new.plan)
-    events = [one.event for one in await read_log(engine, record.execution_id, record.head)]
+    events = [stored.event for stored in await read_log(engine, record.execution_id, record.head)]
     return Tracer(program.plan, events, left)
 
 

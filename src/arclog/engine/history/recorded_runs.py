@@ -30,7 +30,7 @@ from arclog.ports.views.api import Forked, ForkRequest, Origin, PlaybookStats, R
 T = TypeVar("T")
 
 _PAGE = 10_000
-#: Logs up to so many events are worked on at once.
+#: Logs with up to this many events are processed on the event loop.
 _SHORT = 2_000
 _LONGEST_KEY = 200
 #: Ends of step runs that count of one run.
@@ -39,35 +39,35 @@ _ENDS = 10_000
 
 async def read_log(engine: Engine, execution_id: int, last: int) -> list[StoredEvent]:
     """The log of a run up to an event."""
-    found: list[StoredEvent] = []
-    while len(found) < last:
-        page = await engine.store.events(execution_id, after=len(found), limit=min(_PAGE, last - len(found)))
+    events: list[StoredEvent] = []
+    while len(events) < last:
+        page = await engine.store.events(execution_id, after=len(events), limit=min(_PAGE, last - len(events)))
         if not page:
             break
-        found += page
-    return found
+        events += page
+    return events
 
 
 async def checked(engine: Engine, record: ExecutionRecord) -> ReplayCheck:
     """Repeat every decision in the log of a run."""
     program = await engine.live.program(record.new.plan)
     stored = await read_log(engine, record.execution_id, record.head)
-    events, event_ids = [one.event for one in stored], [one.event_id for one in stored]
+    events, event_ids = [event.event for event in stored], [event.event_id for event in stored]
     given = (program, record.execution_id, events, event_ids)
     turns = engine.deciding.turns
     if turns is None:
-        found = await aside(len(events), replay.check, *given, engine.deciding.meter)
+        result = await aside(len(events), replay.check, *given, engine.deciding.meter)
     else:
         # Whatever the templates of the run cost is to be paid again: by turns, as in the run itself.
         meter = engine.deciding.sliced_meter(turns)
-        found = await turns.run(record.new.scope.tenant, lambda: replay.check(*given, meter))
-    different = found.difference
+        result = await turns.run(record.new.scope.tenant, lambda: replay.check(*given, meter))
+    different = result.difference
     return ReplayCheck(
         execution_id=str(record.execution_id),
         ok=different is None,
-        events=found.events,
-        decisions=found.decisions,
-        folded=found.folded,
+        events=result.events,
+        decisions=result.decisions,
+        folded=result.folded,
         difference=None if different is None else ReplayDifference(**asdict(different)),
     )
 
@@ -77,10 +77,10 @@ async def compared(engine: Engine, a: ExecutionRecord, b: ExecutionRecord) -> Ru
     sides: list[diff.Side] = []
     for record in (a, b):
         program = await engine.live.program(record.new.plan)
-        events = [one.event for one in await read_log(engine, record.execution_id, record.head)]
+        events = [stored.event for stored in await read_log(engine, record.execution_id, record.head)]
         sides.append(await aside(len(events), _side, program, record.execution_id, events))
-    found = to_builtins(await aside(a.head + b.head, diff.compare, *sides))
-    return RunsDiff(str(a.execution_id), str(b.execution_id), **found)
+    differences = to_builtins(await aside(a.head + b.head, diff.compare, *sides))
+    return RunsDiff(str(a.execution_id), str(b.execution_id), **differences)
 
 
 def _side(program: Program, execution_id: int, events: list[Event]) -> diff.Side:
@@ -107,7 +107,7 @@ async def stats_of(engine: Engine, path: str, which: ExecutionFilter, limit: int
         took = None if now.ended_at is None or now.started_at is None else (now.ended_at - now.started_at) // 1000
         facts.append(
             stats.RunFacts(
-                str(record.execution_id), now.state, record.new.created_at, took, [one.event for one in ends]
+                str(record.execution_id), now.state, record.new.created_at, took, [end.event for end in ends]
             )
         )
     return PlaybookStats(path, **to_builtins(stats.stats(facts)))
@@ -120,7 +120,7 @@ async def fork(engine: Engine, record: ExecutionRecord, request: ForkRequest, go
     if key and (known := await engine.store.by_idempotency_key(record.new.scope, key)) is not None:
         return await _known(engine, known)
     last = record.head if request.at is None else request.at
-    events = [one.event for one in await read_log(engine, record.execution_id, last)]
+    events = [stored.event for stored in await read_log(engine, record.execution_id, last)]
     log = Log(events)
     old = await engine.live.program(record.new.plan)
     program = old if going is None else going.program
@@ -235,12 +235,12 @@ def _no_slot(slots: int | None) -> Conflict:
 
 async def _removed_results(engine: Engine, execution_id: int) -> set[tuple[str, str]]:
     """Stored results of a run that gc has removed."""
-    found: set[tuple[str, str]] = set()
+    removed: set[tuple[str, str]] = set()
     after = 0
     while page := await engine.store.results(execution_id, after=after):
-        found |= {(one.name, one.sha256) for one in page if one.removed_at is not None}
+        removed |= {(result.name, result.sha256) for result in page if result.removed_at is not None}
         after = page[-1].seq
-    return found
+    return removed
 
 
 def _check_results(taken: Taken, removed: set[tuple[str, str]]) -> None:
@@ -254,7 +254,7 @@ def _check_results(taken: Taken, removed: set[tuple[str, str]]) -> None:
 
 
 def _explained(verdict: fitting.Verdict, execution_id: int) -> str:
-    lines = [f"event {one.seq}: {one.message}" for one in verdict.problems]
+    lines = [f"event {problem.seq}: {problem.message}" for problem in verdict.problems]
     latest = (
         f"it fits up to event {verdict.fits_at}: arclog fork {execution_id} --at {verdict.fits_at} --playbook …"
         if verdict.fits_at

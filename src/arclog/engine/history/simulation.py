@@ -77,7 +77,7 @@ async def _simulated(
     limits: Limits,
 ) -> SimulatedRun:
     old = await engine.live.program(record.new.plan)
-    events = [one.event for one in await read_log(engine, record.execution_id, record.head)]
+    events = [stored.event for stored in await read_log(engine, record.execution_id, record.head)]
     try:
         asked = _request(program, old, record, events[0], request.workload)
     except InputsRefused as refused:
@@ -87,7 +87,7 @@ async def _simulated(
     reader = _Reader(results, record.new.scope.tenant, asyncio.get_running_loop()) if reads else None
 
     def work() -> tuple[Simulated, paths.Compared]:
-        found = simulate(
+        simulated = simulate(
             program,
             record.execution_id,
             events,
@@ -99,11 +99,11 @@ async def _simulated(
             read=reader,
             meter=engine.deciding.meter,
         )
-        return found, paths.compared(events, found, request.map)
+        return simulated, paths.compared(events, simulated, request.map)
 
     # A reader waits for the event loop, so it is not used on it.
-    found, beside = await (asyncio.to_thread(work) if reads else aside(len(events), work))
-    return _shown(record, found, beside)
+    simulated, beside = await (asyncio.to_thread(work) if reads else aside(len(events), work))
+    return _shown(record, simulated, beside)
 
 
 def _request(
@@ -124,19 +124,19 @@ def _request(
     )
 
 
-def _shown(record: ExecutionRecord, found: Simulated, beside: paths.Compared) -> SimulatedRun:
+def _shown(record: ExecutionRecord, simulated: Simulated, beside: paths.Compared) -> SimulatedRun:
     mine, theirs = beside.recorded, beside.simulated
     differs = beside.verdict == paths.RESULT
     return SimulatedRun(
         str(record.execution_id),
-        "cut" if found.is_cut else beside.verdict,
+        "cut" if simulated.is_cut else beside.verdict,
         mine.state,
         theirs.state,
-        found.state.step_runs,
+        simulated.state.step_runs,
         None if beside.parting is None else to_builtins(beside.parting),
         {"recorded": _end(mine), "simulated": _end(theirs)} if differs else None,
-        [_call(call) for call in found.unanswered[:_MOST_CALLS]],
-        [_call(call) for call in found.assumed[:_MOST_CALLS]],
+        [_call(call) for call in simulated.unanswered[:_MOST_CALLS]],
+        [_call(call) for call in simulated.assumed[:_MOST_CALLS]],
     )
 
 

@@ -41,13 +41,15 @@ class Catalog:
 
     async def register(self, request: RegisterRequest) -> CatalogVersion:
         tenant = self._reach.tenant
-        found = await self._compiler.compile(request.playbook, request.file, tenant, request.files)
-        _refuse_files(found.plan.name, next(called_files(found.plan), ""))
+        compiled = await self._compiler.compile(request.playbook, request.file, tenant, request.files)
+        _refuse_files(compiled.plan.name, next(called_files(compiled.plan), ""))
         store, now = self._engine.store, self._engine.clock.now()
-        path = found.plan.path or found.plan.name
+        path = compiled.plan.path or compiled.plan.name
         before = await store.catalog_path(path, **self._reach.parts)
-        schedules = await declared_schedules(self._engine, found.plan, path, self._scope)
-        record = await store.register_plan(found.digest, path, found.body, request.playbook, now, **self._reach.parts)
+        schedules = await declared_schedules(self._engine, compiled.plan, path, self._scope)
+        record = await store.register_plan(
+            compiled.digest, path, compiled.body, request.playbook, now, **self._reach.parts
+        )
         if before is not None and before.archived_at is not None:
             await store.archive(path, None, tenant=self._reach.tenant)
         older = None if before is None else (await self._engine.live.program(before.digest)).plan
@@ -57,15 +59,15 @@ class Catalog:
         return _version(record, created=created, with_source=False)
 
     async def listed(self, prefix: str, after: str, limit: int, *, archived: bool) -> list[CatalogEntry]:
-        found = await self._engine.store.catalog(
+        records = await self._engine.store.catalog(
             prefix=prefix, after=after, limit=limit, archived=archived, **self._reach.parts
         )
-        return [_entry(record) for record in found]
+        return [_entry(record) for record in records]
 
     async def versions(self, path: str, before: int, limit: int) -> list[CatalogVersion]:
         await self._path(path)
-        found = await self._engine.store.versions(path, before=before, limit=limit, **self._reach.parts)
-        return [_version(record, with_source=False) for record in found]
+        records = await self._engine.store.versions(path, before=before, limit=limit, **self._reach.parts)
+        return [_version(record, with_source=False) for record in records]
 
     async def registered(self, path: str, version: int = 0) -> CatalogVersion:
         return _version(await self._record(path, version))
@@ -185,9 +187,9 @@ async def register_bundle(
     pending: list[tuple[str, str, Compiled]] = [(first, source, compiled)]
     plans: dict[str, Plan] = {}
     while pending:
-        name, text, found = pending.pop()
-        records[name], plans[name] = await _register_plan(engine, found, text, scope), found.plan
-        for called in called_files(found.plan):
+        name, text, bundled = pending.pop()
+        records[name], plans[name] = await _register_plan(engine, bundled, text, scope), bundled.plan
+        for called in called_files(bundled.plan):
             where = beside(name, called)
             if where in records or any(where == other for other, _, _ in pending):
                 continue
@@ -201,15 +203,15 @@ async def register_bundle(
     for name, plan in plans.items():
         known = {called: records[beside(name, called)] for called in called_files(plan)}
         if known:
-            files[records[name].digest] = {called: (one.path, one.version) for called, one in known.items()}
+            files[records[name].digest] = {called: (record.path, record.version) for called, record in known.items()}
     return records[first], files
 
 
-async def _register_plan(engine: Engine, found: Compiled, source: str, scope: Scope) -> PlanRecord:
-    plan = found.plan
+async def _register_plan(engine: Engine, compiled: Compiled, source: str, scope: Scope) -> PlanRecord:
+    plan = compiled.plan
     now, path = engine.clock.now(), plan.path or plan.name
-    record = await engine.store.register_plan(found.digest, path, found.body, source, now, **scope.parts)
-    await engine.live.program_of(found, record.digest, scope.tenant)
+    record = await engine.store.register_plan(compiled.digest, path, compiled.body, source, now, **scope.parts)
+    await engine.live.program_of(compiled, record.digest, scope.tenant)
     return record
 
 
@@ -224,7 +226,7 @@ _MAX_CONFLICTS = 20
 
 async def declared_schedules(engine: Engine, plan: Plan, path: str, scope: Scope) -> list[Schedule]:
     """The schedules of a plan. Raises RequestRejected for what can never fire, Conflict for another playbook's name."""
-    found: list[Schedule] = []
+    schedules: list[Schedule] = []
     for entry in plan.schedules:
         schedule = Schedule(
             tenant=scope.tenant,
@@ -249,8 +251,8 @@ async def declared_schedules(engine: Engine, plan: Plan, path: str, scope: Scope
             raise Conflict(
                 f"schedule {schedule.name} belongs to {known.path}; give it another name under executor.spec.schedules"
             )
-        found.append(schedule)
-    return found
+        schedules.append(schedule)
+    return schedules
 
 
 async def apply_declared(

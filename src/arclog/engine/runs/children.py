@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from arclog.core.boundary.inputs import ChildEnded, ParentTold, Request, Signal, TakeSlot
+from arclog.core.boundary.inputs import ChildEnded, ParentNotified, Request, Signal, TakeSlot
 from arclog.core.boundary.signals import MAX_ID
 from arclog.core.flow.loops import encoded_size
 from arclog.core.transitions.state import Pause, State, Wait
@@ -38,9 +38,9 @@ log = logging.getLogger("arclog.engine")
 
 _LIVE = (status.PENDING, status.RUNNING)
 _PAGE = 100
-#: Open calls that one sweep looks at; the next continues with the others.
+#: Open calls that one sweep checks; the next sweep continues with the others.
 _SWEPT = 200
-#: How often children that a crash left without a waiting parent are looked for.
+#: How often to search for children that a crash left without a waiting parent.
 _ORPHANS_S = 60.0
 #: Children whose parents were found to want them, remembered so that their logs are read once.
 _WANTED = 100_000
@@ -68,7 +68,7 @@ class Children:
         self._filling: dict[tuple[str, str] | None, bool] = {}
         #: heads of parent and child when a call was last attended to
         self._seen: dict[int, tuple[int, int]] = {}
-        #: by child, the parent's head at which somebody waited for it
+        #: by child, the parent's head at which the parent waited for it
         self._wanted: dict[int, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._orphans_at = 0.0
@@ -146,10 +146,10 @@ class Children:
             if child in self._pending and kept is not None and kept.state.pending_for == "slot":
                 full.add(own)
 
-    # -- looking after one call ----------------------------------------------------------------------------------------
+    # -- one call -------------------------------------------------------------------------------------------------------
 
     async def _attend_all(self, calls: Sequence[Call], *, thorough: bool = True) -> None:
-        """Attend to several calls; one that does not work is left to the next sweep, the others are done."""
+        """Attend to several calls. A call that fails is left to the next sweep; the others are done."""
         parents: dict[int, Live] = {}
         for call in calls:
             try:
@@ -230,11 +230,11 @@ class Children:
         return (await self._engine.live.folded(execution_id)).state.pause
 
     async def _detach(self, call: Call, record: ExecutionRecord) -> None:
-        """Nobody waits for its end: that it was started is all."""
+        """The parent does not wait for the child's end: the start is the outcome."""
         number = str(call.child)
         helper = {"child": {"execution_id": number, "state": record.now.state}}
-        told = Outcome(result={"execution_id": number}, helper=helper)
-        await self._put(call.parent, ChildEnded(call.key, call.child, told.as_record()))
+        outcome = Outcome(result={"execution_id": number}, helper=helper)
+        await self._put(call.parent, ChildEnded(call.key, call.child, outcome.as_record()))
         self._forget(call.child)
         if record.now.state == status.PENDING:
             await self._take_slot(call.child)
@@ -263,7 +263,7 @@ class Children:
         self._pending.pop(child, None)
 
     async def _put(self, parent: int, ended: ChildEnded) -> None:
-        """Tell a parent. A refusal counts only if its log says so too: another process may have written to it."""
+        """Notify a parent. A refusal counts only if the parent's log confirms it, since another process may have written to it."""
         live = self._engine.live
         answer = await self._engine.put(parent, ended)
         if answer.refused is not None:
@@ -273,7 +273,7 @@ class Children:
                 await self._engine.put(parent, ended)
 
     async def notify_parent(self, child: int) -> None:
-        """Hand the result of an ended child to its parent, then say that this is done."""
+        """Pass the result of an ended child to its parent, then record that this is done."""
         engine = self._engine
         live = await engine.live.get(child)
         if live.state.terminal is None:
@@ -289,9 +289,11 @@ class Children:
             except NotFound:
                 log.warning("run %s: its parent %s is not in the store", child, caller["execution_id"])
         self._forget(child)
-        if live.program.plan.webhooks and any(each.state == PENDING for each in await engine.store.deliveries(child)):
+        if live.program.plan.webhooks and any(
+            delivery.state == PENDING for delivery in await engine.store.deliveries(child)
+        ):
             return  # the outbox says the rest, once its webhooks are delivered
-        await engine.put(child, ParentTold())
+        await engine.put(child, ParentNotified())
 
     async def _cancel_children(self, parent: State) -> None:
         """Also those that another process started."""
@@ -306,7 +308,7 @@ class Children:
     # -- after a crash -------------------------------------------------------------------------------------------------
 
     async def recover(self, execution_id: int) -> None:
-        """Look after the calls of a run and of those below it, as its log has them."""
+        """Attend to the calls of a run and of its descendants, as its log has them."""
         live = await self._engine.live.folded(execution_id)
         for wait in list(live.state.waits.values()):
             if wait.child:
@@ -355,7 +357,7 @@ class Children:
         return known != heads
 
     async def check_orphans(self, has: Has = always) -> None:
-        """Now and then, if this process is to: cancel children whose parents let them go while nobody looked."""
+        """At intervals, if this process has the duty: cancel children whose parents ended their wait unobserved."""
         if self._engine.clock.monotonic() < self._orphans_at or not await has():
             return
         self._orphans_at = self._engine.clock.monotonic() + _ORPHANS_S
@@ -386,7 +388,7 @@ class Children:
             del self._wanted[next(iter(self._wanted))]
 
     async def _check_orphan(self, record: ExecutionRecord) -> None:
-        """Cancel a child that nobody here has called, if nobody waits for it anywhere."""
+        """Cancel a child that was not called from here, if no parent waits for it."""
         call = Call(record.new.parent_execution_id, "", record.execution_id)
         try:
             parent = (await self._engine.live.folded(call.parent)).state
@@ -434,13 +436,13 @@ def _inherited(parent: int, signal_id: str) -> str:
     return made if len(made) <= MAX_ID else f"run {parent}: {sha256(signal_id.encode()).hexdigest()}"
 
 
-# A call of one run by another: how the child is made of it, and what outcome its end is to the task that called.
+# Calls of one run by another: creating the child, and the outcome that its end gives the calling task.
 #
 # Law: both are functions of the parent's log (and the child's): done again, they give the same child and the same outcome.
 
 
 async def start_child(engine: Engine, parent: State, record: ExecutionRecord, wait: Wait) -> TaskError | None:
-    """Create the child; what is wrong when it cannot be."""
+    """Create the child. Returns the problem if it cannot be created."""
     config = wait.config
     cap = engine.settings.integer("limits.max_child_depth")
     if parent.depth >= cap:
@@ -448,10 +450,10 @@ async def start_child(engine: Engine, parent: State, record: ExecutionRecord, wa
         return error("limit", message, code="MAX_CHILD_DEPTH")
     plan = await _plan(engine, parent, record, config)
     if plan is None:
-        what = config.get("path") or config.get("file")
+        playbook = config.get("path") or config.get("file")
         version = f" in version {config['version']}" if config.get("version") else ""
         remedy = "run that playbook once, or call it by `file:`" if "path" in config else "start the run with its files"
-        return error("child", f"no playbook is registered as {what!r}{version}; {remedy}", code="NOT_FOUND")
+        return error("child", f"no playbook is registered as {playbook!r}{version}; {remedy}", code="NOT_FOUND")
     workload = config.get("args") or {}
     program = await engine.live.program(plan.digest)
     workload, refusal = fitted_or_problem(program.plan, workload)

@@ -24,7 +24,7 @@ from arclog.playbook.files import beside
 #: Texts kept, and the longest of them; others are compiled each time.
 _KEPT = 128
 _KEPT_LENGTH = 262_144
-#: A text of so many characters without aliases is compiled in a few milliseconds.
+#: Characters of a text without aliases that is compiled in a few milliseconds.
 _SMALL = 4_096
 
 #: Compiles (text, file, tenant, files) elsewhere; the encoded plan, or a PlaybookError.
@@ -53,10 +53,10 @@ class Compiler:
     async def compile(
         self, text: str, file: str, tenant: str, files: Mapping[str, str] = MappingProxyType({})
     ) -> Compiled:
-        """The plan of a playbook. Raises PlaybookError; `file` names it in messages, and `files` stand beside it."""
-        found = self._kept.get(text)
-        if found is not None and _is_same(found.plan, file, files):
-            return found
+        """The plan of a playbook. Raises PlaybookError. `file` is its name in messages, `files` are the files beside it."""
+        kept = self._kept.get(text)
+        if kept is not None and _is_same(kept.plan, file, files):
+            return kept
         if self.elsewhere is None or (is_small(text) and sum(map(len, files.values())) <= _SMALL):
             return self.keep(text, build_or_raise(text, file, self._kinds, self._settings, files))
         body = await self.elsewhere(text, file, tenant, files)

@@ -89,13 +89,13 @@ class EngineIngest:
         ]
 
     async def commands(self, claimed: Sequence[Command]) -> list[WireCommand]:
-        found: list[WireCommand] = []
+        commands: list[WireCommand] = []
         for body in claimed:
             live = await self._engine.seen(body.execution_id)
             command = live.state.commands.get(body.command_id)
             if command is not None and command.fence == body.fence:
-                found.append(wire_command(live.program, live.state, command, body))
-        return found
+                commands.append(wire_command(live.program, live.state, command, body))
+        return commands
 
     # -- one after the other ------------------------------------------------------------------------------------------
 
@@ -107,8 +107,8 @@ class EngineIngest:
         answers: dict[int, Answer] = {}
 
         async def take(execution_id: int, mine: list[int]) -> None:
-            found = await self._take(caller, execution_id, [items[index] for index in mine])
-            answers.update(zip(mine, found, strict=True))
+            results = await self._take(caller, execution_id, [items[index] for index in mine])
+            answers.update(zip(mine, results, strict=True))
 
         if len(by_execution) == 1:
             await take(*next(iter(by_execution.items())))
@@ -159,7 +159,7 @@ class EngineIngest:
                 known = await self._known(execution_id, own)
                 continue
             answers = dict(zip(fresh, written, strict=True))
-            refusal = next((one for one in written if isinstance(one, ArclogError)), None)
+            refusal = next((result for result in written if isinstance(result, ArclogError)), None)
             if refusal is not None and own and not known:
                 # A run that takes no more events still answers for those that it has.
                 known = await self._known(execution_id, own)
@@ -223,7 +223,7 @@ class EngineIngest:
     async def _report(self, item: Incoming, caller: Boundary) -> Answer:
         engine, event = self._engine, item.event
         commands = await engine.store.commands(item.execution_id)
-        record = next((one for one in commands if one.command_id == event.command_id), None)
+        record = next((command for command in commands if command.command_id == event.command_id), None)
         if record is None:
             return await self._late(item, caller)
         holder = record.worker_id if record.state == "claimed" else ""
@@ -300,12 +300,12 @@ class EngineIngest:
                 f"`result_uri` {uri} is not a stored result of this run; store it (POST /api/worker/results) and "
                 "report result.stored first"
             )
-        said = await self._engine.store.events(record.execution_id, after=record.seq - 1, limit=1)
-        stored = said[0].event.payload
+        events = await self._engine.store.events(record.execution_id, after=record.seq - 1, limit=1)
+        stored = events[0].event.payload
         event.payload = {"outcome": {**outcome, **{key: stored[key] for key in _REFERENCE if key in stored}}}
 
     async def _late(self, item: Incoming, caller: Boundary, holder: str = "") -> Answer:
-        """The command is over: its last holder's word is recorded, anybody else's is refused."""
+        """The command has ended: an event of its last holder is recorded, any other is refused."""
         event = item.event
         ended = await ended_command(self._engine.store, item.execution_id, event.command_id)
         if ended.fence != event.fence:
@@ -324,7 +324,7 @@ class EngineIngest:
     async def _known(self, execution_id: int, own: set[int]) -> dict[int, Ingested]:
         if not own:
             return {}
-        return {one.event_id: one for one in await self._engine.store.ingested(execution_id, sorted(own))}
+        return {event.event_id: event for event in await self._engine.store.ingested(execution_id, sorted(own))}
 
     async def _begin(self, keys: Sequence[tuple[int, int]]) -> asyncio.Event:
         """Keep everybody else in this process from writing events with these ids, until `_end` is called."""
@@ -385,8 +385,8 @@ def _fresh(items: Sequence[Incoming], known: Mapping[int, Ingested]) -> dict[int
 
 def _answer_again(item: Incoming, known: Mapping[int, Ingested], refusal: ArclogError | None) -> Answer:
     """Of an item that repeats another: what became of that one."""
-    found = known.get(item.event.own_id)
-    if found is None and refusal is not None:
+    record = known.get(item.event.own_id)
+    if record is None and refusal is not None:
         return refusal
     return _again(item, known[item.event.own_id])
 

@@ -40,16 +40,16 @@ log = logging.getLogger("arclog.engine")
 
 #: Schedules that are leased at a time.
 _PAGE = 256
-#: A schedule whose times wait for its last run to end is looked at so often.
+#: How often a schedule is checked whose times wait for its last run to end.
 _BLOCKED = 5 * MICROS
-#: So many of them are woken as soon as it has ended.
+#: How many of them are woken as soon as it has ended.
 _MOST_BLOCKED = 10_000
 #: A change that loses against another is made again this often.
 _MAX_CONFLICTS = 20
 
 
 class Scheduler:
-    """The duty of a server: looks for schedules that are due."""
+    """The duty of a server that fires due schedules."""
 
     def __init__(self, engine: Engine, owner: str) -> None:
         self._engine = engine
@@ -62,7 +62,7 @@ class Scheduler:
         self._blocked: dict[int, tuple[str, str]] = {}
         #: those that need not wait any longer
         self._freed: list[tuple[str, str]] = []
-        self._news = asyncio.Event()
+        self._wake_up = asyncio.Event()
         #: what schedules of one page start: looked up once for all of them
         self._playbooks: dict[tuple[Scope, str, int], asyncio.Future[tuple[PlanRecord, Program]]] = {}
         engine.hints.on_committed.append(self._on_committed)
@@ -71,7 +71,7 @@ class Scheduler:
         """A queue continues as soon as its last run has ended, without waiting for the next poll."""
         if state.terminal is not None and state.execution_id in self._blocked:
             self._freed.append(self._blocked.pop(state.execution_id))
-            self._news.set()
+            self._wake_up.set()
 
     async def run(self) -> None:
         pause = self._engine.settings.number("engine.sweep_s")
@@ -80,11 +80,11 @@ class Scheduler:
                 await self.fire()
             except ArclogError as problem:
                 log.warning("schedules: %s; retrying in %g s", problem, pause)
-            await either(self._news.wait(), self._engine.clock.sleep(pause))
-            self._news.clear()
+            await either(self._wake_up.wait(), self._engine.clock.sleep(pause))
+            self._wake_up.clear()
 
     async def fire(self) -> None:
-        """Start what is due now."""
+        """Start the runs that are due now."""
         store, clock = self._engine.store, self._engine.wall
         now = clock.now()
         freed, self._freed = self._freed, []
@@ -146,7 +146,7 @@ class Scheduler:
     async def _start_all(self, firing: Sequence[Schedule]) -> list[tuple[Schedule, Schedule]]:
         """Start the runs of these times; each schedule with what became of it, without those that are looked at again."""
         playbooks = {(_scope_of(each), each.path, each.version) for each in firing}
-        await asyncio.gather(*(self._playbook(*each) for each in playbooks), return_exceptions=True)
+        await asyncio.gather(*(self._playbook(*playbook) for playbook in playbooks), return_exceptions=True)
         prepared = [await self._prepared_or_problem(each) for each in firing]
         started = iter(await self._engine.start_all([each for each in prepared if isinstance(each, Start)]))
         fired: list[tuple[Schedule, Schedule]] = []
@@ -261,7 +261,7 @@ class Scheduler:
             raise type(problem)(*problem.args) from problem  # a raised exception belongs to one raiser
 
     async def _changed(self, schedule: Schedule, change: Callable[[Schedule], Schedule], now: int) -> None:
-        """Write down what became of a time; whoever changed the schedule meanwhile (paused it, say) is not undone."""
+        """Record the result of a due time. A concurrent change of the schedule (such as a pause) is kept."""
         store = self._engine.store
         for _ in range(_MAX_CONFLICTS):
             try:
@@ -289,7 +289,7 @@ class Scheduler:
         ended = last is None or last.now.terminal_event is not None
         if ended and self._blocked.pop(schedule.last_execution, None) is not None:  # it was faster
             self._freed.append((schedule.tenant, schedule.name))
-            self._news.set()
+            self._wake_up.set()
 
 
 def _scope_of(schedule: Schedule) -> Scope:
@@ -346,27 +346,29 @@ class EngineSchedules:
         return view_of(schedule)
 
     async def list(self, *, after: str = "", limit: int = 1000) -> builtins.list[ScheduleView]:
-        found: builtins.list[ScheduleView] = []
-        while len(found) < limit:
+        views: builtins.list[ScheduleView] = []
+        while len(views) < limit:
             page = await self._engine.store.schedules(self._scope.tenant, after=after, limit=limit)
-            found += [view_of(each) for each in page if self._is_reached(each)]
+            views += [view_of(schedule) for schedule in page if self._is_reached(schedule)]
             if len(page) < limit:
                 break
             after = page[-1].name
-        return found[:limit]
+        return views[:limit]
 
     async def upcoming(self, *, limit: int = 20) -> builtins.list[ScheduleView]:
         most = limit
         while True:
-            found = await self._engine.store.next_schedules(self._scope.tenant, most)
+            schedules = await self._engine.store.next_schedules(self._scope.tenant, most)
             coming = [
-                each for each in found if self._is_reached(each) and not each.paused and each.next_due is not None
+                schedule
+                for schedule in schedules
+                if self._is_reached(schedule) and not schedule.paused and schedule.next_due is not None
             ]
-            if len(coming) >= limit or len(found) < most:
+            if len(coming) >= limit or len(schedules) < most:
                 break
             most *= 4  # some of them are not there for the caller
-        ordered = sorted(coming, key=lambda each: (each.next_due, each.name))
-        return [view_of(each) for each in ordered[:limit]]
+        ordered = sorted(coming, key=lambda schedule: (schedule.next_due, schedule.name))
+        return [view_of(schedule) for schedule in ordered[:limit]]
 
     async def show(self, name: str) -> ScheduleView:
         return view_of(await self._named(name))
@@ -393,7 +395,7 @@ class EngineSchedules:
         due = rules.between(await self._named(name), start, end, most)
         if due:
             await self._change(name, lambda known: rules.backfilled(known, due, most))
-        return [timestamp(each) for each in due]
+        return [timestamp(moment) for moment in due]
 
     async def _change(self, name: str, change: Callable[[Schedule], Schedule]) -> ScheduleView:
         for _ in range(_MAX_CONFLICTS):
@@ -404,10 +406,10 @@ class EngineSchedules:
         raise Conflict(f"schedule {name} is being changed by others; try again")
 
     async def _named(self, name: str) -> Schedule:
-        found = await self._engine.store.schedule(self._scope.tenant, name)
-        if found is None or not self._is_reached(found):
+        schedule = await self._engine.store.schedule(self._scope.tenant, name)
+        if schedule is None or not self._is_reached(schedule):
             raise _unknown(name)
-        return found
+        return schedule
 
     def _is_reached(self, schedule: Schedule) -> bool:
         return self._boundary.sees(Scope(schedule.tenant, schedule.project, schedule.environment))

@@ -22,9 +22,9 @@ from arclog.ports.storage.store import ExecutionRecord
 log = logging.getLogger("arclog.engine")
 
 _PAGE = 200
-#: Of a playbook with more slots than this, the store alone says whether they are all held.
+#: For a playbook with more slots than this, only the store knows whether they are all held.
 _COUNTED = 50
-#: A look at all queues is followed by a rest of so many times its length: many queues do not take a core.
+#: The pause after a check of all queues is this many times its duration, so that many queues do not use a whole core.
 _REST = 50
 _LONGEST_REST_S = 30.0
 #: Pending runs remembered as waiting for something else.
@@ -35,15 +35,15 @@ Queue = tuple[str, str]
 
 
 class Slots:
-    """Looks after the queues in one process."""
+    """Starts queued runs, in one process."""
 
     def __init__(self, engine: Engine, has: Has = always) -> None:
         self._engine = engine
-        #: whether it is this process that looks at all queues
+        #: whether this process checks all queues
         self._has = has
         self._freed: set[Queue] = set()
         self._freed_elsewhere = False
-        self._news = asyncio.Event()
+        self._wake_up = asyncio.Event()
         #: heads at which pending runs did not wait for a slot but for an approval
         self._others: Kept[int, int] = Kept(_REMEMBERED)
         engine.hints.on_slot_freed.append(self._on_freed)
@@ -53,13 +53,13 @@ class Slots:
             self._freed_elsewhere = True
         else:
             self._freed.add(queue)
-        self._news.set()
+        self._wake_up.set()
 
     async def keep(self, execution_id: int, pause_s: float) -> None:
         """Start runs as slots become free. With an execution_id only that one, until it has started."""
         clock, due = self._engine.clock, 0.0
         while not execution_id or await self._is_pending(execution_id):
-            self._news.clear()
+            self._wake_up.clear()
             freed, self._freed = self._freed, set()
             elsewhere, self._freed_elsewhere = self._freed_elsewhere, False
             began = clock.monotonic()
@@ -77,7 +77,7 @@ class Slots:
                 log.warning("no waiting run could be started: %s", problem)
             try:
                 async with asyncio.timeout(pause_s):
-                    await self._news.wait()
+                    await self._wake_up.wait()
             except TimeoutError:
                 continue
 
@@ -126,5 +126,5 @@ class Slots:
 async def holders(engine: Engine, record: ExecutionRecord) -> list[int]:
     """The executions that hold the slots a run waits for."""
     new = record.new
-    found = await engine.store.live_in_path(new.scope.tenant, new.path, RUNNING, limit=20)
-    return [each.execution_id for each in found]
+    records = await engine.store.live_in_path(new.scope.tenant, new.path, RUNNING, limit=20)
+    return [each.execution_id for each in records]

@@ -135,7 +135,7 @@ class Starts:
         return Going(program, record.path, record.version, files, request.file[:_LONGEST_FILE])
 
     async def _plan_of(self, request: ExecuteRequest, scope: Scope) -> tuple[PlanRecord, Program, Files]:
-        """What shall run, once the whole request is known to be good."""
+        """The plan, the program and the files of a request, once all of the request is valid."""
         if request.path:
             record, program = await self._catalog().to_run(request.path, request.version, scope)
             _check_workload(program.plan, request.workload)

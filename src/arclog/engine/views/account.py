@@ -36,7 +36,7 @@ class ChildAccount(Struct, frozen=True):
 def account(
     program: Program, state: State, *, source: str = "", file: str = "", child: ChildAccount | None = None
 ) -> Account:
-    """All that is to be said about a run; `source` is the playbook's text, `file` how its author calls it."""
+    """The account of a run; `source` is the playbook's text, `file` its name as the author gave it."""
     steps = step_summaries(state)
     cause = _cause(program, state, source, file, child)
     return Account(
@@ -349,7 +349,7 @@ def _next(state: State, cause: Cause | None) -> list[str]:
     ]
 
 
-# Where in the author's file a failure stands: of python code the line itself, of a template its place, else the task.
+# The place of a failure in the author's file: the line of python code, the position of a template, or else the task.
 #
 # Pure. The sandbox counts lines from the beginning of `code:`; here they become lines of the file.
 
@@ -425,7 +425,7 @@ def _first_line(document: Document, task: TaskPlan) -> int | None:
 
 
 def _code_path(document: Document, task: TaskPlan) -> Path | None:
-    """Where the task's code stands: in the task, or in the entry of the workbook that the task names."""
+    """The place of the task's code: in the task, or in the workbook entry that the task names."""
     path = document.path_at(task.at)
     value = _value(document.value, path) if path is not None else None
     if path is None or not isinstance(value, dict):

@@ -295,7 +295,7 @@ class EngineApi:
         record = await self._record(ids.parse_id(execution_id, "execution id"))
         subject = subject_of(record)
         stored = await self._engine.store.events(record.execution_id, after=after, limit=limit, types=types)
-        return [widened(one, subject) for one in stored]
+        return [widened(event, subject) for event in stored]
 
     async def entity_events(
         self, execution_id: str, entity_type: str, entity_id: str = "", *, after: int = 0, limit: int = 1000
@@ -379,7 +379,7 @@ class EngineApi:
         )
 
     async def _with_callers(self, record: ExecutionRecord | None) -> builtins.list[int]:
-        """A run and those that it was called by: whoever runs one of them runs what is below it, too."""
+        """A run and its callers: a process that serves one of them serves its descendants as well."""
         family: builtins.list[int] = []
         while record is not None:
             family.append(record.execution_id)
@@ -433,7 +433,7 @@ class EngineApi:
         ).plan
         simulating.check(request, {step.name for step in plan.steps})
         if request.runs:
-            records = [await self._record(ids.parse_id(each, "execution id")) for each in request.runs]
+            records = [await self._record(ids.parse_id(run, "execution id")) for run in request.runs]
         else:
             path = plan.path or plan.name
             records = await self._engine.store.executions(self._of_path(path), limit=request.last)
@@ -654,7 +654,7 @@ class EngineApi:
 
     @property
     def _caller(self) -> Principal | None:
-        """Who asks, for what takes a role; None: whoever owns the store."""
+        """The principal of the caller; None for the owner of the store."""
         return self._boundary.principal
 
     async def _record(self, execution_id: int) -> ExecutionRecord:
@@ -664,14 +664,14 @@ class EngineApi:
         return record
 
 
-def _moment(text: str, what: str, default: int) -> int:
+def _moment(text: str, name: str, default: int) -> int:
     if not text:
         return default
     try:
         return max(0, ids.micros(text))
     except (ValueError, OverflowError):
         raise RequestRejected(
-            f"{what} {text[:60]!r} is not a time with a time zone; write it as 2026-01-31T12:00:00Z"
+            f"{name} {text[:60]!r} is not a time with a time zone; write it as 2026-01-31T12:00:00Z"
         ) from None
 
 

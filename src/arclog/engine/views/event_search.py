@@ -51,8 +51,8 @@ async def entity_events(
     found: list[dict[str, Any]] = []
     while len(found) < limit:
         stored = await store.events(record.execution_id, after=after, limit=_PAGE, types=types)
-        envelopes = [widened(one, subject) for one in stored]
-        found += [one for one in envelopes if entity_id in ("", one["entity_id"])]
+        envelopes = [widened(event, subject) for event in stored]
+        found += [envelope for envelope in envelopes if entity_id in ("", envelope["entity_id"])]
         if len(stored) < _PAGE:
             break
         after = stored[-1].seq
@@ -122,8 +122,10 @@ def _wanted(envelopes: Sequence[dict[str, Any] | None], matches: Matches) -> lis
 
 async def _widened(store: Store, events: Sequence[StoredEvent]) -> list[dict[str, Any] | None]:
     """The envelope of each event; None where its run was removed meanwhile."""
-    subjects = await _subjects(store, (one.execution_id for one in events))
-    return [widened(one, subjects[one.execution_id]) if one.execution_id in subjects else None for one in events]
+    subjects = await _subjects(store, (event.execution_id for event in events))
+    return [
+        widened(event, subjects[event.execution_id]) if event.execution_id in subjects else None for event in events
+    ]
 
 
 async def _subjects(store: Store, execution_ids: Iterable[int]) -> dict[int, Subject]:

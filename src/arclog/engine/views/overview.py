@@ -80,8 +80,8 @@ class Overview:
             before = min(before, last) if before else last
         if query.text:
             return await self._searched(which, query.text, before, query.limit)
-        found = await self._store.executions(which, before=before, limit=query.limit)
-        return RunPage(await self._waiting.page(found), _cursor(found, query.limit))
+        records = await self._store.executions(which, before=before, limit=query.limit)
+        return RunPage(await self._waiting.page(records), _cursor(records, query.limit))
 
     async def _searched(self, which: ExecutionFilter, text: str, before: int, limit: int) -> RunPage:
         if len(text) > _LONGEST_TEXT:
@@ -91,19 +91,19 @@ class Overview:
             return RunPage(await self._waiting.page([named]), None)
         wanted = text.strip().casefold()
         budget = self._engine.settings.integer("overview.search_runs")
-        found: list[ExecutionRecord] = []
+        records: list[ExecutionRecord] = []
         while budget > 0:
             page = await self._store.executions(which, before=before, limit=min(_PAGE, budget))
             for record in page:
                 before = record.execution_id
                 if _holds(record, wanted):
-                    found.append(record)
-                    if len(found) == limit:
-                        return RunPage(await self._waiting.page(found), str(before))
+                    records.append(record)
+                    if len(records) == limit:
+                        return RunPage(await self._waiting.page(records), str(before))
             if len(page) < min(_PAGE, budget):
-                return RunPage(await self._waiting.page(found), None)
+                return RunPage(await self._waiting.page(records), None)
             budget -= len(page)
-        return RunPage(await self._waiting.page(found), str(before))
+        return RunPage(await self._waiting.page(records), str(before))
 
     async def _named(self, which: ExecutionFilter, text: str, before: int) -> ExecutionRecord | None:
         """The run whose id the text is, if it fits the filter too."""
@@ -126,7 +126,7 @@ class Overview:
         counts = await self._store.run_counts(
             self._tenant, project=self._project, environment=self._environment, since=since, limit=hours + 1
         )
-        told = [Hour(timestamp(each.hour), each.completed, each.failed, each.cancelled) for each in counts]
+        told = [Hour(timestamp(count.hour), count.completed, count.failed, count.cancelled) for count in counts]
         return Activity(timestamp(since), timestamp(until), told)
 
     async def failing(self, limit: int) -> list[Failing]:
@@ -144,9 +144,9 @@ class Overview:
             if len(page) < _PAGE:
                 break
             before = page[-1].execution_id
-        found: list[Failing] = []
+        failing: list[Failing] = []
         for path, last in seen.items():
-            if len(found) == limit:
+            if len(failing) == limit:
                 break
             good = await self._store.executions(self._top("COMPLETED", path=path), limit=1)
             since = max(first, good[0].execution_id + 1 if good else 0)
@@ -154,10 +154,10 @@ class Overview:
                 continue
             bad = await self._store.executions(self._top("FAILED", path=path, since=since), limit=_MOST_FAILURES)
             began = bad[-1].now.ended_at if bad else None
-            found.append(
+            failing.append(
                 Failing(path, last.new.name, len(bad), None if began is None else timestamp(began), listed(last))
             )
-        return found
+        return failing
 
     def _top(self, state: str, *, path: str = "", since: int = 0) -> ExecutionFilter:
         """Runs in a state that no run called."""
@@ -183,19 +183,19 @@ class Overview:
         heads = await self._store.queue_heads(self._tenant)
         late = [head for head in heads if minted_at_ms(head.command_id) + patience_ms < now_ms]
         late.sort(key=lambda head: head.command_id)
-        found: list[Stuck] = []
+        stuck: list[Stuck] = []
         for head in late:
-            if len(found) == limit:
+            if len(stuck) == limit:
                 break
             record = await self._store.execution(head.execution_id)
             if record is not None and record.now.terminal_event is None and self._reaches(record.new.scope):
                 sentence = _sentence(await why(str(head.execution_id)), head)
                 since = timestamp(minted_at_ms(head.command_id) * 1000)
-                found.append(Stuck(listed(record), head.step, head.pool, since, sentence))
-        return found
+                stuck.append(Stuck(listed(record), head.step, head.pool, since, sentence))
+        return stuck
 
     async def leases(self, limit: int) -> list[Lease]:
-        found: list[Lease] = []
+        leases: list[Lease] = []
         records: dict[int, ExecutionRecord | None] = {}
         for command in await self._store.expired(MAX_ID, _LEASES_LOOKED_AT):
             run = command.execution_id
@@ -204,20 +204,20 @@ class Overview:
             record = records[run]
             if record is None or record.new.scope.tenant != self._tenant or not self._reaches(record.new.scope):
                 continue
-            found.append(_lease(record, command))
-            if len(found) == limit:
+            leases.append(_lease(record, command))
+            if len(leases) == limit:
                 break
-        return found
+        return leases
 
     async def approvals(self, after: str, limit: int) -> ApprovalPage:
         known = parse_id(after, "execution id") if after else 0
         records = await self._store.awaiting_approval(self._tenant, after=known, limit=limit)
-        told: list[Approval] = []
+        approvals: list[Approval] = []
         for record in records:
             if not self._reaches(record.new.scope):
                 continue
-            told += _approvals(record, (await self._engine.live.folded(record.execution_id)).state)
-        return ApprovalPage(told, _cursor(records, limit))
+            approvals += _approvals(record, (await self._engine.live.folded(record.execution_id)).state)
+        return ApprovalPage(approvals, _cursor(records, limit))
 
 
 def _lease(record: ExecutionRecord, command: CommandRecord) -> Lease:
@@ -279,13 +279,13 @@ def _fits(record: ExecutionRecord, which: ExecutionFilter) -> bool:
     )
 
 
-def _first_id(text: str, what: str) -> int:
+def _first_id(text: str, name: str) -> int:
     """The smallest id that a moment can have."""
     try:
         return first_since(micros(text))
     except (ValueError, OverflowError):
-        raise RequestRejected(f"{what}: {text[:40]!r} is not a time; write it as 2026-01-31T12:00:00Z") from None
+        raise RequestRejected(f"{name}: {text[:40]!r} is not a time; write it as 2026-01-31T12:00:00Z") from None
 
 
-def _cursor(found: Sequence[ExecutionRecord], limit: int) -> str | None:
-    return str(found[-1].execution_id) if len(found) == limit else None
+def _cursor(records: Sequence[ExecutionRecord], limit: int) -> str | None:
+    return str(records[-1].execution_id) if len(records) == limit else None

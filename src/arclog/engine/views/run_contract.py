@@ -1,4 +1,4 @@
-"""The engine's side of `ports.views.runs`: the contract's words for what the log says anyway."""
+"""The engine's side of `ports.views.runs`: renders the log in the terms of the contract."""
 
 from __future__ import annotations
 
@@ -145,20 +145,20 @@ class EngineRuns:
         record = await self._record(run_id)
         execution_id = str(record.execution_id)
         reader, at = self._reader(record, after)
-        found: list[dict[str, Any]] = []
+        records: list[dict[str, Any]] = []
         while True:
             page = await self._api.events(execution_id, after=at, limit=_PAGE, types=_TYPES)
             for envelope in page:
                 at = envelope["seq"]
-                found += [one.record for one in reader.render(envelope) if one.seq > after]
-                if len(found) == limit:
+                records += [rendered.record for rendered in reader.render(envelope) if rendered.seq > after]
+                if len(records) == limit:
                     self._keep(record.execution_id, at, reader)
-                    return RunPage(found, at, has_more=at < record.head)
+                    return RunPage(records, at, has_more=at < record.head)
             if len(page) < _PAGE:
                 last = max(at, after)
                 if last <= max(at, record.head):  # beyond it, events are still to come that the reader must see
                     self._keep(record.execution_id, last, reader)
-                return RunPage(found, last, has_more=False)
+                return RunPage(records, last, has_more=False)
 
     def _reader(self, record: ExecutionRecord, after: int) -> tuple[Reader, int]:
         """A reader that stands at `after`, or at the log's beginning."""

@@ -26,10 +26,11 @@ def state_view(program: Program, state: State, head: int, last: StoredEvent | No
         event_type=None if last is None else last.event.type,
         timestamp=None if last is None else timestamp(last.event.at),
         state=state.status,
-        tokens=[TokenView(one.id, one.place, one.step, one.args) for one in state.tokens.values()],
-        step_runs=[_step_run(program, state, one) for one in state.open.values()],
+        tokens=[TokenView(token.id, token.place, token.step, token.args) for token in state.tokens.values()],
+        step_runs=[_step_run(program, state, step_run) for step_run in state.open.values()],
         commands=[
-            CommandView(str(one.id), one.step, one.run, one.losses + 1, one.losses) for one in state.commands.values()
+            CommandView(str(command.id), command.step, command.run, command.losses + 1, command.losses)
+            for command in state.commands.values()
         ],
         steps=step_summaries(state),
         ctx=state.ctx,
@@ -39,20 +40,24 @@ def state_view(program: Program, state: State, head: int, last: StoredEvent | No
     )
 
 
-def _step_run(program: Program, state: State, one: StepRun) -> StepRunView:
-    loop = one.loop
+def _step_run(program: Program, state: State, step_run: StepRun) -> StepRunView:
+    loop = step_run.loop
     held = [
-        str(command.id) for command in state.commands.values() if (command.step, command.run) == (one.step, one.run)
+        str(command.id)
+        for command in state.commands.values()
+        if (command.step, command.run) == (step_run.step, step_run.run)
     ]
     return StepRunView(
-        step=one.step,
-        run=one.run,
-        status=one.state if one.state != "open" else "running" if one.started else "scheduled",
-        args=one.args,
-        scheduled_at=timestamp(one.scheduled_at),
+        step=step_run.step,
+        run=step_run.run,
+        status=step_run.state if step_run.state != "open" else "running" if step_run.started else "scheduled",
+        args=step_run.args,
+        scheduled_at=timestamp(step_run.scheduled_at),
         command_ids=held,
-        tasks=[_task(program.steps[one.step], pipeline) for pipeline in one.pipelines()],
-        loop=None if loop is None else LoopView(loop.handed, loop.total, loop.ok, loop.failed, list(one.iterations)),
+        tasks=[_task(program.steps[step_run.step], pipeline) for pipeline in step_run.pipelines()],
+        loop=None
+        if loop is None
+        else LoopView(loop.handed, loop.total, loop.ok, loop.failed, list(step_run.iterations)),
     )
 
 

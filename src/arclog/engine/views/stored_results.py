@@ -31,7 +31,7 @@ class Stored:
     """The results of one engine's executions."""
 
     def __init__(self, engine: Engine, results: Results, tenant: str | None = None) -> None:
-        """With a tenant, `collect` too keeps to what is that tenant's."""
+        """With a tenant, `collect` also handles only the results of that tenant."""
         self._engine = engine
         self._results = results
         self._everybodys = tenant is None
@@ -44,13 +44,13 @@ class Stored:
         number, tenant = record.execution_id, record.new.scope.tenant
         if tenant != self._tenant:
             raise NotFound(f"there is no execution {number} of tenant {self._tenant} (ARCLOG_SCOPE_TENANT)")
-        return [_described(each) for each in await self._engine.store.results(number, after=after, limit=limit)]
+        return [_described(result) for result in await self._engine.store.results(number, after=after, limit=limit)]
 
     async def described(self, ref: str) -> StoredResult:
         record = await self._record_of(ref)
         until = await _Ends(self._engine, self._keep).until(record)
-        said = await self._engine.store.events(record.execution_id, after=record.seq - 1, limit=1)
-        preview = said[0].event.payload.get("preview") if said else None
+        events = await self._engine.store.events(record.execution_id, after=record.seq - 1, limit=1)
+        preview = events[0].event.payload.get("preview") if events else None
         blob = None if record.removed_at is not None else await self._results.find(record.tenant, record.sha256)
         return _described(
             record,
@@ -82,8 +82,8 @@ class Stored:
 
     async def _store_of(self, record: ResultRecord) -> str:
         """The result store that its event names."""
-        said = await self._engine.store.events(record.execution_id, after=record.seq - 1, limit=1)
-        known = said[0].event.payload.get("result_ref") if said else None
+        events = await self._engine.store.events(record.execution_id, after=record.seq - 1, limit=1)
+        known = events[0].event.payload.get("result_ref") if events else None
         return as_ref(known).store if known else self._results.name
 
     async def _record_of(self, ref: str) -> ResultRecord:
@@ -106,7 +106,7 @@ class Stored:
         done: Counter[str] = Counter()
         await self._collect(done, has, dry_run=dry_run)
         about = ("results", "contents", "bytes", "leftovers", "executions", "reclaimed")
-        return Collected(dry_run, *(done[each] for each in about))
+        return Collected(dry_run, *(done[place] for place in about))
 
     async def _collect(self, done: Counter[str], has: Has, *, dry_run: bool) -> None:
         now = self._engine.clock.now()
@@ -184,12 +184,12 @@ class _Ends:
         return kept_until(record.scope, record.expires_at, ended_at, root_ended_at, self._keep)
 
     async def _of(self, execution_id: int) -> tuple[int | None, int | None]:
-        found = self._known.get(execution_id)
-        if found is None:
+        facts = self._known.get(execution_id)
+        if facts is None:
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
-            found = self._known[execution_id] = await self._look_up(execution_id)
-        return found
+            facts = self._known[execution_id] = await self._look_up(execution_id)
+        return facts
 
     async def _look_up(self, execution_id: int) -> tuple[int | None, int | None]:
         """The end of an execution and that of its root; None of one that has not ended."""

@@ -114,9 +114,9 @@ def waiting(state: State) -> Waiting | None:
 
 def _described(wait: Wait, count: int) -> Waiting:
     signal = wait.config.get("signal") if wait.kind == "wait" else None
-    what = "signal" if signal else _KINDS.get(wait.kind, wait.kind)
+    kind = "signal" if signal else _KINDS.get(wait.kind, wait.kind)
     name = str(signal) if signal else str(wait.child) if wait.kind == "playbook" else ""
-    return Waiting(what, wait.step, name, timestamp(wait.until) if wait.until else None, count)
+    return Waiting(kind, wait.step, name, timestamp(wait.until) if wait.until else None, count)
 
 
 def _rank(wait: Wait) -> tuple[int, int]:

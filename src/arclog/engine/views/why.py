@@ -27,7 +27,7 @@ class OpenWork(Struct, frozen=True):
     """An open command as the store knows it."""
 
     record: CommandRecord
-    #: whether its worker's process is there; None when nobody can tell
+    #: whether its worker's process is alive; None if unknown
     alive: bool | None = None
     #: what is known of the pool that it waits in
     facts: PoolFacts | None = None
@@ -48,14 +48,14 @@ def explain(
     pools: PoolFacts | None = None,
     served: bool | None = None,
 ) -> Why:
-    """The waits of a run; one that has ended waits for nothing, and has its cause when it failed. `known` is its account,
-    if that is at hand; `served`: whether a process is there that continues with the run, None when nobody can tell.
+    """The waits of a run. A run that has ended has none; if it failed, it has its cause. `known` is its account, if available;
+    `served`: whether a process continues the run, None if unknown.
     """
     execution_id = str(state.execution_id)
     known = known or account(program, state)
     if state.terminal is not None:
         return Why(execution_id, state.status, known.summary, [], known.cause, known.next, known.problems)
-    work = {one.command_id: OpenWork(one, _liveness(one, is_alive), pools) for one in commands}
+    work = {command.command_id: OpenWork(command, _liveness(command, is_alive), pools) for command in commands}
     waits = run_waits(state, slot_holders)
     waits += [wait for contributor in CONTRIBUTORS for wait in contributor(state, program, work, now)]
     if not waits:
@@ -99,7 +99,7 @@ def waiting_joins(state: State, program: Program, _work: Mapping[int, OpenWork],
     return [_join(join) for join in joins.waiting(program, state)]
 
 
-#: In order of what to tell first.
+#: In order of importance: the first wait is the headline.
 CONTRIBUTORS: list[Contributor] = [
     ready_tokens,
     waits_without_worker,
@@ -111,23 +111,23 @@ CONTRIBUTORS: list[Contributor] = [
 def _without_worker(wait: states.Wait) -> Wait:
     """What a task waits for that holds no worker."""
     where = "" if wait.iteration is None else f", iteration {'.'.join(map(str, wait.iteration))}"
-    what = f"step {wait.step} (run {wait.run}{where}), task {wait.task}"
+    place = f"step {wait.step} (run {wait.run}{where}), task {wait.task}"
     until = timestamp(wait.until) if wait.until else None
     late = f", until {until} at the latest" if until else ""
     signal = wait.config.get("signal")
     match wait.kind:
         case "approval":
             asked = f": {wait.config['prompt']}" if wait.config.get("prompt") else ""
-            return Wait("approval", f"{what} waits for an approval{late}{asked}", wait.step, until, key=wait.key)
+            return Wait("approval", f"{place} waits for an approval{late}{asked}", wait.step, until, key=wait.key)
         case "playbook":
-            text = f"{what} waits for run {wait.child} (`arclog why {wait.child}`){late}"
+            text = f"{place} waits for run {wait.child} (`arclog why {wait.child}`){late}"
             return Wait("child", text, wait.step, until, child=str(wait.child))
         case "retry":
-            return Wait("retry", f"{what} waits for its next attempt, due at {until}", wait.step, until)
+            return Wait("retry", f"{place} waits for its next attempt, due at {until}", wait.step, until)
         case _ if signal:
-            return Wait("signal", f"{what} waits for signal {signal}{late}", wait.step, until, signal=str(signal))
+            return Wait("signal", f"{place} waits for signal {signal}{late}", wait.step, until, signal=str(signal))
         case _:
-            return Wait("timer", f"{what} waits until {until}", wait.step, until)
+            return Wait("timer", f"{place} waits until {until}", wait.step, until)
 
 
 def _ended(step_run: StepRun) -> Wait:
@@ -135,37 +135,39 @@ def _ended(step_run: StepRun) -> Wait:
 
 
 def _held(step_run: StepRun, pipeline: Pipeline | None, program: Program, work: OpenWork | None, now: int) -> Wait:
-    step, what = step_run.step, _place(step_run)
+    step, place = step_run.step, _place(step_run)
     if work is None:
-        return Wait("none", f"{what} has no open command, which is a bug", step)
+        return Wait("none", f"{place} has no open command, which is a bug", step)
     record = work.record
     if record.state == "issued":
         again = f", for the {_nth(record.fence + 1)} time" if record.fence else ""
         of = "" if record.pool == "default" else f" of pool {record.pool}"
         kinds = ", ".join(record.kinds)
         hindered = "" if work.facts is None else hindrance(record, work.facts, now)
-        return Wait("worker", f"{what} waits for a worker{of} that supports {kinds}{again}{hindered}", step)
+        return Wait("worker", f"{place} waits for a worker{of} that supports {kinds}{again}{hindered}", step)
     until = timestamp(record.lease_until)
     if record.lease_until < now:
-        text = f"{what} was held by worker {record.worker_id}, whose lease ended at {until}; another worker will get it"
+        text = (
+            f"{place} was held by worker {record.worker_id}, whose lease ended at {until}; another worker will get it"
+        )
         return Wait("lease", text, step, until)
     if work.alive is False:
-        text = f"{what} is held by worker {record.worker_id}, whose process is gone; its lease ends at {until}"
+        text = f"{place} is held by worker {record.worker_id}, whose process is gone; its lease ends at {until}"
         return Wait("lease", text, step, until)
     task = current_task(program.steps[step], pipeline)
     if pipeline is not None and task is not None:
         name = task.plan.name
         if pipeline.due > now:
             due = timestamp(pipeline.due)
-            text = f"{what}, task {name}: attempt {pipeline.attempt} is due in {_span(pipeline.due - now)}, at {due}"
+            text = f"{place}, task {name}: attempt {pipeline.attempt} is due in {_span(pipeline.due - now)}, at {due}"
             return Wait("retry", text, step, due)
         if pipeline.in_flight:
             attempt = f" (attempt {pipeline.attempt})" if pipeline.attempt > 1 else ""
             took = _span(now - pipeline.since)
-            text = f"{what}, task {name}{attempt} has been running for {took} on worker {record.worker_id}"
+            text = f"{place}, task {name}{attempt} has been running for {took} on worker {record.worker_id}"
             return Wait("task", f"{text}, lease until {until}", step, until)
-        return Wait("lease", f"{what}, task {name} is about to start on worker {record.worker_id}", step, until)
-    return Wait("lease", f"{what} is with worker {record.worker_id}, lease until {until}", step, until)
+        return Wait("lease", f"{place}, task {name} is about to start on worker {record.worker_id}", step, until)
+    return Wait("lease", f"{place} is with worker {record.worker_id}, lease until {until}", step, until)
 
 
 def _place(step_run: StepRun) -> str:
@@ -223,11 +225,11 @@ def _span(micros: int) -> str:
 def _join(join: joins.Waiting) -> Wait:
     rule = f"join {{count: {join.count}}}" if join.count else "join all"
     held = ", ".join(source or "the entry" for source in join.held)
-    what = f"step {join.step} ({rule}) has a token from {held}"
+    place = f"step {join.step} ({rule}) has a token from {held}"
     if join.ready:
-        return Wait("join", f"{what} and can start; the engine has not started it yet", join.step)
+        return Wait("join", f"{place} and can start; the engine has not started it yet", join.step)
     lacks = [f"{lack.source} (through {', '.join(lack.from_steps)})" for lack in join.lacks if lack.from_steps]
-    return Wait("join", f"{what} and waits for one from {' and '.join(lacks)}", join.step)
+    return Wait("join", f"{place} and waits for one from {' and '.join(lacks)}", join.step)
 
 
 # What holds a run as a whole: a pause, a missing approval, a missing concurrency slot.
@@ -258,16 +260,14 @@ def _pause_text(state: State) -> str:
     pause = state.pause
     if pause is None:
         return ""
-    who = f"by {pause.by}, " if pause.by else ""
+    sender = f"by {pause.by}, " if pause.by else ""
     why = f": {pause.reason}" if pause.reason else ""
-    what = f"{who}signal {pause.signal_id}{why}"
+    origin = f"{sender}signal {pause.signal_id}{why}"
     if state.paused_at is not None:
-        return (
-            f"the run has been paused since {timestamp(state.paused_at)} ({what}); `arclog resume {state.execution_id}`"
-        )
+        return f"the run has been paused since {timestamp(state.paused_at)} ({origin}); `arclog resume {state.execution_id}`"
     running = [f"{command.step} (run {command.run})" for command in state.commands.values() if not command.held]
     more = f" and {len(running) - 5} more" if len(running) > 5 else ""
-    return f"the run is pausing ({what}); still running: {', '.join(running[:5])}{more}"
+    return f"the run is pausing ({origin}); still running: {', '.join(running[:5])}{more}"
 
 
 # Why an issued command has not been claimed, for `arclog why`.
@@ -295,7 +295,7 @@ async def pool_facts(
     store: Store, tenant: str, commands: Sequence[CommandRecord], silent_before: int
 ) -> PoolFacts | None:
     """None when no command waits for a worker."""
-    waiting = [each for each in commands if each.state == "issued"]
+    waiting = [command for command in commands if command.state == "issued"]
     if not waiting:
         return None
     return PoolFacts(
@@ -325,48 +325,48 @@ def before_it(record: CommandRecord, facts: PoolFacts) -> int:
     own = facts.ahead.get(record.command_id)
     if own is None:
         return 0
-    others = (each for each in facts.shares if each.pool == record.pool and each.tenant != facts.tenant)
-    return own + sum(min(each.issued, own + 1) for each in others)
+    others = (share for share in facts.shares if share.pool == record.pool and share.tenant != facts.tenant)
+    return own + sum(min(other.issued, own + 1) for other in others)
 
 
 def _limits(pool: str, facts: PoolFacts) -> list[str]:
-    found = []
+    problems = []
     most = {(limit.pool, limit.tenant): limit.concurrency for limit in facts.limits}
     for where in (pool, ""):
         name = f"pool {where}" if where else "all pools together"
-        held = [each for each in facts.shares if where in ("", each.pool)]
-        total = sum(each.claimed for each in held)
-        own = sum(each.claimed for each in held if each.tenant == facts.tenant)
+        held = [share for share in facts.shares if where in ("", share.pool)]
+        total = sum(usage.claimed for usage in held)
+        own = sum(usage.claimed for usage in held if usage.tenant == facts.tenant)
         everybody = most.get((where, ""))
         if everybody is not None and total >= everybody:
-            found.append(f"{name} {'is' if where else 'are'} full: {total} of {everybody}")
+            problems.append(f"{name} {'is' if where else 'are'} full: {total} of {everybody}")
         mine = most.get((where, facts.tenant), most.get((where, EACH)))
         if mine is not None and own >= mine:
-            found.append(f"tenant {facts.tenant} has {own} of {mine} slots of {name}")
-    return found
+            problems.append(f"tenant {facts.tenant} has {own} of {mine} slots of {name}")
+    return problems
 
 
 def _resources(names: Sequence[str], facts: PoolFacts, now: int) -> list[str]:
-    found = []
-    known = {each.resource.name: each for each in facts.resources}
+    problems = []
+    known = {resource.resource.name: resource for resource in facts.resources}
     for name in names:
         record = known.get(name)
         if record is None:
             continue
         most = record.resource.concurrency
         if most is not None and record.held >= most:
-            found.append(f"resource {name} is in use: {record.held} of {most}")
+            problems.append(f"resource {name} is in use: {record.held} of {most}")
         if tokens(record, now) == 0:
-            found.append(f"resource {name}: next token in {(next_token(record) - now) / MICROS:.1f} s")
-    return found
+            problems.append(f"resource {name}: next token in {(next_token(record) - now) / MICROS:.1f} s")
+    return problems
 
 
 def _workers(record: CommandRecord, facts: PoolFacts) -> list[str]:
     """Says something when no worker that could take it was seen lately."""
     able = [
-        each
-        for each in facts.workers
-        if (not each.pools or record.pool in each.pools) and each.tenant in ("", facts.tenant)
+        worker
+        for worker in facts.workers
+        if (not worker.pools or record.pool in worker.pools) and worker.tenant in ("", facts.tenant)
     ]
     knowing = [each for each in able if set(each.kinds).issuperset(record.kinds)]
     if any(each.seen_at >= facts.silent_before and not each.draining for each in knowing):

@@ -23,20 +23,20 @@ def reach(value: Any, key: Any, name: str) -> Any:
     """Give what stands under `key` of `value`, which the template calls `name`; Undefined if there is nothing."""
     kind = type(value)
     if kind is dict:
-        found = value.get(key, MISSING)
+        item = value.get(key, MISSING)
     elif kind is View:
-        found = value.lookup(key)
+        item = value.lookup(key)
     elif kind is Undefined:
         return value.under(key)
     elif kind is list or kind is str or kind is range or kind is tuple:
-        found = _item(value, key)
+        item = _item(value, key)
     elif is_lookup(value):
-        found = value.lookup(key)
+        item = value.lookup(key)
     elif isinstance(value, Mapping):
-        found = value.get(key, MISSING)
+        item = value.get(key, MISSING)
     else:
-        found = MISSING
-    return Undefined(name + step_text(key), value, key) if found is MISSING else found
+        item = MISSING
+    return Undefined(name + step_text(key), value, key) if item is MISSING else item
 
 
 def _item(value: Any, key: Any) -> Any:

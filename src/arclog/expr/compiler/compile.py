@@ -201,8 +201,12 @@ class Compiler:
         terms = [self.expression(part) for part in (first, *reversed(parts))]
         stops_at = kind.__name__ == "Or"
         if len(terms) == 2:  # by far the most frequent, worth its own closures
-            one, two = terms
-            return (lambda frame: one(frame) or two(frame)) if stops_at else (lambda frame: one(frame) and two(frame))
+            left_term, right_term = terms
+            return (
+                (lambda frame: left_term(frame) or right_term(frame))
+                if stops_at
+                else (lambda frame: left_term(frame) and right_term(frame))
+            )
 
         def decide(frame: Frame) -> Any:
             value: Any = None

@@ -46,31 +46,31 @@ def joint_width(left: str, right: str) -> int:
 
 def add(budget: Budget, left: Any, right: Any) -> Any:
     """`left + right`: numbers, two strings, two lists."""
-    one, two = type(left), type(right)
-    if one in NUMBERS and two in NUMBERS:
+    left_type, right_type = type(left), type(right)
+    if left_type in NUMBERS and right_type in NUMBERS:
         return _number(budget, _bounded(left) + _bounded(right))
-    if one is str and two is str:
+    if left_type is str and right_type is str:
         budget.room(TEXT + (len(left) + len(right)) * joint_width(left, right))
         return left + right
-    if one is list and two is list:
+    if left_type is list and right_type is list:
         budget.room(LIST + SLOT * (len(left) + len(right)))
         return left + right
     if _foreign(left) or _foreign(right):
         return add(budget, _known(left), _known(right))
-    _refuse("add", left, right, "; join text with ~" if str in (one, two) else "")
+    _refuse("add", left, right, "; join text with ~" if str in (left_type, right_type) else "")
 
 
 def multiply(budget: Budget, left: Any, right: Any) -> Any:
     """`left * right`: numbers, a string or list some times over."""
-    one, two = type(left), type(right)
-    if one in NUMBERS and two in NUMBERS:
-        if one is not float and two is not float and left.bit_length() + right.bit_length() > MAX_BITS:
+    left_type, right_type = type(left), type(right)
+    if left_type in NUMBERS and right_type in NUMBERS:
+        if left_type is not float and right_type is not float and left.bit_length() + right.bit_length() > MAX_BITS:
             _bounded(1 << MAX_BITS)
         return _number(budget, left * right)
-    if two is str or two is list:
-        left, right, one, two = right, left, two, one
-    if two in (int, bool) and (one is str or one is list):
-        each = SLOT if one is list else char_bytes(left)
+    if right_type is str or right_type is list:
+        left, right, left_type, right_type = right, left, right_type, left_type
+    if right_type in (int, bool) and (left_type is str or left_type is list):
+        each = SLOT if left_type is list else char_bytes(left)
         budget.room(LIST + each * len(left) * max(right, 0))
         return left * right
     if _foreign(left) or _foreign(right):
@@ -80,9 +80,9 @@ def multiply(budget: Budget, left: Any, right: Any) -> Any:
 
 def power(budget: Budget, left: Any, right: Any) -> Any:
     """`left ** right`, numbers only."""
-    one, two = type(left), type(right)
-    if one in NUMBERS and two in NUMBERS:
-        if one is not float and two is not float and right > 0 and left.bit_length() * right > MAX_BITS:
+    left_type, right_type = type(left), type(right)
+    if left_type in NUMBERS and right_type in NUMBERS:
+        if left_type is not float and right_type is not float and right > 0 and left.bit_length() * right > MAX_BITS:
             _bounded(1 << MAX_BITS)
         value = _bounded(left) ** _bounded(right)
         if type(value) is complex:

@@ -55,7 +55,7 @@ def plain_tokens(source: str, operators: dict[str, str], token: Any) -> list[Any
     """The tokens of a plain expression. `operators` and `token` are Jinja's own."""
     if len(source) > _LONGEST or not source.isascii() or "\n" in source or "\r" in source:
         return None
-    found: list[Any] = []
+    tokens: list[Any] = []
     open_brackets: list[str] = []
     at, end, match = 0, len(source), _PLAIN.match
     while at < end:
@@ -68,18 +68,18 @@ def plain_tokens(source: str, operators: dict[str, str], token: Any) -> list[Any
             break
         value = part[group]
         if group == _NAME:
-            found.append(token(1, "name", value))
+            tokens.append(token(1, "name", value))
         elif group == _OPERATOR:
             if value in "([{":
                 open_brackets.append(value)
             elif value in _CLOSES and (not open_brackets or open_brackets.pop() != _CLOSES[value]):
                 return None
-            found.append(token(1, operators[value], value))
+            tokens.append(token(1, operators[value], value))
         elif group == _INTEGER:
-            found.append(token(1, "integer", int(value)))
+            tokens.append(token(1, "integer", int(value)))
         else:
-            found.append(token(1, "string", value))
-    return None if open_brackets else found
+            tokens.append(token(1, "string", value))
+    return None if open_brackets else tokens
 
 
 MAX_SOURCE = 256 * 1024
@@ -140,12 +140,12 @@ class Syntax:
     def expression(self, source: str) -> nodes.Expr:
         """Parse a bare expression."""
         parser = self._parser.Parser(self, source, state="variable")
-        found: nodes.Expr = parser.parse_expression()
+        node: nodes.Expr = parser.parse_expression()
         if not parser.stream.eos:
             raise Failure(
                 f"unexpected {str(parser.stream.current)[:50]!r} after the expression", parser.stream.current.lineno
             )
-        return found
+        return node
 
 
 _syntax: list[Syntax] = []
@@ -168,16 +168,16 @@ def parse_lone(source: str) -> nodes.Expr | None:
     if inside is None:
         return None
     try:
-        found: nodes.Expr = _parsed(inside, bare=True)
+        expression: nodes.Expr = _parsed(inside, bare=True)
     except Failure:
         return None  # the message is the one about the whole text
-    return found
+    return expression
 
 
 def parse_expression(source: str) -> nodes.Expr:
     """Parse a bare expression into Jinja's node."""
-    found: nodes.Expr = _parsed(source, bare=True)
-    return found
+    expression: nodes.Expr = _parsed(source, bare=True)
+    return expression
 
 
 def _parsed(source: str, *, bare: bool) -> Any:

@@ -128,10 +128,10 @@ def rounded(_: Budget, value: Any, precision: Any = 0, method: Any = "common") -
 
 def total(budget: Budget, value: Any, attribute: Any = None, start: Any = 0) -> Any:
     get = path_getter(budget, attribute)
-    found = start
+    result = start
     for item in walked(budget, value):
-        found = operators.add(budget, found, get(item))
-    return found
+        result = operators.add(budget, result, get(item))
+    return result
 
 
 def smallest(budget: Budget, value: Any, case_sensitive: Any = False, attribute: Any = None) -> Any:
@@ -159,12 +159,12 @@ def _key(budget: Budget, case_sensitive: Any, attribute: Any, default: Any = Non
     get = path_getter(budget, attribute, default)
 
     def key(item: Any) -> Any:
-        found = admit(get(item))
-        if type(found) is str and not case_sensitive:
-            budget.charge(1 + (len(found) >> 8))
-            budget.room(2 * text_size(found))
-            return found.lower()
-        return found
+        value = admit(get(item))
+        if type(value) is str and not case_sensitive:
+            budget.charge(1 + (len(value) >> 8))
+            budget.room(2 * text_size(value))
+            return value.lower()
+        return value
 
     return key
 
@@ -227,12 +227,12 @@ def unique(budget: Budget, value: Any, case_sensitive: Any = False, attribute: A
     seen: set[Any] = set()
     kept: list[Any] = []
     for item in walked(budget, value):
-        found = key(item)
-        if type(found) not in SCALARS:
-            raise Failure(f"unique cannot compare a {kind_of(found)}; name an attribute")
-        if found not in seen:
+        own_key = key(item)
+        if type(own_key) not in SCALARS:
+            raise Failure(f"unique cannot compare a {kind_of(own_key)}; name an attribute")
+        if own_key not in seen:
             budget.room(_SEEN)
-            seen.add(found)
+            seen.add(own_key)
             kept.append(item)
     return kept
 
@@ -259,13 +259,13 @@ def groupby(
     default: Any = None,
     case_sensitive: Any = False,
 ) -> list[Any]:
-    found = walked(budget, value)
+    items = walked(budget, value)
     key = _key(budget, case_sensitive, attribute, default)
     get = path_getter(budget, attribute, default)
     groups: list[Any] = []
     members: list[Any] = []
     current: Any = None
-    for item in _ranked(budget, found, [key(item) for item in found], reverse=False):
+    for item in _ranked(budget, items, [key(item) for item in items], reverse=False):
         item_key = key(item)
         if not groups or not operators.equal(budget, item_key, current):
             budget.room(_GROUP)
@@ -280,9 +280,9 @@ def batch(budget: Budget, value: Any, linecount: Any, fill_with: Any = None) -> 
     size = whole(linecount, "linecount")
     if size < 1:
         raise Failure("linecount must be at least 1")
-    found = listed(budget, value)
-    budget.room(LIST + (SLOT + LIST) * (1 + len(found) // size) + SLOT * len(found))
-    rows = [found[at : at + size] for at in range(0, len(found), size)]
+    items = listed(budget, value)
+    budget.room(LIST + (SLOT + LIST) * (1 + len(items) // size) + SLOT * len(items))
+    rows = [items[at : at + size] for at in range(0, len(items), size)]
     if rows and fill_with is not None:
         budget.room(SLOT * size)
         rows[-1] += [fill_with] * (size - len(rows[-1]))
@@ -293,15 +293,15 @@ def slices(budget: Budget, value: Any, slices: Any, fill_with: Any = None) -> li
     count = whole(slices, "slices")
     if count < 1:
         raise Failure("slices must be at least 1")
-    found = listed(budget, value)
+    items = listed(budget, value)
     budget.charge(count)
-    budget.room(LIST + (2 * SLOT + LIST) * count + SLOT * len(found))
-    each, extra = divmod(len(found), count)
+    budget.room(LIST + (2 * SLOT + LIST) * count + SLOT * len(items))
+    each, extra = divmod(len(items), count)
     columns: list[Any] = []
     at = 0
     for number in range(count):
         end = at + each + (1 if number < extra else 0)
-        column = found[at:end]
+        column = items[at:end]
         if fill_with is not None and number >= extra:
             column.append(fill_with)
         columns.append(column)

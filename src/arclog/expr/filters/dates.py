@@ -31,10 +31,10 @@ def moment(value: Any) -> datetime:
     if not isinstance(value, str):
         raise Failure(f"a {kind_of(value)} is no date or time")
     try:
-        found = datetime.fromisoformat(value.strip() if len(value) <= _LONGEST else "")
+        parsed = datetime.fromisoformat(value.strip() if len(value) <= _LONGEST else "")
     except ValueError:
         raise Failure(f"{value[:40]!r} is no date or time; write it like 2027-01-31T09:00:00Z") from None
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    return parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)
 
 
 def written(value: datetime) -> str:
@@ -51,29 +51,29 @@ def to_date(_: Budget, value: Any) -> str:
 
 
 def epoch(_: Budget, value: Any) -> float:
-    found = moment(value).timestamp()
-    return int(found) if found.is_integer() else found
+    seconds = moment(value).timestamp()
+    return int(seconds) if seconds.is_integer() else seconds
 
 
 def date_format(budget: Budget, value: Any, pattern: Any = "%Y-%m-%d") -> str:
-    wanted, found = text(budget, pattern), moment(value)
+    wanted, when = text(budget, pattern), moment(value)
     if len(wanted) > _MAX_FORMAT:
         raise Failure(f"a format of a date has at most {_MAX_FORMAT} characters")
     budget.room(12 * len(wanted))
     letters = iter(wanted)
-    return "".join([_directive(found, next(letters, "")) if letter == "%" else letter for letter in letters])
+    return "".join([_directive(when, next(letters, "")) if letter == "%" else letter for letter in letters])
 
 
-def _directive(found: datetime, letter: str) -> str:
-    hour = found.hour % 12 or 12
-    offset = found.strftime("%z")
+def _directive(when: datetime, letter: str) -> str:
+    hour = when.hour % 12 or 12
+    offset = when.strftime("%z")
     table = {
-        "Y": f"{found.year:04}", "y": f"{found.year % 100:02}", "m": f"{found.month:02}", "d": f"{found.day:02}",
-        "H": f"{found.hour:02}", "I": f"{hour:02}", "M": f"{found.minute:02}", "S": f"{found.second:02}",
-        "f": f"{found.microsecond:06}", "j": f"{found.timetuple().tm_yday:03}", "p": "AM" if found.hour < 12 else "PM",
-        "a": _DAYS[found.weekday()][:3], "A": _DAYS[found.weekday()], "b": _MONTHS[found.month - 1][:3],
-        "B": _MONTHS[found.month - 1], "u": str(found.isoweekday()), "V": f"{found.isocalendar().week:02}",
-        "G": f"{found.isocalendar().year:04}", "z": offset, "s": str(int(found.timestamp())), "%": "%",
+        "Y": f"{when.year:04}", "y": f"{when.year % 100:02}", "m": f"{when.month:02}", "d": f"{when.day:02}",
+        "H": f"{when.hour:02}", "I": f"{hour:02}", "M": f"{when.minute:02}", "S": f"{when.second:02}",
+        "f": f"{when.microsecond:06}", "j": f"{when.timetuple().tm_yday:03}", "p": "AM" if when.hour < 12 else "PM",
+        "a": _DAYS[when.weekday()][:3], "A": _DAYS[when.weekday()], "b": _MONTHS[when.month - 1][:3],
+        "B": _MONTHS[when.month - 1], "u": str(when.isoweekday()), "V": f"{when.isocalendar().week:02}",
+        "G": f"{when.isocalendar().year:04}", "z": offset, "s": str(int(when.timestamp())), "%": "%",
     }  # fmt: skip
     if letter not in table:
         raise Failure(f"the format has no directive %{letter}; there are {' '.join(f'%{each}' for each in table)}")
@@ -90,38 +90,38 @@ def date_add(
     weeks: Any = 0,
     months: Any = 0,
 ) -> str:
-    found = moment(value)
+    when = moment(value)
     given = {"weeks": weeks, "days": days, "hours": hours, "minutes": minutes, "seconds": seconds}
     for name, count in {**given, "months": months}.items():
         if type(count) not in NUMBERS or isinstance(count, bool):
             raise Failure(f"date_add: {name} must be a number, not a {kind_of(count)}")
     try:
-        moved = _months_on(found, months) + timedelta(**given)
+        moved = _months_on(when, months) + timedelta(**given)
     except (ValueError, OverflowError):
         raise Failure("date_add: the result is before year 1 or after year 9999") from None
     is_day = isinstance(value, str) and len(value.strip()) == 10 and moved.time() == datetime.min.time()
     return moved.date().isoformat() if is_day else written(moved)
 
 
-def _months_on(found: datetime, months: Any) -> datetime:
+def _months_on(when: datetime, months: Any) -> datetime:
     if not isinstance(months, int):
         raise Failure("date_add: months must be a whole number")
     if not months:
-        return found
-    year, month = divmod(found.year * 12 + found.month - 1 + months, 12)
+        return when
+    year, month = divmod(when.year * 12 + when.month - 1 + months, 12)
     if not 1 <= year <= 9999:
         raise OverflowError
     first = date(year, month + 1, 1)
     following = date(year + (month == 11), (month + 1) % 12 + 1, 1) if year < 9999 or month < 11 else None
     last = 31 if following is None else (following - first).days
-    return found.replace(year=year, month=month + 1, day=min(found.day, last))
+    return when.replace(year=year, month=month + 1, day=min(when.day, last))
 
 
 def date_diff(_: Budget, value: Any, other: Any, unit: Any = "seconds") -> float:
     if unit not in _UNITS:
         raise Failure(f"date_diff: the unit is one of {', '.join(_UNITS)}")
-    found = (moment(value) - moment(other)).total_seconds() / _UNITS[unit]
-    return int(found) if found.is_integer() else found
+    difference = (moment(value) - moment(other)).total_seconds() / _UNITS[unit]
+    return int(difference) if difference.is_integer() else difference
 
 
 def to_zone(budget: Budget, value: Any, zone: Any) -> str:

@@ -118,17 +118,17 @@ def _finding(name: str) -> Method:
     def method(budget: Budget, value: str, sub: Any, start: Any = None, end: Any = None) -> int:
         budget.charge(search_cost(value, _string(sub, "the argument"), backwards=name == "rfind"))
         bounds = [None if bound is None else whole(bound, "a bound") for bound in (start, end)]
-        found: int = call(value, sub, *bounds)
-        return found
+        position: int = call(value, sub, *bounds)
+        return position
 
     return method
 
 
 def _find_index(budget: Budget, value: str, sub: Any, start: Any = None, end: Any = None) -> int:
-    found: int = _finding("find")(budget, value, sub, start, end)
-    if found < 0:
+    position: int = _finding("find")(budget, value, sub, start, end)
+    if position < 0:
         raise Failure("the string does not hold the part that index() looks for; find() gives -1")
-    return found
+    return position
 
 
 def _replace(budget: Budget, value: str, old: Any, new: Any, count: Any = -1) -> str:

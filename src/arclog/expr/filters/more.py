@@ -86,13 +86,13 @@ def slug(budget: Budget, value: Any, sep: Any = "-") -> str:
 
 def flatten(budget: Budget, value: Any, levels: Any = None) -> list[Any]:
     most = _MOST_LEVELS if levels is None else whole(levels, "levels")
-    found = listed(budget, value)
+    items = listed(budget, value)
     for _ in range(min(most, _MOST_LEVELS)):
-        if not any(isinstance(item, list) for item in found):
+        if not any(isinstance(item, list) for item in items):
             break
-        budget.room(list_size(sum(len(item) if isinstance(item, list) else 1 for item in walked(budget, found))))
-        found = [part for item in found for part in (walked(budget, item) if isinstance(item, list) else (item,))]
-    return found
+        budget.room(list_size(sum(len(item) if isinstance(item, list) else 1 for item in walked(budget, items))))
+        items = [part for item in items for part in (walked(budget, item) if isinstance(item, list) else (item,))]
+    return items
 
 
 def zipped(budget: Budget, value: Any, *others: Any) -> list[list[Any]]:
@@ -125,7 +125,7 @@ def average(budget: Budget, value: Any, attribute: Any = None) -> float:
 
 def _keyed(budget: Budget, value: Any) -> dict[str, Any]:
     """The items of a list by what they are, each once."""
-    found: dict[str, Any] = {}
+    items_by_key: dict[str, Any] = {}
     items = walked(budget, value)
     budget.room(MAP + (ENTRY + TEXT) * len(items))
     for item in items:
@@ -136,16 +136,16 @@ def _keyed(budget: Budget, value: Any) -> dict[str, Any]:
             budget.room(TEXT + 2 * size)
             budget.charge(size >> 2)
             key = json.dumps(plain(item), sort_keys=True)
-        found.setdefault(key, item)
-    return found
+        items_by_key.setdefault(key, item)
+    return items_by_key
 
 
 def union(budget: Budget, value: Any, other: Any) -> list[Any]:
-    found = _keyed(budget, value)
-    budget.room(list_size(len(found)))
+    items_by_key = _keyed(budget, value)
+    budget.room(list_size(len(items_by_key)))
     for key, item in _keyed(budget, other).items():
-        found.setdefault(key, item)
-    return list(found.values())
+        items_by_key.setdefault(key, item)
+    return list(items_by_key.values())
 
 
 def intersect(budget: Budget, value: Any, other: Any) -> list[Any]:

@@ -28,40 +28,42 @@ def _charge(budget: Budget) -> Any:
 
 def regex_search(budget: Budget, value: Any, pattern: Any, group: Any = None) -> Any:
     source, regex = read(budget, value), _expression(budget, pattern)
-    found = regex.search(source, 0, _charge(budget))
-    if found is None:
+    match = regex.search(source, 0, _charge(budget))
+    if match is None:
         return None
-    return source[found.start : found.end] if group is None else _group(regex, found, source, group)
+    return source[match.start : match.end] if group is None else _group(regex, match, source, group)
 
 
-def _group(regex: Regex, found: Found, source: str, group: Any) -> str | None:
+def _group(regex: Regex, match: Found, source: str, group: Any) -> str | None:
     number = regex.names.get(group, -1) if isinstance(group, str) else whole(group, "group")
     if not 0 <= number <= regex.groups:
         raise Failure(f"the expression has no group {str(group)[:60]!r}")
-    return found.groups[number - 1] if number else source[found.start : found.end]
+    return match.groups[number - 1] if number else source[match.start : match.end]
 
 
 def _all(budget: Budget, regex: Regex, source: str, most: int) -> list[Found]:
-    found: list[Found] = []
+    matches: list[Found] = []
     charge = _charge(budget)
     place = 0
-    while place <= len(source) and (not most or len(found) < most):
+    while place <= len(source) and (not most or len(matches) < most):
         here = regex.search(source, place, charge)
         if here is None:
             break
         budget.charge(1)
         budget.room(_MATCH + (TEXT + SLOT) * regex.groups + 2 * (here.end - here.start) * char_bytes(source))
-        found.append(here)
+        matches.append(here)
         place = here.end if here.end > here.start else here.end + 1
-    return found
+    return matches
 
 
 def regex_findall(budget: Budget, value: Any, pattern: Any) -> list[Any]:
     source, regex = read(budget, value), _expression(budget, pattern)
-    found = _all(budget, regex, source, 0)
+    matches = _all(budget, regex, source, 0)
     if regex.groups == 0:
-        return [source[each.start : each.end] for each in found]
-    return [(each.groups[0] or "") if regex.groups == 1 else [group or "" for group in each.groups] for each in found]
+        return [source[match.start : match.end] for match in matches]
+    return [
+        (match.groups[0] or "") if regex.groups == 1 else [group or "" for group in match.groups] for match in matches
+    ]
 
 
 def regex_replace(budget: Budget, value: Any, pattern: Any, replacement: Any = "", count: Any = 0) -> str:
@@ -69,12 +71,12 @@ def regex_replace(budget: Budget, value: Any, pattern: Any, replacement: Any = "
     parts = _parts(text(budget, replacement), regex)
     made: list[str] = []
     place = 0
-    for found in _all(budget, regex, source, whole(count, "count")):
-        put = "".join(part if isinstance(part, str) else _group(regex, found, source, part) or "" for part in parts)
-        made += [source[place : found.start], put]
+    for match in _all(budget, regex, source, whole(count, "count")):
+        put = "".join(part if isinstance(part, str) else _group(regex, match, source, part) or "" for part in parts)
+        made += [source[place : match.start], put]
         # In parts, and as a whole.
         budget.room(2 * text_size(put))
-        place = found.end
+        place = match.end
     return "".join([*made, source[place:]])
 
 

@@ -27,18 +27,18 @@ _MAX_DIGITS = 400
 
 def read(budget: Budget, value: Any, growth: int = 1) -> str:
     """Take `value` as text whose filtered form may take `growth` times as many bytes."""
-    found = text(budget, value)
-    budget.room(TEXT + growth * len(found) * char_bytes(found))
-    budget.charge(growth * len(found) >> 7)
-    return found
+    source = text(budget, value)
+    budget.room(TEXT + growth * len(source) * char_bytes(source))
+    budget.charge(growth * len(source) >> 7)
+    return source
 
 
 def cased(budget: Budget, value: Any) -> str:
     """Take `value` as text whose letters change their case: one may become three, or need wider characters."""
-    found = text(budget, value)
-    budget.room(TEXT + len(found) * (1 if found.isascii() else 3 * max(char_bytes(found), 2)))
-    budget.charge(len(found) >> 6)
-    return found
+    source = text(budget, value)
+    budget.room(TEXT + len(source) * (1 if source.isascii() else 3 * max(char_bytes(source), 2)))
+    budget.charge(len(source) >> 6)
+    return source
 
 
 def whole(value: Any, what: str) -> int:
@@ -103,10 +103,10 @@ def trim(budget: Budget, value: Any, chars: Any = None) -> str:
 def replaced(budget: Budget, source: str, old: str, new: str, count: int = -1) -> str:
     """Replace, after counting how long the result will be."""
     budget.charge(search_cost(source, old))
-    found = source.count(old)
+    occurrences = source.count(old)
     if count >= 0:
-        found = min(found, count)
-    budget.room(TEXT + (len(source) + found * max(len(new) - len(old), 0)) * joint_width(source, new))
+        occurrences = min(occurrences, count)
+    budget.room(TEXT + (len(source) + occurrences * max(len(new) - len(old), 0)) * joint_width(source, new))
     return source.replace(old, new, count)
 
 
@@ -247,11 +247,11 @@ def urlencode(budget: Budget, value: Any) -> str:
 
 def _percented(budget: Budget, value: Any) -> str:
     """Take `value` as text of which each byte in UTF-8 may become three characters."""
-    found = text(budget, value)
+    source = text(budget, value)
     # Besides the result, `quote` holds the text in UTF-8 and a list of what became of its bytes.
-    budget.room(TEXT + len(found) * (12 if found.isascii() else 48))
-    budget.charge(len(found) >> 4)
-    return found
+    budget.room(TEXT + len(source) * (12 if source.isascii() else 48))
+    budget.charge(len(source) >> 4)
+    return source
 
 
 def xmlattr(budget: Budget, value: Any, autospace: Any = True) -> str:

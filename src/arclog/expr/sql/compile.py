@@ -77,8 +77,8 @@ class Command:
                 text.append(self._dialect.placeholder.format(len(params)))
                 if piece.json and piece.kind != "text":
                     json.append(len(params))
-        found: dict[str, Any] = {"sql": "".join(text).strip(), "params": params}
-        return {**found, "json": json} if json else found
+        statement: dict[str, Any] = {"sql": "".join(text).strip(), "params": params}
+        return {**statement, "json": json} if json else statement
 
 
 def compile_sql(
@@ -98,7 +98,7 @@ def compile_sql(
     keys = frozenset(params) if isinstance(params, Mapping) else frozenset[str]()
     count = 0 if params is None or isinstance(params, Mapping) else len(params)
     try:
-        found = statements(source, reading, keys, count)
+        parsed = statements(source, reading, keys, count)
     except Misplaced as refusal:
         raise SqlRefused(refusal.message, place(refusal.offset)) from None
     holes: list[Template] = []
@@ -120,7 +120,7 @@ def compile_sql(
         kind = "name" if named else "text" if piece.quoted else "member" if piece.member else "value"
         return _Slot(template.evaluate, kind, where, piece.json)
 
-    compiled = [_pieces(statement, slot) for statement in found]
+    compiled = [_pieces(statement, slot) for statement in parsed]
     _all_used(params, used, reading, at)
     return Command(compiled, holes, trees, reading)
 

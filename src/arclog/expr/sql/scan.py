@@ -168,11 +168,11 @@ class _Scan:
 
     def run(self) -> list[Statement]:
         while self.at < len(self.source):
-            found = _TOKEN.match(self.source, self.at)
-            if found is None:  # pragma: no cover - `other` takes any character
+            match = _TOKEN.match(self.source, self.at)
+            if match is None:  # pragma: no cover - `other` takes any character
                 break
-            kind = str(found.lastgroup)
-            getattr(self, f"_{kind}")(found[0], self.at)
+            kind = str(match.lastgroup)
+            getattr(self, f"_{kind}")(match[0], self.at)
             if kind not in ("space", "comment", "block", "word"):
                 self.word = ""
         self._end()

@@ -1,6 +1,6 @@
 """Optional dependencies: which extra of the package brings which module, and the error for a module that is missing.
 
-Law: whoever needs a module of an extra imports it under `required(...)`; nobody else catches ImportError.
+Law: code that needs a module of an extra imports it under `required(...)`; no other code catches ImportError.
 """
 
 from __future__ import annotations

@@ -222,7 +222,7 @@ class KindRules(Struct, frozen=True):
 
 def kind_rules(settings: Settings, known: Collection[str] | None = None) -> KindRules:
     """The rules of a setting; a SettingsError for what is none, or names a kind that is not `known`."""
-    found: dict[str, KindRule] = {}
+    rules: dict[str, KindRule] = {}
     for part in settings.text(_SETTING).split(";"):
         if not part.strip():
             continue
@@ -238,5 +238,5 @@ def kind_rules(settings: Settings, known: Collection[str] | None = None) -> Kind
         tenants = frozenset(word for word in words if not word.startswith(_ROLE))
         if _NONE in tenants and len(words) > 1:
             raise SettingsError(f"{_SETTING}: {part.strip()!r} has both none and other values; remove one of them")
-        found[kind] = KindRule(is_off=True) if _NONE in tenants else KindRule(tenants, roles)
-    return KindRules(found)
+        rules[kind] = KindRule(is_off=True) if _NONE in tenants else KindRule(tenants, roles)
+    return KindRules(rules)

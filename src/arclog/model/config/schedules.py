@@ -52,7 +52,7 @@ class Schedule(Struct, frozen=True):
 
     @property
     def wakes_at(self) -> int:
-        """When somebody should look at it."""
+        """When it should be checked next."""
         if self.paused:
             return MAX_ID
         if self.queue or self.firing is not None:

@@ -15,11 +15,11 @@ DEEPEST_INPUT = 200
 def nested_deeper(value: Any, levels: int) -> bool:
     """Whether JSON data has more levels of lists and maps; walks level by level, so that depth costs no stack."""
     level = [value]
-    while level := [one for one in level if isinstance(one, dict | list)]:
+    while level := [nested for nested in level if isinstance(nested, dict | list)]:
         if levels == 0:
             return True
         levels -= 1
-        level = [part for one in level for part in (one.values() if isinstance(one, dict) else one)]
+        level = [part for nested in level for part in (nested.values() if isinstance(nested, dict) else nested)]
     return False
 
 

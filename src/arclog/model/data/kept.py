@@ -41,9 +41,9 @@ class Kept(Generic[K, V]):
 
     def put(self, key: K, value: V) -> V:
         """Keep a value; the one that is kept now, when there was one already."""
-        found = self.get(key)
-        if found is not None:
-            return found
+        kept = self.get(key)
+        if kept is not None:
+            return kept
         self._values[key] = value
         if self._weigh is not None:
             self._weight += self._weigh(value)

@@ -60,24 +60,24 @@ class Redactor:
     def __init__(self, secrets: Mapping[str, str]) -> None:
         """`secrets`: each text with the name of the entry that it comes from."""
         self._exact: dict[str, str] = {}
-        found: dict[str, str] = {}
+        masks: dict[str, str] = {}
         for text, name in secrets.items():
             for part in _parts(text):
                 self._exact.setdefault(part, mask(name))
                 if len(part) >= SHORTEST:
-                    found.setdefault(part, mask(name))
+                    masks.setdefault(part, mask(name))
         # What holds another secret goes first, or the rest of it would stay.
-        longest_first = sorted(found, key=lambda part: (-len(part), part))
-        self._spellings = [one for part in longest_first for one in _spellings(part, found[part])]
-        self._pieces = [_Piece(part, found[part]) for part in longest_first if len(part) > _SHORTEST_PIECE]
+        longest_first = sorted(masks, key=lambda part: (-len(part), part))
+        self._spellings = [spelling for part in longest_first for spelling in _spellings(part, masks[part])]
+        self._pieces = [_Piece(part, masks[part]) for part in longest_first if len(part) > _SHORTEST_PIECE]
         #: base64 that programs wrap, whose rows may come one by one
-        self._rows = [(core, found[part]) for part in longest_first for core in _wrapped_cores(part)]
+        self._rows = [(core, masks[part]) for part in longest_first for core in _wrapped_cores(part)]
         #: secrets that are numbers, to be found by their value
         self._numbers: dict[float, str] = {}
-        for part, masked in found.items():
+        for part, masked in masks.items():
             for number in _numbers(part):
                 self._numbers.setdefault(number, masked)
-        anchors = {one.anchor for one in self._spellings} | {piece.anchor for piece in self._pieces}
+        anchors = {spelling.anchor for spelling in self._spellings} | {piece.anchor for piece in self._pieces}
         self._anchors = [anchor.encode() for anchor in anchors] + [encode(number) for number in self._numbers]
         self._everywhere = "" in anchors or any(len(part) < SHORTEST for part in self._exact)
 
@@ -92,9 +92,9 @@ class Redactor:
             return whole
         if self._rows and (row := self._row(text)):
             return row
-        for one in self._spellings:
-            if one.anchor in text:
-                text = one.replaced(text)
+        for spelling in self._spellings:
+            if spelling.anchor in text:
+                text = spelling.replaced(text)
         for piece in self._pieces:
             text = piece.removed(text)
         return text
@@ -153,7 +153,7 @@ class Stream:
     """Redacts bytes that come in pieces; a secret may lie across their borders."""
 
     def __init__(self, spellings: Iterable[_Spelling]) -> None:
-        self._strainers = [_Strainer(one) for one in spellings]
+        self._strainers = [_Strainer(spelling) for spelling in spellings]
 
     def feed(self, chunk: bytes) -> bytes:
         """What can be given on so far."""
@@ -370,7 +370,7 @@ def _hex(digits: str) -> str:
 
 def _base64(data: bytes, masked: str) -> list[_Spelling]:
     """The secret inside base64 of something longer, by how many bytes (modulo 3) stand before it."""
-    found = []
+    spellings = []
     for before in range(3):
         text = b64encode(bytes(before) + data).decode().rstrip("=")
         tail = (before + len(data)) % 3
@@ -387,14 +387,14 @@ def _base64(data: bytes, masked: str) -> list[_Spelling]:
             chars.append(_one_of(c for i, c in enumerate(_B64) if i // known == _B64.index(text[-1]) // known))
             ends = [r"(?:=|%(?:25){0,2}3[Dd]|\\u003[Dd]){0,2}"]
         longest = 7 * (len(text) + 2)
-        found.append(_Spelling([*chars, *ends], _anchor(core), longest, masked))
+        spellings.append(_Spelling([*chars, *ends], _anchor(core), longest, masked))
         # Wrapped: lines are long, so of two halves of its beginning at least one is whole.
         half = min(len(core), _SHORTEST_ROW) // 2
         halves = {_anchor(core[:half]), _anchor(core[half : 2 * half])} - {""}
         longest += _LONGEST_BREAK * (len(text) // _SHORTEST_ROW + 2)
         wrapped = [*_joined(_BREAK, chars), *ends]
-        found += [_Spelling(wrapped, anchor, longest, masked) for anchor in sorted(halves)]
-    return found
+        spellings += [_Spelling(wrapped, anchor, longest, masked) for anchor in sorted(halves)]
+    return spellings
 
 
 def _wrapped_cores(text: str) -> list[str]:

@@ -435,8 +435,8 @@ class _Parser:
         self.place += len(text)
         return True
 
-    def _wrong(self, what: str) -> RegexError:
-        return RegexError(f"{what}, at character {self.place} of {self.pattern[:80]!r}")
+    def _wrong(self, problem: str) -> RegexError:
+        return RegexError(f"{problem}, at character {self.place} of {self.pattern[:80]!r}")
 
 
 @lru_cache(maxsize=256)

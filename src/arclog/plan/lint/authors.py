@@ -147,19 +147,19 @@ class Outputs(Struct, frozen=True):
 
 
 def outputs_of(playbook: Playbook) -> Outputs:
-    found: dict[tuple[str, str], frozenset[str]] = {}
+    outputs_by_task: dict[tuple[str, str], frozenset[str]] = {}
     by_reference: set[tuple[str, str]] = set()
     nowhere: set[tuple[str, str]] = set()
     for step in playbook.steps:
         for task in step.tasks:
             outputs = task.config.get("outputs")
             if isinstance(outputs, dict) and outputs:
-                found[step.name, task.name] = frozenset(outputs)
+                outputs_by_task[step.name, task.name] = frozenset(outputs)
             if task.kind.runs_on != "worker" or task.kind.at_once:
                 by_reference.add((step.name, task.name))
             elif not task.kind.opens_files and not task.kind.by_ref:
                 nowhere.add((step.name, task.name))
-    return Outputs(found, frozenset(by_reference), frozenset(nowhere))
+    return Outputs(outputs_by_task, frozenset(by_reference), frozenset(nowhere))
 
 
 def lint_files(
@@ -334,7 +334,7 @@ class _Lint:
                 self.findings.add("foreign-task", message, self.place(text, f"{step}.{task}"), hint, "warning")
 
     def has_data(self, step: str, key: str) -> bool:
-        source = next(one for one in self.playbook.steps if one.name == step)
+        source = next(candidate for candidate in self.playbook.steps if candidate.name == step)
         data = source.tasks[-1].config.get("data") if source.tasks else None
         return isinstance(data, Mapping) and key in data
 

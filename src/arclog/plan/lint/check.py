@@ -332,15 +332,15 @@ class _Check:
     @cached_property
     def arrivals(self) -> dict[str, set[str]]:
         """What `event.name` can be when a step is reached."""
-        found: dict[str, set[str]] = {step.name: set() for step in self.plan.steps}
-        found.setdefault(self.plan.entry, set()).add("playbook.started")
+        events_by_step: dict[str, set[str]] = {step.name: set() for step in self.plan.steps}
+        events_by_step.setdefault(self.plan.entry, set()).add("playbook.started")
         if self.plan.final_step:
-            found[self.plan.final_step] = {"workflow.finished"}
+            events_by_step[self.plan.final_step] = {"workflow.finished"}
         for step in self.plan.steps:
             done, failed = boundary_names(step)
             for arc in step.arcs:
-                found.setdefault(arc.target, set()).update((done, failed) if arc.sees_failure else (done,))
-        return found
+                events_by_step.setdefault(arc.target, set()).update((done, failed) if arc.sees_failure else (done,))
+        return events_by_step
 
     def strange_events(self, step: StepPlan, when: str) -> Iterator[str]:
         """Event names in a condition that its step never has: a finding of their own."""
@@ -375,7 +375,7 @@ def _cycles(steps: tuple[StepPlan, ...]) -> list[frozenset[str]]:
     low: dict[str, int] = {}
     path: list[str] = []
     on_path: set[str] = set()
-    found: list[frozenset[str]] = []
+    cycles: list[frozenset[str]] = []
     for root in targets:
         if root in index:
             continue
@@ -411,5 +411,5 @@ def _cycles(steps: tuple[StepPlan, ...]) -> list[frozenset[str]]:
                     if member == name:
                         break
                 if len(group) > 1 or name in targets[name]:
-                    found.append(frozenset(group))
-    return found
+                    cycles.append(frozenset(group))
+    return cycles

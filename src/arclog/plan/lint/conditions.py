@@ -82,7 +82,7 @@ def compared(source: str, path: tuple[str, ...], expected: Container[str] = ()) 
         while work:
             node = work.pop()
             if type(node).__name__ == "Compare" and len(node.ops) == 1:
-                yield from (found for found in _comparison(node, path) if found[1] not in expected)
+                yield from (comparison for comparison in _comparison(node, path) if comparison[1] not in expected)
             work.extend(node.iter_child_nodes())
 
 
@@ -114,18 +114,18 @@ def _parsed(source: str) -> tuple[Any, ...]:
     try:
         if not has_markers(source):
             return (parse_expression(source.rstrip()),)
-        found: list[Any] = []
+        statements: list[Any] = []
         statement: Any
         for statement in parse_template(source):
             if type(statement).__name__ == "Output":
-                found += [
+                statements += [
                     part
                     for part in statement.iter_child_nodes()
                     if type(part).__name__ != "TemplateData" or part.data.strip()
                 ]
             else:
-                found.append(statement)
-        return tuple(found)
+                statements.append(statement)
+        return tuple(statements)
     except Failure:
         return ()
 
@@ -239,13 +239,13 @@ def open_arcs(step: StepPlan) -> int:
 
 def possible_arcs(step: StepPlan) -> list[ArcPlan]:
     """The arcs that match in some end of a run."""
-    found: list[ArcPlan] = []
+    possible: list[ArcPlan] = []
     for cases, _ in _ends(step):
         if step.mode == "exclusive":
-            found += [arc for arcs in _exclusive(cases) for arc in arcs]
+            possible += [arc for arcs in _exclusive(cases) for arc in arcs]
         else:
-            found += [arc for arc, matches in cases if matches is not False]
-    return found
+            possible += [arc for arc, matches in cases if matches is not False]
+    return possible
 
 
 def admission(step: StepPlan) -> tuple[bool, bool]:

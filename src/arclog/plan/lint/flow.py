@@ -87,13 +87,13 @@ class _Flow:
     @cached_property
     def split_targets(self) -> list[tuple[StepPlan, int]]:
         """Splits with the steps that they lead to."""
-        found = []
+        targets = []
         for step in self.splits:
             mask = 0
             for arc in self.arcs_of(step):
                 mask |= self.reach.graph.bit_of[arc.target]
-            found.append((step, mask))
-        return found
+            targets.append((step, mask))
+        return targets
 
     def arcs_of(self, step: StepPlan) -> list[ArcPlan]:
         return [arc for arc in step.arcs if arc.target in self.steps]
@@ -133,15 +133,17 @@ class _Flow:
 
     def waiting_for_each_other(self) -> None:
         """Joins that can hold each other back while both have tokens."""
-        told: set[str] = set()
-        for looked, (one, other) in enumerate(self.pairs(), 1):
+        reported: set[str] = set()
+        for looked, (join, other) in enumerate(self.pairs(), 1):
             if looked > MOST_PAIRS:
                 return
-            if one.step not in told and self.both_can_wait(one, other):
-                told.add(one.step)
-                number = next(n for n, step in enumerate(self.plan.steps) if step.name == one.step)
-                message = f"the joins of steps {one.step} and {other.step} can come to wait for each other"
-                hint = f"{one.step}, the first in the list, then fires with what it has; put first what should go first"
+            if join.step not in reported and self.both_can_wait(join, other):
+                reported.add(join.step)
+                number = next(n for n, step in enumerate(self.plan.steps) if step.name == join.step)
+                message = f"the joins of steps {join.step} and {other.step} can come to wait for each other"
+                hint = (
+                    f"{join.step}, the first in the list, then fires with what it has; put first what should go first"
+                )
                 path = (*self.playbook.steps[number].path, "spec", "join")
                 self.findings.value("join-cycle", message, path, hint, "warning")
 
@@ -160,11 +162,11 @@ class _Flow:
             if looks < 0:
                 return
 
-    def both_can_wait(self, one: Join, other: Join) -> bool:
+    def both_can_wait(self, join: Join, other: Join) -> bool:
         """Whether a split sends tokens to both, to each without passing through the other."""
         graph = self.reach.graph
-        to_one = graph.leading_to(one.step, other.bit)
-        to_other = graph.leading_to(other.step, one.bit)
+        to_one = graph.leading_to(join.step, other.bit)
+        to_other = graph.leading_to(other.step, join.bit)
         for split, targets in self.split_targets:
             both = targets & (to_one | to_other)
             if not (targets & to_one and targets & to_other):
@@ -202,10 +204,10 @@ class _Flow:
 
     def report_race(self, key: str, split: StepPlan, first: _Writer, second: _Writer) -> None:
         if first is second:
-            who = f"step {first.step} can run several times at once and sets ctx.{key} each time"
+            problem = f"step {first.step} can run several times at once and sets ctx.{key} each time"
         else:
-            who = f"steps {first.step} and {second.step} can run at once and both set ctx.{key}"
-        message = f"{who} (after the inclusive split of step {split.name})"
+            problem = f"steps {first.step} and {second.step} can run at once and both set ctx.{key}"
+        message = f"{problem} (after the inclusive split of step {split.name})"
         hint = (
             f"set different keys and merge them behind a join, or declare executor.spec.ctx: {{{key}: {{reducer: …}}}}"
         )
@@ -213,14 +215,14 @@ class _Flow:
 
     def writers(self) -> dict[str, list[_Writer]]:
         """What is set by whom, but for keys that have a reducer."""
-        found: dict[str, list[_Writer]] = {}
+        writers: dict[str, list[_Writer]] = {}
         for step in self.plan.steps:
             for task in step.tasks:
                 for rule in task.policy.rules if task.policy is not None else ():
                     for key, value in rule.then.set_ctx.items():
                         if key not in self.plan.ctx:
-                            found.setdefault(key, []).append(_Writer(step.name, value, rule.at))
-        return found
+                            writers.setdefault(key, []).append(_Writer(step.name, value, rule.at))
+        return writers
 
     def clash(
         self, split: StepPlan, roads: list[int], writers: list[_Writer], mask: int
@@ -271,8 +273,8 @@ def _heard(join: Join) -> int:
     return mask
 
 
-def _same_constant(one: _Writer, other: _Writer) -> bool:
-    return bool(one.value == other.value) and _constant(one.value)
+def _same_constant(left: _Writer, right: _Writer) -> bool:
+    return bool(left.value == right.value) and _constant(left.value)
 
 
 def _constant(value: Any) -> bool:

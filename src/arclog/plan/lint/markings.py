@@ -96,37 +96,37 @@ class Markings:
         """Look at most at so many markings, breadth first, until it `is_enough`. `any_order`: whichever step ends first, else the
         first in plan order; `goes_on`: a step that cannot but end the run ends it for itself alone.
         """
-        found = Explored({}, set(), is_whole=True)
+        explored = Explored({}, set(), is_whole=True)
         trails: dict[Marking, tuple[Marking | None, int]] = {}
         pending: deque[Marking] = deque()
 
         def note(made: _Made, before: Marking | None, step: int) -> bool:
             """Take a successor in; False: it is one too many."""
-            found.ran.update(self._steps[number].name for number in made.ran)
+            explored.ran.update(self._steps[number].name for number in made.ran)
             if made.is_cut:
-                found.is_crowded = True
+                explored.is_crowded = True
                 return False
-            found.is_ended = found.is_ended or made.marking is None
+            explored.is_ended = explored.is_ended or made.marking is None
             for number, came in made.starved:
                 name = self._steps[number].name
-                if name not in found.starved:
-                    found.starved[name] = Starved(self._way(trails, before, step), came)
+                if name not in explored.starved:
+                    explored.starved[name] = Starved(self._way(trails, before, step), came)
             if made.marking is not None and made.marking not in trails:
-                found.markings += 1 + len(made.marking[0]) // _SMALL
-                if found.markings > most:
+                explored.markings += 1 + len(made.marking[0]) // _SMALL
+                if explored.markings > most:
                     return False
                 trails[made.marking] = (before, step)
                 pending.append(made.marking)
             return True
 
-        found.is_whole = all(note(made, None, -1) for made in self._first(goes_on=goes_on))
-        while pending and found.is_whole and not is_enough(found):
+        explored.is_whole = all(note(made, None, -1) for made in self._first(goes_on=goes_on))
+        while pending and explored.is_whole and not is_enough(explored):
             marking = pending.popleft()
             ready = dict.fromkeys(marking[0]) if any_order else marking[0][:1]
-            found.is_whole = all(
+            explored.is_whole = all(
                 note(made, marking, step) for step in ready for made in self._after(marking, step, goes_on=goes_on)
             )
-        return found
+        return explored
 
     def _way(self, trails: dict[Marking, tuple[Marking | None, int]], at: Marking | None, step: int) -> list[str]:
         names: list[str] = []
@@ -256,10 +256,10 @@ class _Work:
             if not option.failed and plan.arcs and plan.on_no_match == "fail":
                 return False
         for arc in option.arcs:
-            found = self.net.target(arc)
-            if found is None:
+            place_of = self.net.target(arc)
+            if place_of is None:
                 continue
-            target, place = found
+            target, place = place_of
             if place < 0:
                 self.tokens.append(target)
             elif self.absorbs.get(target, {}).get(place):

@@ -81,8 +81,8 @@ def _main(tree: ast.Module, source: _Source, modules: dict[str, dict[str, str]])
             tree = ast.parse(source.text)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return None, source
-    found = (node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
-    return next((node for node in found if node.name == name), None), source
+    functions = (node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return next((node for node in functions if node.name == name), None), source
 
 
 def _parsed(source: _Source) -> ast.Module | None:

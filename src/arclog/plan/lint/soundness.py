@@ -53,15 +53,15 @@ class Soundness:
 
     def _ways(self) -> dict[str, str]:
         first = [name for name in (self.plan.entry, self.plan.final_step) if name in self._steps]
-        found = {name: "" for name in first if admission(self._steps[name])[0]}
-        open_names = deque(found)
+        ways = {name: "" for name in first if admission(self._steps[name])[0]}
+        open_names = deque(ways)
         while open_names:
             name = open_names.popleft()
             for target in dict.fromkeys(arc.target for arc in possible_arcs(self._steps[name])):
-                if target in self._steps and target not in found and admission(self._steps[target])[0]:
-                    found[target] = name
+                if target in self._steps and target not in ways and admission(self._steps[target])[0]:
+                    ways[target] = name
                     open_names.append(target)
-        return found
+        return ways
 
     def way_to(self, step: str) -> str:
         """A shortest way from the entry to a step, in words; '' when there is none."""
@@ -101,14 +101,14 @@ class Soundness:
     def _proof(self, markings: Markings) -> Proof:
         """What can be shown with the options that the markings have now."""
         left = self.most_markings
-        found = markings.explore(left, self._is_all)
-        left -= found.markings
-        starved, ran = found.starved, found.ran
-        if self._is_all(found):
+        explored = markings.explore(left, self._is_all)
+        left -= explored.markings
+        starved, ran = explored.starved, explored.ran
+        if self._is_all(explored):
             return Proof(starved, ran)
-        if not found.is_whole or left <= 0:
-            return Proof(starved, None, self._bound(markings, found))
-        if not found.is_ended:
+        if not explored.is_whole or left <= 0:
+            return Proof(starved, None, self._bound(markings, explored))
+        if not explored.is_ended:
             return Proof(starved, ran)
         # Something ends the run before other steps have their turn. Where that hides anything, every order is looked at.
         beyond = markings.explore(left, self._is_all, goes_on=True)
@@ -123,9 +123,9 @@ class Soundness:
             return Proof(starved, every.ran | ran)
         return Proof(starved, None, self._bound(markings, every))
 
-    def _is_all(self, found: Explored | Proof) -> bool:
+    def _is_all(self, explored: Explored | Proof) -> bool:
         """Whether every step that arcs lead to has run and every counted join has starved: there is nothing else to find."""
-        return self._wanted <= (found.ran or set()) and self._counted <= found.starved.keys()
+        return self._wanted <= (explored.ran or set()) and self._counted <= explored.starved.keys()
 
     @cached_property
     def _wanted(self) -> set[str]:
@@ -136,10 +136,10 @@ class Soundness:
     def _counted(self) -> set[str]:
         return {name for name in self.before if self._steps[name].join == "count"}
 
-    def _bound(self, markings: Markings, found: Explored) -> Bound | None:
+    def _bound(self, markings: Markings, explored: Explored) -> Bound | None:
         if self.asking is None:
             return None
-        if found.is_crowded:
+        if explored.is_crowded:
             reason = f"a run can come to have more than {markings.most_tokens} tokens at once"
             return Bound(
                 reason, "a cycle that keeps splitting makes more and more of them; join them in it", self.asking

@@ -1,4 +1,4 @@
-"""The outbox: what others are to be told of a run's end. Written by the append that ends the run, so nothing is forgotten.
+"""The outbox: deliveries about the end of a run. The append that ends the run writes them, so none is lost.
 
 Rules that every store keeps (`arclog.testing.conformance.store` proves them):
 - Deliveries are there as soon as the append that brought them is, and not at all when it was refused.

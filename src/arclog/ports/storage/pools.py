@@ -1,10 +1,10 @@
-"""Pools of workers: limits on what is claimed from them, resources with a rate, and the workers that were seen.
+"""Pools of workers: limits on what is claimed from them, resources with a rate, and the registered workers.
 
 Rules that every store keeps (`arclog.testing.conformance.store` proves them), all of them as `Store.claim` chooses:
-- Tenants share a pool. While several wait, the next command is of the tenant that holds the fewest there; of those, of the
-  one that was given the fewest (who comes again starts at the pool's present, so nobody saves up); of those, the one that
-  comes first by `NewCommand.order`. Within a tenant, the smallest order comes first, then the smallest id.
-- Nothing is claimed past a limit. One that was lowered below what is held takes nothing away from anybody.
+- Tenants share a pool. While several wait, the next command belongs to the tenant that holds the fewest there; among those, to
+  the one that was granted the fewest (a tenant that returns starts at the pool's current count, so none saves up); among those,
+  to the first by `NewCommand.order`. Within a tenant, the smallest order comes first, then the smallest id.
+- Nothing is claimed past a limit. Lowering a limit below what is held withdraws no command.
 - A command that names resources takes a token of each and a place at each, or is not claimed. Tokens come by the store's
   clock. A resource without a record has no limit.
 - A command that waits for room does not delay commands that have room.

@@ -9,12 +9,12 @@ Rules that every store keeps (`arclog.testing.conformance.store` proves them):
 - An event that was minted outside (`Append.digests` names its id) is in an execution once; an append that brings its id
   again is an `EventIdTaken`.
 - A claim is a compare-and-set that raises the command's fence; a holder of an older fence can change nothing.
-  Nobody can claim a held command. An append that holds one which was claimed meanwhile is a `Conflict`.
-- An append that needs a slot is refused (`NoSlot`) while so many other executions of its path and tenant are RUNNING.
+  A held command cannot be claimed. An append that holds a command which was claimed meanwhile is a `Conflict`.
+- An append that needs a slot is refused (`NoSlot`) while that many other executions of its path and tenant are RUNNING.
 - `tail` positions are commit-safe: a reader that always asks for what came after its last position misses nothing.
-- What events say was stored outside the log (`result.stored`; not informative ones) is known by execution, name and hash
-  as soon as the append is; the same content stored again under its name is one record, with the
-  longer of its lives. A ref of another execution in such an event is refused.
+- Content that events record as stored outside the log (`result.stored`; not informative ones) is known by execution, name and
+  hash as soon as the append is committed; the same content stored again under its name is one record, with the longer
+  lifetime. A ref of another execution in such an event is refused.
 - Failures are `StoreUnavailable` (nothing was written) or `Conflict` (reload and decide again); driver errors never leak.
   A store on another machine that went away in the middle of a commit, and stays away, is an `OutcomeUnknown`.
 """

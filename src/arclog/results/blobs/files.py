@@ -81,7 +81,7 @@ class Folders:
 
     @contextmanager
     def shelving(self) -> Iterator[None]:
-        """While files are put into place: nobody removes any."""
+        """Held while files are put into place, so that none are removed."""
         with self._locked(fcntl.LOCK_SH):
             yield
 
@@ -109,8 +109,8 @@ class Folders:
     def remove(self, tenant: str, sha256: str, stored_at: int | None) -> bool:
         with self._locked(fcntl.LOCK_EX), suppress(FileNotFoundError), self._shelf(tenant, sha256) as shelf:
             name = f"{sha256}.zst"
-            found = os.stat(name, dir_fd=shelf, follow_symlinks=False)
-            if stored_at is not None and found.st_mtime_ns // 1000 != stored_at:
+            about = os.stat(name, dir_fd=shelf, follow_symlinks=False)
+            if stored_at is not None and about.st_mtime_ns // 1000 != stored_at:
                 return False
             os.unlink(name, dir_fd=shelf)
             return True
@@ -118,7 +118,7 @@ class Folders:
 
     def shelves(self) -> list[tuple[str, str]]:
         """All (tenant, first two digits) that have a folder."""
-        found: list[tuple[str, str]] = []
+        shelves: list[tuple[str, str]] = []
         with suppress(FileNotFoundError), self._root() as root:
             for folder in os.listdir(root):  # noqa: PTH208 - of a descriptor
                 tenant = tenant_of(folder)
@@ -126,12 +126,12 @@ class Folders:
                     continue
                 with suppress(FileNotFoundError, NotADirectoryError), self._opened(folder, root) as inside:
                     names = os.listdir(inside)  # noqa: PTH208 - of a descriptor
-                    found += [(tenant, name) for name in names if re.fullmatch("[0-9a-f]{2}", name)]
-        return found
+                    shelves += [(tenant, name) for name in names if re.fullmatch("[0-9a-f]{2}", name)]
+        return shelves
 
     def stored(self, tenant: str, digits: str) -> list[tuple[str, os.stat_result]]:
         """The plain files on one shelf: (sha256, what is known of it)."""
-        found: list[tuple[str, os.stat_result]] = []
+        files: list[tuple[str, os.stat_result]] = []
         # A link or a file in the place of a folder holds nothing of ours.
         with suppress(FileNotFoundError, NotADirectoryError), self._shelf(tenant, digits.ljust(64, "0")) as shelf:
             for name in os.listdir(shelf):  # noqa: PTH208 - of a descriptor
@@ -141,8 +141,8 @@ class Folders:
                 with suppress(FileNotFoundError):
                     about = os.stat(name, dir_fd=shelf, follow_symlinks=False)
                     if stat.S_ISREG(about.st_mode):
-                        found.append((match[1], about))
-        return found
+                        files.append((match[1], about))
+        return files
 
     def clear(self, older_than: int) -> int:
         """Remove files that were being written when their writer died."""
@@ -335,7 +335,7 @@ class FileBlob(RangeBlob):
 
 
 class FileUpload(Upload):
-    """A file with a name that nobody reads until it is whole and on the disk. It is made with the first frame."""
+    """A file under a temporary name until it is complete and on the disk. It is created with the first frame."""
 
     def __init__(self, blobs: FileBlobs, folders: Folders, tenant: str, *, listed: bool) -> None:
         self._blobs = blobs

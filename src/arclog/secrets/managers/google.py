@@ -134,7 +134,7 @@ class GoogleSecretManager:
         return f"{signed}.{_base64(signature)}"
 
     async def _own_project(self) -> str:
-        """The project of whoever asks."""
+        """The project of the credentials."""
         project = self._account().get("project_id")
         if not isinstance(project, str):
             url = f"{self._metadata}/project/project-id"

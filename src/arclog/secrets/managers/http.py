@@ -132,7 +132,7 @@ Fetch = Callable[[], Awaitable[tuple[T, float | None]]]
 
 
 class Login(Generic[T]):
-    """One token for all who ask at once."""
+    """One token for all concurrent callers."""
 
     def __init__(self, clock: Clock, settings: Settings, fetch: Fetch[T]) -> None:
         self._clock = clock

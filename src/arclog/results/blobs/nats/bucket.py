@@ -1,4 +1,4 @@
-"""What a result store asks of its NATS bucket. Every question may be asked twice: `nats_link` does when NATS was away."""
+"""The NATS bucket of a result store. Every request may be sent twice: `link` repeats it when NATS was unavailable."""
 
 from __future__ import annotations
 
@@ -233,17 +233,17 @@ class Bucket:
     async def current(self, subject: str) -> Current | None:
         """The newest message of an object, as the stream's leader knows it."""
         try:
-            found = await self.link.run(lambda stream: stream.get_last_msg(self.names.stream, subject))
+            message = await self.link.run(lambda stream: stream.get_last_msg(self.names.stream, subject))
         except js_errors.NotFoundError:
             return None
-        return _current(found)
+        return _current(message)
 
     async def every(self) -> AsyncIterator[Current]:
         """The newest messages of all objects."""
         after = 0
-        while (found := await self._next(after + 1)) is not None:
-            after = found.seq or 0
-            current = _current(found)
+        while (message := await self._next(after + 1)) is not None:
+            after = message.seq or 0
+            current = _current(message)
             if current is not None:
                 yield current
 
@@ -277,12 +277,12 @@ class Bucket:
             return await asyncio.gather(*(one(stream, place) for place in places))
 
         try:
-            found = await self.link.run(work)
+            messages = await self.link.run(work)
         except js_errors.NotFoundError:
             return None
-        if any(each.subject != subject for each in found):
+        if any(message.subject != subject for message in messages):
             return None
-        return b"".join(each.data or b"" for each in found)
+        return b"".join(message.data or b"" for message in messages)
 
     async def purge(self, nuid: str) -> None:
         """Remove an object's chunks."""
@@ -310,13 +310,13 @@ class Bucket:
     async def chunk_counts(self, nuid: str = "") -> dict[str, int]:
         """How many chunks there are, by nuid; of one object, or of all."""
         wanted = self.names.chunks(nuid) if nuid else self.names.all_chunks
-        found: dict[str, int] = {}
+        counts: dict[str, int] = {}
         while True:
-            asked = {"subjects_filter": wanted, "offset": len(found)}
+            asked = {"subjects_filter": wanted, "offset": len(counts)}
             page = await self.link.run(lambda stream: self._info(stream, asked))  # noqa: B023 - run before the next turn
-            found |= {name.rpartition(".")[2]: count for name, count in page.items()}
+            counts |= {name.rpartition(".")[2]: count for name, count in page.items()}
             if not page or nuid:
-                return found
+                return counts
 
     async def _info(self, stream: JetStreamContext, asked: dict[str, Any]) -> dict[str, int]:
         """The client's own call cannot ask for the next page."""
@@ -332,17 +332,17 @@ class Bucket:
         return counts
 
 
-def _current(found: api.RawStreamMsg) -> Current | None:
+def _current(message: api.RawStreamMsg) -> Current | None:
     """None when the message is none of an object."""
     try:
-        info = msgspec.json.decode(found.data or b"", type=ObjectInfo)
+        info = msgspec.json.decode(message.data or b"", type=ObjectInfo)
     except msgspec.DecodeError:
         return None
-    return Current(info, found.seq or 0, _moment(found))
+    return Current(info, message.seq or 0, _moment(message))
 
 
-def _moment(found: api.RawStreamMsg) -> int:
-    if found.time is None:
+def _moment(message: api.RawStreamMsg) -> int:
+    if message.time is None:
         return 0
-    since = found.time - _EPOCH
+    since = message.time - _EPOCH
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds

@@ -94,15 +94,15 @@ class Keys:
 
     def nonce_of(self, key: str) -> str | None:
         """The nonce in the key of a large content."""
-        found = _DATA.fullmatch(key.removeprefix(self.all_data))
-        return None if found is None else found[1]
+        match = _DATA.fullmatch(key.removeprefix(self.all_data))
+        return None if match is None else match[1]
 
 
 def version_of(name: str) -> Version | None:
-    found = _VERSION.fullmatch(name)
-    if found is None:
+    match = _VERSION.fullmatch(name)
+    if match is None:
         return None
-    stamp, nonce, size, listed, form = found.groups()
+    stamp, nonce, size, listed, form = match.groups()
     return Version(int(stamp, 16), nonce, int(size), listed is not None, form == "ref")
 
 
@@ -112,7 +112,11 @@ def new_nonce() -> str:
 
 def superseded(versions: Sequence[Version]) -> list[Version]:
     """Those that a later one stands for. A list can be read both ways, plain bytes cannot: they leave a list alone."""
-    return [each for each in versions if any(later > each and (later.listed or not each.listed) for later in versions)]
+    return [
+        version
+        for version in versions
+        if any(later > version and (later.listed or not version.listed) for later in versions)
+    ]
 
 
 class ObjectBlobs(Blobs):
@@ -146,8 +150,8 @@ class ObjectBlobs(Blobs):
         versions = await self.versions(tenant, sha256)
         if not versions or (stored_at is not None and versions[-1].stored_at != stored_at):
             return False
-        for each in versions:
-            await self._delete(tenant, sha256, each)
+        for version in versions:
+            await self._delete(tenant, sha256, version)
         return True
 
     async def list_all(self) -> AsyncIterator[StoredBlob]:
@@ -185,7 +189,7 @@ class ObjectBlobs(Blobs):
 
     async def tidy(self, tenant: str, sha256: str, upto: Version) -> None:
         """Remove the versions that this one stands for."""
-        versions = [each for each in await self.versions(tenant, sha256) if each <= upto]
+        versions = [version for version in await self.versions(tenant, sha256) if version <= upto]
         for each in superseded(versions):
             await self._delete(tenant, sha256, each)
 

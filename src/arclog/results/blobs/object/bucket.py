@@ -114,15 +114,15 @@ def _credentials(file: str) -> dict[str, str]:
     except (OSError, UnicodeDecodeError) as problem:
         why = problem.strerror if isinstance(problem, OSError) else "it is not a text"
         raise SettingsError(f"ARCLOG_RESULTS_CREDENTIALS_FILE {file} cannot be read: {why}") from None
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     for number, line in enumerate(lines, 1):
         name, equals, value = line.strip().partition("=")
         if not name or name.startswith("#"):
             continue
         if not equals:
             raise SettingsError(f"ARCLOG_RESULTS_CREDENTIALS_FILE {file}: line {number} is not NAME=value")
-        found[name.strip().lower()] = value.strip()
-    return found
+        options[name.strip().lower()] = value.strip()
+    return options
 
 
 class ObjectLink:
