@@ -97,8 +97,8 @@ async def test_one_of_several_collects_once_an_interval(site: Site, caplog: pyte
 
 
 async def test_a_server_that_loses_the_duty_stops_after_a_piece(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arclog.engine.views.stored_results._PAGE", 3)
-    monkeypatch.setattr("arclog.engine.views.stored_results._CONTENTS", 2)
+    monkeypatch.setattr("arclog.engine.duties.garbage_collection._PAGE", 3)
+    monkeypatch.setattr("arclog.engine.duties.garbage_collection._CONTENTS", 2)
     one = site.server()
     await site.turned(one)
     await site.stored(10)

@@ -294,11 +294,11 @@ async def test_gc_that_dies_is_finished_by_the_next_one(home, removals):
     refs = [await home.put(run, b"content %d" % number, f"s.t{number}") for number in range(4)]
     await home.end(run)
     home.clock.advance(2 * KEEP)
-    whole = home.api._stored._results
-    home.api._stored._results = DyingResults(whole, removals)
+    whole = home.api._results
+    home.api._results = DyingResults(whole, removals)
     with pytest.raises(Dying):
         await home.api.collect()
-    home.api._stored._results = whole
+    home.api._results = whole
     for ref in refs:
         with pytest.raises(ResultUnavailable, match="removed by gc"):
             await home.read(ref)
@@ -307,7 +307,7 @@ async def test_gc_that_dies_is_finished_by_the_next_one(home, removals):
 
 
 async def test_gc_reads_all_pages(home, monkeypatch):
-    monkeypatch.setattr("arclog.engine.views.stored_results._PAGE", 3)
+    monkeypatch.setattr("arclog.engine.duties.garbage_collection._PAGE", 3)
     run = await home.run()
     for number in range(10):
         await home.put(run, b"%d" % number, f"s.t{number}")

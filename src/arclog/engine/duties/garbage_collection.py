@@ -8,14 +8,15 @@ servers which come and go, or fail at it, do not begin again and again; what one
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from contextlib import suppress
 
 from arclog.engine.commits.engine import Engine
-from arclog.engine.duties.duty import Duty
-from arclog.engine.views.stored_results import Stored
+from arclog.engine.duties.duty import Duty, Has, always
+from arclog.engine.views.stored_results import Ends
 from arclog.model.errors import ArclogError
 from arclog.model.ids import MICROS
-from arclog.ports.results import Results
+from arclog.ports.results import Results, StoredBlob
 from arclog.ports.views.api import Collected
 
 log = logging.getLogger("arclog.engine")
@@ -26,6 +27,94 @@ GC = "gc"
 LOOK_S = 60.0
 #: Between two pieces: what runs comes first.
 _REST_S = 0.01
+#: Records that are looked at in one piece: the loop of an embedded store does nothing else meanwhile.
+_PAGE = 200
+#: Contents of one piece.
+_CONTENTS = 100
+
+
+class Collection:
+    """Removes expired data: stored results, content that nobody keeps, runs past retention.
+
+    It may be killed between any two of its steps: what is done stays done, and the next collection does the rest.
+    """
+
+    def __init__(self, engine: Engine, results: Results, tenant: str | None = None) -> None:
+        """With a tenant, only the results of that tenant are removed."""
+        self._engine = engine
+        self._results = results
+        self._everybodys = tenant is None
+        self._tenant = engine.settings.text("scope.tenant") if tenant is None else tenant
+        self._keep = round(engine.settings.number("results.keep_s") * MICROS)
+        self._retention = round(engine.settings.number("store.retention_s") * MICROS)
+        self._grace = round(engine.settings.number("results.orphan_grace_s") * MICROS)
+
+    async def collect(self, *, dry_run: bool = False, has: Has = always) -> Collected:
+        """Let go of records whose time is over, then remove content that nobody keeps. In pieces: before each `has` is asked
+        whether to continue, and what was done so far stands.
+        """
+        done: Counter[str] = Counter()
+        await self._collect(done, has, dry_run=dry_run)
+        about = ("results", "contents", "bytes", "leftovers", "executions", "reclaimed")
+        return Collected(dry_run, *(done[place] for place in about))
+
+    async def _collect(self, done: Counter[str], has: Has, *, dry_run: bool) -> None:
+        now = self._engine.clock.now()
+        ends = Ends(self._engine, self._keep)
+        if not await self._let_go(done, has, ends, now, dry_run=dry_run):
+            return
+        looked_at = 0
+        async for blob in self._results.all():
+            looked_at += 1
+            if looked_at % _CONTENTS == 0 and not await has():
+                return
+            if not self._is_ours(blob.tenant):
+                continue
+            if blob.stored_at > now - self._grace or await self._is_kept(ends, blob, now):
+                continue
+            if dry_run or await self._results.remove(blob.tenant, blob.sha256, blob.stored_at):
+                done.update(contents=1, bytes=blob.stored_bytes)
+        if self._everybodys:
+            if not dry_run and await has():
+                done["leftovers"] = await self._results.leftovers(now - self._grace)
+            await self._retire(done, has, now, dry_run=dry_run)
+            while not dry_run and await has() and (size := await self._engine.store.reclaim()):
+                done["reclaimed"] += size
+
+    async def _let_go(self, done: Counter[str], has: Has, ends: Ends, now: int, *, dry_run: bool) -> bool:
+        """Whether to continue."""
+        store = self._engine.store
+        after = (0, "", "")
+        while page := await store.kept_results(after=after, limit=_PAGE):
+            due = [record for record in page if self._is_ours(record.tenant) and await ends.is_over(record, now)]
+            done["results"] += len(due) if dry_run or not due else await store.remove_results(due, now)
+            after = (page[-1].execution_id, page[-1].name, page[-1].sha256)
+            if not await has():
+                return False
+        return True
+
+    async def _retire(self, done: Counter[str], has: Has, now: int, *, dry_run: bool) -> None:
+        """Remove runs past retention, after their results were released."""
+        if not self._retention:
+            return
+        store, before = self._engine.store, now - self._retention
+        if dry_run:
+            done["executions"] = await store.retire(before, dry_run=True)
+            return
+        while await has() and (count := await store.retire(before)):
+            done["executions"] += count
+
+    def _is_ours(self, tenant: str) -> bool:
+        return self._everybodys or tenant == self._tenant
+
+    async def _is_kept(self, ends: Ends, blob: StoredBlob, now: int) -> bool:
+        after = (0, "")
+        while page := await self._engine.store.keepers(blob.tenant, blob.sha256, after=after):
+            for record in page:
+                if not await ends.is_over(record, now):
+                    return True
+            after = (page[-1].execution_id, page[-1].name)
+        return False
 
 
 class Collector:
@@ -34,7 +123,7 @@ class Collector:
     def __init__(self, engine: Engine, results: Results, duty: Duty) -> None:
         self._clock = engine.clock
         self._store = engine.store
-        self._stored = Stored(engine, results)
+        self._collection = Collection(engine, results)
         self._duty = duty
         self._every_s = engine.settings.number("gc.every_s")
 
@@ -64,7 +153,7 @@ class Collector:
         try:
             is_noted = await self._store.move_position(self._duty.name, self._duty.owner, self._clock.now(), now)
             if is_noted and began:  # a store that never knew of it has an interval to be told otherwise
-                _log_collected(await self._stored.collect(has=self._goes_on))
+                _log_collected(await self._collection.collect(has=self._goes_on))
         except Exception:
             with suppress(ArclogError):
                 await self._duty.let_go()

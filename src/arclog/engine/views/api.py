@@ -129,9 +129,13 @@ class EngineApi:
     def _stored(self) -> Stored:
         from arclog.engine.views.stored_results import Stored  # no run needs it, only who asks for results
 
+        return Stored(self._engine, self._results, self._tenant)
+
+    @property
+    def _tenant(self) -> str | None:
+        """The tenant whose results the caller can see and collect; None: those of the installation."""
         boundary = self._boundary
-        tenant = None if boundary.keeps_installation else boundary.reach.tenant
-        return Stored(self._engine, self._results, tenant)
+        return None if boundary.keeps_installation else boundary.reach.tenant
 
     @cached_property
     def _overview(self) -> Overview:
@@ -611,7 +615,9 @@ class EngineApi:
     async def collect(self, *, dry_run: bool = False) -> Collected:
         if self._caller is not None:
             may_act_for_the_tenant(self._caller)
-        return await self._stored.collect(dry_run=dry_run)
+        from arclog.engine.duties.garbage_collection import Collection  # only who asks for it needs it
+
+        return await Collection(self._engine, self._results, self._tenant).collect(dry_run=dry_run)
 
     async def source(self, execution_id: str) -> str:
         return await self._source(await self._record(ids.parse_id(execution_id, "execution id")))

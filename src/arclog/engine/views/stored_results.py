@@ -1,28 +1,21 @@
-"""What runs stored outside the log: telling of it, reading it, and letting go of it.
+"""Stored results as readers see them: lists, descriptions and content.
 
-A ref opens nothing by itself: it must be in the books of an execution of the caller's tenant. `collect` may die between
-any two of its steps: what it did stands, and the next one does the rest.
+A ref opens nothing by itself: it must be recorded for an execution of the caller's tenant.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import AsyncIterator
 
 from arclog.engine.commits.engine import Engine
-from arclog.engine.duties.duty import Has, always
 from arclog.model.errors import NotFound, ResultStoreAway, ResultUnavailable
 from arclog.model.ids import MICROS, timestamp
 from arclog.model.refs import DATA, LIST, as_ref, kept_elsewhere, kept_until, parse_ref, ref_text
-from arclog.ports.results import Results, StoredBlob
+from arclog.ports.results import Results
 from arclog.ports.storage.store import ExecutionRecord, is_imported
 from arclog.ports.storage.stored_results import ResultRecord
-from arclog.ports.views.api import Collected, StoredResult
+from arclog.ports.views.api import StoredResult
 
-#: records that are looked at in one piece: the loop of an embedded store does nothing else meanwhile
-_PAGE = 200
-#: contents of one piece
-_CONTENTS = 100
 #: executions whose end is remembered while results are looked through; these come in order of their executions
 _REMEMBERED = 10_000
 
@@ -31,14 +24,10 @@ class Stored:
     """The results of one engine's executions."""
 
     def __init__(self, engine: Engine, results: Results, tenant: str | None = None) -> None:
-        """With a tenant, `collect` also handles only the results of that tenant."""
         self._engine = engine
         self._results = results
-        self._everybodys = tenant is None
         self._tenant = engine.settings.text("scope.tenant") if tenant is None else tenant
         self._keep = round(engine.settings.number("results.keep_s") * MICROS)
-        self._retention = round(engine.settings.number("store.retention_s") * MICROS)
-        self._grace = round(engine.settings.number("results.orphan_grace_s") * MICROS)
 
     async def listed(self, record: ExecutionRecord, after: int, limit: int) -> list[StoredResult]:
         number, tenant = record.execution_id, record.new.scope.tenant
@@ -48,7 +37,7 @@ class Stored:
 
     async def described(self, ref: str) -> StoredResult:
         record = await self._record_of(ref)
-        until = await _Ends(self._engine, self._keep).until(record)
+        until = await Ends(self._engine, self._keep).until(record)
         events = await self._engine.store.events(record.execution_id, after=record.seq - 1, limit=1)
         preview = events[0].event.payload.get("preview") if events else None
         blob = None if record.removed_at is not None else await self._results.find(record.tenant, record.sha256)
@@ -97,77 +86,8 @@ class Stored:
             )
         return record
 
-    # -- gc -----------------------------------------------------------------------------------------------------------
 
-    async def collect(self, *, dry_run: bool = False, has: Has = always) -> Collected:
-        """Let go of records whose time is over, then remove content that nobody keeps. In pieces: before each `has` is asked
-        whether to continue, and what was done so far stands.
-        """
-        done: Counter[str] = Counter()
-        await self._collect(done, has, dry_run=dry_run)
-        about = ("results", "contents", "bytes", "leftovers", "executions", "reclaimed")
-        return Collected(dry_run, *(done[place] for place in about))
-
-    async def _collect(self, done: Counter[str], has: Has, *, dry_run: bool) -> None:
-        now = self._engine.clock.now()
-        ends = _Ends(self._engine, self._keep)
-        if not await self._let_go(done, has, ends, now, dry_run=dry_run):
-            return
-        looked_at = 0
-        async for blob in self._results.all():
-            looked_at += 1
-            if looked_at % _CONTENTS == 0 and not await has():
-                return
-            if not self._is_ours(blob.tenant):
-                continue
-            if blob.stored_at > now - self._grace or await self._is_kept(ends, blob, now):
-                continue
-            if dry_run or await self._results.remove(blob.tenant, blob.sha256, blob.stored_at):
-                done.update(contents=1, bytes=blob.stored_bytes)
-        if self._everybodys:
-            if not dry_run and await has():
-                done["leftovers"] = await self._results.leftovers(now - self._grace)
-            await self._retire(done, has, now, dry_run=dry_run)
-            while not dry_run and await has() and (size := await self._engine.store.reclaim()):
-                done["reclaimed"] += size
-
-    async def _let_go(self, done: Counter[str], has: Has, ends: _Ends, now: int, *, dry_run: bool) -> bool:
-        """Whether to continue."""
-        store = self._engine.store
-        after = (0, "", "")
-        while page := await store.kept_results(after=after, limit=_PAGE):
-            due = [record for record in page if self._is_ours(record.tenant) and await ends.is_over(record, now)]
-            done["results"] += len(due) if dry_run or not due else await store.remove_results(due, now)
-            after = (page[-1].execution_id, page[-1].name, page[-1].sha256)
-            if not await has():
-                return False
-        return True
-
-    async def _retire(self, done: Counter[str], has: Has, now: int, *, dry_run: bool) -> None:
-        """Remove runs past retention, after their results were released."""
-        if not self._retention:
-            return
-        store, before = self._engine.store, now - self._retention
-        if dry_run:
-            done["executions"] = await store.retire(before, dry_run=True)
-            return
-        while await has() and (count := await store.retire(before)):
-            done["executions"] += count
-
-    def _is_ours(self, tenant: str) -> bool:
-        return self._everybodys or tenant == self._tenant
-
-    async def _is_kept(self, ends: _Ends, blob: StoredBlob, now: int) -> bool:
-        after = (0, "")
-        while page := await self._engine.store.keepers(blob.tenant, blob.sha256, after=after):
-            for record in page:
-                if not await ends.is_over(record, now):
-                    return True
-            after = (page[-1].execution_id, page[-1].name)
-        return False
-
-
-class _Ends:
+class Ends:
     """When executions, and the roots of their trees, ended."""
 
     def __init__(self, engine: Engine, keep: int) -> None:
