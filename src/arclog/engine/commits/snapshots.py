@@ -27,7 +27,6 @@ from arclog.ports.storage.store import Store
 
 
 _ENCODER = msgspec.json.Encoder()
-_DECODER = msgspec.json.Decoder(State)
 
 
 def encode_state(state: State) -> bytes:
@@ -37,7 +36,13 @@ def encode_state(state: State) -> bytes:
 
 def decode_state(body: bytes) -> State:
     """Decode the output of `encode_state`. Raises ValueError (which msgspec's errors are) for anything else."""
-    return _DECODER.decode(body)
+    return _decoder().decode(body)
+
+
+@lru_cache(maxsize=1)
+def _decoder() -> msgspec.json.Decoder[State]:
+    """Made when the first snapshot is read: most processes read none."""
+    return msgspec.json.Decoder(State)
 
 
 @lru_cache(maxsize=1)
