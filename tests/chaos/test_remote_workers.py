@@ -254,7 +254,8 @@ def test_a_worker_that_stands_still_past_its_lease_is_refused(site: Site) -> Non
     until(lambda: "lease_lost" in reasons(site.events(run)), site)
     events = site.completed(run)
     os.killpg(frozen.pid, signal.SIGCONT)
-    until(lambda: any(word in site.output.read_text() for word in ("stops command", "is over", "fence")), site)
+    refusals = ("stops command", "is over", "fence", "is not needed", "is no longer held")
+    until(lambda: any(words in site.output.read_text() for words in refusals), site)
     assert site.events(run) == events, "what it said late changed nothing"
     assert frozen.poll() is None
     again = site.begin()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from arclog.core.boundary.inputs import Signal, TimerFired
@@ -98,5 +99,26 @@ def test_what_two_servers_died_of_is_not_tried_by_a_third() -> None:
             await life.engine.put(run, Signal("RESUME", "r", "", "me"))
             await world.free(life)
             assert book.rows == {}
+
+    run_virtually(story())
+
+
+class SlowBook(Book):
+    """A book in a database: others have their turn while it is asked."""
+
+    async def add_crashes(self, work: Sequence[tuple[int, int]], at: int, since: int) -> list[Crash]:
+        await asyncio.sleep(0)
+        return await super().add_crashes(work, at, since)
+
+
+def test_a_server_that_takes_several_duties_over_counts_once() -> None:
+    async def story() -> None:
+        async with World(WAITING) as world:
+            book = SlowBook()
+            life = await serving(world, book)
+            run = await world.start()
+            await book.add_crashes([(run, work_of(TimerFired("t")) | 0x80)], 1, 0)
+            await asyncio.gather(*(life.engine.take_care() for _ in range(3)))
+            assert [crash.count for crash in book.rows.values()] == [2]
 
     run_virtually(story())

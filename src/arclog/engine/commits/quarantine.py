@@ -98,6 +98,8 @@ class Quarantine:
         #: until when this server takes care, and what it has begun meanwhile
         self._careful_until = 0.0
         self._attempts: set[tuple[int, int]] = set()
+        #: a server takes several duties over at the same time, and counts what it finds once
+        self._counting = asyncio.Lock()
         self.begin = marks.begin
         self.end = marks.end
         #: by run and work; almost always empty
@@ -150,13 +152,18 @@ class Quarantine:
         if self._book is None:
             return
         self._careful_until = self._engine.clock.monotonic() + _CAREFUL_S
+        async with self._counting:
+            await self._count_attempts(self._book)
+
+    async def _count_attempts(self, book: CrashBook) -> None:
+        """Count what a server that is gone had begun as what killed it and the one before it."""
         await self._look(())
         now = self._engine.clock.now()
         left = [key for key in self._crashes if key[1] & _ATTEMPT and key not in self._attempts]
         for execution_id, attempt in left:
             crash = (execution_id, attempt & ~_ATTEMPT)
-            await self._book.add_crashes([crash] * MAX_CRASHES, now, 0)
-            await self._book.forget_crash(execution_id, attempt)
+            await book.add_crashes([crash] * MAX_CRASHES, now, 0)
+            await book.forget_crash(execution_id, attempt)
         if left:
             await self._look(())
             await self._pause_held()
