@@ -104,13 +104,14 @@ def read_entry(walker: Walker, entry: dict[str, Any], path: Path) -> None:
         return
     for key, value in rest.items():
         if isinstance(value, dict) and not key.startswith("x-"):
-            _one_place(walker, value, (*path, key), key)
+            _check_places(walker, value, (*path, key), key)
     if kind == "postgres_credential" and "source" in rest and len(rest) > 3:
         message = "keychain entry.source is the whole credential and cannot be combined with other keys"
         findings.key("conflict", message, (*path, "source"), "give source, or host, user, password …")
 
 
-def _one_place(walker: Walker, source: dict[str, Any], path: Path, key: str) -> None:
+def _check_places(walker: Walker, source: dict[str, Any], path: Path, key: str) -> None:
+    """Check that a secret names exactly one place to read it from."""
     named = [place for place in _PLACES if place in source]
     if len(named) != 1:
         found = "none" if not named else " and ".join(named)

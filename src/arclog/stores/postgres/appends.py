@@ -356,13 +356,14 @@ class Writer:
                 if is_conflict(error):
                     pass
                 elif not is_away(error):
-                    await self._one_by_one(number, items, error)
+                    await self._commit_singly(number, items, error)
                     return
                 patience = patience or Patience(self._pool.patience_s)
                 if not await patience.more():
                     raise
 
-    async def _one_by_one(self, number: int, items: list[Item], error: Exception) -> None:
+    async def _commit_singly(self, number: int, items: list[Item], error: Exception) -> None:
+        """Commit the appends of a refused group one after the other, so that only those at fault are refused."""
         if len(items) == 1:
             raise error
         for item in items:

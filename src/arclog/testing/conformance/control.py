@@ -77,7 +77,7 @@ class Ground(NamedTuple):
         return [event["event_type"] for event in await self.api.events(str(command.execution_id), limit=1000)]
 
 
-def said(command: Command, *types: str) -> list[Event]:
+def step_events(command: Command, *types: str) -> list[Event]:
     """Events of a step without a loop, with a task that gave 1."""
     events = []
     for at, kind in enumerate(types, 1_800_000_000_000_000):
@@ -94,7 +94,7 @@ def said(command: Command, *types: str) -> list[Event]:
 
 
 def reported(command: Command, n: int, *types: str, worker: WorkerInfo = ONE, wants: int = 0) -> Report:
-    events = said(command, *types)
+    events = step_events(command, *types)
     return Report(worker.worker_id, command.execution_id, command.command_id, command.fence, n, events, wants)
 
 

@@ -13,7 +13,7 @@ from arclog.stores.postgres.append_statement import Wave
 from arclog.stores.postgres.queries import queries
 from arclog.stores.rows import Codec
 from arclog.testing.conformance.store.administration import HOOK
-from arclog.testing.conformance.store.executions import saying
+from arclog.testing.conformance.store.executions import stored_event
 from tests.integration.stores.postgres.test_spans import minted
 from tests.unit.stores.filling import POSTGRES
 from tests.unit.stores.support import change, creation
@@ -125,7 +125,7 @@ def statements(queries: dict[str, str]) -> Iterator[tuple[str, str]]:
         ):
             yield name, text
     codec, work = Codec(Settings()), NewCommand(1, "s", 1, ("noop",), resources=("r",))
-    stored = saying(7, "s.t", "a")
+    stored = stored_event(7, "s.t", "a")
     wave = Wave()
     for what in (
         replace(creation(6), issue=[work]),

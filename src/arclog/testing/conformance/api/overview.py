@@ -41,7 +41,7 @@ workflow:
 """
 
 
-async def found(api: Api, **query: Any) -> list[str]:
+async def execution_ids(api: Api, **query: Any) -> list[str]:
     return [run.execution_id for run in (await api.find(RunQuery(**query))).runs]
 
 
@@ -51,16 +51,16 @@ class OverviewRules(Rules):
         failed = await done(api, _FAILING)
         waiting = await started(api, WAITING)
         await until_event(api, waiting, "command.completed")
-        assert await found(api) == [waiting, failed, hello]
-        assert await found(api, text="SHOP/ord") == [failed]
-        assert await found(api, text="exit", states=("FAILED",)) == [failed]
-        assert await found(api, text="wait") == [waiting]
-        assert await found(api, text="no such text") == []
+        assert await execution_ids(api) == [waiting, failed, hello]
+        assert await execution_ids(api, text="SHOP/ord") == [failed]
+        assert await execution_ids(api, text="exit", states=("FAILED",)) == [failed]
+        assert await execution_ids(api, text="wait") == [waiting]
+        assert await execution_ids(api, text="no such text") == []
         run = (await api.find(RunQuery(text=hello))).runs[0]
         assert run.execution_id == hello
-        assert await found(api, text=run.run_id) == [hello]
-        assert await found(api, text=hello, states=("FAILED",)) == []
-        assert await found(api, text=UNKNOWN) == []
+        assert await execution_ids(api, text=run.run_id) == [hello]
+        assert await execution_ids(api, text=hello, states=("FAILED",)) == []
+        assert await execution_ids(api, text=UNKNOWN) == []
 
     async def test_a_page_of_a_search_goes_on_where_the_last_one_ended(self, api: Api) -> None:
         made = [await done(api) for _ in range(5)]
@@ -78,19 +78,19 @@ class OverviewRules(Rules):
     async def test_runs_are_found_by_when_they_were_created(self, api: Api) -> None:
         first, second = await done(api), await done(api)
         created = {run.execution_id: run.created_at for run in (await api.find(RunQuery())).runs}
-        assert await found(api, since=created[first]) == [second, first]
-        assert await found(api, until=created[first]) == []
-        assert await found(api, since="2100-01-01T00:00:00Z") == []
-        assert await found(api, until="2100-01-01T00:00:00Z") == [second, first]
+        assert await execution_ids(api, since=created[first]) == [second, first]
+        assert await execution_ids(api, until=created[first]) == []
+        assert await execution_ids(api, since="2100-01-01T00:00:00Z") == []
+        assert await execution_ids(api, until="2100-01-01T00:00:00Z") == [second, first]
         with pytest.raises(RequestRejected, match="is not a time"):
             await api.find(RunQuery(since="yesterday"))
 
     async def test_called_runs_are_told_from_those_that_nobody_called(self, api: Api) -> None:
         await done(api)
         caller = await done(api, _CALLING)
-        (child,) = await found(api, level="called")
-        assert await found(api, parent=caller) == [child]
-        top = await found(api, level="top")
+        (child,) = await execution_ids(api, level="called")
+        assert await execution_ids(api, parent=caller) == [child]
+        top = await execution_ids(api, level="top")
         assert caller in top
         assert child not in top
 

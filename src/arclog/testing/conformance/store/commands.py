@@ -382,13 +382,13 @@ class ControlRules(Rules):
         second = await world.create(now=PENDING)
         tenant, path = SCOPE.tenant, "flows/a"
 
-        async def found(state: str, **page: int) -> list[int]:
+        async def execution_ids(state: str, **page: int) -> list[int]:
             return [each.execution_id for each in await world.store.live_in_path(tenant, path, state, **page)]
 
-        assert await found("PENDING") == [first, second]
-        assert await found("RUNNING") == [running]
-        assert await found("PENDING", after=first) == [second]
-        assert await found("PENDING", limit=1) == [first]
+        assert await execution_ids("PENDING") == [first, second]
+        assert await execution_ids("RUNNING") == [running]
+        assert await execution_ids("PENDING", after=first) == [second]
+        assert await execution_ids("PENDING", limit=1) == [first]
 
     async def test_paths_with_pending_executions(self, world: World) -> None:
         store, mine = world.store, SCOPE.tenant

@@ -90,19 +90,19 @@ class ListRules(Rules):
         await run(world, RUNNING)
         other = await run(world, waiting, tenant="t2")
 
-        async def found(tenant: str = "t1", **more: int) -> list[int]:
+        async def execution_ids(tenant: str = "t1", **more: int) -> list[int]:
             return [each.execution_id for each in await store.awaiting_approval(tenant, **more)]
 
-        assert await found() == [first, second]
-        assert await found(limit=1) == [first]
-        assert await found(after=first) == [second]
-        assert await found("t2") == [other]
+        assert await execution_ids() == [first, second]
+        assert await execution_ids(limit=1) == [first]
+        assert await execution_ids(after=first) == [second]
+        assert await execution_ids("t2") == [other]
         assert (await store.awaiting_approval("t1"))[0].now == waiting
         await world.add(first, 1, event("step.started"), now=RUNNING)  # which says nothing of approvals
-        assert await found() == [first, second]
+        assert await execution_ids() == [first, second]
         await world.add(first, 2, event("signal.received"), now=RUNNING, asks=True)
         await world.add(second, 1, event("execution.cancelled"), now=CANCELLED, asks=True)
-        assert await found() == []
+        assert await execution_ids() == []
 
     # -- counts -------------------------------------------------------------------------------------------------------
 
@@ -170,7 +170,7 @@ class ListRules(Rules):
 SHA = {name: f"{number:x}" * 64 for number, name in enumerate("abcdef", 1)}
 
 
-def saying(execution_id: int, name: str, content: str, **more: Any) -> Event:
+def stored_event(execution_id: int, name: str, content: str, **more: Any) -> Event:
     """An event that says that content was stored."""
     kind = more.pop("kind", "result.stored")
     informative = more.pop("informative", False)
@@ -189,7 +189,7 @@ class StoredRules(Rules):
         execution_id = await world.create()
         world.clock.advance(5)
         done = await world.add(
-            execution_id, 1, event("task.started"), saying(execution_id, "s.t", "a", rows=3, ttl_s=60)
+            execution_id, 1, event("task.started"), stored_event(execution_id, "s.t", "a", rows=3, ttl_s=60)
         )
         found = await world.store.result(execution_id, "s.t", SHA["a"])
         at = done.persisted_at
@@ -204,13 +204,13 @@ class StoredRules(Rules):
 
     async def test_with_the_first_append_too(self, world: World) -> None:
         execution_id = world.ids() + 1
-        await world.create(event("playbook.execution.requested"), saying(execution_id, "s.t", "a"))
+        await world.create(event("playbook.execution.requested"), stored_event(execution_id, "s.t", "a"))
         assert names(await world.store.results(execution_id)) == [(execution_id, "s.t", "a")]
 
     async def test_a_refused_append_leaves_nothing(self, world: World) -> None:
         execution_id = await world.create()
         with pytest.raises(Conflict):
-            await world.add(execution_id, 7, saying(execution_id, "s.t", "a"))
+            await world.add(execution_id, 7, stored_event(execution_id, "s.t", "a"))
         assert await world.store.results(execution_id) == []
 
     async def test_informative_events_do_not_count(self, world: World) -> None:
@@ -218,26 +218,26 @@ class StoredRules(Rules):
         await world.add(
             execution_id,
             1,
-            saying(execution_id, "s.results", "a"),
-            saying(execution_id, "s.t", "b", informative=True),
+            stored_event(execution_id, "s.results", "a"),
+            stored_event(execution_id, "s.t", "b", informative=True),
         )
         assert names(await world.store.results(execution_id)) == [(execution_id, "s.results", "a")]
 
     async def test_what_is_not_its_own_is_refused(self, world: World) -> None:
         execution_id = await world.create()
         other = await world.create()
-        lying = saying(execution_id, "s.t", "a")
+        lying = stored_event(execution_id, "s.t", "a")
         lying.payload["result_ref"]["meta"]["sha256"] = SHA["b"]
-        nowhere = saying(execution_id, "s.t", "a")
+        nowhere = stored_event(execution_id, "s.t", "a")
         nowhere.payload["result_ref"]["ref"] = "noetl://execution/../../etc/passwd"
         for odd in (
-            saying(other, "s.t", "a"),
+            stored_event(other, "s.t", "a"),
             lying,
             nowhere,
-            saying(execution_id, "s.t", "a", scope="galaxy"),
-            saying(execution_id, "s.t", "a", ttl_s="soon"),
-            saying(execution_id, "s.t", "a", ttl_s=-1),
-            saying(execution_id, "s.t", "a", ttl_s=float("inf")),
+            stored_event(execution_id, "s.t", "a", scope="galaxy"),
+            stored_event(execution_id, "s.t", "a", ttl_s="soon"),
+            stored_event(execution_id, "s.t", "a", ttl_s=-1),
+            stored_event(execution_id, "s.t", "a", ttl_s=float("inf")),
             event("result.stored", payload={}),
         ):
             with pytest.raises(RequestRejected):
@@ -248,7 +248,7 @@ class StoredRules(Rules):
     async def test_results_are_listed_in_order_of_their_events(self, world: World) -> None:
         execution_id = await world.create()
         for head, (name, content) in enumerate([("z", "a"), ("a", "b"), ("m", "a"), ("a", "c")], 1):
-            await world.add(execution_id, head, saying(execution_id, name, content))
+            await world.add(execution_id, head, stored_event(execution_id, name, content))
         listed = await world.store.results(execution_id)
         assert [each.name for each in listed] == ["z", "a", "m", "a"]
         assert await world.store.results(execution_id, after=listed[0].seq, limit=2) == listed[1:3]
@@ -260,7 +260,7 @@ class StoredRules(Rules):
         for scope, ttl in (("workflow", 100), ("step", 20), ("step", 500), ("permanent", None), ("execution", 1)):
             more = {} if ttl is None else {"ttl_s": ttl}
             at = (
-                await world.add(execution_id, head, saying(execution_id, "s.t", "a", scope=scope, **more))
+                await world.add(execution_id, head, stored_event(execution_id, "s.t", "a", scope=scope, **more))
             ).persisted_at
             head += 1
             (found,) = await world.store.results(execution_id)
@@ -278,8 +278,10 @@ class StoredRules(Rules):
 
     async def test_all_that_is_kept_is_paged(self, world: World) -> None:
         first, second = await world.create(), await world.create()
-        await world.add(first, 1, saying(first, "b", "b"), saying(first, "b", "a"), saying(first, "a", "c"))
-        await world.add(second, 1, saying(second, "a", "a"))
+        await world.add(
+            first, 1, stored_event(first, "b", "b"), stored_event(first, "b", "a"), stored_event(first, "a", "c")
+        )
+        await world.add(second, 1, stored_event(second, "a", "a"))
         everything = [(first, "a", "c"), (first, "b", "a"), (first, "b", "b"), (second, "a", "a")]
         assert names(await world.store.kept_results()) == everything
         seen: list[tuple[int, str, str]] = []
@@ -293,7 +295,9 @@ class StoredRules(Rules):
         first, second = await world.create(), await world.create()
         foreign = await world.create(new=world.new(scope=Scope("other", "p", "e")))
         for each in (first, second, foreign):
-            await world.add(each, 1, saying(each, "x", "a"), saying(each, "y", "a"), saying(each, "y", "b"))
+            await world.add(
+                each, 1, stored_event(each, "x", "a"), stored_event(each, "y", "a"), stored_event(each, "y", "b")
+            )
         found = await world.store.keepers("acme", SHA["a"])
         assert names(found) == [(first, "x", "a"), (first, "y", "a"), (second, "x", "a"), (second, "y", "a")]
         assert await world.store.keepers("acme", SHA["a"], after=(first, "y"), limit=1) == found[2:3]
@@ -303,7 +307,7 @@ class StoredRules(Rules):
 
     async def test_what_is_removed_is_known_and_no_longer_kept(self, world: World) -> None:
         execution_id = await world.create()
-        await world.add(execution_id, 1, saying(execution_id, "x", "a"), saying(execution_id, "y", "a"))
+        await world.add(execution_id, 1, stored_event(execution_id, "x", "a"), stored_event(execution_id, "y", "a"))
         x, y = await world.store.results(execution_id)
         assert await world.store.remove_results([x], 77) == 1
         assert await world.store.remove_results([x], 99) == 0
@@ -314,21 +318,21 @@ class StoredRules(Rules):
 
     async def test_what_was_stored_again_meanwhile_is_not_removed(self, world: World) -> None:
         execution_id = await world.create()
-        await world.add(execution_id, 1, saying(execution_id, "x", "a", scope="permanent"))
+        await world.add(execution_id, 1, stored_event(execution_id, "x", "a", scope="permanent"))
         (seen,) = await world.store.results(execution_id)
-        await world.add(execution_id, 2, saying(execution_id, "x", "a"))
+        await world.add(execution_id, 2, stored_event(execution_id, "x", "a"))
         assert await world.store.remove_results([seen], 77) == 0
         (now,) = await world.store.results(execution_id)
         assert await world.store.remove_results([now], 77) == 1
         # stored once more after its removal, it lives the life that it is given now
-        await world.add(execution_id, 3, saying(execution_id, "x", "a", scope="step", ttl_s=1))
+        await world.add(execution_id, 3, stored_event(execution_id, "x", "a", scope="step", ttl_s=1))
         (again,) = await world.store.results(execution_id)
         assert (again.removed_at, again.scope) == (None, "step")
         assert again.expires_at is not None
 
     async def test_results_outlive_their_execution(self, world: World) -> None:
         execution_id = await world.create()
-        await world.add(execution_id, 1, saying(execution_id, "x", "a"), event("playbook.finished"), now=DONE)
+        await world.add(execution_id, 1, stored_event(execution_id, "x", "a"), event("playbook.finished"), now=DONE)
         assert names(await world.store.kept_results()) == [(execution_id, "x", "a")]
 
 
@@ -392,7 +396,7 @@ class RetentionRules(Rules):
         live = await world.create()
         called = await world.create(new=replace(world.new(), parent_execution_id=live))
         keeps = await world.create()
-        await world.add(keeps, 1, saying(keeps, "s.t", "a"))
+        await world.add(keeps, 1, stored_event(keeps, "s.t", "a"))
         tells = await world.create()
         await end(world, called, 1)
         await end(world, keeps, 2)
@@ -424,7 +428,7 @@ class RetentionRules(Rules):
 
     async def test_results_that_are_kept_for_ever_outlive_the_record(self, world: World) -> None:
         execution_id = await world.create()
-        await world.add(execution_id, 1, saying(execution_id, "s.t", "a", scope="permanent"))
+        await world.add(execution_id, 1, stored_event(execution_id, "s.t", "a", scope="permanent"))
         await end(world, execution_id, 2)
         other = await world.create()
         await end(world, other, 1)

@@ -297,7 +297,7 @@ class LogRules(Rules):
 SAID = {name: f"{number:x}" * 64 for number, name in enumerate("abc", 1)}
 
 
-def told(own_id: int) -> Event:
+def ingested_event(own_id: int) -> Event:
     return event("batch.completed", informative=True, own_id=own_id)
 
 
@@ -306,7 +306,12 @@ class IngestedRules(Rules):
         execution_id, other = await world.create(), await world.create()
         assert await world.store.ingested(execution_id, [7]) == []
         await world.add(
-            execution_id, 1, event("playbook.started"), told(7), told(9), digests={7: SAID["a"], 9: SAID["b"]}
+            execution_id,
+            1,
+            event("playbook.started"),
+            ingested_event(7),
+            ingested_event(9),
+            digests={7: SAID["a"], 9: SAID["b"]},
         )
         seven, nine = Ingested(7, SAID["a"], 3), Ingested(9, SAID["b"], 4)
         assert await world.store.ingested(execution_id, [9, 8, 7]) == [seven, nine]
@@ -328,30 +333,32 @@ class IngestedRules(Rules):
 
     async def test_an_id_is_in_an_execution_once(self, world: World) -> None:
         execution_id, other = await world.create(), await world.create()
-        await world.add(execution_id, 1, told(7), digests={7: SAID["a"]})
+        await world.add(execution_id, 1, ingested_event(7), digests={7: SAID["a"]})
         before = await world.everything(execution_id)
         for said in "ab":
             with pytest.raises(EventIdTaken):
-                await world.add(execution_id, 2, told(8), told(7), digests={8: SAID["c"], 7: SAID[said]})
+                await world.add(
+                    execution_id, 2, ingested_event(8), ingested_event(7), digests={8: SAID["c"], 7: SAID[said]}
+                )
         assert await world.everything(execution_id) == before
         assert await world.store.ingested(execution_id, [8]) == []
-        await world.add(other, 1, told(7), digests={7: SAID["b"]})
+        await world.add(other, 1, ingested_event(7), digests={7: SAID["b"]})
         assert await world.store.ingested(other, [7]) == [Ingested(7, SAID["b"], 2)]
 
     async def test_a_refused_append_makes_no_id_known(self, world: World) -> None:
         execution_id = await world.create()
         with pytest.raises(Conflict):
-            await world.add(execution_id, 5, told(7), digests={7: SAID["a"]})
+            await world.add(execution_id, 5, ingested_event(7), digests={7: SAID["a"]})
         assert await world.store.ingested(execution_id, [7]) == []
 
     async def test_after_the_terminal_event_too(self, world: World) -> None:
         execution_id = await world.create(event("playbook.finished"), now=DONE)
-        await world.add(execution_id, 1, told(7), now=DONE, digests={7: SAID["a"]})
+        await world.add(execution_id, 1, ingested_event(7), now=DONE, digests={7: SAID["a"]})
         assert await world.store.ingested(execution_id, [7]) == [Ingested(7, SAID["a"], 2)]
 
     async def test_a_digest_without_its_event_is_refused(self, world: World) -> None:
         execution_id = await world.create()
-        for events in ((told(8),), (told(7), told(7))):
+        for events in ((ingested_event(8),), (ingested_event(7), ingested_event(7))):
             with pytest.raises(InvariantBroken):
                 await world.add(execution_id, 1, *events, digests={7: SAID["a"]})
         assert await world.head(execution_id) == 1
@@ -359,7 +366,7 @@ class IngestedRules(Rules):
     async def test_many_ids_at_once(self, world: World) -> None:
         execution_id = await world.create()
         many = range(1, 3001)
-        await world.add(execution_id, 1, *map(told, many), digests=dict.fromkeys(many, SAID["a"]))
+        await world.add(execution_id, 1, *map(ingested_event, many), digests=dict.fromkeys(many, SAID["a"]))
         found = await world.store.ingested(execution_id, [*many, 5000])
         assert [(each.event_id, each.seq) for each in found] == [(number, number + 1) for number in many]
 
