@@ -94,9 +94,9 @@ class NatsTopic:
                 f"event {message.message_id} has {len(message.body)} bytes, more than NATS takes; raise its max_payload"
             ) from None
         except FAULTS as problem:
-            what = str(problem) or "no acknowledgement came"
+            reason = str(problem) or "no acknowledgement came"
             raise BusUnavailable(
-                f"event {message.message_id} was not taken by the stream {self._name}: {what}"
+                f"event {message.message_id} was not taken by the stream {self._name}: {reason}"
             ) from None
 
     async def _make(self, stream: JetStreamContext) -> None:
@@ -244,7 +244,7 @@ class NatsBus:
                 self._problem = ""
                 log.info("NATS is available again: %s", self._cluster)
             endless: list[Awaitable[None]] = [self._send_all(client), self._offers.run(client, stream)]
-            tasks = [asyncio.ensure_future(each) for each in (*endless, client.over.wait())]
+            tasks = [asyncio.ensure_future(coroutine) for coroutine in (*endless, client.over.wait())]
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()

@@ -169,7 +169,9 @@ class PostgresBus:
             if self._problem:
                 self._problem = ""
                 log.info("PostgreSQL's notices are there again")
-            tasks = [asyncio.ensure_future(each) for each in (self._listen(listener), self._send_all(notifier))]
+            tasks = [
+                asyncio.ensure_future(coroutine) for coroutine in (self._listen(listener), self._send_all(notifier))
+            ]
             try:
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
@@ -194,8 +196,8 @@ class PostgresBus:
 
     async def _listen(self, listener: psycopg.AsyncConnection[tuple[object, ...]]) -> None:
         while True:
-            async for each in listener.notifies(timeout=_QUIET_S):
-                if self._received(each.payload) and self._notifier is not None:
+            async for notification in listener.notifies(timeout=_QUIET_S):
+                if self._received(notification.payload) and self._notifier is not None:
                     await self._greet(self._notifier)
             await self._greet(listener)
 

@@ -108,7 +108,7 @@ def _payload(row: EventType) -> Schema:
 
 def events() -> Schema:
     """Every event type as it is stored and read in the canonical dialect."""
-    each = [
+    schemas = [
         {
             "if": {"properties": {"event_type": {"const": row.name}}},
             "then": {
@@ -124,7 +124,7 @@ def events() -> Schema:
         for row in REGISTRY.values()
     ]
     properties = {**_ENVELOPE, "event_type": {"enum": list(REGISTRY)}}
-    body = {"type": "object", "required": _REQUIRED, "properties": properties, "allOf": each}
+    body = {"type": "object", "required": _REQUIRED, "properties": properties, "allOf": schemas}
     return _published("arclog event", body, {"error": _ERROR, "outcome": _OUTCOME})
 
 
@@ -135,12 +135,12 @@ def lifecycle_events() -> Schema:
         words.setdefault(row.name, []).append(row.state)
     words["step.exit"].append(status.CASE_HANDLED)
     passed = [name for name, kind in REGISTRY.items() if lifecycle.row_of(name, kind.statuses[0]) is None]
-    each: list[Schema] = [
+    schemas: list[Schema] = [
         {"if": _applied(name), "then": {"properties": {"status": {"enum": states}}}} for name, states in words.items()
     ]
     for name, states in (("call.done", [status.OK, status.BREAK, status.NOOP]), ("call.error", [status.ERROR])):
         payload = {"required": ["state"], "properties": {"state": {"enum": states}}}
-        each.append({"if": _applied(name), "then": {"properties": {"payload": payload}}})
+        schemas.append({"if": _applied(name), "then": {"properties": {"payload": payload}}})
     own = {
         "event_id": {
             "type": "string",
@@ -150,7 +150,7 @@ def lifecycle_events() -> Schema:
         "status": _TEXT,
         "derived": {"type": "boolean", "description": "A fact that another event carries; not stored by itself."},
     }
-    body = {"type": "object", "required": _REQUIRED, "properties": {**_ENVELOPE, **own}, "allOf": each}
+    body = {"type": "object", "required": _REQUIRED, "properties": {**_ENVELOPE, **own}, "allOf": schemas}
     return _published("arclog event, lifecycle dialect", body)
 
 
@@ -208,14 +208,14 @@ def _run_event(title: str, *, written: bool) -> Schema:
     }
     if written:
         properties = contract.write_of(properties)
-    each: list[Schema] = [
+    schemas: list[Schema] = [
         {
             "if": {"properties": {"eventType": {"const": name}}},
             "then": {"properties": {"payload": {"type": "object", "properties": fields}}},
         }
         for name, fields in _RUN_PAYLOADS.items()
     ]
-    each.append(
+    schemas.append(
         {
             "if": {"properties": {"eventType": {"enum": _STEP_LEVEL}}},
             "then": {"required": ["stepId"]},
@@ -224,7 +224,7 @@ def _run_event(title: str, *, written: bool) -> Schema:
     )
     required = [name for name in properties if name not in ("stepId", "payload")]
     body = {"type": "object", "required": required, "properties": properties, "additionalProperties": False}
-    return _published(title, {**body, "allOf": each})
+    return _published(title, {**body, "allOf": schemas})
 
 
 def run_record() -> Schema:
@@ -282,9 +282,9 @@ def wire_request() -> Schema:
         "informative": {"type": ["boolean", "null"], "description": "The server's to say."},
         **_wire_fields(),
     }
-    named = {"anyOf": [{"required": ["event_type"]}, {"required": ["name"]}]}
+    either = {"anyOf": [{"required": ["event_type"]}, {"required": ["name"]}]}
     return _published(
-        "POST /api/events", {"type": "object", "required": ["execution_id"], "properties": properties, **named}
+        "POST /api/events", {"type": "object", "required": ["execution_id"], "properties": properties, **either}
     )
 
 

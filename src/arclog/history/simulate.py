@@ -234,7 +234,7 @@ class Simulation:
             answered.append((answer.index, wait, answer.record))
         if not answered:
             return False
-        index, wait, record = min(answered, key=lambda one: one[0])
+        index, wait, record = min(answered, key=lambda answer: answer[0])
         self._now = max(self._now, self.answers.at(index))
         return self._put(ChildEnded(wait.key, wait.child, record)).refused is None
 
@@ -327,11 +327,11 @@ class Simulation:
             return None
         reason = self._other_question(call.place, call.inputs, place, attempt, config)
         if reason:
-            found = Call(*place[:4], kind, attempt, reason, config)
+            recorded_call = Call(*place[:4], kind, attempt, reason, config)
             if self._strict:
-                self.unanswered.append(found)
+                self.unanswered.append(recorded_call)
                 raise Unanswered
-            self.assumed.append(found)
+            self.assumed.append(recorded_call)
         return answer
 
     def _other_question(

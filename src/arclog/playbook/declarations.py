@@ -112,10 +112,10 @@ def read_entry(walker: Walker, entry: dict[str, Any], path: Path) -> None:
 
 def _check_places(walker: Walker, source: dict[str, Any], path: Path, key: str) -> None:
     """Check that a secret names exactly one place to read it from."""
-    named = [place for place in _PLACES if place in source]
-    if len(named) != 1:
-        found = "none" if not named else " and ".join(named)
-        message = f"keychain entry.{key} needs exactly one of {', '.join(_PLACES)}; found {found}"
+    given = [place for place in _PLACES if place in source]
+    if len(given) != 1:
+        present = "none" if not given else " and ".join(given)
+        message = f"keychain entry.{key} needs exactly one of {', '.join(_PLACES)}; found {present}"
         walker.findings.value("one-of", message, path, f"for example {key}: {{env: VARIABLE}}")
 
 

@@ -275,12 +275,12 @@ class _Reader:
                 self.add("yaml-key", "a map cannot be a key", at, 'quote a template: "{{ … }}"')
             elif value is not _REFUSED:
                 shown = "null" if value is None else str(value).lower() if isinstance(value, bool) else value
-                what = (
+                problem = (
                     f"{_noun(value)} cannot be a key"
                     if isinstance(value, (dict, list))
                     else f"key {shown} is {_noun(value)}, keys are texts"
                 )
-                self.add("yaml-key", what, at, "quote it" if not isinstance(value, (dict, list)) else "")
+                self.add("yaml-key", problem, at, "quote it" if not isinstance(value, (dict, list)) else "")
             return _REFUSED
         if value in frame.keys:
             line, column = frame.keys[value]

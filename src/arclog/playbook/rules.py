@@ -150,9 +150,9 @@ def assertions(config: dict[str, Any]) -> dict[str, Any]:
     """
     that = config.get("that")
     conditions = [
-        str(each).lower() if isinstance(each, bool) else bare(each)
-        for each in (that if isinstance(that, list) else [that])
-        if isinstance(each, str | bool)
+        str(item).lower() if isinstance(item, bool) else bare(item)
+        for item in (that if isinstance(that, list) else [that])
+        if isinstance(item, str | bool)
     ]
     made: dict[str, Any] = {
         **config,

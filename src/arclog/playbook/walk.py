@@ -85,13 +85,13 @@ class Findings:
         """A finding at the key that holds a value."""
         self.add(code, message, self.document.key_at(path), hint, severity)
 
-    def unique(self, name: str, path: Path, seen: dict[str, Path], what: str) -> None:
+    def unique(self, name: str, path: Path, seen: dict[str, Path], noun: str) -> None:
         """Record a name that must be unique, or report where it was used first."""
         if name in seen:
             first = self.document.at(seen[name])
             self.value(
                 "duplicate-name",
-                f"the {what} {name!r} is defined twice, first at {first}",
+                f"the {noun} {name!r} is defined twice, first at {first}",
                 path,
                 "give one of them another name",
             )

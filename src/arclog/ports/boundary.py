@@ -63,10 +63,10 @@ class Boundary(Struct, frozen=True):
         """Whether what belongs to this scope is there for it."""
         return self.reach.covers(scope)
 
-    def check(self, scope: Scope | None, what: str) -> None:
+    def check(self, scope: Scope | None, noun: str) -> None:
         """Raise NotFound unless something is there and lies within the boundary; `what` names it."""
         if scope is None or not self.sees(scope):
-            raise NotFound(f"there is no {what}")
+            raise NotFound(f"there is no {noun}")
 
     def check_tenant(self, tenant: str) -> None:
         """Raise NotFound for the name of a tenant that is not the caller's own; '' is."""
@@ -108,9 +108,9 @@ class Boundary(Struct, frozen=True):
         Raises as `place` does.
         """
         scope = Scope(self.home.tenant, project or self.reach.project, environment or self.reach.environment)
-        for name, what in ((scope.project, "project"), (scope.environment, "environment")):
+        for name, noun in ((scope.project, "project"), (scope.environment, "environment")):
             if name:
-                checked_name(name, what)
+                checked_name(name, noun)
         if scope.environment and not scope.project:
             raise RequestRejected("`environment` requires `project`")
         if not self.sees(scope):

@@ -38,7 +38,7 @@ class Figures(Struct, frozen=True):
 
     connected: bool = False
     #: notices that were sent, that others sent, and pieces of notices that were given up
-    told: int = 0
+    sent: int = 0
     heard: int = 0
     dropped: int = 0
     #: how often the connection was lost

@@ -134,12 +134,12 @@ def _called(source: Source, step: Any) -> Iterator[Change]:
     """`call: {type: python, …}` is the tool."""
     call = entry(step, "call")
     if is_map(call) and entry(step, "tool") is None and entry(step, "type") is None:
-        named = scalar(entry(call, "type")) or scalar(entry(call, "kind")) or ""
+        kind_name = scalar(entry(call, "type")) or scalar(entry(call, "kind")) or ""
         if entry(call, "name") is None and scalar(entry(call, "task")) is not None:
             yield from source.rename(call, "task", "name")
-        elif named == "secrets":
+        elif kind_name == "secrets":
             raise Undecided(call, "call: a secret is no task", _SECRETS)
-        elif _is_kind(source, named):
+        elif _is_kind(source, kind_name):
             yield from source.rename(step, "call", "tool")
 
 
@@ -374,8 +374,8 @@ def credentials(source: Source) -> Iterator[Change]:
         node = entry(task, "auth")
         if not is_map(node) or not node.value:
             continue
-        named = list(entries(node))
-        inner = named[0][2] if len(named) == 1 and is_map(named[0][2]) else node
+        fields = list(entries(node))
+        inner = fields[0][2] if len(fields) == 1 and is_map(fields[0][2]) else node
         name = scalar(entry(inner, "key")) or scalar(entry(inner, "credential"))
         words = {word for word, _, _ in entries(inner)}
         if name and "{{" not in name and words <= {"type", "key", "credential", "source", "kind"} and len(words) <= 3:

@@ -57,8 +57,8 @@ def names(source: Source) -> Iterator[Change]:
             if path[0] == "tool" and variables:
                 own = scalar(entry(step, "step")) or ""
                 pattern = rf"(?<![\w.'\"]){re.escape(own)}\.result_index\b"
-                what = f"{own}.result_index → iter.index"
-                yield from source.in_templates(node, pattern, "iter.index", what, "result_index")
+                change = f"{own}.result_index → iter.index"
+                yield from source.in_templates(node, pattern, "iter.index", change, "result_index")
                 yield from source.in_templates(
                     node, r"(?<![\w.'\"])loop_index\b", "iter.index", "loop_index → iter.index", "loop_index"
                 )
@@ -148,13 +148,13 @@ def envelopes(source: Source) -> Iterator[Change]:
             for path, node in scalars(root):
                 if path[-1:] != ("code",):
                     pattern = rf"(?<![\w.'\"]){re.escape(name)}\.data(?=\.(?:{keys})\b)"
-                    what = f"{name}.data → {name}.result.data"
-                    yield from source.in_templates(node, pattern, f"{name}.result.data", what, name)
+                    change = f"{name}.data → {name}.result.data"
+                    yield from source.in_templates(node, pattern, f"{name}.result.data", change, name)
         for part in (entry(tasks[-1], "spec"), entry(step, "next")):
             for _, node in scalars(part):
                 pattern = rf"\boutcome\.data(?=\.(?:{keys})\b)"
-                what = "outcome.data → outcome.result.data"
-                yield from source.in_templates(node, pattern, "outcome.result.data", what, "outcome")
+                change = "outcome.data → outcome.result.data"
+                yield from source.in_templates(node, pattern, "outcome.result.data", change, "outcome")
 
 
 def _enveloped(code: str) -> set[str]:

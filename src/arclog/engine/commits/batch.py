@@ -189,7 +189,7 @@ class Batch:
             slots=self.slots,
             extend=extend,
             set_timers=[Timer(state.execution_id, timer_id, due) for timer_id, due in self.timers.items() if due],
-            tell=deliveries,
+            deliveries=deliveries,
             clear_timers=[timer_id for timer_id, due in self.timers.items() if not due],
             digests=self.digests,
             asks=self._asks,
@@ -242,7 +242,7 @@ def end_notices(plan: Plan, state: State, events: Sequence[Event], new: NewExecu
         "error": {key: cause[key] for key in ("kind", "message", "code", "step") if cause.get(key)} or None,
     }
     encoded = msgspec.json.encode(body)
-    return [NewDelivery(each.url, each.secret, end, encoded) for each in webhooks_for(plan, state.status)]
+    return [NewDelivery(webhook.url, webhook.secret, end, encoded) for webhook in webhooks_for(plan, state.status)]
 
 
 def end_event_name(end: str) -> str:

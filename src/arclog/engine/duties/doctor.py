@@ -150,9 +150,9 @@ class WorkDoctor:
         )
         if not late:
             return [Check("schedules", OK, "none is late")]
-        named = [name for _, name, tenant in late if self._tenant in ("", tenant)][:_NAMED]
+        names = [name for _, name, tenant in late if self._tenant in ("", tenant)][:_NAMED]
         count = f"{len(late)}{'+' if len(late) == _SCHEDULES else ''}"
-        detail = f"{count} late, since {timestamp(late[0][0])}{_such(named)}"
+        detail = f"{count} late, since {timestamp(late[0][0])}{_such(names)}"
         remedy = "no server starts them (`arclog run` does not): start `arclog server` or `arclog up` on this store"
         return [Check("schedules", FAIL, detail, remedy)]
 

@@ -33,7 +33,7 @@ class Publisher(Follower):
     """Publishes events."""
 
     duty = DUTY
-    what = "events"
+    noun = "events"
 
     def __init__(self, engine: Engine, topic: Topic, owner: str) -> None:
         super().__init__(engine, owner)

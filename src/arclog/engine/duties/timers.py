@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from arclog.core.boundary.inputs import Refused, TimerFired
 from arclog.engine.commits.batch import Answer
 from arclog.engine.commits.engine import Engine
-from arclog.engine.commits.groups import GROUPS, batched, each
+from arclog.engine.commits.groups import GROUPS, batched, in_groups
 from arclog.engine.duties.duty import Has, always
 from arclog.model.errors import ArclogError, NewerLog
 from arclog.model.ids import MAX_ID, MICROS
@@ -69,9 +69,9 @@ class Timers:
             return self._longest_s
         self._held = {timer_key for timer_key in self._held if engine.is_held(timer_key[0])}
         passed = self._skipped | self._held
-        found = await engine.store.due_timers(engine.clock.now(), _PAGE + len(passed))
-        ours = [timer for timer in found if (timer.execution_id, timer.timer_id) not in passed]
-        await each(batched(ours, self._at_once), self._fire_if_ours, GROUPS)
+        timers = await engine.store.due_timers(engine.clock.now(), _PAGE + len(passed))
+        ours = [timer for timer in timers if (timer.execution_id, timer.timer_id) not in passed]
+        await in_groups(batched(ours, self._at_once), self._fire_if_ours, GROUPS)
         due = await engine.store.next_due()
         left = self._longest_s if due is None else (due - engine.clock.now()) / MICROS
         if left <= 0:
@@ -116,7 +116,7 @@ class Timers:
             if len(due) < _HELPED or due == last or await self._has():
                 return
             last = due
-            await each(batched(due, self._at_once), self._fire_for_another, GROUPS)
+            await in_groups(batched(due, self._at_once), self._fire_for_another, GROUPS)
 
     async def _fire_for_another(self, timers: Sequence[Timer]) -> None:
         for timer, answer in await self._fired(timers):

@@ -127,7 +127,7 @@ class Upkeep:
 
         await Collector(self._engine, results, self._duty(GC)).run()
 
-    async def _now_and_then(self, what: str, *looks: Look, at_once: bool = False) -> None:
+    async def _now_and_then(self, name: str, *looks: Look, at_once: bool = False) -> None:
         """Call the functions every `engine.sweep_s`. If the store is unavailable, the next turn tries again."""
         while True:
             if not at_once:
@@ -137,4 +137,4 @@ class Upkeep:
                 for look in looks:
                     await look()
             except ArclogError as problem:
-                log.warning("%s: %s; retrying in %g s", what, problem, self._pause_s)
+                log.warning("%s: %s; retrying in %g s", name, problem, self._pause_s)

@@ -230,7 +230,7 @@ async def _contents(engine: Engine, results: Results, record: ExecutionRecord) -
 
 async def _digests(engine: Engine, execution_id: int, events: Sequence[StoredEvent]) -> dict[int, str]:
     own = [event.event_id for event in events if event.event.own_id]
-    return {one.event_id: one.digest for one in await engine.store.ingested(execution_id, own)} if own else {}
+    return {record.event_id: record.digest for record in await engine.store.ingested(execution_id, own)} if own else {}
 
 
 async def _lines(events: Sequence[StoredEvent], digests: dict[int, str]) -> AsyncIterator[bytes]:

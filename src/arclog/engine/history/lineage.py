@@ -46,7 +46,7 @@ class LineageSender(Follower):
     """Sends the OpenLineage events of each run that has ended, in order. What the endpoint refuses for good is left out."""
 
     duty = "lineage.send"
-    what = "lineage events"
+    noun = "lineage events"
 
     def __init__(self, engine: Engine, owner: str, post: Post | None, file: str) -> None:
         super().__init__(engine, owner)

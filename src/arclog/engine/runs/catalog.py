@@ -106,7 +106,7 @@ class Catalog:
             known = await self._engine.store.catalog(
                 limit=_LOOKED_THROUGH, tenant=reach.tenant, project=reach.project, environment=reach.environment
             )
-            near = get_close_matches(path, [each.path for each in known], n=1)
+            near = get_close_matches(path, [entry.path for entry in known], n=1)
             hint = f"did you mean {near[0]}?" if near else "`arclog catalog list` shows what is registered"
             raise NotFound(f"nothing is registered under {path!r}; {hint}")
         return record

@@ -79,13 +79,13 @@ class EngineIngest:
     async def batch(self, body: Any, caller: Boundary) -> list[Answer]:
         now = self._engine.clock.now()
         parsed = parse_batch(body, lambda item: _role(caller, item), now, self._most_in_batch, caller.name)
-        understood = [one for one in parsed if isinstance(one, Incoming)]
+        understood = [incoming for incoming in parsed if isinstance(incoming, Incoming)]
         taken = iter(await self._take_all(caller, understood))
         return [
             next(taken)
-            if isinstance(one, Incoming)
-            else (NotAllowed if one.status == 403 else RequestRejected)(one.message)
-            for one in parsed
+            if isinstance(incoming, Incoming)
+            else (NotAllowed if incoming.status == 403 else RequestRejected)(incoming.message)
+            for incoming in parsed
         ]
 
     async def commands(self, claimed: Sequence[Command]) -> list[WireCommand]:

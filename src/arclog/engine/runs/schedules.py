@@ -20,7 +20,7 @@ from arclog.core.boundary.inputs import Request, Signal
 from arclog.core.flow.loops import encoded_size
 from arclog.core.transitions.state import State
 from arclog.engine.commits.engine import Engine
-from arclog.engine.commits.groups import GROUPS, Start, batched, each
+from arclog.engine.commits.groups import GROUPS, Start, batched, in_groups
 from arclog.engine.commits.hints import either
 from arclog.engine.commits.ids import new_uuid
 from arclog.engine.runs.catalog import called_files
@@ -95,7 +95,7 @@ class Scheduler:
         # What was looked at is either not due any more, or leased for a while.
         while page := await store.lease_schedules(self._owner, now, clock.now() + self._lease, _PAGE):
             self._playbooks.clear()
-            await each(batched(page, self._at_once), self._look_at_all, GROUPS)
+            await in_groups(batched(page, self._at_once), self._look_at_all, GROUPS)
         self._playbooks.clear()
 
     async def _look_at_all(self, schedules: Sequence[Schedule]) -> None:
@@ -145,10 +145,10 @@ class Scheduler:
 
     async def _start_all(self, firing: Sequence[Schedule]) -> list[tuple[Schedule, Schedule]]:
         """Start the runs of these times; each schedule with what became of it, without those that are looked at again."""
-        playbooks = {(_scope_of(each), each.path, each.version) for each in firing}
+        playbooks = {(_scope_of(schedule), schedule.path, schedule.version) for schedule in firing}
         await asyncio.gather(*(self._playbook(*playbook) for playbook in playbooks), return_exceptions=True)
-        prepared = [await self._prepared_or_problem(each) for each in firing]
-        started = iter(await self._engine.start_all([each for each in prepared if isinstance(each, Start)]))
+        prepared = [await self._prepared_or_problem(schedule) for schedule in firing]
+        started = iter(await self._engine.start_all([start for start in prepared if isinstance(start, Start)]))
         fired: list[tuple[Schedule, Schedule]] = []
         for schedule, start in zip(firing, prepared, strict=True):
             outcome = next(started) if isinstance(start, Start) else start
@@ -371,7 +371,7 @@ class EngineSchedules:
         return [view_of(schedule) for schedule in ordered[:limit]]
 
     async def show(self, name: str) -> ScheduleView:
-        return view_of(await self._named(name))
+        return view_of(await self._schedule(name))
 
     async def pause(self, name: str) -> ScheduleView:
         return await self._change(name, rules.paused)
@@ -381,7 +381,7 @@ class EngineSchedules:
         return await self._change(name, lambda known: rules.resumed(known, now) if known.paused else known)
 
     async def remove(self, name: str) -> None:
-        await self._named(name)
+        await self._schedule(name)
         if not await self._engine.store.remove_schedule(self._scope.tenant, name):
             raise _unknown(name)
 
@@ -392,7 +392,7 @@ class EngineSchedules:
         if end > now:
             raise RequestRejected(f"{last} is in the future; a backfill covers past times only")
         most = self._engine.settings.integer("schedules.max_catch_up")
-        due = rules.between(await self._named(name), start, end, most)
+        due = rules.between(await self._schedule(name), start, end, most)
         if due:
             await self._change(name, lambda known: rules.backfilled(known, due, most))
         return [timestamp(moment) for moment in due]
@@ -400,12 +400,12 @@ class EngineSchedules:
     async def _change(self, name: str, change: Callable[[Schedule], Schedule]) -> ScheduleView:
         for _ in range(_MAX_CONFLICTS):
             try:
-                return view_of(await self._engine.store.change_schedule(change(await self._named(name))))
+                return view_of(await self._engine.store.change_schedule(change(await self._schedule(name))))
             except Conflict:
                 continue
         raise Conflict(f"schedule {name} is being changed by others; try again")
 
-    async def _named(self, name: str) -> Schedule:
+    async def _schedule(self, name: str) -> Schedule:
         schedule = await self._engine.store.schedule(self._scope.tenant, name)
         if schedule is None or not self._is_reached(schedule):
             raise _unknown(name)

@@ -146,9 +146,9 @@ class Starts:
         compiled = await self._compiler.compile(request.playbook, request.file, tenant, brought)
         plan = compiled.plan
         _check_workload(plan, request.workload)
-        whose = Scope(tenant, self._boundary.reach.project, self._boundary.reach.environment)
+        register_scope = Scope(tenant, self._boundary.reach.project, self._boundary.reach.environment)
         record, files = await register_bundle(
-            self._engine, self._compiler, request.playbook, compiled, request.file, request.files, whose
+            self._engine, self._compiler, request.playbook, compiled, request.file, request.files, register_scope
         )
         return record, await self._engine.live.program_of(compiled, record.digest, tenant), files
 

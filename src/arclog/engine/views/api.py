@@ -423,7 +423,7 @@ class EngineApi:
     async def diff(self, execution_id: str, other: str) -> RunsDiff:
         from arclog.engine.history import recorded_runs as history
 
-        records = [await self._record(ids.parse_id(each, "execution id")) for each in (execution_id, other)]
+        records = [await self._record(ids.parse_id(text, "execution id")) for text in (execution_id, other)]
         return await history.compared(self._engine, *records)
 
     async def simulate(self, request: SimulateRequest) -> SimulationReport:

@@ -86,9 +86,9 @@ class Overview:
     async def _searched(self, which: ExecutionFilter, text: str, before: int, limit: int) -> RunPage:
         if len(text) > _LONGEST_TEXT:
             raise RequestRejected(f"a search is for at most {_LONGEST_TEXT} characters")
-        named = await self._named(which, text.strip(), before)
-        if named is not None:
-            return RunPage(await self._waiting.page([named]), None)
+        by_name = await self._by_id(which, text.strip(), before)
+        if by_name is not None:
+            return RunPage(await self._waiting.page([by_name]), None)
         wanted = text.strip().casefold()
         budget = self._engine.settings.integer("overview.search_runs")
         records: list[ExecutionRecord] = []
@@ -105,7 +105,7 @@ class Overview:
             budget -= len(page)
         return RunPage(await self._waiting.page(records), str(before))
 
-    async def _named(self, which: ExecutionFilter, text: str, before: int) -> ExecutionRecord | None:
+    async def _by_id(self, which: ExecutionFilter, text: str, before: int) -> ExecutionRecord | None:
         """The run whose id the text is, if it fits the filter too."""
         record: ExecutionRecord | None = None
         if text.isascii() and text.isdigit() and 15 <= len(text) <= 19:
@@ -126,8 +126,8 @@ class Overview:
         counts = await self._store.run_counts(
             self._tenant, project=self._project, environment=self._environment, since=since, limit=hours + 1
         )
-        told = [Hour(timestamp(count.hour), count.completed, count.failed, count.cancelled) for count in counts]
-        return Activity(timestamp(since), timestamp(until), told)
+        by_hour = [Hour(timestamp(count.hour), count.completed, count.failed, count.cancelled) for count in counts]
+        return Activity(timestamp(since), timestamp(until), by_hour)
 
     async def failing(self, limit: int) -> list[Failing]:
         now = self._engine.clock.now()

@@ -304,7 +304,10 @@ async def pool_facts(
         await store.limits(),
         await store.resources(),
         await store.workers(),
-        {each.command_id: await store.ahead(each.execution_id, each.command_id) for each in waiting[:_MOST_COUNTED]},
+        {
+            command.command_id: await store.ahead(command.execution_id, command.command_id)
+            for command in waiting[:_MOST_COUNTED]
+        },
         silent_before,
     )
 
@@ -368,15 +371,15 @@ def _workers(record: CommandRecord, facts: PoolFacts) -> list[str]:
         for worker in facts.workers
         if (not worker.pools or record.pool in worker.pools) and worker.tenant in ("", facts.tenant)
     ]
-    knowing = [each for each in able if set(each.kinds).issuperset(record.kinds)]
-    if any(each.seen_at >= facts.silent_before and not each.draining for each in knowing):
+    knowing = [worker for worker in able if set(worker.kinds).issuperset(record.kinds)]
+    if any(worker.seen_at >= facts.silent_before and not worker.draining for worker in knowing):
         return []
-    if any(each.seen_at >= facts.silent_before for each in knowing):
+    if any(worker.seen_at >= facts.silent_before for worker in knowing):
         return [f"every worker of pool {record.pool} that could take it is draining"]
-    if any(each.seen_at >= facts.silent_before for each in able):
+    if any(worker.seen_at >= facts.silent_before for worker in able):
         return [f"no worker of pool {record.pool} supports {', '.join(record.kinds)}"]
     if able:
-        last = timestamp(max(each.seen_at for each in able))
+        last = timestamp(max(worker.seen_at for worker in able))
         return [f"no worker of pool {record.pool} has been seen since {last}"]
     # Where `arclog run` brings its own worker along, nobody is listed, and nobody is missing.
     return [f"no worker of pool {record.pool} has been seen"] if facts.workers or record.pool != "default" else []

@@ -174,11 +174,11 @@ class _Check:
 
     def resources(self) -> None:
         """Only operators can bound a resource, so a name that is misspelt bounds nothing."""
-        named: dict[str, Position] = {}
+        names: dict[str, Position] = {}
         for step in self.plan.steps:
             for name in step.resources:
-                named.setdefault(name, step.at)
-        for name, at in named.items():
+                names.setdefault(name, step.at)
+        for name, at in names.items():
             hint = f"`arclog resource list` shows those that are bounded; `arclog resource set {name} --rate 10/s` bounds it"
             self.findings.add(
                 "named-resource", f"resource {name} has no limit unless operators set one", at, hint, "info"

@@ -153,12 +153,12 @@ class _Flow:
         heard = {step: _heard(join) for step, join in joins.items()}
         every = sum(join.bit for join in joins.values())
         looks = MOST_LOOKS
-        for one in joins.values():
-            near = every & self.below.get(one.step, 0) & heard[one.step] & ~((one.bit << 1) - 1)
-            for name in graph.named(near):
+        for join in joins.values():
+            near = every & self.below.get(join.step, 0) & heard[join.step] & ~((join.bit << 1) - 1)
+            for name in graph.names_of(near):
                 looks -= 1
-                if heard[name] & one.bit:
-                    yield one, joins[name]
+                if heard[name] & join.bit:
+                    yield join, joins[name]
             if looks < 0:
                 return
 
@@ -228,17 +228,17 @@ class _Flow:
         self, split: StepPlan, roads: list[int], writers: list[_Writer], mask: int
     ) -> tuple[_Writer, _Writer] | None:
         """Two writers, or one twice, in branches that run at once."""
-        branches = [branch for branch in self.branches(split, roads) if branch.steps & mask]
+        branches = [road for road in self.branches(split, roads) if road.steps & mask]
         bit_of = self.reach.graph.bit_of
-        for one, other in combinations(branches, 2):
+        for branch, other in combinations(branches, 2):
             self.looks -= 1
             if self.looks < 0:
                 return None
-            if one.arcs & other.arcs or not one.cases & other.cases:
+            if branch.arcs & other.arcs or not branch.cases & other.cases:
                 continue
             for first in writers:
                 for second in writers:
-                    apart = one.steps & bit_of[first.step] and other.steps & bit_of[second.step]
+                    apart = branch.steps & bit_of[first.step] and other.steps & bit_of[second.step]
                     if apart and not _same_constant(first, second):
                         return first, second
         return None

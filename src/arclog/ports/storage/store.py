@@ -282,7 +282,7 @@ class Append(Struct, frozen=True):
     #: whether `now.approvals` may have changed since the append before
     asks: bool = False
     #: only with a terminal event: who is to be told of it
-    tell: Sequence[NewDelivery] = ()
+    deliveries: Sequence[NewDelivery] = ()
     #: an event that takes more bytes is refused (EventTooLarge), and all of the append with it; 0: any size
     max_event_bytes: int = 0
     #: of a log that comes from another store: the id of each event

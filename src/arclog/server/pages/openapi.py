@@ -137,7 +137,7 @@ class _Writer:
     def _schema(self, kind: Any) -> dict[str, Any]:
         """The schema of a type, of a schema or its factory, or of several of them."""
         if isinstance(kind, tuple):
-            return {"anyOf": [self._schema(each) for each in kind]}
+            return {"anyOf": [self._schema(member) for member in kind]}
         if isinstance(kind, dict):
             return kind
         if isinstance(kind, Callable) and not isinstance(kind, type):  # type: ignore[arg-type]  # an ABC

@@ -133,8 +133,10 @@ def translated(problem: Exception, url: str, *, signed: bool, route: Route | Non
     status, code, message, late = report_of(problem)
     detail = f" ({message})" if message else ""
     if isinstance(problem, FileNotFoundError) or status == 404:
-        what = "there is no such bucket" if code in ("NoSuchBucket", "ContainerNotFound") else "there is no such object"
-        return refuse("not_found", f"{url}: {what}", code or "NOT_FOUND")
+        reason = (
+            "there is no such bucket" if code in ("NoSuchBucket", "ContainerNotFound") else "there is no such object"
+        )
+        return refuse("not_found", f"{url}: {reason}", code or "NOT_FOUND")
     if isinstance(problem, exceptions.AlreadyExistsError):
         return refuse("conflict", f"{url}: already exists (if_absent)", "EXISTS")
     if isinstance(problem, exceptions.PreconditionError):

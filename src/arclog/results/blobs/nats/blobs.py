@@ -94,7 +94,7 @@ class NatsBlobs(Blobs):
 
     async def close(self) -> None:
         await super().close()
-        await self._bucket.link.close()
+        await self._bucket.connection.close()
 
 
 def _blob(tenant: str, sha256: str, current: Current) -> StoredBlob:
@@ -115,7 +115,7 @@ class NatsBlob(Blob):
 
     async def read_index(self) -> Index:
         try:
-            places = [int(each) for each in self._info.metadata.get("tail", "").split()]
+            places = [int(place) for place in self._info.metadata.get("tail", "").split()]
         except ValueError as problem:
             raise Damaged(problem) from problem
         tail = await self._bucket.get(self._info.nuid, places)
