@@ -107,7 +107,7 @@ class NatsTopic:
             if problem.err_code == 10065:
                 raise BusUnavailable(
                     f"another stream than {self._name} has the subjects {self._subject}.>; name it in "
-                    "ARCLOG_BUS_EVENTS_STREAM, or give this cluster subjects of its own (ARCLOG_BUS_EVENTS_SUBJECT)"
+                    "ARCLOG_BUS_EVENTS_STREAM, or use other subjects for this cluster (ARCLOG_BUS_EVENTS_SUBJECT)"
                 ) from None
             raise
         if made and self._was_there:
@@ -225,7 +225,7 @@ class NatsBus:
         """
         if not self._problem or (level == logging.ERROR and problem != self._problem):
             self._problem = problem
-            log.log(level, "%s; what other servers do is found by looking meanwhile, and NATS is tried again", problem)
+            log.log(level, "%s; polling for changes of other servers until NATS is reachable again", problem)
 
     async def _serve(self, client: Connection, stream: JetStreamContext) -> None:
         """Set everything up, and continue until the connection is lost."""

@@ -153,7 +153,7 @@ class PostgresBus:
         if not self._problem:
             self._problem = problem
             log.warning(
-                "PostgreSQL's notices: %s; what other servers do is found by looking meanwhile, and it is tried again",
+                "PostgreSQL notifications: %s; polling for changes of other servers until they work again",
                 problem,
             )
 

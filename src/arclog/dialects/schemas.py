@@ -85,7 +85,7 @@ _ENVELOPE: dict[str, Schema] = {
     "result_kind": {"enum": list(wire.RESULT_KINDS), "description": "As it was sent, where it is not data."},
     "result_uri": _TEXT,
     "event_ids": {"type": "array", "items": _ID},
-    "sent_status": {"type": "string", "description": "The sender's word, where the status alone does not say it."},
+    "sent_status": {"type": "string", "description": "The sender's status, if the canonical status does not express it."},
     "tenant_id": _TEXT,
     "project_id": _TEXT,
     "environment_id": _TEXT,
@@ -144,7 +144,7 @@ def lifecycle_events() -> Schema:
     own = {
         "event_id": {
             "type": "string",
-            "description": "A derived fact: the stored event's id, what it is and a number.",
+            "description": "A derived record: id of the stored event, name of the fact and a number.",
         },
         "event_type": {"enum": [*words, *passed]},
         "status": _TEXT,
@@ -260,7 +260,7 @@ def wire_request() -> Schema:
             "description": "A canonical or lifecycle name; from producers, any known name in any spelling.",
         },
         {"type": "string", "description": "Required for events of steps, tasks and loops."},
-        {"description": "Any JSON; what is not an object is kept under `value`."},
+        {"description": "Any JSON; a value other than an object is kept under `value`."},
     )
     properties: dict[str, Schema] = {
         "execution_id": _LAX_ID,
@@ -312,7 +312,7 @@ def wire_record() -> Schema:
         "source": {"enum": ["server", "worker", "producer"]},
         "worker_id": {"type": ["string", "null"]},
         "payload": _OPEN,
-        "meta": {"type": "object", "description": "What the sender said there, and what has no field of its own."},
+        "meta": {"type": "object", "description": "The sender's `meta`, and values that have no field."},
         "informative": {"const": True},
         "result_kind": {"enum": list(wire.RESULT_KINDS)},
         "result_uri": _TEXT,

@@ -120,7 +120,7 @@ def parse_event(
     if principal != SERVER:
         said_so = {"informative": grant.informative}  # what it says is so anyway
         ignored = [key for key in SERVER_ONLY if key in given and given[key] is not said_so.get(key)]
-        warnings += [f"{key} is for the server to say and is ignored" for key in ignored]
+        warnings += [f"{key} can only be set by the server and is ignored" for key in ignored]
     payload, meta = _with_owner(checked(kind, payload), meta, kind, principal)
     event = _event(given, kind, status, now)
     event.payload = payload
@@ -290,7 +290,7 @@ def _event(given: Mapping[str, Any], kind: str, status: str, now: int) -> Event:
 def _aliased(given: Mapping[str, Any], field: str, default: Any) -> Any:
     other = ALIASES[field]
     if field in given and other in given and given[field] != given[other]:
-        raise RequestRejected(f"`{field}` and `{other}` are the same field and say different things")
+        raise RequestRejected(f"`{field}` and `{other}` are the same field and have different values")
     return given.get(field, given.get(other, default))
 
 

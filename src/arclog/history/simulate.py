@@ -279,7 +279,7 @@ class Simulation:
         """Put a piece of a command's report; False: the command is over."""
         txn = self._put(WorkReported(command.command_id, command.fence, n, _WORKER, events))
         if txn.refused is not None:
-            raise RuntimeError(f"the simulation reported what is refused: {txn.refused.message}")
+            raise RuntimeError(f"the simulation sent a report that was rejected: {txn.refused.message}")
         return command.command_id in self.state.commands
 
     @property

@@ -55,7 +55,7 @@ def reserved_keys(walker: Walker, values: dict[str, Any], patch: str, path: Path
     """Refuse keys of ctx or iter that an author may not set."""
     for key in values:
         if key.startswith("_"):
-            message = f"{patch}: keys that begin with _ are arclog's own: {key!r}"
+            message = f"{patch}: keys that start with _ are reserved for arclog: {key!r}"
             walker.findings.key("reserved-name", message, (*path, key))
 
 

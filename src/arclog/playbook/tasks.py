@@ -216,7 +216,7 @@ class TaskReader:
             raise FileRefused("function names one in `file` or `module`")
         if not isinstance(raw[place_key], str) or has_template(raw[place_key]):
             raise FileRefused(
-                f"{place_key} must be a text without a template: files are taken in when the playbook is compiled"
+                f"{place_key} must be text without a template: files are read when the playbook is compiled"
             )
         if not isinstance(function, str) or (function and not function.isidentifier()):
             raise FileRefused(f"function: {str(function)[:60]!r} is not a valid name of a function")

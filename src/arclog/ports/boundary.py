@@ -35,7 +35,7 @@ class Boundary(Struct, frozen=True):
     def of(cls, principal: Principal, settings: Settings) -> Boundary:
         """The boundary of a caller."""
         if not principal.tenant:
-            raise InvariantBroken(f"{principal.name} has no tenant: nobody can tell what it may see")
+            raise InvariantBroken(f"{principal.name} has no tenant, so its access rights are unknown")
         reach = Scope(principal.tenant, principal.project, principal.environment)
         is_own = principal.tenant == settings.text("scope.tenant")
         return cls(

@@ -24,7 +24,7 @@ class PlaybookTestFailed(Exception):
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--update-playbook-snapshots", action="store_true", help="write the snapshots of playbook tests anew"
+        "--update-playbook-snapshots", action="store_true", help="rewrite the snapshots of playbook tests"
     )
 
 

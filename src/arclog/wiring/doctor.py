@@ -123,7 +123,7 @@ async def _results(settings: Settings, here: Embedded) -> Sequence[Check]:
         with contextlib.suppress(ArclogError, OSError):
             await writer.abandon()
     if read_back != content:
-        remedy = "what is behind results.url changes what it is given; take it out of use"
+        remedy = "the store at results.url changes the stored data; stop using it"
         return [Check("results", FAIL, f"{results.name}: other bytes came back", remedy)]
     if not keeps_files(settings) and not settings.text("results.url"):
         detail = f"{summary}; they are in this home, where other servers of this store cannot read them"

@@ -172,7 +172,7 @@ def _view(
     ]
     routes = asked + " ".join(str(node.value) for _, node in scalars(entry(step, "next")))
     if any(fields.search(text) for text in texts) or (kind == "http" and re.search(r"\.(http|status|headers)", routes)):
-        hint = f"a step of its own for the sink: it reads {{{{ {name}.data }}}}"
+        hint = f"a separate step for the sink, which reads {{{{ {name}.data }}}}"
         raise Undecided(sinks[0].key, f"sink: {name}'s status and headers are read after it", hint)
     read = any(reads.search(text) for text in texts)
     if routed and not read and not re.search(r"\b(outcome|response|result)\b", routes):

@@ -269,7 +269,7 @@ def _row(source: Source, task: Any, key: Any) -> Change:
     )
     mode = scalar(entry(task, "mode")) or "insert"
     if row_key is None or mode not in ("insert", "upsert", "append"):
-        raise Undecided(key, f"table: a row of which the columns are not said, or mode {mode}", _TABLE)
+        raise Undecided(key, f"table: a row without known columns, or mode {mode}", _TABLE)
     keys_node = entry(task, "key")
     keys = [scalar(node) or "" for node in items(keys_node)] or [
         part.strip() for part in (scalar(keys_node) or "").split(",")
@@ -287,7 +287,7 @@ def _row(source: Source, task: Any, key: Any) -> Change:
         lines.append(f"ON CONFLICT ({', '.join(keys)}) DO {'UPDATE SET ' + sets if rest else 'NOTHING'}")
     gone = [(k, v) for name, k, v in entries(task) if name in ("table", "mode", "key") or k is row_key]
     if not all(source.has_own_lines(k) for k, _ in gone):
-        raise Undecided(key, "table: it stands on a line with other keys", _TABLE)
+        raise Undecided(key, "table: it is on a line with other keys", _TABLE)
     edits = [source.removal(k, v) for k, v in gone]
     text = f"{' ' * column_of(key)}command: |\n" + "".join(f"{room}{line}\n" for line in lines)
     at = next(number for number, (k, _) in enumerate(gone) if k is key)

@@ -172,7 +172,7 @@ def _translated(server: Server, problem: NotConnected) -> Exception:
             least = ".".join(map(str, OLDEST[:2]))
             return SettingsError(
                 f"ARCLOG_BUS_URL: {server} is NATS {str(problem) or 'of an unknown version'}; {least} or newer is needed, "
-                "for consumers that go away when nobody uses them"
+                "for consumers that are removed when they are unused"
             )
         case _:
             return BusUnavailable(f"NATS cannot be reached at {server}: {problem}")

@@ -239,7 +239,7 @@ def _explained(cause: Exception, raised: Exception) -> Exception:
         return NotConnected(Cause.UNREACHABLE, reason)
     text = text_of(cause)
     if isinstance(cause, nats.errors.NoServersError) or not isinstance(cause, nats.errors.Error):
-        return NotConnected(Cause.UNREACHABLE, "the server cannot be reached, or is no NATS server")
+        return NotConnected(Cause.UNREACHABLE, "the server cannot be reached, or is not a NATS server")
     for pattern, why in ((_LOGIN, Cause.LOGIN), (_FULL, Cause.FULL), (_TLS_WANTED, Cause.TLS)):
         if pattern.search(text):
             return NotConnected(why, text)
@@ -262,6 +262,6 @@ async def greeting(server: Server) -> Greeting:
         writer.close()
     word, _, body = line.partition(b" ")
     if word != b"INFO":
-        raise ValueError("it does not begin with INFO")
+        raise ValueError("it does not start with INFO")
     info = json.loads(body)
     return Greeting(str(info.get("version", "?")), bool(info.get("jetstream")))

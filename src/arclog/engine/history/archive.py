@@ -502,7 +502,7 @@ def _check_names(manifest: Manifest, execution_id: int, now: int) -> None:
             f"the id of the run in the file, {execution_id}, is of a moment that has not come; compare the clocks of both machines"
         )
     if not is_uuid(manifest.run_id):
-        raise RequestRejected("the runId in the file is no UUID")
+        raise RequestRejected("the runId in the file is not a UUID")
     for field, text in (("name", manifest.name), ("path", manifest.path)):
         if not text or not text.isprintable():
             raise RequestRejected(
@@ -540,7 +540,7 @@ def _folded(program: Program, manifest: Manifest, lines: Sequence[Line]) -> Stat
     """The state that the log leads to: a log that does not fold is not taken in."""
     state = State(execution_id=int(manifest.execution_id))
     if not lines or lines[0].event.type != "playbook.execution.requested":
-        raise RequestRejected("the log in the file does not begin with the request of a run")
+        raise RequestRejected("the log in the file does not start with the request of a run")
     for seq, line in enumerate(lines, 1):
         event = lifted(line.event) if LIFTS else line.event
         if event.type not in REGISTRY or (event.version != 1 and is_newer(event)):

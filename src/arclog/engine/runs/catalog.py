@@ -107,7 +107,7 @@ class Catalog:
                 limit=_LOOKED_THROUGH, tenant=reach.tenant, project=reach.project, environment=reach.environment
             )
             near = get_close_matches(path, [entry.path for entry in known], n=1)
-            hint = f"did you mean {near[0]}?" if near else "`arclog catalog list` shows what is registered"
+            hint = f"did you mean {near[0]}?" if near else "`arclog catalog list` shows the registered playbooks"
             raise NotFound(f"nothing is registered under {path!r}; {hint}")
         return record
 

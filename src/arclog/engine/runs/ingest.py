@@ -395,7 +395,7 @@ def _again(item: Incoming, known: Ingested) -> Answer:
     if item.digest != known.digest:
         return EventDiffers(
             f"event {known.event_id} of execution {item.execution_id} was accepted as seq {known.seq} with other content; "
-            "give each event an id of its own"
+            "use a different id for each event"
         )
     return _accepted(item, known.event_id, known.seq, duplicate=True)
 

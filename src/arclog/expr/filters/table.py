@@ -33,7 +33,7 @@ def _find(table: dict[str, Filter], name: Any, noun: str) -> Filter:
     if isinstance(name, str) and name in table:
         return table[name]
     if noun == "filter" and name == "identifier":
-        raise Failure("the filter identifier stands last in a {{ }} of a SQL command, and nowhere else")
+        raise Failure("the filter identifier can only be the last filter in a {{ }} of a SQL command")
     raise Failure(f"there is no {noun} {str(name)[:50]!r}{did_you_mean(str(name), list(table))}")
 
 

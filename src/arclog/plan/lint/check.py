@@ -280,8 +280,8 @@ class _Check:
             return f"an arg of the step is args.{name}"
         if name in _OLD_ANSWERS:
             if "outcome" in SCOPES[text.where]:
-                return "what the task gave is outcome: outcome.data, outcome.result, outcome.error"
-            return "what a step or task gave is read by its name, what the task before gave by _prev"
+                return "the result of the task is outcome: outcome.data, outcome.result, outcome.error"
+            return "read the result of a step or task by its name, and that of the previous task as _prev"
         near = self.findings.patience > 0 and self.findings.nearest(
             name, [*SCOPES[text.where], *labels, *self.step_names, *self.plan.workload]
         )

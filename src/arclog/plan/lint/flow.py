@@ -123,7 +123,7 @@ class _Flow:
                 message = f"the join never gets a token from {sources}: that step or its arc to here never comes about"
                 hint = "remove the arc, or correct the path to it"
                 if join.count > len(join.incoming) - len(missing):
-                    hint = f"without it the join cannot come to {join.count}, and fails; lower the count"
+                    hint = f"without it the join cannot reach {join.count}, and fails; lower the count"
                 self.findings.value("join-starved", message, path, hint, "warning")
 
     def never(self, arc: ArcPlan) -> bool:
@@ -140,9 +140,9 @@ class _Flow:
             if join.step not in reported and self.both_can_wait(join, other):
                 reported.add(join.step)
                 number = next(n for n, step in enumerate(self.plan.steps) if step.name == join.step)
-                message = f"the joins of steps {join.step} and {other.step} can come to wait for each other"
+                message = f"the joins of steps {join.step} and {other.step} can wait for each other"
                 hint = (
-                    f"{join.step}, the first in the list, then fires with what it has; put first what should go first"
+                    f"{join.step}, the first in the list, then fires with the tokens that it has; put the join that should fire first before the other"
                 )
                 path = (*self.playbook.steps[number].path, "spec", "join")
                 self.findings.value("join-cycle", message, path, hint, "warning")

@@ -274,7 +274,7 @@ class PostgresUpload(Upload):
 
     def _swept(self) -> ResultUnavailable:
         return ResultUnavailable(
-            f"what was written of a result to {self._blobs.place} is gone: gc took it for the leftover of a writer that "
+            f"the unfinished result in {self._blobs.place} is gone: gc took it for the leftover of a writer that "
             "died, or somebody removed it; raise ARCLOG_RESULTS_ORPHAN_GRACE_S above the time that your longest task "
             "takes, and run it again"
         )

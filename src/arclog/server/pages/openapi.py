@@ -40,8 +40,8 @@ _TITLES = {
     413: "The body is larger than server.max_body_bytes.",
     416: "The range is outside the content.",
     422: "The request is invalid.",
-    429: "Too many requests; Retry-After says when to try again.",
-    503: "The server cannot answer now; Retry-After says when to try again.",
+    429: "Too many requests; retry after the time in Retry-After.",
+    503: "The server is temporarily unavailable; retry after the time in Retry-After.",
 }
 _ALWAYS = (400, 401, 403, 405, 422, 429, 503)
 _OF_BODIES = (408, 413)

@@ -326,7 +326,7 @@ class Writer:
         except BaseException as problem:
             known = translated(problem, self._place)
             if isinstance(problem, asyncio.CancelledError):
-                known = OutcomeUnknown(f"{self._place} was closed meanwhile: what was handed in may be there or not")
+                known = OutcomeUnknown(f"{self._place} was closed in the meantime; the events may or may not have been stored")
             for item in items:
                 item.settle(type(known)(*known.args))  # a raised exception belongs to one raiser
             if not isinstance(problem, Exception):

@@ -218,7 +218,7 @@ def answered(answer: Msg, what: str) -> dict[str, Any]:
     except msgspec.DecodeError:
         body = None
     if not isinstance(body, dict):
-        message = f"{what}: who answered is not a stream; without `stream` the message is published to all current subscribers"
+        message = f"{what}: the response is not from a stream; without `stream` the message is published to all current subscribers"
         raise Failure(error("server_error", message, code="NO_STREAM", retryable=False))
     if body.get("error"):
         raise of_api(body["error"], what)

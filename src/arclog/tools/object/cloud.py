@@ -175,7 +175,7 @@ def translated(problem: Exception, url: str, *, signed: bool, route: Route | Non
             f"{url}: the server did not answer in time (settings object.connect_timeout_s, object.read_timeout_s)",
         )
     if isinstance(problem, exceptions.BaseError) and not _TRANSPORT.search(str(problem)):
-        return refuse("server_error", f"{url}: the server's answer is none that this store gives", "BAD_ANSWER")
+        return refuse("server_error", f"{url}: the server's response is not one of this kind of store", "BAD_ANSWER")
     if isinstance(problem, exceptions.BaseError | OSError):
         return refuse("connection", f"{url}: the server cannot be reached, or the connection broke", "CONNECTION")
     raise problem

@@ -138,7 +138,7 @@ def _check_target(target: TargetConfig) -> None:
         raise SqlFailure("config", f"target.mode: a file is always replaced, never {target.mode}")
     if (target.mode == "upsert") != bool(target.key):
         raise SqlFailure(
-            "config", "target: `mode: upsert` and `key` (the columns that tell rows apart) belong together"
+            "config", "target: `mode: upsert` and `key` (the columns that identify a row) belong together"
         )
 
 

@@ -36,7 +36,7 @@ class MailSender:
         if not self._settings.text("smtp.host"):
             return "no mail server is set (smtp.host)"
         if refused := [address for address in url.removeprefix(SCHEME).split(",") if not self._is_allowed(address)]:
-            return f"{refused[0]} is none of those that e-mails may go to (smtp.allow_recipients)"
+            return f"{refused[0]} is not an allowed recipient (smtp.allow_recipients)"
         try:
             message = as_message(json.loads(body), url.removeprefix(SCHEME), delivery, self._settings)
         except (ValueError, LookupError) as problem:  # an invalid header

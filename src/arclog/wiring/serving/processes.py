@@ -88,7 +88,7 @@ def _bound(settings: Settings, port: int, *, shared: bool) -> socket.socket:
             raise
     except OSError as problem:
         raise SettingsError(
-            f"cannot listen on {host}:{port}: {problem.strerror or problem}; stop what listens there, or choose "
+            f"cannot listen on {host}:{port}: {problem.strerror or problem}; stop the process that uses it, or choose "
             "another port (--port, ARCLOG_SERVER_PORT; 0 takes a free one)"
         ) from None
     return listener

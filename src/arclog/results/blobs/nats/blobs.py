@@ -198,7 +198,7 @@ class NatsUpload(Upload):
         count = len(self._places) + len(tail)
         if (await self._bucket.chunk_counts(self._nuid)).get(self._nuid, 0) < count:
             raise ResultUnavailable(
-                f"what was written of a result to {self._bucket.place} is gone: the bucket was emptied, or gc took it for "
+                f"the unfinished result in {self._bucket.place} is gone: the bucket was emptied, or gc took it for "
                 "the leftover of a writer that died (setting results.orphan_grace_s); run it again"
             )
         return info_of(

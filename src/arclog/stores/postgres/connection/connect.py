@@ -133,9 +133,9 @@ async def check(connection: AsyncConnection[Any], address: Address) -> int:
     if address.unsafe:
         return int(pid)
     for name, value, loss in (
-        ("fsync", fsync, "a power cut would lose or damage what was committed"),
+        ("fsync", fsync, "a power failure would lose or damage committed data"),
         ("full_page_writes", full_pages, "a power cut could damage pages"),
-        ("synchronous_commit", commit, "a crash would lose what was answered"),
+        ("synchronous_commit", commit, "a crash would lose confirmed data"),
     ):
         if value == "off":
             raise StoreUnavailable(
