@@ -85,7 +85,10 @@ _ENVELOPE: dict[str, Schema] = {
     "result_kind": {"enum": list(wire.RESULT_KINDS), "description": "As it was sent, where it is not data."},
     "result_uri": _TEXT,
     "event_ids": {"type": "array", "items": _ID},
-    "sent_status": {"type": "string", "description": "The sender's status, if the canonical status does not express it."},
+    "sent_status": {
+        "type": "string",
+        "description": "The sender's status, if the canonical status does not express it.",
+    },
     "tenant_id": _TEXT,
     "project_id": _TEXT,
     "environment_id": _TEXT,

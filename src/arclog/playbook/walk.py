@@ -253,7 +253,11 @@ class Walker:
             self.findings.value("bad-name", message, path, f"for example {suggestion[:60]}" if value else "")
             return False
         if value in RESERVED or value.startswith("_"):
-            why = "names that start with _ are reserved for arclog" if value.startswith("_") else "templates already use it"
+            why = (
+                "names that start with _ are reserved for arclog"
+                if value.startswith("_")
+                else "templates already use it"
+            )
             hint = f"for example my_{value.strip('_')[:60] or 'name'}"
             self.findings.value("reserved-name", f"{label}: {value!r} is reserved: {why}", path, hint)
             return False

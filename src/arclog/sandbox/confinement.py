@@ -184,7 +184,9 @@ class Reach(Struct, frozen=True):
         if roots is None or any(real.is_relative_to(root) for root in roots):
             return ""
         allowed = "tasks.allow_write" if write else "tasks.allow_read or tasks.allow_write"
-        return f"{path}: is outside the folders that tasks of this worker may use (settings object.file_root, {allowed})"
+        return (
+            f"{path}: is outside the folders that tasks of this worker may use (settings object.file_root, {allowed})"
+        )
 
 
 def reach_of(settings: Settings, scratch: Path) -> Reach:

@@ -224,7 +224,9 @@ def _task_of(source: Source, step: Any, node: Any) -> Any:
     tasks = list(source.tasks(step))
     if len(tasks) != 1:
         raise Undecided(
-            node, "case: a step with several tasks", "write it on the task that it belongs to: spec: {policy: {rules: […]}}"
+            node,
+            "case: a step with several tasks",
+            "write it on the task that it belongs to: spec: {policy: {rules: […]}}",
         )
     return tasks[0]
 

@@ -33,7 +33,7 @@ _TURN = 16
 class _Decided(NamedTuple):
     """An input of a group that was decided and is to be committed."""
 
-    #: where its input stands in the group
+    #: index of its input in the group
     place: int
     live: Live
     batch: Batch
@@ -43,7 +43,7 @@ class _Decided(NamedTuple):
 class _First(NamedTuple):
     """The first decision of a run, which is to be committed."""
 
-    #: where its input stands in the group
+    #: index of its input in the group
     place: int
     state: State
     batch: Batch

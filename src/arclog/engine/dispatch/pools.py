@@ -288,7 +288,7 @@ ASSUMED_S = 1.0
 
 
 def wanted_slots(backlog: int, busy: int, service_s: float, wait_s: float, limit: int | None = None) -> int:
-    """How many slots a pool needs to finish its waiting and running commands within `wait_s` (`pools.scale_wait_s`): at most
+    """The number of slots that a pool needs to finish its waiting and running commands within `wait_s` (`pools.scale_wait_s`): at most
     one for each command, at most the pool's limit, and at least those in use.
     """
     commands = backlog + busy

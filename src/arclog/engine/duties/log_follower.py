@@ -30,7 +30,7 @@ class Follower:
 
     #: name of the duty in the store
     duty: ClassVar[str]
-    #: what it sends, for messages
+    #: noun for messages
     noun: ClassVar[str]
 
     def __init__(self, engine: Engine, owner: str) -> None:
@@ -99,7 +99,7 @@ class Follower:
         self.on_duty = await store.lease_duty(self.duty, self._owner, now, now + round(self._lease_s * MICROS))
         if self.on_duty:
             self._leased_at = began
-            # Another may have been further meanwhile.
+            # Another server may have advanced in the meantime.
             self._noted = await store.position(self.duty)
             self._at = max(self._at, self._noted)
         return self.on_duty

@@ -58,7 +58,7 @@ async def _tracer(engine: Engine, record: ExecutionRecord, left: int) -> Tracer:
 
 
 class _Showing:
-    """Nodes as they are answered: the sources of a node are listed where it stands first."""
+    """The nodes of the response; the sources of a node are listed at its first occurrence."""
 
     def __init__(self, runs: dict[int, str], files: dict[int, str]) -> None:
         """`runs` and `files`: of the nodes that other runs begin with, by their identity."""

@@ -40,9 +40,9 @@ log = logging.getLogger("arclog.engine")
 
 #: Schedules that are leased at a time.
 _PAGE = 256
-#: How often a schedule is checked whose times wait for its last run to end.
+#: Interval at which a schedule is checked while its times wait for the last run to end.
 _BLOCKED = 5 * MICROS
-#: How many of them are woken as soon as it has ended.
+#: Number of schedules that are woken when a run ends.
 _MOST_BLOCKED = 10_000
 #: A change that loses against another is made again this often.
 _MAX_CONFLICTS = 20
@@ -63,7 +63,7 @@ class Scheduler:
         #: those that need not wait any longer
         self._freed: list[tuple[str, str]] = []
         self._wake_up = asyncio.Event()
-        #: what schedules of one page start: looked up once for all of them
+        #: playbooks of the schedules of one page, looked up once
         self._playbooks: dict[tuple[Scope, str, int], asyncio.Future[tuple[PlanRecord, Program]]] = {}
         engine.hints.on_committed.append(self._on_committed)
 
@@ -92,7 +92,7 @@ class Scheduler:
             known = await store.schedule(tenant, name)
             if known is not None and not known.paused:
                 await self._look_once(known)
-        # What was looked at is either not due any more, or leased for a while.
+        # Every schedule of the page is no longer due, or is leased.
         while page := await store.lease_schedules(self._owner, now, clock.now() + self._lease, _PAGE):
             self._playbooks.clear()
             await in_groups(batched(page, self._at_once), self._look_at_all, GROUPS)
@@ -203,7 +203,7 @@ class Scheduler:
             return
         schedule = await store.change_schedule(schedule, self._owner, now + self._lease)
         due = schedule.firing or 0
-        # Told by the policy, not by the look: after a crash in between, the last run may still be there.
+        # The policy decides, not the lookup: after a crash in between, the last run may still exist.
         if is_live and schedule.overlap == "cancel":
             reason = f"schedule {schedule.name} starts its next run (overlap: cancel)"
             await self._engine.put(schedule.last_execution, Signal("CANCEL", schedule.key(due), reason, "schedule"))
@@ -250,7 +250,7 @@ class Scheduler:
         return Start(program, new, Request(plan.path, plan.version, workload, scope.label, problem=refusal))
 
     async def _playbook(self, scope: Scope, path: str, version: int) -> tuple[PlanRecord, Program]:
-        """What a schedule starts; those of one page that start the same share the look."""
+        """The playbook that a schedule starts; schedules of one page with the same playbook share the lookup."""
         shared = self._playbooks.get((scope, path, version))
         if shared is None:
             shared = asyncio.ensure_future(_to_run(self._engine, scope, path, version))

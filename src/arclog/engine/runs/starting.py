@@ -105,7 +105,7 @@ class Starts:
         )
         try:
             execution_id = await self._started(program, new, given, secrets)
-        except Conflict:  # somebody else was faster with the same key
+        except Conflict:  # a concurrent request with the same key was faster
             known = await engine.store.by_idempotency_key(scope, request.idempotency_key)
             if known is None:
                 raise

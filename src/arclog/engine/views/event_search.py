@@ -22,7 +22,7 @@ Matches = Callable[[dict[str, Any]], bool]
 
 
 def subject_of(record: ExecutionRecord) -> Subject:
-    """What all envelopes of a run have in common."""
+    """The fields that all envelopes of a run share."""
     scope = record.new.scope
     tenancy = {"tenant_id": scope.tenant, "project_id": scope.project, "environment_id": scope.environment}
     return Subject(record.execution_id, record.new.name, tenancy)
@@ -107,7 +107,7 @@ async def search(
         envelopes = await _widened(store, page.events)
         wanted = await to_thread(_wanted, envelopes, matches)  # conditions can be slow; others must not wait for them
         is_last = len(page.events) < size or not page.more or left == size
-        if len(matching) + len(wanted) > limit:  # the cursor has to stand behind the last event that is answered
+        if len(matching) + len(wanted) > limit:  # the cursor must be after the last returned event
             wanted = wanted[: limit - len(matching)]
             page = await store.search(query, cursor=cursor, limit=wanted[-1] + 1)
         matching += [envelope for index in wanted if (envelope := envelopes[index]) is not None]
@@ -125,7 +125,7 @@ def _wanted(envelopes: Sequence[dict[str, Any] | None], matches: Matches) -> lis
 
 
 async def _widened(store: Store, events: Sequence[StoredEvent]) -> list[dict[str, Any] | None]:
-    """The envelope of each event; None where its run was removed meanwhile."""
+    """The envelope of each event; None if its run has been removed."""
     subjects = await _subjects(store, (event.execution_id for event in events))
     return [
         widened(event, subjects[event.execution_id]) if event.execution_id in subjects else None for event in events

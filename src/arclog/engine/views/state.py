@@ -90,7 +90,7 @@ def current_task(step: StepProgram, pipeline: Pipeline | None) -> TaskProgram | 
 
 
 def task_run_of(pipeline: Pipeline, task: TaskProgram) -> int:
-    """Which entry into the task it is: a run that has not started yet is counted."""
+    """The ordinal of the entry into the task; a run that has not started yet counts."""
     before = pipeline.runs.get(task.plan.name, 0)
     return before if pipeline.attempt else before + 1
 

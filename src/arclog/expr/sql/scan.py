@@ -303,7 +303,9 @@ class _Scan:
                 at,
             )
         if (self.word in _BEFORE_NAMES or self._is_from(at)) and not _is_name(self.source[at:end]):
-            raise Misplaced(f"after {self.word} a name is expected, not a value: {{{{ … | identifier }}}} quotes one", at)
+            raise Misplaced(
+                f"after {self.word} a name is expected, not a value: {{{{ … | identifier }}}} quotes one", at
+            )
         member = _MEMBER.search(self.source, max(0, at - _LOOK_BACK), at) is not None
         self.statement.pieces.append(Hole(self.source[at:end], at, member=member, json=self._wants_json(end)))
         self.at = end

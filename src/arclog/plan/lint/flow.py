@@ -141,9 +141,7 @@ class _Flow:
                 reported.add(join.step)
                 number = next(n for n, step in enumerate(self.plan.steps) if step.name == join.step)
                 message = f"the joins of steps {join.step} and {other.step} can wait for each other"
-                hint = (
-                    f"{join.step}, the first in the list, then fires with the tokens that it has; put the join that should fire first before the other"
-                )
+                hint = f"{join.step}, the first in the list, then fires with the tokens that it has; put the join that should fire first before the other"
                 path = (*self.playbook.steps[number].path, "spec", "join")
                 self.findings.value("join-cycle", message, path, hint, "warning")
 

@@ -326,7 +326,9 @@ class Writer:
         except BaseException as problem:
             known = translated(problem, self._place)
             if isinstance(problem, asyncio.CancelledError):
-                known = OutcomeUnknown(f"{self._place} was closed in the meantime; the events may or may not have been stored")
+                known = OutcomeUnknown(
+                    f"{self._place} was closed in the meantime; the events may or may not have been stored"
+                )
             for item in items:
                 item.settle(type(known)(*known.args))  # a raised exception belongs to one raiser
             if not isinstance(problem, Exception):

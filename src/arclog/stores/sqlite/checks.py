@@ -66,9 +66,7 @@ def _database(path: str, busy_timeout_s: float, pages_s: float) -> list[Check]:
         return [Check("store", WARN, detail, remedy), _schema(version), pages]
     if not shrinks and free > total // 4 and size > _LARGE_FREE:
         detail += f", of which {free * size // max(total, 1) / _MIB:.1f} MiB are free"
-        remedy = (
-            "an older arclog made this file, and it cannot shrink: stop the processes that use it, then run `arclog gc --compact`"
-        )
+        remedy = "an older arclog made this file, and it cannot shrink: stop the processes that use it, then run `arclog gc --compact`"
         return [Check("store", WARN, detail, remedy), _schema(version), pages]
     return [Check("store", OK, detail), _schema(version), pages]
 
@@ -100,9 +98,7 @@ def _pages(connection: apsw.Connection, path: str, limit_s: float) -> Check:
 
 
 def _damaged(path: str, damage: str) -> Check:
-    remedy = (
-        "stop the processes that use this home, restore a backup, or recover the readable data with `sqlite3 … .recover`; check the disk"
-    )
+    remedy = "stop the processes that use this home, restore a backup, or recover the readable data with `sqlite3 … .recover`; check the disk"
     return Check("pages", FAIL, f"{path} is damaged: {damage}", remedy)
 
 

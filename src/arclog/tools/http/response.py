@@ -150,9 +150,7 @@ class Reader:
             text, value, problem = _parsed(bytes(body), self._kind)
         if problem:
             shown = text.decode("utf-8", "replace")
-            failure = bad_body(
-                f"the body is not usable JSON: {problem}; it begins {shortened(shown)!r}"
-            ).problem
+            failure = bad_body(f"the body is not usable JSON: {problem}; it begins {shortened(shown)!r}").problem
             kept = await self._kept_text(text)
             return kept if lenient else kept._replace(problem=failure)
         if len(text) <= self._inline:

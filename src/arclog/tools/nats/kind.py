@@ -167,7 +167,9 @@ KIND = ToolKind(
                 "publish: true waits until a stream has the message, a name until that stream has it. fetch: the stream.",
             ),
             _field(
-                "msg_id", "string", "publish to a stream: the id for deduplication (default: the task's idempotency key)."
+                "msg_id",
+                "string",
+                "publish to a stream: the id for deduplication (default: the task's idempotency key).",
             ),
             _field("ttl_s", "integer", "publish to a stream, kv_create: seconds after which it expires.", minimum=1),
             _field(

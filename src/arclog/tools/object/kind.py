@@ -320,7 +320,9 @@ KIND = ToolKind(
                 "put: `base64` when content is binary written as base64.",
                 choices=("text", "base64"),
             ),
-            _field("if_absent", "boolean", "put: only if the object does not exist; otherwise an error of kind `conflict`."),
+            _field(
+                "if_absent", "boolean", "put: only if the object does not exist; otherwise an error of kind `conflict`."
+            ),
             _field(
                 "decode",
                 "string",

@@ -137,9 +137,7 @@ def _check_target(target: TargetConfig) -> None:
     if target.kind in FILES and target.mode not in (None, "replace"):
         raise SqlFailure("config", f"target.mode: a file is always replaced, never {target.mode}")
     if (target.mode == "upsert") != bool(target.key):
-        raise SqlFailure(
-            "config", "target: `mode: upsert` and `key` (the columns that identify a row) belong together"
-        )
+        raise SqlFailure("config", "target: `mode: upsert` and `key` (the columns that identify a row) belong together")
 
 
 # ── kind ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
