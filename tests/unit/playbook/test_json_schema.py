@@ -31,9 +31,9 @@ def validator() -> Draft202012Validator:
 def refused(text: str, file: str = "p.yaml") -> tuple[list[str], list[str]]:
     """What the schema has against a playbook, and which errors `check` finds."""
     value = load(text, "p.yaml", Settings()).value
-    by_schema = [f"{list(one.absolute_path)}: {one.message[:200]}" for one in validator().iter_errors(value)]
+    by_schema = [f"{list(error.absolute_path)}: {error.message[:200]}" for error in validator().iter_errors(value)]
     beside = FilesBeside(Settings()).of(file)
-    return by_schema, [str(one) for one in build(text, file, installed_kinds(), files=beside).errors]
+    return by_schema, [str(error) for error in build(text, file, installed_kinds(), files=beside).errors]
 
 
 def book(tool: str = "{kind: noop}", step: str = "", root: str = "") -> str:
