@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from arclog.authoring.beside import FilesBeside, called_playbooks
+from arclog.authoring.playbook_files import FilesBeside, called_playbooks
 from arclog.model.errors import RequestRejected, RunFailed
 from arclog.ports.tool import ToolKind
 from arclog.ports.views.api import ExecuteRequest, SignalRequest, Summary

@@ -14,7 +14,7 @@ from arclog.core.transitions.closing import MAX_MESSAGE
 from arclog.core.transitions.decide import MAX_OPEN_COMMANDS, MAX_OPEN_PIPELINES
 from arclog.model.events import CLOSING_REASONS, Event, is_closing
 from arclog.model.outcome import error
-from arclog.testing.closed import check_events
+from arclog.testing.closed_logs import check_events
 from tests.unit.core.support import Core, done, event
 
 BRANCHES = """
