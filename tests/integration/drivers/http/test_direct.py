@@ -128,7 +128,7 @@ async def test_an_answer_that_keeps_coming_is_waited_for(client: DirectClient, w
     @web.route("/slow")
     async def answer(_: Asked, wire: Wire) -> None:
         await wire.head(200, {"Content-Length": str(pieces)})
-        for _ in range(pieces):
+        for _piece in range(pieces):
             await asyncio.sleep(0.05)
             await wire.raw(b"x")
 
