@@ -77,7 +77,7 @@ class RemoteControl:
             # The number changes only after an answer: until then it is the same claim, and the server returns the same
             # commands.
             self._claims = first + failures
-            return work.ClaimAsked(worker, limit, wait_s, self._claims)
+            return work.ClaimAsked(worker, min(limit, work.MOST_COMMANDS), wait_s, self._claims)
 
         return (await self._transport.call(ops.CLAIM, body=asked, wait_s=wait_s, answers=_SHUT_OUT)).commands
 
