@@ -75,15 +75,15 @@ class RemoteApi(Caller):
             return await self._call(run_ops.START, body=keyed)
 
     async def signal(self, execution_id: str, request: SignalRequest) -> SignalAnswer:
-        named = replace(request, signal_id=request.signal_id or str(uuid.uuid4()))
+        with_id = replace(request, signal_id=request.signal_id or str(uuid.uuid4()))
         try:
-            return await self._call(signal_ops.SIGNAL, OfExecution(execution_id), named)
+            return await self._call(signal_ops.SIGNAL, OfExecution(execution_id), with_id)
         except RunEnded as problem:
             state = (await self.status(execution_id)).state
             return SignalAnswer(
                 execution_id,
                 request.signal,
-                named.signal_id,
+                with_id.signal_id,
                 accepted=False,
                 message=str(problem),
                 state=state,

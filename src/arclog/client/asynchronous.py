@@ -128,38 +128,38 @@ class AsyncClient(RemoteApi):
     def __init__(self, server: str = "", *, token: str = "", settings: Settings | None = None) -> None:
         known = settings or Settings()
         url = server or known.text("client.server") or os.environ.get("ARCLOG_SERVER", "") or DEFAULT_SERVER
-        self._link = Connection(url, known, token=token or token_of(known))
-        super().__init__(self._link, known)
+        self._connection = Connection(url, known, token=token or token_of(known))
+        super().__init__(self._connection, known)
 
     @property
     def pools(self) -> RemotePools:
         """Pools, resources and workers."""
-        return RemotePools(self._link)
+        return RemotePools(self._connection)
 
     @property
     def schedules(self) -> RemoteSchedules:
         """Schedules."""
-        return RemoteSchedules(self._link)
+        return RemoteSchedules(self._connection)
 
     @property
     def keys(self) -> RemoteKeys:
         """API keys of the caller's tenant."""
-        return RemoteKeys(self._link)
+        return RemoteKeys(self._connection)
 
     @property
     def audits(self) -> RemoteAudit:
         """The audit: requests that were granted and denied."""
-        return RemoteAudit(self._link)
+        return RemoteAudit(self._connection)
 
     @property
     def credentials(self) -> RemoteCredentials:
         """Secrets for keychain entries."""
-        return RemoteCredentials(self._link)
+        return RemoteCredentials(self._connection)
 
     @property
     def server(self) -> str:
         """The address of the server."""
-        return self._link.url
+        return self._connection.url
 
     async def __aenter__(self) -> Self:
         return self
@@ -168,7 +168,7 @@ class AsyncClient(RemoteApi):
         await self.close()
 
     async def close(self) -> None:
-        await self._link.close()
+        await self._connection.close()
 
     async def start(
         self,
@@ -225,13 +225,13 @@ class AsyncClient(RemoteApi):
         self, execution_id: str, *, after: int = 0, types: Sequence[str] = ()
     ) -> AsyncGenerator[dict[str, Any], None]:
         """The run's events as they happen, to its end and across restarts of the server, each exactly once."""
-        return _follow_events(self._link, self, execution_id, after=after, types=types)
+        return _follow_events(self._connection, self, execution_id, after=after, types=types)
 
     def follow_logs(
         self, execution_id: str, *, after: int = 0, where: LogFilter = ANY_LINE
     ) -> AsyncGenerator[dict[str, Any], None]:
         """Output of the run's tasks as it is printed, to the run's end, each line exactly once."""
-        return _follow_logs(self._link, self, execution_id, after=after, where=where)
+        return _follow_logs(self._connection, self, execution_id, after=after, where=where)
 
 
 def token_of(settings: Settings) -> str:

@@ -119,7 +119,7 @@ def _no_problem(status: int, body: bytes, where: str) -> errors.ArclogError:
 
 def _faults(given: Any) -> list[tuple[str, str]]:
     faults = given if isinstance(given, list) else []
-    return [(str(each.get("path", "")), str(each.get("message", ""))) for each in faults if isinstance(each, dict)]
+    return [(str(fault.get("path", "")), str(fault.get("message", ""))) for fault in faults if isinstance(fault, dict)]
 
 
 def _playbook_error(problem: dict[str, Any], detail: str) -> errors.ArclogError:
@@ -435,8 +435,8 @@ def checked_urls(urls: str) -> tuple[str, ...]:
     if "@" in urls:
         # The message shows nothing of it: with a comma or slash in a password, parts of it would look like hosts.
         raise SettingsError("a server's address holds no user and no password; a token belongs into ARCLOG_TOKEN")
-    checked = tuple(dict.fromkeys(checked_url(each.strip()) for each in urls.split(",")))
-    if len({each.partition(":")[0] for each in checked}) > 1:
+    checked = tuple(dict.fromkeys(checked_url(url.strip()) for url in urls.split(",")))
+    if len({url.partition(":")[0] for url in checked}) > 1:
         raise SettingsError("some of the servers' addresses are http and some https: a token would go out in the clear")
     return checked
 

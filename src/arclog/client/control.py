@@ -112,7 +112,7 @@ class RemoteControl:
     async def program(self, digest: str) -> Program:
         body = await self._transport.raw(ops.PLAN, ops.ByDigest(digest), answers=_ANSWERS, tries=_TRIES)
         if net.digest(body) != digest:
-            raise InvariantBroken(f"what the server gave as plan {digest[:12]} is another one")
+            raise InvariantBroken(f"the server returned another plan for {digest[:12]} is another one")
         return Program(net.decode(body), digest, len(body))
 
     async def loop_results(self, execution_id: int, step: str, run: int, after: int, limit: int) -> LoopPage:

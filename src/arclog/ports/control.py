@@ -44,12 +44,12 @@ class WorkerInfo(Struct, frozen=True):
     slots: int = 0
     host: str = ""
     version: str = ""
-    #: it ends when it is told to leave (`Revocation.leave`)
+    #: whether the worker stops after `Revocation.leave`
     leaves: bool = False
 
 
 class LoopItem(Struct, frozen=True, omit_defaults=True):
-    """What a task of one iteration of a loop came to."""
+    """The outcome of a task in one iteration of a loop."""
 
     path: tuple[int, ...]
     data: Any = None

@@ -197,8 +197,8 @@ async def _reported(call: Call) -> Report:
     """
 
     async def look(begin: bytes) -> None:
-        before, found, _ = begin[:_REPORT_HEAD].partition(b'"events"')
-        if not found:
+        before, found_key, _ = begin[:_REPORT_HEAD].partition(b'"events"')
+        if not found_key:
             raise RequestRejected(
                 f"a report of more than {_LARGE_REPORT} bytes names its worker, execution and command first, and then its events"
             )
