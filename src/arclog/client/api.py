@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, BinaryIO
 
-import httpx2
 import msgspec
 from msgspec.structs import replace
 
@@ -58,6 +57,7 @@ _LET_GO_S = 0.2
 #: Bytes of a stored result that are requested at a time; fewer, if the server's limit is smaller
 #: (server.max_result_bytes).
 _PART = 16 * 1024 * 1024
+_PARTIAL_CONTENT = 206
 
 
 class RemoteApi(Caller, Api):
@@ -273,7 +273,7 @@ class RemoteApi(Caller, Api):
             wanted = {"Range": f"bytes={at}-{min(at + part, stop) - 1}", "Accept-Encoding": "identity"}
             try:
                 async with self._connection.streamed(path, params=query, headers=wanted) as answer:
-                    if answer.status_code != httpx2.codes.PARTIAL_CONTENT:
+                    if answer.status_code != _PARTIAL_CONTENT:
                         raise ResultUnavailable(f"{self._connection.url} ignores the requested range of {ref}")
                     async for chunk in answer.aiter_raw():
                         at += len(chunk)

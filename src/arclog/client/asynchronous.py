@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import httpx2
 import msgspec
 from msgspec.structs import replace
 
@@ -21,6 +20,9 @@ from arclog.operations import events as ops
 from arclog.operations.operation import Operation
 from arclog.ports.storage.task_logs import ANY_LINE, LogFilter
 from arclog.ports.views.api import ExecuteRequest, Started, Summary
+
+if TYPE_CHECKING:
+    import httpx2
 
 # ── follow ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 # A run's events and log lines as they happen, over server-sent events.
@@ -98,6 +100,8 @@ async def _followed(
 
 
 async def _records(answer: httpx2.Response, key: str) -> AsyncGenerator[dict[str, Any], None]:
+    import httpx2
+
     try:
         async for message in httpx2.EventSource(answer, max_event_size=_LARGEST_EVENT):
             if not message.data:

@@ -15,13 +15,15 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
 from arclog.model.commands import Command, Report, ReportAnswer, Revocation
-from arclog.plan.program import Program
 from arclog.ports.storage.task_logs import LogLine
+
+if TYPE_CHECKING:
+    from arclog.plan.program import Program  # a client of a server needs no compiler
 
 
 class WorkerInfo(Struct, frozen=True):

@@ -18,6 +18,8 @@ from arclog.ports.storage.task_logs import LogLine
 
 #: Rises when an older worker or server can no longer be understood.
 PROTOCOL = 1
+#: The most commands that one claim takes.
+MOST_COMMANDS = 1000
 #: The path prefix of these operations.
 ROOT = "/api/worker"
 #: The pattern of worker ids.
