@@ -169,12 +169,12 @@ async def _message(
     return message
 
 
-def _revision(message: Msg, config: NatsConfig, operation: str) -> dict[str, Any]:
+def _revision(message: Msg, config: NatsConfig, place: str) -> dict[str, Any]:
     known = delivered(message.reply)
     operation = _operation(message.headers or {})
     row = {"revision": known.seq, "time": known.moment, "operation": operation}
     if operation == "put":
-        row["data"], row["as"] = decoded(message.data, config.decode, f"{operation}, revision {known.seq}")
+        row["data"], row["as"] = decoded(message.data, config.decode, f"{place}, revision {known.seq}")
     return row
 
 
