@@ -111,7 +111,7 @@ async def test_an_upsert_needs_an_index(run: Runner, end: PostgresEnd) -> None:
     problem = await run.failure(numbers(run.folder, 1), {**end.end, "mode": "upsert", "key": "i"})
     assert "needs a unique index" in problem.message
     problem = await run.failure(numbers(run.folder, 1), {**end.end, "mode": "upsert", "key": "no"})
-    assert "key: 'no' is none of the columns" in problem.message
+    assert "key: 'no' is not one of the written columns" in problem.message
 
 
 async def test_schemas_and_credentials(run: Runner, end: PostgresEnd) -> None:
