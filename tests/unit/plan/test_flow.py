@@ -62,7 +62,7 @@ def test_joins_that_never_get_a_token_from_an_arc(rows, starved):
 def test_a_starved_count_says_that_it_must_fail():
     (one,) = found(steps("s -> a", "a -> j", "b -> j", "j 2"), "join-starved")
     assert one.severity == "warning"
-    assert "cannot come to 2" in one.hint
+    assert "cannot reach 2" in one.hint
 
 
 @pytest.mark.parametrize(
