@@ -112,6 +112,24 @@ class OperationRules(Rules):
         assert [each.revision for each in (now["c"], now["a"])] == [known["c"].revision + 1, known["a"].revision]
         assert await store.change_schedules([]) == []
 
+    async def test_many_changes_are_made_as_few_are(self, world: World) -> None:
+        store = world.store
+        for n in range(20):
+            await store.add_schedule(schedule(f'"{n:02}"', None if n % 3 else 1 << 53))
+        known = {each.name: each for each in await store.schedules("acme")}
+        changes = [replace(each, note=f"ü {each.name} \\", queue=(n, 1 << 53)) for n, each in enumerate(known.values())]
+        changes[5] = replace(changes[5], revision=7)
+        changes[9] = replace(changes[9], name="none")
+        answers = await store.change_schedules(changes, "me", 900)
+        assert [n for n, answer in enumerate(answers) if isinstance(answer, Conflict)] == [5, 9]
+        now = {each.name: each for each in await store.schedules("acme")}
+        changed = [n for n in range(20) if n not in (5, 9)]
+        assert [now[changes[n].name] for n in changed] == [answers[n] for n in changed]
+        assert all(now[changes[n].name] == replace(changes[n], revision=changes[n].revision + 1) for n in changed)
+        assert now['"05"'] == known['"05"']
+        assert now['"09"'] == known['"09"']
+        assert {each.name for each in await store.lease_schedules("other", 899, 900)} <= {'"05"', '"09"'}
+
     async def test_a_schedule_is_leased_when_it_is_due_and_to_one_alone(self, world: World) -> None:
         store = world.store
         for name, due in (("late", 300), ("soon", 100), ("soonest", 50)):
