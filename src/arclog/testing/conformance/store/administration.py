@@ -321,9 +321,19 @@ class DutyRules(Rules):
         await world.create()
         moved = await world.create()
         await world.add(moved, 1, event("step.scheduled", "s", 1))
-        assert [each.execution_id for each in await world.store.idle(since)] == [left, pending]
-        assert [each.execution_id for each in await world.store.idle(since, after=left)] == [pending]
-        assert [each.execution_id for each in await world.store.idle(since, limit=1)] == [left]
+
+        async def idle(**given: int) -> tuple[list[int], int]:
+            page = await world.store.idle(since, **given)
+            return [each.execution_id for each in page.records], page.last
+
+        assert await idle() == ([left, pending], 0)
+        assert await idle(after=left) == ([pending], 0)
+        # Of live runs, few are idle: so many are looked at, not so many returned.
+        assert await idle(limit=1) == ([left], left)
+        assert await idle(limit=2, after=left) == ([], timed)
+        assert await idle(limit=2, after=timed) == ([pending], pending)
+        assert await idle(limit=2, after=pending) == ([], moved)
+        assert await idle(limit=2, after=moved) == ([], 0)
 
     async def test_the_store_tells_the_time(self, world: World) -> None:
         first = await world.store.time()
