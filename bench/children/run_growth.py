@@ -163,9 +163,11 @@ async def measure(home: str, rounds: int) -> dict[str, Any]:
         await measure_work(here, measured)
         await measure_reads(here, measured)
         await measure_schedules(here, measured)
-        # The look at all pages of a file takes as long as the file is large, up to a limit.
+        # The look at all pages of a file takes as long as the file is large, up to a limit; and it looks at the oldest 2,000 runs
+        # that have not ended, which the smallest store does not have.
         settings = load_settings({"home": home, "doctor.pages_s": 0.0})
         await measured("doctor, without a look at all pages", lambda: diagnosed(settings, here), rounds=5)
+        del measured.pages["doctor, without a look at all pages"]
     return {"ms": measured.ms, "pages": {} if os.environ.get("ARCLOG_STORE_URL") else measured.pages}
 
 

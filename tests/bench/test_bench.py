@@ -25,6 +25,7 @@ from bench import (
     w18_migrate,
     w19_authoring,
     w20_history,
+    w21_claims,
 )
 from bench.harness import (
     ROOT,
@@ -195,6 +196,13 @@ def test_all_of_a_burst_fire(tmp_path, kind):
 
 def test_a_store_of_the_schema_before_is_brought_up_to_date(tmp_path):
     assert w18_migrate.migrate(str(tmp_path), 30)["took_s"] > 0
+
+
+def test_tenants_are_served_in_turn_while_claims_are_timed(tmp_path):
+    sample = w21_claims.claims(str(tmp_path), 60, 20, 40)
+    assert sample["tenants_served"] == 20
+    assert sample["most_of_one_tenant"] == 2
+    assert 0 < sample["p50_ms"] <= sample["p99_ms"]
 
 
 def test_growth_is_told_by_the_largest_and_the_smallest_store():
