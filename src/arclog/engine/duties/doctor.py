@@ -16,7 +16,7 @@ from arclog.model.errors import ArclogError
 from arclog.model.ids import EPOCH_MS, MICROS, compose, minted_at_ms, timestamp
 from arclog.ports.storage.duties import DutyRecord
 from arclog.ports.storage.pools import WorkerRecord
-from arclog.ports.storage.store import Backlog
+from arclog.ports.storage.store import Backlog, ExecutionRecord
 from arclog.ports.views.checks import FAIL, OK, WARN, Check
 
 _PAGE = 100
@@ -28,7 +28,7 @@ _NAMED = 3
 _FOLDED = 20
 #: runs that have not ended and are looked at, and how many of them at a time
 _LIVE, _LIVE_AT_ONCE = 2000, 1000
-#: What a run may wait for without work or a timer of its own.
+#: Waits of a run that need neither work nor a timer.
 _PATIENT = frozenset({"signal", "approval", "child", "slot", "pause"})
 
 
@@ -129,7 +129,7 @@ class WorkDoctor:
         if record.until > now:  # also before it has noted that it began
             return Check(name, OK, f"every {_span(every_s)}; {record.owner} is running it now")
         detail = f"every {_span(every_s)}; last started by {record.owner} at {timestamp(record.position)}"
-        # One whose server is gone in the middle of it goes on an interval later.
+        # A collection whose server died continues an interval later.
         if not self._served or (now - record.position) / MICROS <= every_s + waiting_s + 2 * LOOK_S:
             return Check(name, OK, detail)
         return Check(name, WARN, detail, "a running server should have started again by now: read its log")
@@ -152,9 +152,9 @@ class WorkDoctor:
         )
         if not late:
             return [Check("schedules", OK, "none is late")]
-        named = [name for _, name, tenant in late if self._tenant in ("", tenant)][:_NAMED]
+        names = [name for _, name, tenant in late if self._tenant in ("", tenant)][:_NAMED]
         count = f"{len(late)}{'+' if len(late) == _SCHEDULES else ''}"
-        detail = f"{count} late, since {timestamp(late[0][0])}{_such(named)}"
+        detail = f"{count} late, since {timestamp(late[0][0])}{_such(names)}"
         remedy = "no server starts them (`arclog run` does not): start `arclog server` or `arclog up` on this store"
         return [Check("schedules", FAIL, detail, remedy)]
 
@@ -179,7 +179,8 @@ class WorkDoctor:
         """Runs that have neither work nor a timer and are not waiting for anything."""
         before = self._clock.now() - round(self._settings.number("doctor.idle_s") * MICROS)
         stuck: list[str] = []
-        idle, last, looked = [], 0, 0
+        idle: list[ExecutionRecord] = []
+        last = looked = 0
         while len(idle) < _FOLDED and looked < _LIVE:
             page = await self._store.idle(before, after=last, limit=_LIVE_AT_ONCE)
             idle += page.records

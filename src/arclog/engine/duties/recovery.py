@@ -27,14 +27,14 @@ _PAGE = 100
 _LIVE = 1000
 #: The age from which the marks of a new store are read.
 _FIRST_LOOK_US = 86_400 * MICROS
-#: How far the looks have come is noted after so long at the latest.
+#: The position is saved at least this often.
 _NOTED_US = 60 * MICROS
 #: Runs whose heads are remembered, and marks that are tried again.
 _REMEMBERED = 100_000
 _TRIED_AGAIN = 1_000
 _PROCESSED = "playbook.processed"
 _CALL, _SIGNAL = "command.completed", "signal.received"
-#: What has consequences for other runs that are drawn after its commit.
+#: Events with effects on other runs that are applied after their commit.
 _TYPES = (_CALL, _SIGNAL, "playbook.finished", "execution.cancelled")
 
 
@@ -75,7 +75,7 @@ class Recovery:
         # To find them, a store looks at every live run, some at a time: not more often than need be.
         self._idle_at = clock.monotonic() + (0.0 if more else self._idle_us / MICROS)
 
-    # -- what has consequences ----------------------------------------------------------------------------------------
+    # -- effects on other runs ----------------------------------------------------------------------------------------
 
     async def _follow_marks(self, before: int) -> None:
         store, duty = self._engine.store, self._duty
@@ -94,7 +94,7 @@ class Recovery:
                     return
                 await self._follow(mark)
                 followed += 1
-        # Where there was nothing, nothing is read twice: that need not be noted at every look.
+        # Without such events nothing is read twice, so the position need not be saved every time.
         if followed or before - position > _NOTED_US:
             await store.move_position(duty.name, duty.owner, self._engine.clock.now(), max(before, since))
 
@@ -156,7 +156,7 @@ class Recovery:
     # -- runs that nothing moves --------------------------------------------------------------------------------------
 
     async def _look_at_idle(self, before: int) -> bool:
-        """Go on with the idle ones among the next live runs; whether there are more live runs."""
+        """Continue the idle ones among the next live runs; returns whether there are more live runs."""
         if not await self._duty.has():
             return False
         page = await self._engine.store.idle(before, after=self._after, limit=_LIVE)

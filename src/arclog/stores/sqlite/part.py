@@ -50,7 +50,7 @@ class SqlitePart(SqlPart):
         # A statement for many rows takes long: meanwhile the event loop goes on.
         return await self._writer.do(work, aside=any(name.startswith(_GROUP) for name, _ in calls))
 
-    def _each(self, name: str, kinds: str, rows: Sequence[Sequence[Any]], *first: Any) -> list[Call]:
+    def _calls_for(self, name: str, kinds: str, rows: Sequence[Sequence[Any]], *first: Any) -> list[Call]:
         """A statement for each row; for many rows one statement, where there is such a form of it."""
         if len(rows) < GROUPED or _GROUP + name not in SQL:
             return [(name, (*first, *row)) for row in rows]
