@@ -195,7 +195,7 @@ class WorkDoctor:
                 if self._tenant in ("", record.new.scope.tenant):
                     stuck.append(str(record.execution_id))
         if not count:
-            of = f"each of the {looked} oldest runs that have not ended" if last and not idle else "every run"
+            of = f"each of the {looked} oldest runs that have not ended" if last else "every run"
             return [Check("runs", OK, f"{of} has work, a timer, or something to wait for")]
         detail = f"{_count(count)} without anything that would continue them{_such(stuck[:_NAMED])}"
         remedy = "`arclog resume ID` makes the engine check again, `arclog why ID` shows where it stopped; please report this"
