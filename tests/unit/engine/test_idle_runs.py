@@ -9,6 +9,7 @@ from arclog.core.boundary.inputs import Continue
 from arclog.engine.duties.doctor import WorkDoctor
 from arclog.engine.duties.recovery import Recovery
 from arclog.model.config.settings import Settings
+from arclog.ports.boundary import Boundary
 from arclog.ports.storage.store import ExecutionRecord, ExecutionState, IdlePage, NewExecution, Scope
 from arclog.testing.virtual import FakeClock
 
@@ -42,7 +43,7 @@ class Api:
 async def runs_of(store: Waiting) -> Any:
     engine: Any = SimpleNamespace(store=store, clock=FakeClock(10**15), wall=FakeClock(), settings=Settings())
     api: Any = Api()
-    (check,) = await WorkDoctor(engine, api).runs()
+    (check,) = await WorkDoctor(engine, api, Boundary.owner(Settings())).runs()
     return check
 
 
