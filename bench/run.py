@@ -42,6 +42,7 @@ WORKLOADS = {
     "W18": "w18_migrate",
     "W19": "w19_authoring",
     "W20": "w20_history",
+    "W21": "w21_claims",
     "P2": "p2_chain",
     "P3": "p3_loop",
     "P4": "p4_runs",

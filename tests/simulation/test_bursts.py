@@ -103,6 +103,33 @@ def test_the_states_of_runs_whose_timers_come_due_are_read_before_into_free_room
     run_virtually(story())
 
 
+def test_states_that_one_look_ahead_has_no_time_for_are_read_in_the_next() -> None:
+    async def story() -> None:
+        settings = Settings({"engine.cache_executions": COUNT, "engine.load_ahead_s": 5})
+        async with World(WAITING, settings=settings) as world:
+            first = world.begin_life()
+            runs = await waiting_runs(world, first)
+            await world.crash()
+            life = world.begin_life()
+            read: list[float] = []
+            events = life.engine.store.events
+
+            async def slow(*given: object, **more: object) -> object:
+                read.append(world.clock.now())
+                await asyncio.sleep(0.2)
+                return await events(*given, **more)  # type: ignore[arg-type]  # as it came
+
+            life.engine.store.events = slow  # type: ignore[method-assign, assignment]  # a slow disk
+            due = await world.store.next_due() or 0
+            life.tasks.append(asyncio.ensure_future(Timers(life.engine).run()))
+            await asyncio.sleep(700)
+            assert (await fired(world, runs))["timer.fired"] == COUNT
+            assert sum(at < due for at in read) == COUNT
+            assert len(read) == COUNT  # each once
+
+    run_virtually(story())
+
+
 @pytest.mark.parametrize("at", [1, 40, 149])
 def test_a_process_that_dies_in_the_middle_leaves_the_rest_to_the_next(at: int) -> None:
     async def story() -> None:

@@ -55,8 +55,11 @@ def apply(program: Program, state: State, event: Event) -> Sequence[timers.Move]
     state.head += 1
     if event.report:
         _count_report(state, event)
-    moves_timers, effect = known
-    moves: Sequence[timers.Move] = timers.moved(program, state, event) if moves_timers else ()
+    moves_of, closes, effect = known
+    moves: Sequence[timers.Move] = ()
+    # An event that can only close timers has none to close in most runs.
+    if moves_of is not None and not (closes and not state.timers and not state.stopped):
+        moves = timers.moved(moves_of, program, state, event)
     if effect is not None:
         effect(program, state, event)
     return moves
@@ -413,6 +416,8 @@ def _run(state: State, event: Event) -> StepRun:
 
 def _commands_of(state: State, event: Event) -> list[OpenCommand]:
     """The open commands of the step run that the event is about."""
+    if not state.commands:
+        return []
     return [command for command in state.commands.values() if (command.step, command.run) == (event.step, event.run)]
 
 
@@ -529,5 +534,5 @@ _EFFECTS: dict[str, Callable[[Program, State, Event], None]] = {
     "command.cancelled": _command_over,
 }
 
-#: type → whether it may move a timer, and what it changes
-_BY_TYPE = {name: (name in timers.TYPES, _EFFECTS.get(name)) for name in REGISTRY}
+#: type → which timers it moves, whether it only closes timers, and what it changes
+_BY_TYPE = {name: (timers.MOVES.get(name), name in timers.CLOSING, _EFFECTS.get(name)) for name in REGISTRY}

@@ -170,7 +170,8 @@ class Decision:
         command_id: int = 0,
     ) -> int:
         """Emit a server event; `cause` is the index of the event that caused it. Returns the new event's index."""
-        index = len(self.txn.events)
+        txn = self.txn
+        index = len(txn.events)
         event = Event(
             type=kind,
             at=self.now,
@@ -183,17 +184,21 @@ class Decision:
         )
         if kind in _TIMED:
             self.measure(event)
-        self.emit(event)
+        txn.events.append(event)  # `emit`, without its call
+        moves = apply(self.program, self.state, event)
+        if moves:
+            txn.timers.update(moves)
         return index
 
     def measure(self, event: Event) -> None:
         """Set the duration of an event that ends something."""
-        step_run = self.state.run_of(event.step, event.run) if event.step else None
         if not event.step:
-            began = self.state.started_at or 0
-        elif step_run is None:
+            event.duration_ms = milliseconds(self.state.started_at or 0, event.at)
             return
-        elif event.iteration is None:
+        step_run = self.state.run_of(event.step, event.run)
+        if step_run is None:
+            return
+        if event.iteration is None:
             loop = step_run.loop
             began = loop.started_at if loop is not None and event.type == "loop.done" else step_run.started_at
         else:

@@ -26,13 +26,12 @@ WAIT = "wait:"
 
 #: A timer's id and when it is due; 0 = it is closed.
 Move = tuple[str, int]
+#: Which timers an event of a type moves.
+MovesOf = Callable[[Program, State, Event], Sequence[Move]]
 
 
-def moved(program: Program, state: State, event: Event) -> Sequence[Move]:
-    """Open and close what the event says, before it takes effect elsewhere."""
-    moves_of = _MOVES.get(event.type)
-    if moves_of is None or (event.type in _CLOSING and not state.timers and not state.stopped):
-        return ()
+def moved(moves_of: MovesOf, program: Program, state: State, event: Event) -> Sequence[Move]:
+    """Open and close what the event says, before it takes effect elsewhere. `moves_of` is the row of its type in `MOVES`."""
     moves = moves_of(program, state, event)
     for timer_id, due in moves:
         if due:
@@ -124,11 +123,11 @@ def _fired(_: Program, _state: State, event: Event) -> Sequence[Move]:
 
 
 #: Types that close what is open, and open nothing.
-_CLOSING = frozenset({
+CLOSING = frozenset({
     "step.done", "step.failed", "command.issued",
     "task.done", "task.failed", "task.attempt.done", "task.attempt.failed",
 })  # fmt: skip
-_MOVES: dict[str, Callable[[Program, State, Event], Sequence[Move]]] = {
+MOVES: dict[str, MovesOf] = {
     "playbook.started": _execution_started,
     "step.scheduled": _step_scheduled,
     "step.done": _step_ended,
@@ -144,6 +143,3 @@ _MOVES: dict[str, Callable[[Program, State, Event], Sequence[Move]]] = {
     "playbook.paused": _paused,
     "playbook.resumed": _unpaused,
 }
-
-#: Types that may move a timer.
-TYPES = frozenset(_MOVES)

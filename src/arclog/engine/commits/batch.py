@@ -100,21 +100,27 @@ class Batch:
 
     def take(self, txn: Txn, claimant: Claimant | None, last_seq: int, place: Place) -> None:
         """`last_seq` is the head that the decision led to, `place` where its command came from."""
-        last_id = moved(self.base_id, len(self.events) + len(txn.events) - 1)
-        answer = Answer(txn.refused, waiting=txn.waiting, events=len(txn.events), last_seq=last_seq, last_id=last_id)
-        if txn.events:
-            answer.spoken, answer.spoken_at = txn.events[txn.spoken].type, txn.spoken
+        events = txn.events
+        last_id = moved(self.base_id, len(self.events) + len(events) - 1)
+        answer = Answer(txn.refused, waiting=txn.waiting, events=len(events), last_seq=last_seq, last_id=last_id)
+        if events:
+            answer.spoken, answer.spoken_at = events[txn.spoken].type, txn.spoken
+        if not self.txns:
+            # Most batches have one decision: its lists are taken over.
+            self.events, self.close, self.release, self.timers = events, txn.close, txn.release, txn.timers
+            self.hold, self.unhold, self.digests, self._new = txn.hold, txn.unhold, txn.digests, txn.issue
+        else:
+            self.events.extend(events)
+            self.close.extend(txn.close)
+            self.release.extend(txn.release)
+            self.timers.update(txn.timers)
+            self.hold.extend(txn.hold)
+            self.unhold.extend(txn.unhold)
+            self.digests.update(txn.digests)
+            self._new.extend(txn.issue)
         self.txns.append(txn)
         self.answers.append(answer)
-        self.events.extend(txn.events)
-        self.close.extend(txn.close)
-        self.release.extend(txn.release)
-        self.timers.update(txn.timers)
-        self.hold.extend(txn.hold)
-        self.unhold.extend(txn.unhold)
-        self.digests.update(txn.digests)
         self._starts = self._starts or txn.slot
-        self._new.extend(txn.issue)
         self.more = self.more or txn.more
         if claimant is not None:
             for work in [work for work in txn.issue if claimant.can_take(work, place)][: claimant.wants]:

@@ -68,7 +68,8 @@ class LiveStates:
     def __init__(self, store: Store, settings: Settings, snapshots: Snapshots) -> None:
         self._store = store
         self._snapshots = snapshots
-        self._capacity = settings.integer("engine.cache_executions")
+        #: how many states are kept at most
+        self.capacity = settings.integer("engine.cache_executions")
         self._max_bytes = settings.integer("engine.cache_executions_bytes")
         self._live: dict[int, Live] = {}
         #: those of them that are large, and the bytes of all
@@ -105,7 +106,7 @@ class LiveStates:
     @property
     def room(self) -> int:
         """The number of states that can be added before one is discarded."""
-        return max(self._capacity - len(self._live), 0) if self._bytes < self._max_bytes else 0
+        return max(self.capacity - len(self._live), 0) if self._bytes < self._max_bytes else 0
 
     @property
     def total_bytes(self) -> int:
@@ -192,7 +193,7 @@ class LiveStates:
 
     def _shrink(self) -> None:
         """Discard the least recently used states; the newest is kept in any case."""
-        while len(self._live) > self._capacity:
+        while len(self._live) > self.capacity:
             self.drop(next(iter(self._live)))
         while self._bytes > self._max_bytes and len(self._live) > 1:
             newest = next(reversed(self._live))

@@ -17,7 +17,7 @@ from arclog.model.ids import EPOCH_MS, MICROS, compose, minted_at_ms, timestamp
 from arclog.ports.boundary import ANYWHERE, Boundary
 from arclog.ports.storage.duties import DutyRecord
 from arclog.ports.storage.pools import WorkerRecord
-from arclog.ports.storage.store import Backlog, Scope
+from arclog.ports.storage.store import Backlog, ExecutionRecord, Scope
 from arclog.ports.views.checks import FAIL, OK, WARN, Check
 
 _PAGE = 100
@@ -27,6 +27,8 @@ _SCHEDULES = 1000
 _NAMED = 3
 #: runs without work or timer that are folded to learn what they wait for
 _FOLDED = 20
+#: runs that have not ended and are looked at, and how many of them at a time
+_LIVE, _LIVE_AT_ONCE = 2000, 1000
 #: Waits of a run that need neither work nor a timer.
 _PATIENT = frozenset({"signal", "approval", "child", "slot", "pause"})
 
@@ -178,16 +180,24 @@ class WorkDoctor:
         """Runs that have neither work nor a timer and are not waiting for anything."""
         before = self._clock.now() - round(self._settings.number("doctor.idle_s") * MICROS)
         stuck: list[str] = []
-        idle = await self._store.idle(before, limit=_FOLDED)
+        idle: list[ExecutionRecord] = []
+        last = looked = 0
+        while len(idle) < _FOLDED and looked < _LIVE:
+            page = await self._store.idle(before, after=last, limit=_LIVE_AT_ONCE)
+            idle += page.records
+            last, looked = page.last, looked + _LIVE_AT_ONCE
+            if not last:
+                break
         count = 0
-        for record in idle:
+        for record in idle[:_FOLDED]:
             why = await self._api.why(str(record.execution_id))
             if not any(wait.what in _PATIENT for wait in why.waits):
                 count += 1
                 if self._boundary.sees(record.new.scope):
                     stuck.append(str(record.execution_id))
         if not count:
-            return [Check("runs", OK, "every run has work, a timer, or something to wait for")]
+            of = f"each of the {looked} oldest runs that have not ended" if last else "every run"
+            return [Check("runs", OK, f"{of} has work, a timer, or something to wait for")]
         detail = f"{_count(count)} without anything that would continue them{_such(stuck[:_NAMED])}"
         remedy = "`arclog resume ID` makes the engine check again, `arclog why ID` shows where it stopped; please report this"
         return [Check("runs", FAIL, detail, remedy)]

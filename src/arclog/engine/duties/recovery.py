@@ -23,6 +23,8 @@ from arclog.ports.storage.store import ExecutionFilter, ExecutionRecord, Mark
 log = logging.getLogger("arclog.engine")
 
 _PAGE = 100
+#: Live runs that are looked at in a second; each may wait for years.
+_LIVE = 1000
 #: The age from which the marks of a new store are read.
 _FIRST_LOOK_US = 86_400 * MICROS
 #: The position is saved at least this often.
@@ -70,7 +72,7 @@ class Recovery:
         while more := await self._look_at_idle(before):
             if not everything:
                 break
-        # To find them, a store looks at every live run: not more often than need be.
+        # To find them, a store looks at every live run, some at a time: not more often than need be.
         self._idle_at = clock.monotonic() + (0.0 if more else self._idle_us / MICROS)
 
     # -- effects on other runs ----------------------------------------------------------------------------------------
@@ -154,17 +156,16 @@ class Recovery:
     # -- runs that nothing moves --------------------------------------------------------------------------------------
 
     async def _look_at_idle(self, before: int) -> bool:
-        """Continue a page of idle runs; returns whether there are more."""
+        """Continue the idle ones among the next live runs; returns whether there are more live runs."""
         if not await self._duty.has():
             return False
-        page = await self._engine.store.idle(before, after=self._after, limit=_PAGE)
-        for record in page:
+        page = await self._engine.store.idle(before, after=self._after, limit=_LIVE)
+        for record in page.records:
             if not await self._duty.has():
                 return False
             await self._go_on(record)
-        more = len(page) == _PAGE
-        self._after = page[-1].execution_id if more else 0
-        return more
+        self._after = page.last
+        return page.last > 0
 
     async def _go_on(self, record: ExecutionRecord) -> None:
         execution_id = record.execution_id

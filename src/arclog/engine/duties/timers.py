@@ -86,10 +86,12 @@ class Timers:
             if await self._has():
                 last = now + self._ahead
                 first = self._looked_ahead if now < self._looked_ahead <= last else now
-                coming = await engine.store.coming_timers(first, last, engine.live.room)
+                # Runs that an earlier look has loaded come first and take no further room.
+                coming = await engine.store.coming_timers(first, last, engine.live.capacity) if engine.live.room else []
                 if len(coming) >= _MANY:
                     self._looked_ahead = last
-                    await self._load(coming, until)
+                    missing = [execution_id for execution_id in coming if engine.live.kept(execution_id) is None]
+                    await self._load(missing[: engine.live.room], until)
         except ArclogError as problem:
             log.debug("timers: %s; runs are loaded when their timers are due", problem)
         return max((until - engine.clock.now()) / MICROS, 0.0)

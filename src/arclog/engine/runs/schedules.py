@@ -256,7 +256,7 @@ class Scheduler:
             shared = asyncio.ensure_future(_to_run(self._engine, scope, path, version))
             self._playbooks[scope, path, version] = shared
         try:
-            return await asyncio.shield(shared)
+            return shared.result() if shared.done() else await asyncio.shield(shared)
         except ArclogError as problem:
             raise type(problem)(*problem.args) from problem  # a raised exception belongs to one raiser
 

@@ -335,6 +335,14 @@ class Mark(Struct, frozen=True):
     seq: int
 
 
+class IdlePage(Struct, frozen=True):
+    """The idle ones among some executions that have not ended."""
+
+    records: Sequence[ExecutionRecord]
+    #: the last execution that was looked at; 0: there are no more
+    last: int
+
+
 class ExecutionFilter(Struct, frozen=True):
     """A filter of executions; empty fields match all."""
 
@@ -431,9 +439,10 @@ class Store(
     async def awaiting_approval(self, tenant: str, *, after: int = 0, limit: int = 50) -> list[ExecutionRecord]:
         """Executions of a tenant that wait for approvals (`ExecutionState.approvals`), oldest first, newer than `after`."""
 
-    async def idle(self, before: int, *, after: int = 0, limit: int = 100) -> list[ExecutionRecord]:
-        """Executions that have not ended and are not paused, to which nothing was appended since `before` (microseconds),
-        and that have neither an open command nor a timer; by execution_id, above `after`. They may have been abandoned.
+    async def idle(self, before: int, *, after: int = 0, limit: int = 1000) -> IdlePage:
+        """Look at the next `limit` executions that have not ended, by execution_id, above `after`. Returns those of them that
+        are not paused, to which nothing was appended since `before` (microseconds), and that have neither an open command
+        nor a timer: they may have been abandoned.
         """
 
     async def retire(self, before: int, *, dry_run: bool = False) -> int:

@@ -11,7 +11,7 @@ from arclog.model.refs import SCOPES
 from arclog.model.status import PENDING
 from arclog.ports.storage.catalog import CatalogRecord, PlanRecord
 from arclog.ports.storage.statistics import HOUR, RunCount
-from arclog.ports.storage.store import ExecutionFilter, ExecutionRecord, Scope, StepRunRecord
+from arclog.ports.storage.store import ExecutionFilter, ExecutionRecord, IdlePage, Scope, StepRunRecord
 from arclog.ports.storage.stored_results import ResultRecord
 from arclog.stores.memory.tables import Tables
 from arclog.stores.rows import NewResult
@@ -66,16 +66,17 @@ class Executions(Tables):
         ]
         return waiting[:limit]
 
-    async def idle(self, before: int, *, after: int = 0, limit: int = 100) -> list[ExecutionRecord]:
+    async def idle(self, before: int, *, after: int = 0, limit: int = 1000) -> IdlePage:
         self._check_open()
+        known = sorted(self._executions.items())
+        live = [own for own, execution in known if own > after and not execution.over][:limit]
         idle = [
             execution.record
-            for execution_id, execution in sorted(self._executions.items())
-            if execution_id > after
-            and not (execution.over or execution.record.now.paused or execution.commands or execution.timers)
+            for execution in map(self._executions.__getitem__, live)
+            if not (execution.record.now.paused or execution.commands or execution.timers)
             and execution.rows[-1].ts < before
         ]
-        return idle[:limit]
+        return IdlePage(idle, live[-1] if len(live) == limit else 0)
 
     async def step_runs(self, execution_id: int) -> list[StepRunRecord]:
         self._check_open()

@@ -9,7 +9,7 @@ from typing import Any
 from arclog.model.ids import MAX_ID
 from arclog.ports.storage.catalog import CatalogRecord, PlanRecord
 from arclog.ports.storage.statistics import HOUR, RunCount
-from arclog.ports.storage.store import ExecutionFilter, ExecutionRecord, Scope, StepRunRecord
+from arclog.ports.storage.store import ExecutionFilter, ExecutionRecord, IdlePage, Scope, StepRunRecord
 from arclog.ports.storage.stored_results import ResultRecord
 from arclog.stores.records import execution_record, result_record
 from arclog.stores.sql.part import Rows, SqlPart
@@ -46,8 +46,10 @@ class Executions(SqlPart):
     async def awaiting_approval(self, tenant: str, *, after: int = 0, limit: int = 50) -> list[ExecutionRecord]:
         return execution_records(await self._read("awaiting_approval", tenant, after, limit))
 
-    async def idle(self, before: int, *, after: int = 0, limit: int = 100) -> list[ExecutionRecord]:
-        return execution_records(await self._list("idle", after, before, limit))
+    async def idle(self, before: int, *, after: int = 0, limit: int = 1000) -> IdlePage:
+        [(last, count)] = await self._list("last_live", after, limit)
+        records = execution_records(await self._list("idle", after, before, last)) if count else []
+        return IdlePage(records, last if count == limit else 0)
 
     async def run_counts(
         self, tenant: str, *, project: str = "", environment: str = "", since: int = 0, limit: int = 1000

@@ -71,13 +71,19 @@ SELECT {executions} FROM arclog.executions {indexed executions_by_path}
 WHERE over = {false} AND tenant = $1 AND path = $2 AND state = $3 AND execution_id > $4
 ORDER BY execution_id LIMIT $5
 
+-- name: last_live
+SELECT max(execution_id), count(*) FROM (
+    SELECT execution_id FROM arclog.executions {indexed executions_live}
+    WHERE over = {false} AND execution_id > $1 ORDER BY execution_id LIMIT $2
+) AS live
+
 -- name: idle
-SELECT {executions} FROM arclog.executions e
-WHERE over = {false} AND paused = {false} AND execution_id > $1
-  AND (SELECT ts FROM arclog.log l WHERE l.execution_id = e.execution_id ORDER BY seq0 DESC LIMIT 1) < $2
+SELECT {executions} FROM arclog.executions AS e {indexed executions_live}
+WHERE over = {false} AND execution_id > $1 AND execution_id <= $3 AND paused = {false}
   AND NOT EXISTS (SELECT 1 FROM arclog.commands c WHERE c.execution_id = e.execution_id)
   AND NOT EXISTS (SELECT 1 FROM arclog.timers t WHERE t.execution_id = e.execution_id)
-ORDER BY execution_id LIMIT $3
+  AND (SELECT ts FROM arclog.log l WHERE l.execution_id = e.execution_id ORDER BY seq0 DESC LIMIT 1) < $2
+ORDER BY execution_id
 
 -- name: by_idempotency_key
 SELECT {executions} FROM arclog.executions

@@ -21,14 +21,12 @@ from arclog.stores.sqlite.appends import append as write_append
 from arclog.stores.sqlite.appends import append_all as write_group
 from arclog.stores.sqlite.connection.readers import Execute
 from arclog.stores.sqlite.connection.writer import Tx
-from arclog.stores.sqlite.part import SqlitePart
+from arclog.stores.sqlite.part import GROUPED, SqlitePart
 from arclog.stores.sqlite.queries import SQL
 
 log = logging.getLogger("arclog.store")
 
 _ALL_TYPES = -1
-#: From so many appends on, statements for all of them cost less than statements for each.
-_GROUPED = 8
 #: Up to so many events are read without a thread, since switching threads would take longer than the read.
 _FEW = 64
 
@@ -39,7 +37,7 @@ class Log(SqlLog, SqlitePart):
         return await self._writer.do(lambda tx: write_append(tx, append, derived))
 
     async def append_all(self, appends: Sequence[Append]) -> list[Appended | Exception]:
-        if len(appends) < _GROUPED:
+        if len(appends) < GROUPED:
             return await asyncio.gather(*map(self._outcome, appends))
         try:
             items = [(append, self._codec.derive(append)) for append in appends]

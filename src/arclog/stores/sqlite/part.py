@@ -14,6 +14,11 @@ from arclog.stores.sqlite.queries import SQL
 
 R = TypeVar("R")
 
+#: From so many rows on, one statement for all of them costs less than a statement for each.
+GROUPED = 8
+#: Begins the names of statements whose rows are one parameter, a JSON array.
+_GROUP = "group."
+
 
 class SqlitePart(SqlPart):
     _writer: Writer
@@ -42,10 +47,17 @@ class SqlitePart(SqlPart):
         def work(tx: Tx) -> list[Rows]:
             return [tx.execute(SQL[name], values).fetchall() for name, values in calls if not name.startswith("lock_")]
 
-        return await self._writer.do(work)
+        # A statement for many rows takes long: meanwhile the event loop goes on.
+        return await self._writer.do(work, aside=any(name.startswith(_GROUP) for name, _ in calls))
 
-    def _calls_for(self, name: str, kinds: str, rows: Sequence[Sequence[Any]], *first: Any) -> list[Call]:  # noqa: ARG002
-        return [(name, (*first, *row)) for row in rows]
+    def _calls_for(self, name: str, kinds: str, rows: Sequence[Sequence[Any]], *first: Any) -> list[Call]:
+        """A statement for each row; for many rows one statement, where there is such a form of it."""
+        if len(rows) < GROUPED or _GROUP + name not in SQL:
+            return [(name, (*first, *row)) for row in rows]
+        values = [
+            [value.hex() if kind == "b" else value for kind, value in zip(kinds, row, strict=True)] for row in rows
+        ]
+        return [(_GROUP + name, (*first, msgspec.json.encode(values).decode()))]
 
     def _ints(self, values: Iterable[int]) -> str:
         return msgspec.json.encode([*values]).decode()

@@ -36,7 +36,7 @@ FROM executions WHERE execution_id = ?1 AND parent = 0
 ON CONFLICT DO UPDATE SET
     completed = completed + excluded.completed, failed = failed + excluded.failed, cancelled = cancelled + excluded.cancelled
 
--- `group.…` are the same changes for the rows of a JSON array (`stores.sqlite.grouped`); `{each}` lists its elements.
+-- `group.…` are the same changes for the rows of a JSON array (`stores.sqlite.appends`); `{each}` lists its elements.
 
 -- name: group.create
 INSERT INTO executions (
@@ -522,9 +522,16 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 DELETE FROM audit WHERE pos IN (SELECT pos FROM audit WHERE at < ? ORDER BY at LIMIT ?)
 
 -- name: change_schedules
--- PostgreSQL changes several with one statement.
+-- PostgreSQL changes several with one statement; `group.change_schedules` does so here.
 UPDATE schedules SET revision = ?, wakes_at = ?, lease_owner = ?, lease_until = ?, body = ?
 WHERE tenant = ? AND name = ? AND revision = ?
+RETURNING tenant, name
+
+-- name: group.change_schedules
+UPDATE schedules
+SET revision = value ->> 0, wakes_at = value ->> 1, lease_owner = value ->> 2, lease_until = value ->> 3, body = unhex(value ->> 4)
+FROM {each}(?)
+WHERE tenant = value ->> 5 AND name = value ->> 6 AND revision = value ->> 7
 RETURNING tenant, name
 
 -- name: add_delivery

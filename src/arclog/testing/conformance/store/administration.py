@@ -115,6 +115,24 @@ class OperationRules(Rules):
         ]
         assert await store.change_schedules([]) == []
 
+    async def test_many_changes_are_made_as_few_are(self, world: World) -> None:
+        store = world.store
+        for n in range(20):
+            await store.add_schedule(schedule(f'"{n:02}"', None if n % 3 else 1 << 53))
+        known = {row.name: row for row in await store.schedules("acme")}
+        changes = [replace(row, note=f"ü {row.name} \\", queue=(n, 1 << 53)) for n, row in enumerate(known.values())]
+        changes[5] = replace(changes[5], revision=7)
+        changes[9] = replace(changes[9], name="none")
+        answers = await store.change_schedules(changes, "me", 900)
+        assert [n for n, answer in enumerate(answers) if isinstance(answer, Conflict)] == [5, 9]
+        now = {row.name: row for row in await store.schedules("acme")}
+        changed = [n for n in range(20) if n not in (5, 9)]
+        assert [now[changes[n].name] for n in changed] == [answers[n] for n in changed]
+        assert all(now[changes[n].name] == replace(changes[n], revision=changes[n].revision + 1) for n in changed)
+        assert now['"05"'] == known['"05"']
+        assert now['"09"'] == known['"09"']
+        assert {row.name for row in await store.lease_schedules("other", 899, 900)} <= {'"05"', '"09"'}
+
     async def test_a_schedule_is_leased_when_it_is_due_and_to_one_alone(self, world: World) -> None:
         store = world.store
         for name, due in (("late", 300), ("soon", 100), ("soonest", 50)):
@@ -306,9 +324,19 @@ class DutyRules(Rules):
         await world.create()
         moved = await world.create()
         await world.add(moved, 1, event("step.scheduled", "s", 1))
-        assert [execution.execution_id for execution in await world.store.idle(since)] == [left, pending]
-        assert [execution.execution_id for execution in await world.store.idle(since, after=left)] == [pending]
-        assert [execution.execution_id for execution in await world.store.idle(since, limit=1)] == [left]
+
+        async def idle(**given: int) -> tuple[list[int], int]:
+            page = await world.store.idle(since, **given)
+            return [record.execution_id for record in page.records], page.last
+
+        assert await idle() == ([left, pending], 0)
+        assert await idle(after=left) == ([pending], 0)
+        # Of live runs, few are idle: so many are looked at, not so many returned.
+        assert await idle(limit=1) == ([left], left)
+        assert await idle(limit=2, after=left) == ([], timed)
+        assert await idle(limit=2, after=timed) == ([pending], pending)
+        assert await idle(limit=2, after=pending) == ([], moved)
+        assert await idle(limit=2, after=moved) == ([], 0)
 
     async def test_the_store_tells_the_time(self, world: World) -> None:
         first = await world.store.time()
