@@ -14,11 +14,9 @@ from typing import Any, cast
 
 import httpx2
 import pytest
-import schemathesis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import Unsatisfiable
-from schemathesis import GenerationMode
 
 HELLO = "metadata: {name: hello}\nworkflow:\n  - step: start\n    tool: {kind: noop}\n"
 #: of each route; together they stay below half a minute
@@ -85,6 +83,9 @@ def test_every_route_has_an_example_and_says_its_errors(url: str) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_nothing_that_fits_the_document_breaks_the_server(url: str, ended: str) -> None:
+    import schemathesis  # takes a second: only the process that runs this test pays for it
+    from schemathesis import GenerationMode
+
     schema = schemathesis.openapi.from_url(f"{url}/api/openapi.json")
     answers: dict[int, int] = {}
     operations: list[Any] = [cast("Any", found).ok() for found in schema.get_all_operations()]
