@@ -35,7 +35,9 @@ class Group:
 
     def execute(self) -> int:
         """Over a connection of its own, so that any process may get it."""
-        return httpx2.post(f"{self.url}/api/execute", json={"playbook": SHORT}, timeout=30, trust_env=False, verify=False).status_code
+        return httpx2.post(
+            f"{self.url}/api/execute", json={"playbook": SHORT}, timeout=30, trust_env=False, verify=False
+        ).status_code
 
     def figure(self, name: str) -> float:
         text = httpx2.get(f"{self.url}/metrics", timeout=30, trust_env=False, verify=False).text

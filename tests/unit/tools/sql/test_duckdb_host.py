@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,10 @@ from arclog.sandbox.launcher import Launcher
 from arclog.tools.sql import duckdb_host
 
 
+def open_files() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
 async def test_settings_that_are_refused_leave_no_file_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A socket that is left open fails this test: warnings are errors, and the collection shows them here."""
 
@@ -22,8 +25,8 @@ async def test_settings_that_are_refused_leave_no_file_open(tmp_path: Path, monk
         raise SettingsError("duckdb.paths: there is no such folder")
 
     monkeypatch.setattr(duckdb_host, "data_roots", refuse)
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     with pytest.raises(SettingsError):
         duckdb_host.Host(Launcher(), Folders(Settings(), tmp_path), None, Settings(), "default")
     gc.collect()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_files() == before
