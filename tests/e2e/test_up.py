@@ -39,7 +39,7 @@ class Up:
         self.url = url
 
     def client(self) -> httpx2.AsyncClient:
-        return httpx2.AsyncClient(base_url=self.url, timeout=60, trust_env=False)
+        return httpx2.AsyncClient(base_url=self.url, timeout=60, trust_env=False, verify=False)
 
     async def stopped(self, how: signal.Signals) -> int:
         if self.process.returncode is None:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ def _x() -> Any:
     return module
 
 
+@cache
 def pythons() -> list[Path]:
     """The oldest Python that arclog runs on and the newest one that this machine has."""
     found: dict[tuple[int, ...], Path] = {}

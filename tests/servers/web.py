@@ -250,23 +250,26 @@ class Web:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         tasks: set[asyncio.Task[None]] = set()
 
-        async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            task = asyncio.current_task()
-            assert task is not None
+        def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            self.connections += 1
+            task = asyncio.ensure_future(serve(reader, writer, self.connections))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
-            self.connections += 1
-            try:
-                await self._talk(reader, writer, self.connections)
-            except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
-                pass
-            finally:
-                writer.transport.abort()
+            # Not in the task itself: one that is cancelled before its first step runs no `finally`.
+            task.add_done_callback(lambda _: writer.transport.abort())
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> None:
+            with suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+                await self._talk(reader, writer, number)
 
         server = await asyncio.start_server(connected, self.host, self.port, ssl=self._tls(), backlog=512)
         self.port = server.sockets[0].getsockname()[1]
         self._ready.set()
         await self._stop.wait()
+        # asyncio closes no connection that it has accepted and not yet handed over when its server is closed: those first.
+        self._loop.remove_reader(server.sockets[0].fileno())
+        for _ in range(3):
+            await asyncio.sleep(0)
         server.close()
         for task in [*tasks]:
             task.cancel()

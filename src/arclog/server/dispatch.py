@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import cache
 from http import HTTPStatus
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
@@ -101,6 +102,12 @@ class Parameters:
         return f"{'path' if name in self._path_names else 'query'}.{name}"
 
 
+@cache
+def _parameters_of(operation: Operation[Any]) -> Parameters:
+    """Made once: the servers of one process have the same operations."""
+    return Parameters(operation)
+
+
 # ── dispatch ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -164,7 +171,7 @@ class Route:
         self.operation = operation
         self.handler = handler
         self.path_names = operation.path_names
-        self.parameters = None if operation.params is NoParams else Parameters(operation)
+        self.parameters = None if operation.params is NoParams else _parameters_of(operation)
         self.decoder: msgspec.json.Decoder[Any] | None = None
         if operation.takes is not None and operation.reading == DECODED:
             self.decoder = msgspec.json.Decoder(operation.takes, strict=not operation.lax)

@@ -18,7 +18,7 @@ from arclog.model.errors import ResultStoreAway
 from arclog.ports.boundary import Boundary
 from arclog.ports.views.checks import OK, WARN, Check
 from tests.servers.arclog import running
-from tests.unit.engine.test_stored import KEEP, Home
+from tests.unit.engine.views.test_stored_results import KEEP, Home
 
 EVERY_S = 3600.0
 STORES = """\

@@ -158,7 +158,7 @@ async def test_a_tenant_sees_nothing_of_another(here: Embedded, url: str) -> Non
 
 
 async def test_only_an_admin_removes_results(here: Embedded, url: str) -> None:
-    async with httpx2.AsyncClient(base_url=url, headers={"Authorization": "Bearer default/a"}) as client:
+    async with httpx2.AsyncClient(verify=False, base_url=url, headers={"Authorization": "Bearer default/a"}) as client:
         for method, path in (("DELETE", ""), ("GET", "/all"), ("DELETE", "/leftovers")):
             params: dict[str, str | int] = {"tenant": "default", "sha256": "0", "older_than": 0}
             answer = await client.request(method, f"{work.ROOT}/results{path}", params=params)
@@ -168,7 +168,7 @@ async def test_only_an_admin_removes_results(here: Embedded, url: str) -> None:
 async def test_a_claim_whose_answer_was_lost_is_answered_again(here: Embedded, url: str) -> None:
     await start(here)
     await start(here)
-    async with httpx2.AsyncClient(base_url=url) as client:
+    async with httpx2.AsyncClient(verify=False, base_url=url) as client:
 
         async def claim(n: int) -> list[int]:
             body = msgspec.json.encode(work.ClaimAsked(ONE, 1, 0.0, n))
@@ -185,7 +185,7 @@ async def test_a_claim_whose_answer_was_lost_is_answered_again(here: Embedded, u
 
 async def test_a_claim_that_arrives_twice_at_once_is_one(here: Embedded, url: str, asked: asyncio.Event) -> None:
     """Both wait when the first of two commands comes."""
-    async with httpx2.AsyncClient(base_url=url, timeout=60) as client:
+    async with httpx2.AsyncClient(verify=False, base_url=url, timeout=60) as client:
         body = msgspec.json.encode(work.ClaimAsked(ONE, 1, 20.0, 1))
         twice = [asyncio.ensure_future(client.post(f"{work.ROOT}/claim", content=body)) for _ in range(2)]
         await asked.wait()
@@ -198,7 +198,7 @@ async def test_a_claim_that_arrives_twice_at_once_is_one(here: Embedded, url: st
 
 async def test_a_claim_that_a_later_one_has_overtaken_takes_nothing(here: Embedded, url: str) -> None:
     await start(here)
-    async with httpx2.AsyncClient(base_url=url) as client:
+    async with httpx2.AsyncClient(verify=False, base_url=url) as client:
 
         async def claim(n: int) -> list[int]:
             body = msgspec.json.encode(work.ClaimAsked(ONE, 1, 0.0, n))
@@ -253,20 +253,20 @@ async def test_a_server_that_is_not_there_is_asked_until_it_is(here: Embedded) -
     "call", ["register", "claim", "report", "heartbeat", "give-back", "revoked", "loop-results", "logs"]
 )
 async def test_what_does_not_fit_is_422(url: str, call: str, body: bytes) -> None:
-    async with httpx2.AsyncClient(base_url=url) as client:
+    async with httpx2.AsyncClient(verify=False, base_url=url) as client:
         answer = await client.post(f"{work.ROOT}/{call}", content=body)
     assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
 
 
 @pytest.mark.parametrize(("limit", "wait_s"), [(0, 0.0), (-1, 0.0), (10**6, 0.0), (1, -1.0)])
 async def test_odd_claims_are_422(url: str, limit: int, wait_s: float) -> None:
-    async with httpx2.AsyncClient(base_url=url) as client:
+    async with httpx2.AsyncClient(verify=False, base_url=url) as client:
         body = msgspec.json.encode(work.ClaimAsked(ONE, limit, wait_s))
         assert (await client.post(f"{work.ROOT}/claim", content=body)).status_code == 422
 
 
 async def test_content_that_arrives_changed_is_not_kept(here: Embedded, url: str) -> None:
-    async with httpx2.AsyncClient(base_url=url) as client:
+    async with httpx2.AsyncClient(verify=False, base_url=url) as client:
         params = {"tenant": "t", "sha256": hashlib.sha256(b"sent").hexdigest()}
         answer = await client.post(f"{work.ROOT}/results", params=params, content=b"SENT")
         assert answer.status_code == 422

@@ -179,12 +179,10 @@ class Host:
         own.make()
         #: for files that the worker and the process share
         self.folder = own.scratch
-        self.place = os.open(own.scratch, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._whole = own.folder
         self._numbers = count(1)
         self._open: set[int] = set()
         self._gone = threading.Event()
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         extensions = extension_folder(settings)
         home = str(Path.home()) if confinement is None or "/" in confinement.read else str(own.scratch)
         spec = {
@@ -200,10 +198,13 @@ class Host:
                 write=data_roots(settings),
             ),
         }
+        self.place = os.open(own.scratch, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             try:
                 self.tree = Tree(launcher, spec, theirs.fileno())
             except BaseException:
+                os.close(self.place)
                 self._control.close()
                 shutil.rmtree(own.folder, ignore_errors=True)
                 raise

@@ -14,7 +14,7 @@ import pytest
 from arclog.model.config.extras import ALL, EXTRAS, missing, required
 from arclog.model.errors import MissingExtra, SettingsError
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 DECLARED: dict[str, list[str]] = PROJECT["optional-dependencies"]
 #: module → the requirement that brings it as a dependency of its own

@@ -12,7 +12,7 @@ from arclog.model.status import RESERVED_SIGNALS
 from arclog.plan.build import build
 from tests.unit.plan.kinds import KINDS
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 def found(text: str, code: str) -> list[tuple[str, str, str]]:

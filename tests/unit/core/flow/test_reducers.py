@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from arclog.model.config.reducers import REDUCERS
 from arclog.model.errors import PlaybookError
 from arclog.plan.program import Program
-from tests.unit.core.test_loops import Looping, Path, parallel
+from tests.unit.core.flow.test_loops import Looping, Path, parallel
 
 ONE_BY_ONE = 1_000_000
 SEQUENTIAL = {"in": "{{ range(6) }}", "iterator": "i"}

@@ -120,7 +120,7 @@ def test_editors_know_the_fields_of_every_kind():
 
 
 def test_the_reference_names_every_kind_and_key():
-    text = (Path(__file__).parents[3] / "docs/playbook.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[4] / "docs/playbook.md").read_text(encoding="utf-8")
     rows = text.partition("### keychain[]\n")[2].partition("### workflow[]")[0]
     named = set(re.findall(r"`([a-z_]+)`", rows))
     assert {field.name for fields in (*KEYCHAIN_KINDS.values(), SOURCE) for field in fields} <= named
