@@ -167,6 +167,10 @@ def one(step: str) -> str:
         ),
         ("    tool: {kind: noop}\n    loop: {in: [1], iterator: n, max_in_flight: 4}\n", "    tool: {kind: noop}\n    loop: {in: [1], iterator: n, spec: {mode: parallel, max_in_flight: 4}}\n"),
         (
+            "    tool:\n      type: python\n      input: {n: 1}\n      code: |\n        if n:\n            return 1\n        return 2\n",
+            "    tool:\n      kind: python\n      args: {n: 1}\n      code: |\n        def main(n):\n            if n:\n                return 1\n            return 2\n",
+        ),
+        (
             "    tool:\n      kind: python\n      args: {n: 1}\n      code: |\n        if n:\n            return 1\n        return 2\n",
             "    tool:\n      kind: python\n      args: {n: 1}\n      code: |\n        def main(n):\n            if n:\n                return 1\n            return 2\n",
         ),

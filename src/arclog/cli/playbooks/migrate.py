@@ -86,8 +86,17 @@ def _migrated(files: Sequence[str], settings: Settings) -> Iterator[tuple[str, s
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
-    with ProcessPoolExecutor(os.cpu_count() or 1, get_context("forkserver")) as pool:
+    context = get_context("forkserver")
+    with ProcessPoolExecutor(os.cpu_count() or 1, context, initializer=_seldom_collect_garbage) as pool:
         yield from pool.map(migrate, files, chunksize=10)
+
+
+def _seldom_collect_garbage() -> None:
+    """Looking for cycles after every 700 new objects takes a tenth of the time: a tree has thousands, and no cycles."""
+    import gc
+
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
 
 
 def _migrate_file(file: str, settings: Settings) -> tuple[str, str, str, Migration]:
