@@ -140,12 +140,15 @@ def _compiles(task: Any) -> bool:
 
 
 def migrate(text: str, file: str, kinds: Mapping[str, KindSpec], settings: Settings | None = None) -> Migration:
-    """Migrate a playbook's text. Lines that ended in CR LF end so again."""
-    done = _migrated(text.replace("\r\n", "\n"), file, kinds, settings)
+    """Migrate a playbook's text. A byte order mark stays, and lines end as most of them did."""
+    mark = "\ufeff" if text.startswith("\ufeff") else ""  # the parser does not count it
+    done = _migrated(text.removeprefix(mark).replace("\r\n", "\n"), file, kinds, settings)
     if not done.changes:
         done.text = text
-    elif "\r\n" in text:
+        return done
+    if text.count("\r\n") * 2 > text.count("\n"):
         done.text = done.text.replace("\n", "\r\n")
+    done.text = mark + done.text
     return done
 
 

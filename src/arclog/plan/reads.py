@@ -158,9 +158,7 @@ class WorkloadReads:
         """Paths below the workload; a bare name may be one of its keys."""
         program = self._program
         steps = program.steps
-        places = [
-            (frozenset({task.plan.name for task in step.tasks}), self._paths_of(step)) for step in steps.values()
-        ]
+        places = [(frozenset({task.plan.name for task in step.tasks}), self._paths_of(step)) for step in steps.values()]
         if program.result is not None:
             places.append((frozenset(), program.result.paths))
         for labels, paths in places:

@@ -186,7 +186,8 @@ class Source:
             for name, key, _ in entries(node):
                 if name == old:
                     self.note(key, f"{old} → {new}")
-                    yield Edit(start(key), int(key.end_mark.index), new)
+                    quote = key.style or ""  # as in JSON
+                    yield Edit(start(key), int(key.end_mark.index), f"{quote}{new}{quote}")
 
     def has_own_lines(self, key: Any) -> bool:
         """Whether nothing but white space stands before a key on its line."""

@@ -32,6 +32,7 @@ example: arclog migrate old.yaml > new.yaml"""
 
 def migrate_command(options: Namespace) -> int:
     from arclog.cli.home import settings_of
+    from arclog.cli.playbooks.files import rewrite
     from arclog.cli.playbooks.findings import as_data, as_text
     from arclog.cli.render import Out, out_of, printable
 
@@ -46,8 +47,7 @@ def migrate_command(options: Namespace) -> int:
     for file, text, name, done in _migrated(options.files, settings):
         undecided += len(done.undecided)
         if options.write and done.text != text:
-            with open(file, "w", encoding="utf-8", newline="") as target:  # noqa: PTH123 - pathlib costs a start 2 ms
-                target.write(done.text)
+            rewrite(file, done.text)
         if out.as_json:
             reports.append(
                 {
