@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from arclog.authoring.migration import cases, flat, keys, policies, routing, sinks, tasks, templates, variables
@@ -69,16 +70,21 @@ _UNKNOWN = frozenset({"unknown-name", "workload-template"})
 #: The most rounds over all rules, since one form can contain another.
 _ROUNDS = 30
 
+
+def _both(first: Rule, second: Rule) -> Rule:
+    """Two rules of which neither looks at what the other changes: the text is parsed once after both."""
+    return lambda source: chain(first(source), second(source))
+
+
 #: Each rule with words of which a text must have one; () for every text.
 _RULES: tuple[tuple[Rule, tuple[str, ...]], ...] = (
     (flat.root_names, ("name", "context", "spec", "noetl.io/v1")),
     (keys.root_keys, ("steps", "vars")),
     (flat.step_names, ("-",)),
     (flat.flat_steps, ("type", "tool", "call", "result")),
-    (keys.step_keys, ()),
+    (_both(keys.step_keys, tasks.labels), ()),
     (flat.saves, ("save",)),
     (tasks.workbook, ("workbook",)),
-    (tasks.labels, ()),
     (keys.task_config, ("spec",)),
     (keys.task_keys, ()),
     (keys.empty_auth, ("auth",)),
@@ -91,12 +97,11 @@ _RULES: tuple[tuple[Rule, tuple[str, ...]], ...] = (
     (policies.else_rules, ("else",)),
     (policies.backoffs, ("backoff",)),
     (tasks.step_args, ("args",)),
-    (tasks.returns, ("return",)),
     (routing.admission, ("when",)),
     (cases.cases, ("case",)),
     (sinks.step_sinks, ("sink",)),
     (routing.compared_texts, ("when",)),
-    (routing.arcs_of_lists, ("next",)),
+    (_both(tasks.returns, routing.arcs_of_lists), ("return", "next")),
     (routing.tools, ()),
     (templates.answers, ("result", "response", "this")),
     (variables.argument_names, ("args",)),
@@ -135,12 +140,15 @@ def _compiles(task: Any) -> bool:
 
 
 def migrate(text: str, file: str, kinds: Mapping[str, KindSpec], settings: Settings | None = None) -> Migration:
-    """Migrate a playbook's text. Lines that ended in CR LF end so again."""
-    done = _migrated(text.replace("\r\n", "\n"), file, kinds, settings)
+    """Migrate a playbook's text. A byte order mark stays, and lines end as most of them did."""
+    mark = "\ufeff" if text.startswith("\ufeff") else ""  # the parser does not count it
+    done = _migrated(text.removeprefix(mark).replace("\r\n", "\n"), file, kinds, settings)
     if not done.changes:
         done.text = text
-    elif "\r\n" in text:
+        return done
+    if text.count("\r\n") * 2 > text.count("\n"):
         done.text = done.text.replace("\n", "\r\n")
+    done.text = mark + done.text
     return done
 
 
@@ -148,23 +156,27 @@ def _migrated(text: str, file: str, kinds: Mapping[str, KindSpec], settings: Set
     done = Migration(text)
     root = compose(text)
     known = KnownKinds(kinds)
+    source = Source(text, root, known)
     left: list[Finding] = []
     #: by rule: the text in which it had nothing to change, and what it left there
     settled: dict[Rule, tuple[str, list[Finding]]] = {}
     for _ in range(_ROUNDS if root is not None else 0):
         before, left = done.text, []
-        source = Source(done.text, root, known)
         for rule, words in _RULES:
-            if words and not any(word in done.text for word in words):
-                continue
+            for word in words:
+                if word in done.text:
+                    break
+            else:
+                if words:
+                    continue
             if rule not in settled or settled[rule][0] != done.text:
                 source.notes, source.left = [], []
                 made = changed(done.text, list(rule(source)))
                 after = compose(made) if made != done.text else None
                 if after is not None:
-                    done.text, root = made, after
+                    done.text = made
                     done.changes += source.notes
-                    source = Source(done.text, root, known)
+                    source = Source(done.text, after, known)
                     continue
                 settled[rule] = (done.text, source.left)
             left += settled[rule][1]
@@ -174,10 +186,10 @@ def _migrated(text: str, file: str, kinds: Mapping[str, KindSpec], settings: Set
         if root is not None:  # the rules undo or repeat each other: return the text unchanged
             message = "the older forms of this file could not be rewritten together"
             left = [Finding("undecided", message, Position(1, 1), hint="rewrite those that are listed below first")]
-            done.text, done.changes, root = text, [], compose(text)
+            done.text, done.changes, source = text, [], Source(text, compose(text), known)
     beside = FilesBeside(settings or Settings()).of(file)
     # Of the lint for authors, which takes half as long again, only code that does not compile is an error.
-    lints = root is not None and not all(map(_compiles, Source(done.text, root, known).all_tasks()))
+    lints = not all(map(_compiles, source.all_tasks()))
     built = build(done.text, file, kinds, settings, beside, thorough=lints)
     errors = [
         *built.errors,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import yaml
@@ -12,14 +13,12 @@ _FAST: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Untagged(_FAST):  # type: ignore[misc] # one of two classes, by what is installed
-    """Leaves out which type each scalar has: that takes a fifth of the time, and few ask (`tag_of`)."""
+    """Leaves out which type each scalar has: that takes a fifth of the time, and few ask (`tag_of`).
 
-    def resolve(self, *_: Any) -> str:
-        return ""
+    The parser calls these for every node. `"".format` is a built-in function that takes anything and returns an empty text.
+    """
 
-    def descend_resolver(self, *_: Any) -> None: ...
-
-    def ascend_resolver(self) -> None: ...
+    resolve = descend_resolver = ascend_resolver = "".format
 
 
 class Alias(yaml.Node):
@@ -96,12 +95,15 @@ def _without_anchors(text: str, root: Any) -> None:
 def edited(text: str, edits: Sequence[Edit]) -> str:
     """The text with some edits; of two that overlap the first wins."""
     taken: list[Edit] = []
-    for edit in sorted(edits, key=lambda change: (change.start, change.end)):
+    for edit in sorted(edits, key=itemgetter(0, 1)):
         if not taken or edit.start >= taken[-1].end:
             taken.append(edit)
-    for edit in reversed(taken):
-        text = text[: edit.start] + edit.text + text[edit.end :]
-    return text
+    parts: list[str] = []
+    at = 0
+    for edit in taken:
+        parts += (text[at : edit.start], edit.text)
+        at = edit.end
+    return "".join([*parts, text[at:]])
 
 
 def entries(node: Any) -> Iterator[tuple[str, Any, Any]]:
@@ -115,15 +117,25 @@ def entries(node: Any) -> Iterator[tuple[str, Any, Any]]:
 def entry(node: Any, *path: str) -> Any:
     """The value node below some keys; None when it is not there."""
     for part in path:
-        if not isinstance(node, yaml.MappingNode):
-            return None
-        for key, value in node.value:
-            if key.value == part and isinstance(key, yaml.ScalarNode):
-                node = value
-                break
-        else:
+        nodes = getattr(node, "by_name", None)
+        node = (by_name(node) if nodes is None else nodes).get(part)
+        if node is None:
             return None
     return node
+
+
+def by_name(node: Any) -> dict[str, Any]:
+    """The value nodes of a map by key, of two equal keys the first; empty for anything else.
+
+    Most maps are asked several times, and a tree does not change: the map keeps them.
+    """
+    nodes: dict[str, Any] | None = getattr(node, "by_name", None)
+    if nodes is None:
+        if not isinstance(node, yaml.MappingNode):
+            return {}
+        nodes = {key.value: value for key, value in reversed(node.value) if isinstance(key, yaml.ScalarNode)}
+        vars(node)["by_name"] = nodes
+    return nodes
 
 
 def items(node: Any) -> list[Any]:
@@ -196,3 +208,33 @@ def scalars(node: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple
     elif isinstance(node, yaml.SequenceNode):
         for index, value in enumerate(node.value):
             yield from scalars(value, (*path, index))
+
+
+def templates(node: Any) -> list[tuple[tuple[str | int, ...], Any]]:
+    """Every scalar value with a template below a node, with its path. Most scalars have none, and all rules ask."""
+    places: list[tuple[tuple[str | int, ...], Any]] | None = getattr(node, "templates", None)
+    if places is None:
+        places = []
+        if node is not None:
+            _add_templates(node, [], places)
+            vars(node)["templates"] = places
+    return places
+
+
+def _add_templates(node: Any, path: list[str | int], places: list[tuple[tuple[str | int, ...], Any]]) -> None:
+    if isinstance(node, yaml.ScalarNode):
+        if "{{" in node.value or "{%" in node.value:
+            places.append((tuple(path), node))
+    elif isinstance(node, yaml.MappingNode):
+        path.append("")
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                path[-1] = key.value
+                _add_templates(value, path, places)
+        path.pop()
+    elif isinstance(node, yaml.SequenceNode):
+        path.append(0)
+        for index, value in enumerate(node.value):
+            path[-1] = index
+            _add_templates(value, path, places)
+        path.pop()

@@ -398,6 +398,13 @@ _TEMPLATE_HINTS = (
     ("there is no function 'today'", "run.started_at is when the run began: {{ run.started_at[:10] }}"),
     ("there is no function 'env'", "keychain: [{name: NAME, kind: env}], or a value of the workload"),
     ("there is no function", "filters are written behind a value: {{ value | filter }}; docs/templates.md lists them"),
+    ("there is no method 'xcom_", "what a step gave is known by the step's name: {{ STEP.data }}"),
+    ("there is no method 'strftime'", "a filter formats a moment: {{ value | date_format('%Y-%m-%d') }}"),
+    *(
+        (f"there is no filter {name!r}", "date_format('%Y-%m-%d') formats a moment, date gives its day")
+        for name in ("strftime", "dateformat", "format_date", "to_datetime", "ds")
+    ),
+    ("filter date takes at most", "date gives the day of a moment; date_format('%Y-%m-%d') formats it"),
     ("end of print statement", "close it: {{ … }}"),
     ("looking for the following tags", "close the block: {% endif %}, {% endfor %} or {% endset %}"),
     ("a condition is one", 'when: "{{ workload.n > 1 }}"'),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from arclog.plan.net import TaskPlan
 
 if TYPE_CHECKING:
-    from arclog.plan.program import Program, TaskProgram
+    from arclog.plan.program import Program, StepProgram, TaskProgram
 
 # Demand: which parts of a step's result the server's own templates read.
 #
@@ -156,39 +156,41 @@ class WorkloadReads:
 
     def _workload_paths(self) -> Iterator[_Keys]:
         """Paths below the workload; a bare name may be one of its keys."""
-        steps = self._program.steps
-        for path in self._all_paths():
-            if path[0] == "workload":
-                yield tuple(map(str, path[1:]))
-            elif path[0] not in _NAMES and path[0] not in steps:
-                yield tuple(map(str, path))
+        program = self._program
+        steps = program.steps
+        places = [(frozenset({task.plan.name for task in step.tasks}), self._paths_of(step)) for step in steps.values()]
+        if program.result is not None:
+            places.append((frozenset(), program.result.paths))
+        for labels, paths in places:
+            for path in paths:
+                if path[0] == "workload":
+                    yield tuple(map(str, path[1:]))
+                elif path[0] not in _NAMES and path[0] not in steps and path[0] not in labels:
+                    yield tuple(map(str, path))
 
-    def _all_paths(self) -> Iterable[tuple[Any, ...]]:
-        if self._program.result is not None:
-            yield from self._program.result.paths
-        for step in self._program.steps.values():
-            yield from step.args.paths
-            for level in step.items if step.plan.loop is not None else ():
-                yield from level.paths
-            for condition, _ in step.admit or ():
-                yield from condition.paths
-            for arc in step.arcs:
-                yield from (*arc.condition.paths, *arc.args.paths)
-            for condition in step.guards.conditions if step.guards is not None else ():
-                yield from condition.paths
-            for task in step.tasks:
-                yield from task.config.paths
-                for tree in task.by_ref.values():
+    def _paths_of(self, step: StepProgram) -> Iterable[tuple[Any, ...]]:
+        yield from step.args.paths
+        for level in step.items if step.plan.loop is not None else ():
+            yield from level.paths
+        for condition, _ in step.admit or ():
+            yield from condition.paths
+        for arc in step.arcs:
+            yield from (*arc.condition.paths, *arc.args.paths)
+        for condition in step.guards.conditions if step.guards is not None else ():
+            yield from condition.paths
+        for task in step.tasks:
+            yield from task.config.paths
+            for tree in task.by_ref.values():
+                yield from tree.paths
+            for rule in task.rules:
+                yield from rule.condition.paths
+                for tree in rule.trees:
                     yield from tree.paths
-                for rule in task.rules:
-                    yield from rule.condition.paths
-                    for tree in rule.trees:
-                        yield from tree.paths
 
 
 #: Names of templates that are no keys of the workload.
 _NAMES = frozenset(
-    {"args", "iter", "ctx", "event", "outcome", "keychain", "execution_id", "_prev", "_task", "_attempt"}
+    {"args", "iter", "ctx", "event", "outcome", "keychain", "execution_id", "run", "_prev", "_task", "_attempt"}
 )
 
 

@@ -37,17 +37,60 @@ _INPUTS = "executor: {spec: {inputs: {name: {type: string, required: true}}}}, o
 _SCHEDULES = "executor: {spec: {schedules: [{cron: '0 6 * * *'}]}}, applied when the playbook is registered"
 _NOTIFY = "executor: {spec: {on_failure: [{email: name@example.org}]}}; a step that handles it: an arc with event.name == 'step.failed'"
 _FINAL = "executor: {spec: {final_step: NAME}}: the step runs last, whatever became of the run"
+_IGNORE = "on the task: spec: {policy: {rules: [{when: \"{{ outcome.status == 'error' }}\", then: {do: continue}}]}}"
+_WORKDIR = 'tasks start in the folder that the setting worker.workdir names; shell: command: "cd app && …"'
 _LOOP = 'loop: {in: "{{ … }}", iterator: NAME, spec: {mode: parallel}}'
 
 #: What other tools call things, by label of the map and key: the arclog form.
 FOREIGN: dict[tuple[str, str], str] = {
-    **{("step", key): _BRANCH for key in ("depends_on", "needs", "dependsOn", "after", "upstream", "requires")},
-    **{("step", key): _RETRY for key in ("retries", "max_retries", "retry_policy", "retryPolicy", "max_attempts")},
+    **{
+        ("step", key): _BRANCH
+        for key in (
+            "depends_on",
+            "needs",
+            "dependsOn",
+            "after",
+            "upstream",
+            "requires",
+            "dependencies",
+            "wait_for",
+            "depends",
+        )
+    },
+    **{
+        ("step", key): _RETRY
+        for key in ("retries", "max_retries", "retry_policy", "retryPolicy", "max_attempts", "retry_delay")
+    },
     **{("step", key): _ON_FAILURE for key in ("on_failure", "on_error", "catch", "onError", "errors", "rescue")},
-    **{("step", key): _LOOP for key in ("for_each", "foreach", "with_items", "matrix", "map", "each", "forEach")},
+    **{
+        ("step", key): _LOOP
+        for key in (
+            "for_each",
+            "foreach",
+            "with_items",
+            "matrix",
+            "map",
+            "each",
+            "forEach",
+            "strategy",
+            "withItems",
+            "withParam",
+            "expand",
+        )
+    },
     **{("step", key): _CODE for key in ("script", "run", "cmd", "command", "code", "bash", "python")},
-    **{("step", key): _TIMEOUT for key in ("timeout", "timeout_s", "timeout_minutes", "execution_timeout")},
+    **{
+        ("step", key): _TIMEOUT
+        for key in ("timeout", "timeout_s", "timeout_minutes", "timeout-minutes", "execution_timeout")
+    },
     **{("step", key): _ADMISSION for key in ("if", "condition", "skip_if", "unless", "runIf")},
+    **{("step", key): _ARCS for key in ("downstream", "next_step", "then", "goto", "transition")},
+    **{("step", key): _IGNORE for key in ("continue_on_error", "continue-on-error", "ignore_errors", "allowFailure")},
+    **{
+        ("step", key): "spec: {pool: NAME}: workers of that pool run the step"
+        for key in ("queue", "runs-on", "agent", "task_queue")
+    },
+    **{("step", key): _WORKDIR for key in ("workdir", "working-directory", "cwd")},
     **{
         ("step", key): "the name of a step is the value of `step:`, as in - step: NAME"
         for key in ("id", "task_id", "key")
@@ -77,7 +120,26 @@ FOREIGN: dict[tuple[str, str], str] = {
     ("playbook", "input"): _INPUTS,
     ("playbook", "params"): _INPUTS,
     ("playbook", "parameters"): _INPUTS,
-    ("playbook", "schedule"): _SCHEDULES,
+    **{("playbook", key): _SCHEDULES for key in ("schedule", "schedule_interval", "start_date", "catchup")},
+    **{("playbook", key): "metadata: {name: …}" for key in ("dag_id", "namespace", "flow_id")},
+    ("playbook", "default_args"): "executor: {spec: {…}} has what applies to all steps: retry, timeout_s, on_failure",
+    ("playbook", "errors"): _NOTIFY,
+    **{
+        ("executor.spec", key): _NOTIFY
+        for key in ("email_on_failure", "on_failure_callback", "notify", "notifications")
+    },
+    **{("executor.spec", key): "concurrency: {max: 1}" for key in ("max_active_runs", "max_concurrent_runs")},
+    **{
+        (
+            "step.spec",
+            key,
+        ): "join: any, all or all_ok says which branches the step waits for; what follows a failure is an arc with event.name == 'step.failed'"
+        for key in ("trigger_rule", "triggerRule")
+    },
+    **{
+        ("task.spec", key): "timeout: SECONDS"
+        for key in ("start_to_close_timeout", "startToCloseTimeout", "execution_timeout")
+    },
     ("playbook", "schedules"): _SCHEDULES,
     ("playbook", "cron"): _SCHEDULES,
     ("playbook", "on"): _SCHEDULES,

@@ -29,6 +29,31 @@ _OLD_KINDS = {
     "loop": 'a loop belongs to the step: loop: {in: "{{ … }}", iterator: NAME}',
     "start": "use kind: noop",
     "end": "use kind: noop",
+    # What other tools call it, in small letters and without `operator` at the end.
+    **dict.fromkeys(
+        ("bash", "sh", "command", "cmd", "script", "run", "exec", "ssh"),
+        "did you mean shell? command: [program, argument]",
+    ),
+    **dict.fromkeys(("py", "function", "callable", "branchpython"), "did you mean python? code: |…, or file: NAME.py"),
+    **dict.fromkeys(
+        ("sleep", "delay", "pause", "timer", "datetimesensor", "timedeltasensor"), "did you mean wait? for_s: SECONDS"
+    ),
+    **dict.fromkeys(("event", "signal", "sensor", "webhook"), "did you mean wait? signal: NAME"),
+    **dict.fromkeys(
+        ("subflow", "flow", "workflow", "subworkflow", "childworkflow", "triggerdagrun", "call"),
+        "did you mean playbook? path: NAME",
+    ),
+    **dict.fromkeys(
+        ("slack", "teams", "rest", "api", "request", "curl", "simplehttp"), "did you mean http? url: https://…"
+    ),
+    **dict.fromkeys(
+        ("email", "mail", "smtp"),
+        "of the run: executor: {spec: {on_failure: [{email: name@example.org}]}}; else python with smtplib",
+    ),
+    **dict.fromkeys(("human", "manual", "input"), "did you mean approval?"),
+    **dict.fromkeys(("empty", "dummy", "pass", "log", "echo", "debug"), "did you mean noop? data: …"),
+    **dict.fromkeys(("s3", "gcs", "blob"), "did you mean object?"),
+    **dict.fromkeys(("sql", "query", "postgresql", "pg", "mysql"), "did you mean postgres, sqlite or duckdb?"),
 }
 
 
@@ -241,7 +266,12 @@ class TaskReader:
     def kind(self, name: str, path: Path) -> KindSpec | None:
         kind = self.kinds.get(name)
         if kind is None:
-            hint = _OLD_KINDS.get(name) or self.findings.did_you_mean(name, [*self.kinds, "workbook"])
+            short = name.lower().removesuffix("operator") if "." not in name else name.lower().split(".")[-2]
+            hint = (
+                _OLD_KINDS.get(short)
+                or (f"did you mean {short}?" if short in self.kinds else "")
+                or self.findings.did_you_mean(name, [*self.kinds, "workbook"])
+            )
             known = ", ".join(sorted(self.kinds))
             message = f"there is no tool kind {name[:60]!r} here; known: {known}"
             self.findings.value("unknown-kind", message, (*path, "kind"), "" if hint.startswith("known:") else hint)

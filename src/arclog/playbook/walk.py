@@ -239,6 +239,8 @@ class Walker:
             self.findings.key("unknown-key", f"{label} has no key '{shown}'", path, f"in arclog: {foreign}")
             return
         meant = next((field.name for field in known.values() if key in field.also), "")
+        if not meant and label.endswith(".retry"):
+            meant = _RETRY_WORDS.get(key, "")
         hint = f"did you mean {meant}?" if meant else self.findings.did_you_mean(key, known)
         self.findings.key("unknown-key", f"{label} has no key '{shown}'", path, hint)
 
@@ -265,7 +267,8 @@ class Walker:
 
     def bounds(self, value: Any, field: Field, path: Path, label: str) -> bool:
         if field.choices and isinstance(value, str) and value not in field.choices:
-            same = next((word for word in _SYNONYMS.get(value.lower(), ()) if word in field.choices), "")
+            words = (value.lower(), *_SYNONYMS.get(value.lower(), ()))
+            same = next((word for word in words if word in field.choices), "")
             near = same or self.findings.nearest(value, field.choices)
             hint = f"did you mean {near}?" if near else ""
             self.findings.value(
@@ -279,6 +282,20 @@ class Walker:
                 return False
         return True
 
+
+#: What other tools call the keys of `retry`.
+_RETRY_WORDS = {
+    **dict.fromkeys(
+        ("maxAttempt", "maxAttempts", "maximum_attempts", "maximumAttempts", "retries", "limit"), "attempts"
+    ),
+    **dict.fromkeys(("retry_delay", "initial_interval", "initialInterval", "interval", "interval_s", "wait"), "delay"),
+    **dict.fromkeys(("maximum_interval", "maximumInterval", "max_retry_delay", "maxInterval", "maxDelay"), "max_delay"),
+    **dict.fromkeys(
+        ("backoff_coefficient", "backoffCoefficient", "backoff_rate", "retry_exponential_backoff"), "backoff"
+    ),
+    **dict.fromkeys(("retry_delays", "retry_delay_seconds", "intervals"), "delays"),
+    **dict.fromkeys(("retry_on", "errors", "error_types", "retryable_errors"), "on"),
+}
 
 #: What other tools call a value of a closed list.
 _SYNONYMS: dict[str, tuple[str, ...]] = {
@@ -299,6 +316,10 @@ _SYNONYMS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("fixed", "constant"), ("none",)),
     **dict.fromkeys(("add", "total"), ("sum",)),
     **dict.fromkeys(("always", "yes", "true"), ("required",)),
+    **dict.fromkeys(("password", "token", "credential"), ("secret",)),
+    **dict.fromkeys(("all_success", "none_failed"), ("all_ok",)),
+    **dict.fromkeys(("all_done", "and"), ("all",)),
+    **dict.fromkeys(("one_success", "one_done", "or"), ("any",)),
     "vault": ("secret_manager",),
 }
 
@@ -340,6 +361,14 @@ def _misfit_hint(label: str, value: Any, types: tuple[str, ...]) -> str:
         return "a list of steps, each with its name under `step`: workflow: [{step: NAME, tool: {kind: …}}]"
     if label.endswith(".retry") and isinstance(value, int) and not isinstance(value, bool):
         return f"retry: {{attempts: {value}}}"
+    if label in ("executor.spec.on_failure", "executor.spec.on_success") and isinstance(value, str) and value:
+        where = "email" if "@" in value else "webhook"
+        return f"{label.rpartition('.')[2]}: [{{{where}: {value}}}]"
+    if label == "executor.spec.inputs" and isinstance(value, list):
+        names = [
+            str(item.get("id") or item.get("name") or "NAME") if isinstance(item, dict) else "NAME" for item in value
+        ]
+        return f"inputs: {{{', '.join(f'{name}: {{type: string}}' for name in names[:3])}}}"
     if value is None:
         return "remove the key, or give it a value"
     if "string" in types and isinstance(value, (bool, int, float)):

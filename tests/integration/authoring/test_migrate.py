@@ -144,6 +144,23 @@ def test_line_ends_stay_as_they_are() -> None:
     assert migrated(mixed).text == mixed
 
 
+def test_a_byte_order_mark_stays_and_hides_nothing() -> None:
+    assert migrated("\ufeff" + OLD).text == "\ufeff" + migrated(OLD).text
+
+
+def test_lines_end_as_most_of_them_did() -> None:
+    mixed = OLD.replace("\n", "\r\n", 1)
+    assert migrated(mixed).text == migrated(OLD).text
+
+
+def test_keys_in_quotes_keep_them() -> None:
+    text = '{"metadata": {"name": "p"}, "steps": [{"name": "start", "tool": {"type": "noop"}}]}\n'
+    assert json.loads(migrated(text).text) == {
+        "metadata": {"name": "p"},
+        "workflow": [{"step": "start", "tool": {"kind": "noop"}}],
+    }
+
+
 def test_a_second_run_changes_nothing() -> None:
     again = migrated(NEW)
     assert again.text == NEW
@@ -166,6 +183,10 @@ def one(step: str) -> str:
             '    tool: {kind: noop}\n    next:\n      arcs:\n        - {step: a, when: "{{ ctx.x }}"}\n        - {step: start}\n',
         ),
         ("    tool: {kind: noop}\n    loop: {in: [1], iterator: n, max_in_flight: 4}\n", "    tool: {kind: noop}\n    loop: {in: [1], iterator: n, spec: {mode: parallel, max_in_flight: 4}}\n"),
+        (
+            "    tool:\n      type: python\n      input: {n: 1}\n      code: |\n        if n:\n            return 1\n        return 2\n",
+            "    tool:\n      kind: python\n      args: {n: 1}\n      code: |\n        def main(n):\n            if n:\n                return 1\n            return 2\n",
+        ),
         (
             "    tool:\n      kind: python\n      args: {n: 1}\n      code: |\n        if n:\n            return 1\n        return 2\n",
             "    tool:\n      kind: python\n      args: {n: 1}\n      code: |\n        def main(n):\n            if n:\n                return 1\n            return 2\n",

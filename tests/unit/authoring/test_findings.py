@@ -17,6 +17,7 @@ from arclog.model.errors import Finding, Position
 from arclog.plan.build import build
 from arclog.wiring.kinds import installed_kinds
 from tests.unit.authoring.planted import PLANTED
+from tests.unit.authoring.planted_tools import FROM_OTHER_TOOLS
 from tests.unit.authoring.planted_values import VALUES
 
 ROOT = Path(__file__).parents[3]
@@ -54,6 +55,18 @@ def test_a_planted_mistake_is_found_on_its_line_with_a_remedy(text: str) -> None
     found = [finding for finding in findings_of(text) if finding.at.line == number and finding.code == code]
     assert found, f"no {code} on line {number} of\n{text}\nbut {[str(one) for one in findings_of(text)]}"
     assert found[0].hint or _REMEDY.search(found[0].message), found[0]
+
+
+@pytest.mark.parametrize(("text", "remedy"), FROM_OTHER_TOOLS, ids=range(len(FROM_OTHER_TOOLS)))
+def test_a_word_of_another_tool_is_found_on_its_line_with_the_word_of_arclog(text: str, remedy: str) -> None:
+    number = next(at for at, line in enumerate(text.splitlines(), 1) if "#!" in line)
+    there = [
+        finding
+        for finding in findings_of(text)
+        if finding.at.line == number and finding.code == planted_code(text) and finding.severity != "info"
+    ]
+    assert there, f"nothing on line {number} of\n{text}\nbut {[str(finding) for finding in findings_of(text)]}"
+    assert any(remedy in finding.hint for finding in there), [(finding.message, finding.hint) for finding in there]
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)

@@ -27,6 +27,7 @@ from arclog.authoring.spans import (
     scalar,
     scalars,
     start,
+    templates,
 )
 
 #: Kinds of the first releases that only routed.
@@ -78,7 +79,7 @@ def root_names(source: Source) -> Iterator[Change]:
             continue
         yield from source.rename(source.root, word, "workload")
         for part in ("workflow", "workbook"):
-            for path, node in scalars(entry(source.root, part)):
+            for path, node in templates(entry(source.root, part)):
                 if path[-1:] != ("code",):
                     pattern = rf"(?<![\w.'\"]){word}\.(?=\w)"
                     yield from source.in_templates(node, pattern, "workload.", f"{word}. → workload.", f"{word}.")

@@ -10,6 +10,7 @@ from arclog.authoring.migration.conditions import SQL
 from arclog.authoring.migration.source import Change, Source
 from arclog.authoring.spans import (
     Edit,
+    by_name,
     column_of,
     end,
     entries,
@@ -19,8 +20,8 @@ from arclog.authoring.spans import (
     items,
     line_start,
     scalar,
-    scalars,
     start,
+    templates,
 )
 from arclog.playbook.schema import task_spec_fields
 
@@ -37,18 +38,25 @@ def root_keys(source: Source) -> Iterator[Change]:
             return
         others = "".join(rf"(?!{re.escape(name)}\b)" for name in sorted(kept))
         yield from source.rename(source.root, "vars", "workload")
-        for _, node in scalars(workflow):
+        for _, node in templates(workflow):
             yield from source.in_templates(node, rf"(?<![\w.'\"])vars\.{others}", "workload.", "vars. → workload.")
+
+
+_OF_STEPS = frozenset({"name", "description", "with", "input", "data"})
+_OF_ARCS = frozenset({"condition", "cond", "if", "expr", "with", "input"})
 
 
 def step_keys(source: Source) -> Iterator[Change]:
     for step in source.steps:
+        arcs = items(entry(step, "next", "arcs"))
+        if _OF_STEPS.isdisjoint(by_name(step)) and all(_OF_ARCS.isdisjoint(by_name(arc)) for arc in arcs):
+            continue
         yield from source.rename(step, "name", "step")
         yield from source.rename(step, "description", "desc")
         for old in ("with", "input", "data"):
             if is_map(entry(step, old)) and (old != "data" or is_map(entry(step, "tool"))):
                 yield from source.rename(step, old, "args")
-        for arc in items(entry(step, "next", "arcs")):
+        for arc in arcs:
             for old in ("condition", "cond", "if", "expr"):
                 if scalar(entry(arc, old)) is not None:
                     yield from source.rename(arc, old, "when")
@@ -57,18 +65,30 @@ def step_keys(source: Source) -> Iterator[Change]:
                     yield from source.rename(arc, old, "args")
 
 
+# fmt: off
+_OF_TASKS = frozenset([
+    "type", "tool", "task", "assert", "with", "input", "data", "credential", "endpoint", "payload", "cmds",
+])
+_OF_STATEMENTS = _OF_TASKS | {"query", "sql", "commands", "statement", "script", "code"}
+# fmt: on
+
+
 def task_keys(source: Source) -> Iterator[Change]:
     for task in source.all_tasks():
+        name = scalar(entry(task, "kind"))
+        if (_OF_TASKS if name not in SQL else _OF_STATEMENTS).isdisjoint(by_name(task)):
+            continue
         for old in ("type", "tool"):
-            if scalar(entry(task, old)) in source.kinds or scalar(entry(task, old)) == "workbook":
+            word = scalar(entry(task, old))
+            if word in source.kinds or word == "workbook":
                 yield from source.rename(task, old, "kind")
+                name = name or word  # what it is called from now on
         if scalar(entry(task, "task")) is not None:
             yield from source.rename(task, "task", "name")
         if is_map(entry(task, "assert")):
             yield from source.rename(task, "assert", "x-assert")
-        kind = source.kind_of(task)
-        fields = set() if kind is None else {field.name for field in kind.fields}
-        name = scalar(entry(task, "kind"))
+        kind = source.kinds[name or ""]
+        fields = source.fields(kind)
         for old in ("with", "input", "data"):
             if is_map(entry(task, old)) and ("args" in fields or name == "workbook") and old not in fields:
                 yield from source.rename(task, old, "args")
@@ -82,7 +102,7 @@ def task_keys(source: Source) -> Iterator[Change]:
             if scalar(entry(task, "endpoint")) is not None:
                 yield from source.rename(task, "endpoint", "url")
             yield from _http_data(source, task)
-            if is_map(entry(task, "payload")) and not {"json", "form", "body"} & {key for key, _, _ in entries(task)}:
+            if is_map(entry(task, "payload")) and {"json", "form", "body"}.isdisjoint(by_name(task)):
                 yield from source.rename(task, "payload", "json")
         elif name == "playbook":
             if is_map(entry(task, "payload")):
@@ -91,13 +111,16 @@ def task_keys(source: Source) -> Iterator[Change]:
             yield from _shell(source, task)
 
 
+_BODIES = frozenset({"params", "json", "payload", "body", "form"})
+
+
 def _http_data(source: Source, task: Any) -> Iterator[Change]:
     """`data` of a call without a body was its query, else the body."""
-    data, names = entry(task, "data"), {name for name, _, _ in entries(task)}
-    if not is_map(data) or names & {"params", "json", "payload", "body", "form"}:
+    data = entry(task, "data")
+    if not is_map(data) or not _BODIES.isdisjoint(by_name(task)):
         return
     method = (scalar(entry(task, "method")) or "GET").upper()
-    if {name for name, _, _ in entries(data)} <= {"query", "body"} or "{{" in method:
+    if by_name(data).keys() <= {"query", "body"} or "{{" in method:
         source.leave(data, "data: a query, a body, or values of either", "params: {…} is the query, json: {…} the body")
     else:
         yield from source.rename(task, "data", "params" if method in ("GET", "DELETE", "HEAD") else "json")
@@ -148,8 +171,8 @@ def loop_keys(source: Source) -> Iterator[Change]:
 
 
 def _loop_spec(source: Source, loop: Any) -> Iterator[Change]:
-    names = ("mode", "max_in_flight", "concurrency")
-    given = {name: (key, value) for name, key, value in entries(loop) if name in names}
+    old = ("mode", "max_in_flight", "concurrency")
+    given = {name: (key, value) for name, key, value in entries(loop) if name in old}
     if len(given) != 1:
         return
     ((name, (key, value)),) = given.items()

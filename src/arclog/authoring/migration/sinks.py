@@ -20,6 +20,7 @@ from arclog.authoring.spans import (
     scalar,
     scalars,
     start,
+    templates,
 )
 
 _HINT = "storing is an ordinary task of the list: tool: [{name: LABEL, kind: …}, {name: store, kind: postgres, …}]"
@@ -166,7 +167,7 @@ def _view(
     inside = {id(node) for sink in sinks for _, node in scalars(sink.node)}
     texts = [
         template
-        for path, node in scalars(source.root)
+        for path, node in templates(source.root)
         if id(node) not in inside and path[-1:] != ("code",)
         for template in TEMPLATE.findall(str(node.value))
     ]

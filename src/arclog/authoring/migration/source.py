@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
+from operator import itemgetter
 from typing import Any
 
 from arclog.authoring.spans import (
     Edit,
+    by_name,
     column_of,
     edited,
     end,
@@ -49,6 +52,13 @@ class KnownKinds(dict[str, KindSpec | None]):
     def __init__(self, kinds: Mapping[str, KindSpec]) -> None:
         super().__init__()
         self._all = kinds
+        self._fields: dict[str, frozenset[str]] = {}
+
+    def fields(self, kind: KindSpec) -> frozenset[str]:
+        names = self._fields.get(kind.name)
+        if names is None:
+            names = self._fields[kind.name] = frozenset(field.name for field in kind.fields)
+        return names
 
     def __missing__(self, name: str) -> KindSpec | None:
         spec = self[name] = ENGINE_KINDS.get(name) or self._all.get(name)
@@ -90,7 +100,8 @@ class Source:
             node = pending.pop(0)
             if not is_map(node):
                 continue
-            block = next((value for name, _, value in entries(node) if name in ("choose", "while", "until")), None)
+            parts = by_name(node)
+            block = parts.get("choose") or parts.get("while") or parts.get("until")
             if block is None:
                 yield node
             else:
@@ -108,6 +119,10 @@ class Source:
     def kind_of(self, task: Any) -> KindSpec | None:
         return self.kinds[scalar(entry(task, "kind")) or ""]
 
+    def fields(self, kind: KindSpec | None) -> frozenset[str]:
+        """Names of the fields of a kind; none without one."""
+        return frozenset() if kind is None else self.kinds.fields(kind)
+
     def kind_name(self, task: Any) -> str:
         """The kind of a task; of one of the workbook, its entry's."""
         kind = scalar(entry(task, "kind")) or ""
@@ -116,6 +131,16 @@ class Source:
                 if scalar(entry(node, "name")) == scalar(entry(task, "name")):
                     return scalar(entry(node, "kind")) or kind
         return kind
+
+    @cached_property
+    def arc_args(self) -> dict[str, set[str]]:
+        """By step: names of the args that arcs to it give."""
+        given: dict[str, set[str]] = {}
+        for step in self.steps:
+            for arc in items(entry(step, "next", "arcs")):
+                if words := by_name(entry(arc, "args")):
+                    given.setdefault(scalar(entry(arc, "step")) or "", set()).update(words)
+        return given
 
     def labels(self, step: Any) -> set[str]:
         return {name for task in self.tasks(step) if (name := scalar(entry(task, "name")))}
@@ -161,7 +186,8 @@ class Source:
             for name, key, _ in entries(node):
                 if name == old:
                     self.note(key, f"{old} → {new}")
-                    yield Edit(start(key), int(key.end_mark.index), new)
+                    quote = key.style or ""  # as in JSON
+                    yield Edit(start(key), int(key.end_mark.index), f"{quote}{new}{quote}")
 
     def has_own_lines(self, key: Any) -> bool:
         """Whether nothing but white space stands before a key on its line."""
@@ -271,11 +297,23 @@ Rule = Callable[[Source], Iterator[Change]]
 def changed(text: str, changes: Iterable[Change]) -> str:
     """The text with some changes; of two that overlap the first wins, and one that is left out is left out whole."""
     taken: list[Edit] = []
+    last, longest = -1, 0
     for change in changes:
         group = (change,) if isinstance(change, Edit) else change
-        if not any(_overlap(edit, other) for edit in group for other in taken):
-            taken += group
+        # Most changes come in the order of the text.
+        if any(edit.start <= last and _overlaps(edit, taken, longest) for edit in group):
+            continue
+        for edit in group:
+            insort(taken, edit, key=itemgetter(0, 1))
+            last, longest = max(last, edit.end), max(longest, edit.end - edit.start)
     return edited(text, taken)
+
+
+def _overlaps(edit: Edit, taken: list[Edit], longest: int) -> bool:
+    """Whether an edit overlaps one of others, which are in order of their start and have at most `longest` characters."""
+    first = bisect_left(taken, edit.start - longest, key=itemgetter(0))
+    last = bisect_right(taken, edit.end, key=itemgetter(0))
+    return any(_overlap(edit, other) for other in taken[first:last])
 
 
 def _overlap(edit: Edit, other: Edit) -> bool:

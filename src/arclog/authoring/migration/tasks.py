@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from arclog.authoring.migration.source import Change, Source, shifted
@@ -21,8 +21,8 @@ from arclog.authoring.spans import (
     line_start,
     raw,
     scalar,
-    scalars,
     start,
+    templates,
 )
 
 _RETURN = re.compile(r"^[ \t]*return\b", re.MULTILINE)
@@ -105,7 +105,7 @@ def step_args(source: Source) -> Iterator[Change]:
         (task,) = tasks
         key = next(key for name, key, _ in entries(step) if name == "args")
         if entry(task, "args") is not None or any(
-            "args." in node.value for _, node in scalars(step) if "{{" in node.value
+            "args." in node.value for _, node in templates(step) if "{{" in node.value
         ):
             continue
         if scalar(entry(step, "step")) in given_by_arcs:
@@ -135,7 +135,7 @@ def returns(source: Source) -> Iterator[Change]:
             tree = ast.parse(code.value)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             continue
-        outside = [node for node in _outside_functions(tree) if isinstance(node, ast.Return)]
+        outside = list(_returns(tree.body))
         if not outside:
             continue
         if len(outside) == 1 and tree.body[-1] is outside[0] and outside[0].value is not None and code.style == "|":
@@ -179,8 +179,11 @@ def _column(task: Any) -> int:
     return next(column_of(key) for name, key, _ in entries(task) if name == "code")
 
 
-def _outside_functions(tree: ast.AST) -> Iterator[ast.AST]:
-    for node in ast.iter_child_nodes(tree):
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+def _returns(body: Iterable[ast.AST]) -> Iterator[ast.Return]:
+    """Each `return` of some statements that is not in a function or a class."""
+    for node in body:
+        if isinstance(node, ast.Return):
             yield node
-            yield from _outside_functions(node)
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            for part in ("body", "handlers", "cases", "orelse", "finalbody"):
+                yield from _returns(getattr(node, part, ()))

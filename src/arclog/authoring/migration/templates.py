@@ -11,6 +11,7 @@ from arclog.authoring.migration.conditions import SQL, renamed_in
 from arclog.authoring.migration.source import Change, Source, Undecided
 from arclog.authoring.spans import (
     Edit,
+    by_name,
     column_of,
     end,
     entries,
@@ -20,9 +21,9 @@ from arclog.authoring.spans import (
     items,
     raw,
     scalar,
-    scalars,
     start,
     tag_of,
+    templates,
 )
 
 # ── templates ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -30,6 +31,8 @@ from arclog.authoring.spans import (
 
 def names(source: Source) -> Iterator[Change]:
     for step in source.steps:
+        if not templates(step):
+            continue
         loop = entry(step, "loop")
         variables: list[str] = []
         inner = loop
@@ -39,7 +42,7 @@ def names(source: Source) -> Iterator[Change]:
             inner = entry(inner, "loop")
         done = "loop.done" if is_map(loop) else "step.done"
         known = source.names | source.workload | source.labels(step)
-        for path, node in scalars(step):
+        for path, node in templates(step):
             if path[-1:] == ("code",):
                 continue
             if path[0] == "next":
@@ -68,7 +71,7 @@ def names(source: Source) -> Iterator[Change]:
                         yield from source.in_templates(node, pattern, f"iter.{name}", f"{name} → iter.{name}", name)
 
     for node in items(entry(source.root, "workbook")):
-        for path, part in scalars(node):
+        for path, part in templates(node):
             if path[-1:] != ("code",) and "job" not in source.names | source.workload:
                 yield from _job(source, part)
 
@@ -81,12 +84,14 @@ def _job(source: Source, node: Any) -> Iterator[Change]:
 def answers(source: Source) -> Iterator[Change]:
     """`result`, `response` and `this` on arcs: what the step gave."""
     for step in source.steps:
-        tasks = source.tasks(step)
-        known = source.names | source.workload | {name for name, _, _ in entries(entry(step, "args"))}
-        if not tasks or known & {"result", "response", "this", "error"}:
+        tasks, conditions = source.tasks(step), templates(entry(step, "next"))
+        if not tasks or not conditions:
+            continue
+        known = source.names | source.workload | by_name(entry(step, "args")).keys()
+        if known & {"result", "response", "this", "error"}:
             continue
         kind = source.kind_name(tasks[-1])
-        for path, node in scalars(entry(step, "next")):
+        for path, node in conditions:
             text = raw(source.text, node)
             if path[-1:] == ("step",) or not _ANSWERS.search(text) or "{{" not in text:
                 continue
@@ -118,7 +123,7 @@ def data(source: Source) -> Iterator[Change]:
     """`{{ step }}` alone was the step's data; now it is its whole view. In python args and arc args it is meant as data."""
     for step in source.steps:
         own = source.labels(step)
-        for path, node in scalars(step):
+        for path, node in templates(step):
             if "args" not in path or path[0] not in ("tool", "next", "args"):
                 continue
             match = re.fullmatch(r"\s*\{\{\s*(\w+)\s*\}\}\s*", str(node.value))
@@ -145,13 +150,13 @@ def envelopes(source: Source) -> Iterator[Change]:
         keys = "|".join(map(re.escape, sorted(within)))
         name = scalar(entry(step, "step")) or ""
         for root in (entry(source.root, "workflow"), entry(source.root, "executor")):
-            for path, node in scalars(root):
+            for path, node in templates(root):
                 if path[-1:] != ("code",):
                     pattern = rf"(?<![\w.'\"]){re.escape(name)}\.data(?=\.(?:{keys})\b)"
                     change = f"{name}.data → {name}.result.data"
                     yield from source.in_templates(node, pattern, f"{name}.result.data", change, name)
         for part in (entry(tasks[-1], "spec"), entry(step, "next")):
-            for _, node in scalars(part):
+            for _, node in templates(part):
                 pattern = rf"\boutcome\.data(?=\.(?:{keys})\b)"
                 change = "outcome.data → outcome.result.data"
                 yield from source.in_templates(node, pattern, "outcome.result.data", change, "outcome")

@@ -12,6 +12,7 @@ from arclog.authoring.migration.policies import rules_of
 from arclog.authoring.migration.source import TEMPLATE, Change, Source, Undecided
 from arclog.authoring.spans import (
     Edit,
+    by_name,
     column_of,
     end,
     entries,
@@ -23,6 +24,7 @@ from arclog.authoring.spans import (
     scalar,
     scalars,
     start,
+    templates,
 )
 
 # ── variables ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -206,7 +208,7 @@ def _scope_of(source: Source, step: Any, key: Any, name: str) -> str:
     def reads(node: Any) -> bool:
         return any(
             read.search(template)
-            for path, scalar_node in scalars(node)
+            for path, scalar_node in templates(node)
             if path[-1:] != ("code",)
             for template in TEMPLATE.findall(str(scalar_node.value))
         )
@@ -305,7 +307,7 @@ def kept_names(source: Source) -> Iterator[Change]:
     roots = [(entry(source.root, "executor"), set[str]())] if entry(source.root, "executor") is not None else []
     for node, iterated in [*by_step, *roots]:
         known = source.names | source.workload | source.labels(node) | bound_names(node)
-        for path, part in scalars(node):
+        for path, part in templates(node):
             if path[-1:] == ("code",) or not TEMPLATE.search(str(part.value)):
                 continue
             for name in sorted(written["set_ctx"] - rooted):
@@ -359,7 +361,7 @@ def bound_names(step: Any, *, args: bool = True) -> set[str]:
     while is_map(loop):
         names.add(scalar(entry(loop, "iterator")) or "")
         loop = entry(loop, "loop")
-    for _, node in scalars(step):
+    for _, node in templates(step):
         for bound in () if "{%" not in node.value else re.findall(r"\{%-?\s*(?:for|set)\s+([\w, ]+)", str(node.value)):
             names |= {word.strip() for word in bound.split(",")}
     return names
@@ -374,12 +376,14 @@ def argument_names(source: Source) -> Iterator[Change]:
     given = {name: _given(source, step, name) for step in source.steps if (name := scalar(entry(step, "step")))}
     for step in source.steps:
         words = given.get(scalar(entry(step, "step")) or "", set())
+        if not words:
+            continue
         words -= source.names | source.workload | source.labels(step) | _loops(step)
         if not (words := _unbound(step, words)):
             continue
         # Step args are not seen by each other; arc args are.
         handed_on = words - {name for name, _, _ in entries(entry(step, "args"))}
-        for path, node in scalars(step):
+        for path, node in templates(step):
             if path[-1:] != ("code",):
                 yield from _read(source, node, handed_on if path[0] == "args" else words)
     for node in items(entry(source.root, "workbook")):
@@ -389,7 +393,7 @@ def argument_names(source: Source) -> Iterator[Change]:
         callers = [step for step in source.steps if _calls(source, step, name)]
         common = [given.get(scalar(entry(step, "step")) or "", set()) for step in callers]
         words = set.intersection(*common) - source.names - source.workload if common else set()
-        for path, part in scalars(node) if (words := _unbound(node, words)) else ():
+        for path, part in templates(node) if (words := _unbound(node, words)) else ():
             if path[-1:] != ("code",):
                 yield from _read(source, part, words)
 
@@ -407,12 +411,9 @@ def _read(source: Source, node: Any, words: set[str]) -> Iterator[Change]:
 
 def _given(source: Source, step: Any, name: str) -> set[str]:
     """Names of the args that a step has and that arcs to it give."""
-    words = {word for word, _, _ in entries(entry(step, "args"))}
-    for other in source.steps:
-        for arc in items(entry(other, "next", "arcs")):
-            if scalar(entry(arc, "step")) == name:
-                words |= {word for word, _, _ in entries(entry(arc, "args"))}
-    return {word for word in words if word.isidentifier()}
+    return {
+        word for word in source.arc_args.get(name, set()).union(by_name(entry(step, "args"))) if word.isidentifier()
+    }
 
 
 def _calls(source: Source, step: Any, name: str | None) -> bool:

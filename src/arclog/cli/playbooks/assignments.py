@@ -19,15 +19,23 @@ Path = tuple[str, ...]
 
 
 def check_assignments(plan: Plan, assignments: Sequence[tuple[Path, Any]]) -> None:
-    """Refuse a key that the playbook does not use, and a value of another type than the workload's own."""
+    """Refuse keys that the playbook does not use, and values of another type than the workload's own; all at once."""
     if not assignments:
         return
     reads = WorkloadReads(Program(plan, ""))
+    faults: list[Usage] = []
     for path, value in assignments:
-        if path[0] in plan.inputs:
-            continue  # the start of the run checks it against the declaration
+        if path[0] in plan.inputs or (plan.inputs and path[0] not in plan.workload):
+            continue  # the start of the run checks all of them against the declarations
         for leaf, given in _leaves(path, value, plan.workload):
-            _check_one(plan, leaf, given, reads)
+            try:
+                _check_one(plan, leaf, given, reads)
+            except Usage as fault:
+                faults.append(fault)
+    if len(faults) == 1:
+        raise faults[0]
+    if faults:
+        raise Usage("; ".join(f"{fault} ({fault.hint})" for fault in faults))
 
 
 def typed(plan: Plan, workload: dict[str, Any], assignments: Sequence[str]) -> dict[str, Any]:

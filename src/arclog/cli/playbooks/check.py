@@ -71,7 +71,7 @@ def _checked(file: str, settings: Settings, out: Out, *, fix: bool) -> list[tupl
     """The problems of a file; with `fix`, those that are left after the repairs."""
     from arclog.authoring.playbook_files import FilesBeside
     from arclog.cli.exits import Usage
-    from arclog.cli.playbooks.files import read
+    from arclog.cli.playbooks.files import read, rewrite
     from arclog.plan.build import build
     from arclog.wiring.kinds import installed_kinds
 
@@ -90,8 +90,7 @@ def _checked(file: str, settings: Settings, out: Out, *, fix: bool) -> list[tupl
             lambda text: build(text, name, installed_kinds(), settings, beside, thorough=True).findings,
         )
         if done:
-            with open(file, "w", encoding="utf-8", newline="") as target:  # noqa: PTH123 - pathlib costs a start 2 ms
-                target.write(text)
+            rewrite(file, text)
             for finding in done:
                 out.notice(f"{name}:{finding.at}: corrected: {finding.message}; {finding.hint}")
             built = build(text, name, installed_kinds(), settings, beside, thorough=True)

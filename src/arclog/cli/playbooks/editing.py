@@ -90,7 +90,7 @@ def fmt_arguments(parser: Parser) -> None:
 def fmt_command(options: Namespace) -> int:
     from arclog.authoring.fmt import formatted
     from arclog.cli.home import settings_of
-    from arclog.cli.playbooks.files import playbook_text
+    from arclog.cli.playbooks.files import playbook_text, rewrite
     from arclog.cli.playbooks.migrate import difference
     from arclog.cli.render import out_of
     from arclog.playbook.load import load
@@ -109,8 +109,7 @@ def fmt_command(options: Namespace) -> int:
             if options.diff and not out.as_json:
                 out.write(difference(text, result, name, "formatted"))
             if not (options.check or options.diff):
-                with open(file, "w", encoding="utf-8", newline="") as target:  # noqa: PTH123 - pathlib costs a start 2 ms
-                    target.write(result)
+                rewrite(file, result)
     if out.as_json:
         out.data({"changed": changed})
     elif not out.quiet and not options.diff:

@@ -29,6 +29,23 @@ def playbook_text(file: str, settings: Settings) -> tuple[str, str]:
     return text, name
 
 
+def rewrite(file: str, text: str) -> None:
+    """Replace the content of a file. Whatever fails, a full disk too, the file has its old content or the new one."""
+    import os
+    import tempfile
+
+    target = os.path.realpath(file)  # a link stays a link
+    descriptor, unfinished = tempfile.mkstemp(prefix=".arclog-", dir=os.path.dirname(target))  # noqa: PTH120 - pathlib costs a start 2 ms
+    try:
+        with open(descriptor, "w", encoding="utf-8", newline="") as body:  # noqa: PTH123
+            body.write(text)
+        os.chmod(unfinished, os.stat(target).st_mode & 0o7777)  # noqa: PTH101, PTH116
+        os.replace(unfinished, target)  # noqa: PTH105
+    except BaseException:
+        os.unlink(unfinished)  # noqa: PTH108
+        raise
+
+
 def in_catalog(word: str) -> bool:
     """Whether a word is a path of the catalog: no file of that name exists, and it does not look like a file name."""
     import os

@@ -51,6 +51,27 @@ _WHERE = {
 }
 #: What other releases and tools call the answer of a task.
 _OLD_ANSWERS = frozenset({"result", "response", "this", "self", "output"})
+_DATA = "what a step gave is known by the step's name: {{ STEP.data }}"
+_GIVEN = "values that a run is given are workload.NAME"
+_WHEN = "run.started_at is the time at which the run began: {{ run.started_at | date_format('%Y-%m-%d') }}"
+#: What other tools call a name, and the name here; NAME stands for the part behind the dot.
+_FOREIGN = {
+    **dict.fromkeys(("steps", "needs", "outputs", "ti", "task_instance", "tasks", "xcom", "jobs"), _DATA),
+    **dict.fromkeys(("inputs", "params", "parameters", "dag_run", "github", "flow", "context"), _GIVEN),
+    **dict.fromkeys(("env", "var", "vars", "conf", "envs"), f"{_GIVEN}; secrets are keychain.NAME of a keychain entry"),
+    **dict.fromkeys(
+        ("secrets", "secret", "credentials", "conn"), "secrets are keychain.NAME.value of a keychain entry"
+    ),
+    **dict.fromkeys(
+        ("ds", "ts", "ds_nodash", "execution_date", "logical_date", "data_interval_start", "trigger"), _WHEN
+    ),
+    **dict.fromkeys(
+        ("matrix", "taskrun", "item", "each"), "the item of a loop is iter.NAME, where NAME is loop.iterator"
+    ),
+    **dict.fromkeys(("execution", "run_id", "workflow_id"), "the id of the run is execution_id"),
+}
+#: Those of them that have values directly below.
+_PLAIN = frozenset({"inputs", "params", "parameters", "github", "env", "vars", "secrets"})
 _EVERY_NAME = frozenset().union(*SCOPES.values())
 
 #: Texts beyond this are machine-made; patterns would only cost time on them.
@@ -282,6 +303,9 @@ class _Check:
             if "outcome" in SCOPES[text.where]:
                 return "the result of the task is outcome: outcome.data, outcome.result, outcome.error"
             return "read the result of a step or task by its name, and that of the previous task as _prev"
+        if name in _FOREIGN:
+            part = re.search(rf"\b{name}\.(\w+)", text.source)
+            return _FOREIGN[name].replace("NAME", part[1] if part and name in _PLAIN else "NAME")
         near = self.findings.patience > 0 and self.findings.nearest(
             name, [*SCOPES[text.where], *labels, *self.step_names, *self.plan.workload]
         )

@@ -60,10 +60,18 @@ def lint_python(task: Task, findings: Findings, seen: set[str]) -> None:
         _arguments(main, given, home)
     if main is None and not _assigns_result(tree):
         message = "the code neither defines main() nor sets result: the task gives null"
-        source.add("python-no-result", message, 1, 0, "def main(): return … or result = …", "info")
+        hint, severity = "def main(): return … or result = …", "info"
+        if all(isinstance(node, _DEFINITIONS) for node in tree.body):
+            # Nothing in it is ever called: that cannot be meant.
+            message, severity = f"{message}, and nothing that it defines is called", "warning"
+            hint = "the function that the task calls is main: def main(…): return …"
+        source.add("python-no-result", message, 1, 0, hint, severity)
     if not is_open:
         known = _BUILTINS | _GIVEN | given | set(libs if isinstance(libs, dict) else ())
         _names(tree, known, source)
+
+
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
 
 
 def _main(tree: ast.Module, source: _Source, modules: dict[str, dict[str, str]]) -> tuple[Any, _Source]:

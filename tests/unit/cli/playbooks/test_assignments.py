@@ -99,4 +99,17 @@ def test_a_playbook_without_a_workload_takes_what_it_reads() -> None:
 def test_inputs_are_known_and_left_to_their_declarations() -> None:
     inputs = "executor: {spec: {inputs: {day: {type: date}}}}"
     check_assignments(plan("tool: {kind: noop}", inputs), assigned(["day=7"]))
-    assert "did you mean day?" in refusal("dya=7", plan("tool: {kind: noop}", inputs))
+    check_assignments(plan("tool: {kind: noop}", inputs), assigned(["dya=7"]))  # refused with all other faults
+
+
+def test_all_faults_are_named_at_once() -> None:
+    with pytest.raises(Usage) as caught:
+        check_assignments(plan(), assigned(["lmit=5", "name=5"]))
+    assert "did you mean limit?" in str(caught.value)
+    assert "the workload's name is text" in str(caught.value)
+
+
+def test_labels_of_tasks_and_names_of_templates_are_no_keys_of_the_workload() -> None:
+    tool = "tool: [{name: load, kind: noop, data: '{{ run.started_at }}'}, {name: use, kind: noop, data: '{{ load.data }}'}]"
+    assert "has no key 'load'" in refusal("load=1", plan(tool))
+    assert "has no key 'run'" in refusal("run=1", plan(tool))
