@@ -25,6 +25,7 @@ from arclog.drivers.backoff import Patience, retry
 from arclog.model import errors
 from arclog.model.config.settings import Settings
 from arclog.model.errors import ArclogError, ServerUnavailable, SettingsError
+from arclog.operations.operation import ATTEMPT_HEADER
 
 # ── problems ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Converts errors of a server: `application/problem+json` becomes the exception that the server raised.
@@ -147,6 +148,8 @@ class _Failure(NamedTuple):
     is_passing: bool
     #: whether nothing of the request can have arrived
     is_unsent: bool = False
+    #: whether the request was sent and the connection broke: the server may have died of it
+    is_unanswered: bool = False
     #: whether the server refused the request unread
     is_unread: bool = False
     #: the pause that the server asks for
@@ -204,24 +207,28 @@ class Connection:
         safe: bool | None = None,
         extra_s: float = 0.0,
         limit_s: float = math.inf,
+        sent_before: int = 0,
     ) -> bytes:
         """The body of a success. `safe`: may be sent twice (default: GET may); `extra_s`: the time that the server may
-        wait; `limit_s`: with several servers, the time after which the next one is tried.
+        wait; `limit_s`: with several servers, the time after which the next one is tried; `sent_before`: how often the
+        caller has sent it without an answer.
         """
         may_repeat = method == "GET" if safe is None else safe
         timeout_s = min(self._timeout_s, limit_s) if len(self._urls) > 1 else self._timeout_s
         request = _Request(method, path, params, body, httpx2.Timeout(timeout_s, read=timeout_s + extra_s))
         #: how long to wait after the last failure; None: it is final
         pause_s: float | None = None
+        unanswered = sent_before
 
         async def attempt() -> bytes:
             """Try each server that is available."""
-            nonlocal pause_s
+            nonlocal pause_s, unanswered
             away: set[str] = set()
             while True:
-                answer, failure = await self._sent_once(request, timeout_s)
+                answer, failure = await self._sent_once(request, timeout_s, unanswered)
                 if failure is None:
                     return answer
+                unanswered += failure.is_unanswered
                 again = failure.is_unsent or (failure.is_passing and (may_repeat or failure.is_unread))
                 pause_s = failure.pause_s if again else None
                 if failure.is_away:
@@ -233,22 +240,27 @@ class Connection:
 
         return await retry(attempt, on=ArclogError, patience_s=self._seconds_to_retry, pause_s=lambda _: pause_s)
 
-    async def _sent_once(self, request: _Request, limit_s: float) -> tuple[bytes, _Failure | None]:
+    async def _sent_once(self, request: _Request, limit_s: float, unanswered: int) -> tuple[bytes, _Failure | None]:
         """The body of a success, or the failure."""
         url = self.url
+        headers = {} if request.body is None else {"Content-Type": "application/json"}
+        if unanswered:
+            headers[ATTEMPT_HEADER] = str(unanswered + 1)
         try:
             answer = await self._http.request(
                 request.method,
                 f"{url}{request.path}",
                 params=request.params,
                 content=request.body,
-                headers={} if request.body is None else {"Content-Type": "application/json"},
+                headers=headers,
                 timeout=request.timeout,
             )
         except httpx2.HTTPError as problem:
             error = self._unreachable(url, problem, limit_s)
             is_unsent = isinstance(problem, _UNSENT)
-            return b"", _Failure(url, error, is_away=True, is_passing=True, is_unsent=is_unsent)
+            return b"", _Failure(
+                url, error, is_away=True, is_passing=True, is_unsent=is_unsent, is_unanswered=not is_unsent
+            )
         self._reached = True
         if answer.is_success:
             return answer.content, None

@@ -13,7 +13,7 @@ import logging
 
 from arclog.core.transitions.apply import apply
 from arclog.core.transitions.state import State
-from arclog.engine.commits.quarantine import Quarantine
+from arclog.engine.commits.quarantine import READING, Quarantine
 from arclog.engine.commits.snapshots import Pace, Snapshots, encode_state
 from arclog.engine.commits.turns import Turns
 from arclog.engine.runs.compile_cache import Compiled
@@ -204,8 +204,20 @@ class LiveStates:
         whose log killed the process before.
         """
         quarantine = self.quarantine
-        if quarantine is not None and (why := quarantine.unread(execution_id)):
+        if quarantine is None:
+            return await self._fold(execution_id, at)
+        records = quarantine.must_record(None, is_kept=False)
+        if records or quarantine.is_begun_elsewhere(execution_id):
+            await quarantine.settled(execution_id)
+        if why := quarantine.unread(execution_id):
             raise Poisoned(f"execution {execution_id}: {why}")
+        if not records:
+            return await self._fold(execution_id, at)
+        async with quarantine.attempt(execution_id, READING):
+            return await self._fold(execution_id, at)
+
+    async def _fold(self, execution_id: int, at: int | None) -> Live:
+        quarantine = self.quarantine
         record = await self._store.execution(execution_id)
         if record is None:
             raise NotFound(f"there is no execution {execution_id}; `arclog list` shows all runs")
