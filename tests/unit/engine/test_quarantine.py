@@ -90,10 +90,8 @@ def test_what_a_careful_server_begins_is_noted_and_taken_back() -> None:
 
 
 async def due_timer(world: World) -> str:
-    """The timer of the run's wait, once the run has come there."""
-    while not (state := await world.state()).timers:
-        await asyncio.sleep(0.1)
-    return next(iter(state.timers))
+    """The timer of the run's step."""
+    return next(iter((await world.state()).timers))
 
 
 async def seconds_pass(life: Life, seconds: float) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
 from arclog.core.transitions.apply import apply
 from arclog.core.transitions.state import State
@@ -23,11 +24,13 @@ from arclog.model.data.kept import Kept
 from arclog.model.errors import NewerLog, NotFound, Poisoned
 from arclog.plan import net
 from arclog.plan.program import LARGE, Program, Programs
-from arclog.ports.storage.store import ExecutionRecord, Store
+from arclog.ports.storage.store import ExecutionRecord, Store, StoredEvent
 
 log = logging.getLogger("arclog.engine")
 
 _PAGE = 5000
+#: Events that are folded before other work of the event loop has its turn: about a millisecond.
+_SLICE = 128
 #: Executions that are remembered because other processes write to them as well.
 _CONTENDED = 1000
 #: Decisions after a lost race that read the store first.
@@ -129,11 +132,13 @@ class LiveStates:
             return False
         try:
             while live.state.head < record.head:
-                for stored in await self._store.events(execution_id, after=live.state.head, limit=_PAGE):
-                    apply(live.program, live.state, stored.event)
+                page = await self._store.events(execution_id, after=live.state.head, limit=_PAGE)
+                self._apply(live.program, live.state, page)
         except NewerLog as problem:
             self._log_once(execution_id, problem)
             raise
+        if self.quarantine is not None:
+            self.quarantine.was_read(execution_id)
         live.record = record
         self.grew(live, live.weigh_at)  # the size of events from other processes is not known: measure the state
         return True
@@ -230,12 +235,10 @@ class LiveStates:
         try:
             while state.head < last:
                 page = await self._store.events(execution_id, after=state.head, limit=min(_PAGE, last - state.head))
-                if quarantine is not None:
-                    quarantine.began_reading(execution_id)
-                for stored in page:
-                    apply(program, state, stored.event)
-                if quarantine is not None:
-                    quarantine.read_on()
+                for first in range(0, len(page), _SLICE):
+                    if first:
+                        await asyncio.sleep(0)  # a long log must not keep other runs waiting
+                    self._apply(program, state, page[first : first + _SLICE])
         except NewerLog as problem:
             self._log_once(execution_id, problem)
             raise
@@ -244,6 +247,17 @@ class LiveStates:
         live = Live(program, state, record, self._snapshots.pace(known))
         live.weigh()
         return live
+
+    def _apply(self, program: Program, state: State, page: Sequence[StoredEvent]) -> None:
+        """Fold events into a state; the mark names the run while this is in progress."""
+        if self.quarantine is not None:
+            self.quarantine.began_reading(state.execution_id)
+        try:
+            for stored in page:
+                apply(program, state, stored.event)
+        finally:
+            if self.quarantine is not None:
+                self.quarantine.read_on()
 
     def _log_once(self, execution_id: int, problem: NewerLog) -> None:
         """Log once, for an operator, that the run needs a newer release."""
