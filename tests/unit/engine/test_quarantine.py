@@ -32,8 +32,16 @@ class Book:
         """The rows of runs; the one of run 0 counts servers that are gone."""
         return {key: crash for key, crash in self.rows.items() if key[0]}
 
-    async def pause_crash(self, crash: Crash) -> None:
-        self.rows[crash.execution_id, crash.work].paused_at = crash.paused_at
+    async def set_crash(self, execution_id: int, work: int, count: int, at: int) -> None:
+        row = self.rows.setdefault((execution_id, work), Crash(execution_id, work, 0))
+        row.count = max(row.count, count)
+
+    async def pause_crash(self, crash: Crash, at_head: int) -> bool:
+        row = self.rows[crash.execution_id, crash.work]
+        if row.paused_at != crash.paused_at:
+            return False
+        row.paused_at = at_head
+        return True
 
     async def forget_crash(self, execution_id: int, work: int = 0) -> None:
         for key in [key for key in self.rows if key[0] == execution_id and work in (0, key[1])]:
@@ -66,7 +74,7 @@ def watched(life: Life, book: Book) -> list[set[int]]:
         recorded.append({work for _, work in book.runs})
         return await append(what)
 
-    life.engine.store.append = append_and_look  # type: ignore[method-assign]  # watched
+    life.engine.store.append = append_and_look  # type: ignore[method-assign, assignment]  # watched
     return recorded
 
 
@@ -272,5 +280,26 @@ def test_a_record_that_could_not_be_deleted_is_deleted_later() -> None:
             await seconds_pass(life, 2)
             assert book.runs == {}
             assert not life.engine.is_held(run)
+
+    run_virtually(story())
+
+
+def test_one_of_several_servers_pauses_a_run_and_the_others_do_not_take_that_for_a_resume() -> None:
+    async def story() -> None:
+        async with World(WAITING) as world:
+            book = SlowBook()
+            first = await serving(world, book)
+            run = await world.start()
+            second = await serving(world, book)
+            given = TimerFired("t")
+            await book.add_crashes([(run, work_of(given) | 0x80)], 1, 0)
+            lives = (first, second)
+            await asyncio.gather(*(seconds_pass(life, 8) for life in lives))
+            for life in lives * 2:
+                answer = await life.engine.put(run, given)
+                assert answer.refused is not None
+                assert answer.refused.reason == "poison"
+                await seconds_pass(life, 2)
+            assert [stored.event.type for stored in await world.stored()].count("signal.received") == 1
 
     run_virtually(story())

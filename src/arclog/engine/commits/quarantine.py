@@ -221,8 +221,8 @@ class Quarantine:
             now = self._engine.clock.monotonic()
             left = [key for key, (_, since) in self._others.items() if now - since >= self._gone_after_s]
             for execution_id, attempt in left:
-                crash = (execution_id, attempt & ~_ATTEMPT)
-                await book.add_crashes([crash] * MAX_CRASHES, self._engine.clock.now(), 0)
+                # Several servers find this at the same time.
+                await book.set_crash(execution_id, attempt & ~_ATTEMPT, MAX_CRASHES, self._engine.clock.now())
                 await book.forget_crash(execution_id, attempt)
             if left:
                 await self._look(())
@@ -393,17 +393,19 @@ class Quarantine:
             return
         log.error("execution %s: %s", execution_id, self.reason(crash))
         for _ in range(3):
+            # One server pauses it: to the others, a head beyond the pause means that the run was resumed.
+            if self._book is not None and not await self._book.pause_crash(crash, record.head + 1):
+                await self._look(())
+                return
+            crash.paused_at = record.head + 1
             try:
-                crash.paused_at = await self._appended(record, crash)
+                await self._append_pause(record, crash)
                 break
             except Conflict:
                 record = await engine.store.execution(execution_id) or record
         self._save()
-        if self._book is not None and crash.paused_at:
-            await self._book.pause_crash(crash)
 
-    async def _appended(self, record: ExecutionRecord, crash: Crash) -> int:
-        """Append the pause. Returns the run's head after it."""
+    async def _append_pause(self, record: ExecutionRecord, crash: Crash) -> None:
         engine = self._engine
         commands = await engine.store.commands(record.execution_id)
         idle = [command for command in commands if command.state == "issued"]
@@ -427,4 +429,3 @@ class Quarantine:
             )
         )
         engine.hints.appended(record.execution_id, appended.last_seq)
-        return appended.last_seq
