@@ -50,6 +50,8 @@ class Trap:
 
     def __init__(self) -> None:
         self.reached: list[str] = []
+        #: how often it was reached where it may be
+        self.allowed = 0
         self._closed = False
         self._servers = [socket.create_server((FORBIDDEN, 0))]
         self.port: int = self._servers[0].getsockname()[1]
@@ -69,6 +71,7 @@ class Trap:
                 connection.settimeout(5)
                 head = connection.recv(65536).decode("latin-1")
                 if connection.getsockname()[0] == ALLOWED:
+                    self.allowed += 1
                     code = head.partition("/redirect/")[2][:3] or "302"
                     where = f"http://{FORBIDDEN}:{self.port}/metadata"
                     connection.sendall(
