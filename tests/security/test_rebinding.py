@@ -13,12 +13,12 @@ import pytest
 
 from tests.security.names import Names
 from tests.security.rebinding import ROUNDS, SENDERS
-from tests.security.site import ALLOWED, FORBIDDEN, Trap
+from tests.security.site import ALLOWED, FORBIDDEN, NAMES, Trap
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs port 53 and a mount namespace")
 
-#: Where the attacker's name server answers; the one of the other tests has an address of its own.
-ADDRESS = "127.0.0.5"
+#: Where the attacker's name server answers; the one of the other tests of this process has an address of its own.
+ADDRESS = NAMES.replace("127.53.", "127.54.")
 
 
 @pytest.fixture
