@@ -54,7 +54,8 @@ def swapped(name: Path, link_to: Path) -> Iterator[None]:
     finally:
         process.kill()
         process.wait()
-        process.stdout.close()
+        if process.stdout is not None:
+            process.stdout.close()
 
 
 def outcomes(read: Callable[[], str]) -> set[str]:
