@@ -52,7 +52,7 @@ _LOOK_S = 1.0
 _IN_A_ROW_US = 86_400 * MICROS
 #: Signals that end a run: nothing is evaluated for them.
 _ENDS = ("CANCEL", "EMERGENCY_STOP")
-#: How long a server is cautious after it took over from a server that is gone.
+#: Duration of the cautious period after a takeover from a dead server.
 _CAREFUL_S = 60.0
 #: Marks work as begun by a cautious server; it is a crash only if that server is gone.
 _ATTEMPT = 0x80
@@ -101,7 +101,7 @@ def _activity(work: int) -> str:
 
 
 class Quarantine:
-    """The runs in quarantine, and the crashes that this process knows of."""
+    """The runs in quarantine and the known crashes."""
 
     def __init__(self, engine: Engine, marks: Marks, book: CrashBook | None = None) -> None:
         self._engine = engine
@@ -109,13 +109,13 @@ class Quarantine:
         self._book = book
         self._looked_at = engine.clock.monotonic()
         self._writing: set[asyncio.Task[None]] = set()
-        #: until when this server takes care, and what it has begun meanwhile
+        #: end of this server's cautious period, and the runs that it has begun during it
         self._careful_until = 0.0
         self._attempts: set[tuple[int, int]] = set()
         #: what other servers have begun: how often they have recorded it, and since when that has not changed
         self._others: dict[tuple[int, int], tuple[int, float]] = {}
-        #: records that could not be deleted yet
-        self._obsolete: set[tuple[int, int]] = set()
+        #: records that are to be deleted, and the attempt to do it
+        self._obsolete: dict[tuple[int, int], asyncio.Task[None] | None] = {}
         #: how many servers were known to be gone
         self._gone = -1
         #: a server that does not renew its records for this long is gone
@@ -157,8 +157,9 @@ class Quarantine:
         if self._book is None or now - self._looked_at < self._look_s:
             return
         self._looked_at = now
-        for key in list(self._obsolete):
-            await self._erase(self._book, key)
+        for key, erasing in list(self._obsolete.items()):
+            if erasing is None or erasing.done():
+                await self._erase(self._book, key)
         await self._look(list(self._attempts))
         await self._count_attempts(self._book)
 
@@ -239,6 +240,9 @@ class Quarantine:
             return
         alone = await self._acquired()
         try:
+            # The record of the same work before this must not be deleted after the new one is there.
+            if (erasing := self._obsolete.pop(key, None)) is not None:
+                await asyncio.wait({erasing})
             self._attempts.add(key)
             try:
                 await self._book.add_crashes([key], self._engine.clock.now(), 0)
@@ -246,12 +250,12 @@ class Quarantine:
             finally:
                 self._attempts.discard(key)
                 self._crashes.pop(key, None)
-                self._obsolete.add(key)
+                self._obsolete[key] = None
                 if work == READING:  # another record follows, and only one of them may be left if this process dies
                     with suppress(ArclogError):
                         await self._erase(self._book, key)
                 else:
-                    self._later(self._erase(self._book, key))
+                    self._obsolete[key] = self._later(self._erase(self._book, key))
         finally:
             if alone:
                 self._alone.release()
@@ -267,7 +271,8 @@ class Quarantine:
     async def _erase(self, book: CrashBook, key: tuple[int, int]) -> None:
         """Delete the record of work that ended. If the store is away, `look` tries again."""
         await book.forget_crash(*key)
-        self._obsolete.discard(key)
+        if key not in self._attempts:
+            self._obsolete.pop(key, None)
 
     async def settled(self, execution_id: int) -> None:
         """Wait while another server is at work on a run, until it has ended that work or is known to be gone."""
@@ -294,7 +299,7 @@ class Quarantine:
         )
 
     async def try_again(self, execution_id: int, given: Input) -> None:
-        """Begin work again that killed a server. It is recorded first, so that other servers do not try it meanwhile."""
+        """Begin work again that killed a server. It is recorded first, so that other servers do not try it at the same time."""
         work = work_of(given)
         if self._book is not None and (execution_id, work) in self._crashes:
             await self._book.add_crashes([(execution_id, work)], self._engine.clock.now(), 0)
@@ -364,14 +369,15 @@ class Quarantine:
         )
 
     def _save(self) -> None:
-        # What all servers know stands in the store; the file of this home is for those that have no other.
+        # Crashes that all servers share are in the store; the file in the home is for installations without a shared store.
         self._marks.save([] if self._book is not None else list(self._crashes.values()))
 
-    def _later(self, writing: Coroutine[Any, Any, None]) -> None:
+    def _later(self, writing: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Write to the store in the background. If that fails, the crash expires eventually."""
         task = asyncio.ensure_future(writing)
         self._writing.add(task)
         task.add_done_callback(self._written)
+        return task
 
     def _written(self, task: asyncio.Task[None]) -> None:
         self._writing.discard(task)
