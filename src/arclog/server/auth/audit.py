@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from arclog.model.config.settings import Settings
-from arclog.model.data.kept import Kept
+from arclog.model.data.lru import LruCache
 from arclog.model.ids import MICROS, timestamp
 from arclog.model.principal import Principal
 from arclog.ports.boundary import Boundary
@@ -109,7 +109,7 @@ class Audit:
         self._denials = Denials(clock, settings.integer("auth.max_denials"))
         self._most = settings.integer("auth.audit_max_entries")
         #: entries of each caller since its entries were trimmed
-        self._added: Kept[tuple[str, str], int] = Kept(_COUNTED_CALLERS)
+        self._added: LruCache[tuple[str, str], int] = LruCache(_COUNTED_CALLERS)
 
     async def note(self, call: Call, principal: Principal | None, decision: str, reason: str = "") -> None:
         now = self._clock.now()
