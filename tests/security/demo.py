@@ -1,14 +1,16 @@
 """A server that may take 1 GiB with all its processes, under the template, playbook and report bombs of one tenant, while runs of
 another one are measured: `./x attack demo` prints a table.
 
-Calm and attack alternate on the same server, so that both see the same machine. Who attacks is a process of its own, of the
-lowest priority: it stands for another machine.
+Calm and attack alternate on the same server in short rounds, so that both see the same machine, and which of them comes first
+alternates, too. Who attacks is a process of its own, of the lowest priority: it stands for another machine. What other programs do to
+the machine is seen by two sets of calm rounds: where these differ, nothing can be concluded from the others.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -28,6 +30,10 @@ from tests.security.site import ROOT, Site
 LIMIT = 1 << 30
 #: How much longer the other tenant's runs may take.
 MOST_RATIO = 2.0
+#: How much the p95 of two sets of calm rounds may differ where a verdict is possible.
+MOST_DRIFT = 1.5
+#: Samples of rounds for the interval of the ratio, and which share of them is in it.
+_SAMPLES, _WITHIN = 2000, 0.9
 RUN = """
 metadata: {name: neighbour}
 workflow:
@@ -40,8 +46,9 @@ _EMOJI = "('😀' ~ i) * 1000000"
 class Measured(Struct):
     """What came of one demonstration."""
 
-    calm: list[float]
-    attacked: list[float]
+    #: seconds of each run, by round
+    calm: list[list[float]]
+    attacked: list[list[float]]
     #: runs of the other tenant that did not complete
     failed: int
     #: bombs that were thrown, by kind and what became of them
@@ -54,13 +61,45 @@ class Measured(Struct):
 
     @property
     def ratio(self) -> float:
-        return p(95, self.attacked) / p(95, self.calm)
+        return p(95, joined(self.attacked)) / p(95, joined(self.calm))
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Between which values the ratio is, by drawing rounds again and again (a bootstrap over pairs of rounds)."""
+        draw = random.Random(1)
+        pairs = list(zip(self.calm, self.attacked, strict=True))
+        ratios = []
+        for _ in range(_SAMPLES):
+            calm, attacked = zip(*draw.choices(pairs, k=len(pairs)), strict=True)
+            ratios.append(p(95, joined(attacked)) / p(95, joined(calm)))
+        return p(round(50 * (1 - _WITHIN)), ratios), p(round(50 * (1 + _WITHIN)), ratios)
+
+    @property
+    def drift(self) -> float:
+        """How much the p95 of every other calm round differs from that of the rest: what the machine does by itself."""
+        first, second = p(95, joined(self.calm[::2])), p(95, joined(self.calm[1::2] or self.calm))
+        return max(first, second) / min(first, second)
+
+    @property
+    def is_unharmed(self) -> bool:
+        """Whether nothing was killed, every run completed and bombs of every kind were thrown."""
+        return not (self.failed or self.kills or self.died) and len(self.kinds) == len(BOMBS)
+
+    @property
+    def verdict(self) -> str:
+        if not self.is_unharmed:
+            return "does not hold"
+        if self.interval[1] <= MOST_RATIO:
+            return "holds"
+        if self.interval[0] > MOST_RATIO and self.drift <= MOST_DRIFT:
+            return "does not hold"
+        if self.drift > MOST_DRIFT:
+            return f"cannot be judged: calm rounds differ by {self.drift:.2f} times among themselves"
+        return "holds, by a narrow margin" if self.ratio <= MOST_RATIO else "does not hold, by a narrow margin"
 
     @property
     def holds(self) -> bool:
-        return (
-            not (self.failed or self.kills or self.died) and self.ratio <= MOST_RATIO and len(self.kinds) == len(BOMBS)
-        )
+        return self.verdict.startswith("holds")
 
     @property
     def kinds(self) -> set[str]:
@@ -73,7 +112,11 @@ def p(percent: int, times: list[float]) -> float:
     return ordered[min(len(ordered) - 1, round(len(ordered) * percent / 100))]
 
 
-def demonstrated(rounds: int = 4, runs: int = 40, kinds: Sequence[str] = ()) -> Measured:
+def joined(rounds: Sequence[list[float]]) -> list[float]:
+    return [seconds for times in rounds for seconds in times]
+
+
+def demonstrated(rounds: int = 12, runs: int = 40, kinds: Sequence[str] = ()) -> Measured:
     """Measure so many rounds of so many runs, each once calm and once under attack by bombs of these kinds (all by default)."""
     cage = Cage(LIMIT)
     site = Site(cage=cage)
@@ -81,12 +124,12 @@ def demonstrated(rounds: int = 4, runs: int = 40, kinds: Sequence[str] = ()) -> 
     found = Measured([], [], 0, {}, 0, 0, died=False, how=cage.how)
     try:
         _runs(site, 10)
-        for _ in range(rounds):
-            for times, attacked in ((found.calm, False), (found.attacked, True)):
+        for number in range(rounds):
+            for attacked in (False, True) if number % 2 == 0 else (True, False):
                 if attacked:
                     attacker.go()
                 took, failed = _runs(site, runs)
-                times.extend(took)
+                (found.attacked if attacked else found.calm).append(took)
                 found.failed += failed
                 if attacked:
                     attacker.pause()
@@ -116,13 +159,16 @@ def _runs(site: Site, count: int) -> tuple[list[float], int]:
 
 
 def table(found: Measured) -> str:
+    calm, attacked = joined(found.calm), joined(found.attacked)
+    low, high = found.interval
     rows = [
-        ("runs of the other tenant that completed", len(found.calm), len(found.attacked) - found.failed),
-        *((f"p{at}", f"{p(at, found.calm) * 1e3:.1f} ms", f"{p(at, found.attacked) * 1e3:.1f} ms") for at in (50, 95)),
-        ("p95, times as long", "1", f"{found.ratio:.2f}"),
+        ("runs of the other tenant that completed", len(calm), len(attacked) - found.failed),
+        *((f"p{at}", f"{p(at, calm) * 1e3:.1f} ms", f"{p(at, attacked) * 1e3:.1f} ms") for at in (50, 95)),
+        ("p95, times as long", f"{found.drift:.2f} among themselves", f"{found.ratio:.2f} ({low:.2f} to {high:.2f})"),
         ("most memory of all processes", "", f"{found.peak >> 20} of {LIMIT >> 20} MiB, held by {found.how}"),
         ("processes killed", "", found.kills + found.died),
-        *((f"bombs: {name.replace(':', ', ')}", "", count) for name, count in sorted(found.thrown.items())),
+        (f"p95 at most {MOST_RATIO:g} times as long, nothing killed", "", found.verdict),
+        *((f"bombs: {name.replace(':', ',')}", "", count) for name, count in sorted(found.thrown.items())),
     ]
     lines = ["| | calm | under attack |", "| --- | ---: | ---: |"]
     return "\n".join([*lines, *(f"| {name} | {calm} | {attacked} |" for name, calm, attacked in rows)])

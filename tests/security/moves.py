@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 import socket
 import stat
@@ -43,6 +44,7 @@ def attacks() -> list[Attack]:
         {"class": path.stem, **entry}
         for path in sorted(_FOLDER.glob("*.yaml"))
         for entry in yaml.safe_load(path.read_text(encoding="utf-8"))
+        if os.geteuid() == 0 or not entry.get("root")
     ]
 
 
@@ -121,13 +123,16 @@ def victim(site: Site) -> dict[str, str]:
 
 
 def run(site: Site, attack: Attack) -> str:
-    """A playbook of mallory's. `must: FAILED` (default any end), `never`: texts that must be nowhere in what it left."""
+    """A playbook of mallory's. `must: FAILED` (default any end), `never`: texts that must be nowhere in what it left, `visits`: how
+    often the address that is allowed is reached, which shows that something was sent.
+    """
     playbook = attack["run"]
     if isinstance(playbook, dict):
         playbook = bombs.MADE[playbook["made"]](**{key: value for key, value in playbook.items() if key != "made"})
     for name, value in attack.get("credentials", {}).items():
         answer = site.client("mallory", "engineer").put(f"/api/credentials/{name}", json={"value": value})
         assert answer.status_code == 200, answer.text
+    site.trap.allowed = 0
     done = site.run(playbook, role=attack.get("role", "engineer"), most_s=attack.get("most_s", 60))
     if "refused" in done:
         return "" if 400 <= done["refused"] < 500 else f"HTTP {done['refused']}: {done['text'][:100]}"
@@ -136,6 +141,8 @@ def run(site: Site, attack: Attack) -> str:
     state = done["summary"].get("state") or done["summary"].get("status")
     if attack.get("must") and state != attack["must"]:
         return f"the run ended as {state}"
+    if site.trap_allowed_less_than(attack.get("visits", 0)):
+        return "nothing was sent, so that nothing was shown"
     return leaked(attack, done["events"] + done["logs"] + json.dumps(done["summary"])) or changed(site, attack)
 
 

@@ -23,6 +23,7 @@ from typing import Any
 import httpx2
 
 from tests.security.cage import Cage
+from tests.security.names import Names
 
 ROOT = Path(__file__).parents[2]
 CANARY = "canary-2c81e6f0"
@@ -36,6 +37,8 @@ DELAY_S = 15.0
 NOOP = "metadata: {name: neighbour}\nworkflow: [{step: start, tool: {kind: noop}}]\n"
 #: An address of its own that http tasks may reach, and one that they may not.
 ALLOWED, FORBIDDEN = "127.0.0.2", "127.0.0.1"
+#: Where the name server of the attacker answers: an address for each process, since all of them need the same port.
+NAMES = f"127.53.{os.getpid() >> 8 & 255}.{os.getpid() & 255}"
 SETTINGS = {
     "http.allow_networks": f"{ALLOWED}/32",
     "network.allow_networks": "none",
@@ -50,6 +53,8 @@ class Trap:
 
     def __init__(self) -> None:
         self.reached: list[str] = []
+        #: how often it was reached where it may be
+        self.allowed = 0
         self._closed = False
         self._servers = [socket.create_server((FORBIDDEN, 0))]
         self.port: int = self._servers[0].getsockname()[1]
@@ -69,6 +74,7 @@ class Trap:
                 connection.settimeout(5)
                 head = connection.recv(65536).decode("latin-1")
                 if connection.getsockname()[0] == ALLOWED:
+                    self.allowed += 1
                     code = head.partition("/redirect/")[2][:3] or "302"
                     where = f"http://{FORBIDDEN}:{self.port}/metadata"
                     connection.sendall(
@@ -98,6 +104,8 @@ class Site:
         self.keys: dict[tuple[str, str], str] = {}
         self.url = ""
         self.trap = Trap()
+        #: an attacker's name server, which the server asks; only root can do that
+        self.names = Names(NAMES, ALLOWED, FORBIDDEN) if os.geteuid() == 0 else None
         self._key_file = self.folder / "other.key"
         self._key_file.write_text(CANARY)
         self._key_file.chmod(0o600)
@@ -132,6 +140,7 @@ class Site:
             "PYTHONPATH": f"{self.tree / 'src'}{os.pathsep}{ROOT}",
             "CANARY": CANARY,
             "ARCLOG_CANARY": CANARY,
+            "NAMES": "" if self.names is None else self.names.address,
         }
         self._end()
         with (self.folder / "log").open("a") as log:
@@ -207,6 +216,13 @@ class Site:
         events = client.get(f"/api/executions/{run}/events", params={"limit": 1000}).text
         logs = client.get(f"/api/executions/{run}/logs").text
         return {"id": run, "summary": summary, "events": events, "logs": logs}
+
+    def trap_allowed_less_than(self, visits: int) -> bool:
+        """Whether the address that is allowed is not reached so often, in some time."""
+        end = time.monotonic() + 20
+        while self.trap.allowed < visits and time.monotonic() < end:
+            time.sleep(0.05)
+        return self.trap.allowed < visits
 
     def harm(self) -> str:
         """What the server suffered since this was asked last; '' when nothing. A dead one is started again."""
@@ -306,6 +322,8 @@ class Site:
         for thread in self._watch:
             thread.join(10)
         self.trap.close()
+        if self.names is not None:
+            self.names.close()
         self._shared.unlink()
         for server in self._sockets:
             server.close()

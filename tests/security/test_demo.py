@@ -20,10 +20,32 @@ def test_nothing_is_killed_and_the_other_tenant_goes_on() -> None:
     assert found.failed == 0, demo.table(found)
     assert found.kinds == set(demo.BOMBS), "each kind of bomb was thrown"
     assert found.peak < demo.LIMIT
-    assert max(found.attacked) < 10, demo.table(found)
+    assert max(demo.joined(found.attacked)) < 10, demo.table(found)
 
 
 @pytest.mark.soak
 def test_the_other_tenants_runs_take_at_most_twice_as_long() -> None:
     found = demo.demonstrated()
+    assert found.is_unharmed, demo.table(found)
+    if found.verdict.startswith("cannot be judged"):
+        pytest.skip(found.verdict)
     assert found.holds, demo.table(found)
+
+
+def measured(calm: list[list[float]], attacked: list[list[float]], kills: int = 0) -> demo.Measured:
+    thrown = dict.fromkeys((f"{kind}: FAILED" for kind in demo.BOMBS), 1)
+    return demo.Measured(calm, attacked, 0, thrown, 0, kills, died=False, how="")
+
+
+def rounds(*p95: float) -> list[list[float]]:
+    """Rounds of forty runs, of which every tenth takes so many seconds."""
+    return [[0.01] * 36 + [seconds] * 4 for seconds in p95]
+
+
+def test_the_verdict_of_a_demonstration() -> None:
+    calm = rounds(0.1, 0.1, 0.1, 0.1)
+    assert measured(calm, rounds(0.15, 0.15, 0.15, 0.15)).verdict == "holds"
+    assert measured(calm, rounds(0.3, 0.3, 0.3, 0.3)).verdict == "does not hold"
+    assert measured(calm, rounds(0.15, 0.15, 0.15, 0.15), kills=1).verdict == "does not hold"
+    assert measured(calm, rounds(0.15, 0.15, 0.3, 0.15)).verdict == "holds, by a narrow margin"
+    assert measured(rounds(0.1, 0.5, 0.1, 0.5), rounds(0.9, 0.9, 0.1, 0.1)).verdict.startswith("cannot be judged")

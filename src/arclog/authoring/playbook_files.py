@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from arclog.model.config.kinds import KindSpec
 from arclog.model.config.settings import Settings
 from arclog.playbook.files import FileRefused
+from arclog.sandbox.opened import is_swapped
 
 
 class FilesBeside(Mapping[str, str]):
@@ -28,11 +29,10 @@ class FilesBeside(Mapping[str, str]):
     def __getitem__(self, path: str) -> str:
         if path in self.taken:
             return self.taken[path]
-        if not self._is_inside(path):
-            raise KeyError(path)
         try:
-            with open(path, "rb") as source:  # noqa: PTH123 - pathlib costs a start 2 ms
-                body = source.read(self._most + 1)
+            if not self._is_inside(path):
+                raise KeyError(path)
+            body = self._read(path)
         except OSError as error:
             raise FileRefused(f"file {path!r} cannot be read: {error.strerror}") from None
         if len(body) > self._most:
@@ -42,6 +42,15 @@ class FilesBeside(Mapping[str, str]):
         except UnicodeDecodeError as error:
             raise FileRefused(f"file {path!r} is not UTF-8: byte {error.start}") from None
         return self.taken[path]
+
+    def _read(self, path: str) -> bytes:
+        """The first bytes of a file. A link or pipe that was put in its place since it was looked at is not followed."""
+        real = os.path.realpath(path)
+        descriptor = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as source:  # noqa: PTH123 - pathlib costs a start 2 ms
+            if is_swapped(descriptor, real) or not self._is_inside(real):
+                raise FileRefused(f"file {path!r} was replaced while it was read")
+            return source.read(self._most + 1)
 
     def __contains__(self, path: object) -> bool:
         return isinstance(path, str) and (path in self.taken or self._is_inside(path))

@@ -35,6 +35,7 @@ from arclog.drivers.http.direct import (
 from arclog.model import errors
 from arclog.model.config.settings import Settings
 from arclog.model.errors import ArclogError, ServerUnavailable, SettingsError
+from arclog.operations.operation import ATTEMPT_HEADER
 
 if TYPE_CHECKING:
     import ssl
@@ -167,6 +168,8 @@ class _Failure(NamedTuple):
     is_passing: bool
     #: whether nothing of the request can have arrived
     is_unsent: bool = False
+    #: whether the request was sent and the connection broke: the server may have died of it
+    is_unanswered: bool = False
     #: whether the server refused the request unread
     is_unread: bool = False
     #: the pause that the server asks for
@@ -238,24 +241,28 @@ class Connection:
         safe: bool | None = None,
         extra_s: float = 0.0,
         limit_s: float = math.inf,
+        sent_before: int = 0,
     ) -> bytes:
         """The body of a success. `safe`: may be sent twice (default: GET may); `extra_s`: the time that the server may
-        wait; `limit_s`: with several servers, the time after which the next one is tried.
+        wait; `limit_s`: with several servers, the time after which the next one is tried; `sent_before`: how often the
+        caller has sent it without an answer.
         """
         may_repeat = method == "GET" if safe is None else safe
         timeout_s = min(self._timeout_s, limit_s) if len(self._urls) > 1 else self._timeout_s
         request = _Request(method, path, params, body, timeout_s, timeout_s + extra_s)
         #: how long to wait after the last failure; None: it is final
         pause_s: float | None = None
+        unanswered = sent_before
 
         async def attempt() -> bytes:
             """Try each server that is available."""
-            nonlocal pause_s
+            nonlocal pause_s, unanswered
             away: set[str] = set()
             while True:
-                answer, failure = await self._sent_once(request, timeout_s)
+                answer, failure = await self._sent_once(request, timeout_s, unanswered)
                 if failure is None:
                     return answer
+                unanswered += failure.is_unanswered
                 again = failure.is_unsent or (failure.is_passing and (may_repeat or failure.is_unread))
                 pause_s = failure.pause_s if again else None
                 if failure.is_away:
@@ -267,18 +274,23 @@ class Connection:
 
         return await retry(attempt, on=ArclogError, patience_s=self._seconds_to_retry, pause_s=lambda _: pause_s)
 
-    async def _sent_once(self, request: _Request, limit_s: float) -> tuple[bytes, _Failure | None]:
+    async def _sent_once(self, request: _Request, limit_s: float, unanswered: int) -> tuple[bytes, _Failure | None]:
         """The body of a success, or the failure."""
         url = self.url
+        headers = {} if request.body is None else {"Content-Type": "application/json"}
+        if unanswered:
+            headers[ATTEMPT_HEADER] = str(unanswered + 1)
         try:
             if self._direct is None:
-                answer = await self._sent_by_proxy(url, request)
+                answer = await self._sent_by_proxy(url, request, headers)
             else:
-                answer = await self._sent_directly(self._direct, url, request)
+                answer = await self._sent_directly(self._direct, url, request, headers)
         except RequestFailed as problem:
             error = self._unreachable(url, problem, limit_s)
             is_unsent = isinstance(problem, NotConnected)
-            return b"", _Failure(url, error, is_away=True, is_passing=True, is_unsent=is_unsent)
+            return b"", _Failure(
+                url, error, is_away=True, is_passing=True, is_unsent=is_unsent, is_unanswered=not is_unsent
+            )
         self._reached = True
         if answer.is_success:
             return answer.body, None
@@ -292,13 +304,11 @@ class Connection:
             pause_s=_retry_after(answer),
         )
 
-    async def _sent_directly(self, direct: DirectClient, url: str, request: _Request) -> Answer:
+    async def _sent_directly(self, direct: DirectClient, url: str, request: _Request, more: dict[str, str]) -> Answer:
         parts = urlsplit(url)
-        headers = {"User-Agent": _AGENT, "Accept": "*/*"}
+        headers = {"User-Agent": _AGENT, "Accept": "*/*", **more}
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
-        if request.body is not None:
-            headers["Content-Type"] = "application/json"
         return await direct.request(
             Origin(parts.hostname or "", _port(parts), self._trust),
             request.method,
@@ -309,7 +319,7 @@ class Connection:
             silence_s=request.silence_s,
         )
 
-    async def _sent_by_proxy(self, url: str, request: _Request) -> Answer:
+    async def _sent_by_proxy(self, url: str, request: _Request, headers: dict[str, str]) -> Answer:
         import httpx2
 
         try:
@@ -318,7 +328,7 @@ class Connection:
                 f"{url}{request.path}",
                 params=request.params,
                 content=request.body,
-                headers={} if request.body is None else {"Content-Type": "application/json"},
+                headers=headers,
                 timeout=httpx2.Timeout(request.connect_s, read=request.silence_s),
             )
         except httpx2.HTTPError as problem:

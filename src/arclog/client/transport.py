@@ -80,14 +80,16 @@ class Transport:
         tries: float = math.inf,
     ) -> bytes:
         """The body of the answer; see `call`."""
-        failures = 0
+        failures = unanswered = 0
 
         async def attempt() -> bytes:
-            return await self._once(operation, params, body(failures) if callable(body) else body, wait_s)
+            sent = body(failures) if callable(body) else body
+            return await self._once(operation, params, sent, wait_s, sent_before=unanswered)
 
         def pause_s(problem: ArclogError) -> float | None:
-            nonlocal failures
+            nonlocal failures, unanswered
             if is_passing(problem):
+                unanswered += isinstance(problem, ServerUnavailable)
                 self.failed(problem)
                 return 0.0
             failures += 1
@@ -142,6 +144,7 @@ class Transport:
         body: Struct | None,
         wait_s: float,
         limit_s: float = math.inf,
+        sent_before: int = 0,
     ) -> bytes:
         path, query = address_of(operation, params)
         return await self.connection.ask(
@@ -152,6 +155,7 @@ class Transport:
             safe=operation.repeatable,
             extra_s=wait_s,
             limit_s=min(limit_s, self.limit_s),
+            sent_before=sent_before,
         )
 
 

@@ -30,6 +30,9 @@ OCTETS = "application/octet-stream"
 #: Who reads the body: the dispatcher, which decodes it by `takes`, or the handler, piece by piece.
 DECODED, BY_HANDLER = "decoded", "by handler"
 
+#: Header of a request that was sent before and not answered: which attempt this is, counted from 1. A server may have died of it.
+ATTEMPT_HEADER = "Arclog-Attempt"
+
 _NAMES = re.compile(r"\{(\w+)\}")
 
 

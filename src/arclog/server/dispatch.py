@@ -21,9 +21,10 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from arclog.engine.commits.quarantine import REPEATED
 from arclog.model.errors import ArclogError, InvariantBroken, NotAllowed, NotHolder, RequestRejected, Unauthenticated
 from arclog.model.principal import may_act_for_the_tenant
-from arclog.operations.operation import DECODED, JSON, PRODUCE, WORK, NoParams, Operation
+from arclog.operations.operation import ATTEMPT_HEADER, DECODED, JSON, PRODUCE, WORK, NoParams, Operation
 from arclog.server.call import LOOKING, Call, body_fits
 from arclog.server.headers import SECURITY, respond
 from arclog.server.problems import answer_of, hide_places, problem
@@ -120,6 +121,7 @@ DENIALS = (NotAllowed, NotHolder, Unauthenticated)
 #: Granted requests of these roles are not in the audit: each report and event is in the log, with its sender.
 _IN_THE_LOG = (WORK, PRODUCE)
 _YAML = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"})
+_ATTEMPT = ATTEMPT_HEADER.lower()
 _JSON_HEADER = (b"content-type", JSON.encode())
 
 
@@ -301,6 +303,7 @@ class Dispatcher:
             receive,
         )
         answer: Response | _Encoded
+        repeated = REPEATED.set(True) if _ATTEMPT in call.headers else None
         try:
             answer = _answered(operation, await route.answer(call))
         except ArclogError as error:
@@ -312,6 +315,9 @@ class Dispatcher:
             answer = problem(
                 500, "InternalError", f"internal error: {type(error).__name__}; the server's log has details"
             )
+        finally:
+            if repeated is not None:
+                REPEATED.reset(repeated)
         if isinstance(answer, Response):
             await respond(answer, scope, receive, send)
         else:

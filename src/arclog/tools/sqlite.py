@@ -6,7 +6,6 @@ Law: an attempt has a connection of its own, in WAL or any other mode that the f
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 import time
@@ -23,7 +22,7 @@ from arclog.model.outcome import Outcome
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
 from arclog.sandbox.confinement import Reach, reach_of
 from arclog.tools.sql.failures import SqlFailure, explained
-from arclog.tools.sql.files import MEMORY, FileSession, not_ours, run_on_file
+from arclog.tools.sql.files import MEMORY, FileSession, located, not_ours, run_on_file
 from arclog.tools.sql.run import BATCH, FIELDS, HELPER_FIELDS, Answer, Bound, SqlConfig, Threads
 from arclog.tools.sql.values import checked, json_text
 
@@ -223,11 +222,14 @@ def open_file(database: str, reach: Reach, flags: int = 0) -> apsw.Connection:
     own = flags or apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
     if database in ("", MEMORY):
         return apsw.Connection(database, flags=own)
-    not_ours(database, reach, write=False)
-    if reach.refusal(database):
-        own = apsw.SQLITE_OPEN_READONLY
     # A folder that is not there leads nowhere; SQLite says so, with the path as it was given.
-    real = os.path.realpath(database)
+    real = located(database, reach, write=False)
+    if reach.refusal(real):
+        own = apsw.SQLITE_OPEN_READONLY
+    if reach.read is not None:
+        from arclog.tools.held_files import connect
+
+        return connect(real, own, reach)
     return apsw.Connection(real, flags=own | apsw.SQLITE_OPEN_NOFOLLOW)
 
 

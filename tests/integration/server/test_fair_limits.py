@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -125,7 +126,12 @@ class Site:
 async def site(tmp_path: Path) -> AsyncIterator[Site]:
     roles = ("admin", "viewer", "operator", "worker")
     keys = await make_keys(tmp_path / "home", [(tenant, role) for tenant in "ab" for role in roles])
-    settings: dict[str, Any] = {"server.max_concurrent": 24, "server.reserved": 2, "auth.max_denials": 5}
+    settings: dict[str, Any] = {
+        "server.max_concurrent": 24,
+        "server.reserved": 2,
+        "auth.max_denials": 5,
+        "auth.audit_max_entries": 100,
+    }
     async with running(tmp_path / "home", worker=False, **settings) as server:
         yield Site(server, keys)
 
@@ -236,6 +242,19 @@ async def test_denied_requests_do_not_fill_the_store(site: Site) -> None:
     async with site.client("a", "admin") as admin:
         page = (await admin.get("/api/audit", params={"decision": "denied", "limit": 100})).json()
     assert len(page["entries"]) <= 6
+
+
+async def test_granted_requests_do_not_fill_the_store(site: Site) -> None:
+    async with site.client("a", "admin") as admin, site.client("a", "operator") as operator:
+        await site.started(WORK, "b")
+        await site.started(WORK, "a")
+        for number in range(130):
+            answer = await operator.post("/api/executions/1/pause", json={"reason": str(number)})
+            assert answer.status_code == 404, "granted, though the run is not there"
+        page = (await admin.get("/api/audit", params={"decision": "granted", "limit": 1000})).json()["entries"]
+    by = Counter(entry["principal"] for entry in page)
+    assert by["a-operator"] <= 100, "half of auth.audit_max_entries, and what came since it was counted last"
+    assert by["a-admin"] == 1, "what others of the tenant did is still there"
 
 
 def test_the_memory_of_a_tenants_requests_is_bounded_however_many_keys_it_has() -> None:

@@ -256,3 +256,18 @@ def test_an_odd_message_does_not_end_it(odd: bytes) -> None:
 def test_a_message_of_any_claimed_length_is_no_message() -> None:
     source = io.BytesIO(b"Content-Length: " + b"9" * 5000 + b"\r\n\r\n")
     assert Server(source, io.BytesIO(), installed_kinds()).run() == 1
+
+
+@pytest.mark.parametrize("method", ["completion", "hover", "definition"])
+@pytest.mark.parametrize(("line", "character"), [(10**12, 0), (-5, -5), (0, 10**12)])
+def test_a_place_outside_of_the_text_is_answered_at_once(method: str, line: int, character: int) -> None:
+    document = {"uri": "file:///p.yaml"}
+    position = {"line": line, "character": character}
+    _, answers = talk(
+        {"method": "textDocument/didOpen", "params": {"textDocument": {**document, "text": TEXT}}},
+        {"id": 1, "method": f"textDocument/{method}", "params": {"textDocument": document, "position": position}},
+        {"id": 2, "method": "shutdown"},
+        {"method": "exit"},
+    )
+    assert {answer["id"] for answer in answers if "id" in answer} == {1, 2}
+    assert all("error" not in answer for answer in answers)

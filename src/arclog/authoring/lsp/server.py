@@ -156,9 +156,11 @@ class Server:
 
     def _features_at(self, params: dict[str, Any]) -> tuple[Features, Place]:
         uri, position = params["textDocument"]["uri"], params["position"]
-        line = self._line(uri, position["line"] + 1)
-        before = line.encode("utf-16-le")[: 2 * position["character"]].decode("utf-16-le", "ignore")
-        return self._features(uri), Place(position["line"] + 1, len(before) + 1)
+        # A place behind the end of the text is its end.
+        number = 1 + max(0, min(position["line"], self._texts.get(uri, "").count("\n") + 1))
+        line = self._line(uri, number)
+        before = line.encode("utf-16-le")[: 2 * max(0, position["character"])].decode("utf-16-le", "ignore")
+        return self._features(uri), Place(number, len(before) + 1)
 
     def _line(self, uri: str, number: int) -> str:
         lines = self._texts.get(uri, "").splitlines()

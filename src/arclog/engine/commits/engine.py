@@ -29,11 +29,11 @@ from arclog.core.transitions.state import State
 from arclog.drivers.backoff import Backoff
 from arclog.engine.commits.batch import Answer, Batch, Claimant, end_notices
 from arclog.engine.commits.decisions import Beginning, Deciding, Given
-from arclog.engine.commits.groups import Groups, Start
+from arclog.engine.commits.groups import Groups, Start, captured
 from arclog.engine.commits.hints import Hints
 from arclog.engine.commits.ids import Minter
 from arclog.engine.commits.live_states import Live, LiveStates
-from arclog.engine.commits.quarantine import Quarantine
+from arclog.engine.commits.quarantine import READING, Quarantine, work_of
 from arclog.engine.commits.snapshots import Snapshots
 from arclog.engine.dispatch.queues import Queues
 from arclog.expr import OutOfTurn
@@ -163,6 +163,11 @@ class Engine:
         if self._quarantine is not None:
             await self._quarantine.take_care()
 
+    async def is_back(self) -> None:
+        """Another server took this one for gone."""
+        if self._quarantine is not None:
+            await self._quarantine.is_back()
+
     def is_held(self, execution_id: int) -> bool:
         """Whether a run is in quarantine."""
         return self._quarantine is not None and self._quarantine.is_held(execution_id)
@@ -274,16 +279,24 @@ class Engine:
         extend: tuple[int, int, int] | None = None,
     ) -> Answer:
         """Put an input to an execution. Returns after the commit."""
-        if self._quarantine is not None and self._quarantine.is_held(execution_id):
+        if self._quarantine is None:
+            return await self._queued(execution_id, given, claimant, extend)
+        records = self._quarantine.must_record(given, is_kept=self.live.kept(execution_id) is not None)
+        if records or self._quarantine.is_begun_elsewhere(execution_id):
+            await self._quarantine.settled(execution_id)
+        if self._quarantine.is_held(execution_id):
             refused = await self._quarantine.refusal(execution_id, given)
             if refused is not None:
                 return Answer(refused)
-        if self._quarantine is not None and self._quarantine.is_suspect(execution_id):
+        if self._quarantine.is_suspect(execution_id):
             await self._quarantine.try_again(execution_id, given)
-        if self._quarantine is not None and self._quarantine.is_careful and self.live.kept(execution_id) is None:
-            async with self._quarantine.attempt(execution_id, given):
-                return await self._queued(execution_id, given, claimant, extend)
-        return await self._queued(execution_id, given, claimant, extend)
+        if not records:
+            return await self._queued(execution_id, given, claimant, extend)
+        if self.live.kept(execution_id) is None:
+            async with self._quarantine.attempt(execution_id, READING):
+                await self.load(execution_id)
+        async with self._quarantine.attempt(execution_id, work_of(given)):
+            return await self._queued(execution_id, given, claimant, extend)
 
     def _queued(
         self, execution_id: int, given: Input, claimant: Claimant | None, extend: tuple[int, int, int] | None
@@ -303,6 +316,8 @@ class Engine:
         """Put one input to each of many executions; they are decided one after the other and committed together. Returns
         what `put` would return or raise for each, in order. Other inputs wait while they are decided.
         """
+        if self._quarantine is not None and self._quarantine.is_careful:
+            return list(await asyncio.gather(*(captured(self.put(*each)) for each in inputs)))
         return await self._groups.put(inputs)
 
     def reserve(self, execution_id: int) -> bool:
@@ -595,6 +610,8 @@ class Engine:
         if self.deciding.turns is not None:
             self.deciding.turns.close()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if self._quarantine is not None:
+            await self._quarantine.close()
 
 
 def _together(waiting: Sequence[_Asked]) -> int:

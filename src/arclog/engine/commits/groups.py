@@ -75,7 +75,7 @@ class Groups:
         answers = await self._commit(await self._decide(inputs, folded))
         left = [index for index in range(len(inputs)) if index not in answers]
         if left:
-            usual = await asyncio.gather(*(_outcome(engine.put(*inputs[index])) for index in left))
+            usual = await asyncio.gather(*(captured(engine.put(*inputs[index])) for index in left))
             answers.update(zip(left, usual, strict=True))
         return [answers[index] for index in range(len(inputs))]
 
@@ -99,10 +99,10 @@ class Groups:
             execution_id = answers[decision.place] = decision.append.execution_id
             engine.begun(starts[decision.place].program, decision.state, decision.batch, decision.append, outcome)
             if decision.state.pending_for == "slot":
-                taken = await _outcome(engine.put(execution_id, TakeSlot()))
+                taken = await captured(engine.put(execution_id, TakeSlot()))
                 answers[decision.place] = taken if isinstance(taken, Exception) else execution_id
         left = [index for index in range(len(starts)) if index not in answers]
-        usual = await asyncio.gather(*(_outcome(engine.start(*starts[index])) for index in left))
+        usual = await asyncio.gather(*(captured(engine.start(*starts[index])) for index in left))
         answers.update(zip(left, usual, strict=True))
         return [answers[index] for index in range(len(starts))]
 
@@ -198,7 +198,8 @@ class Groups:
         return answers
 
 
-async def _outcome(work: Awaitable[T]) -> T | Exception:
+async def captured(work: Awaitable[T]) -> T | Exception:
+    """What work returns or raises."""
     try:
         return await work
     except Exception as problem:  # noqa: BLE001 - it is the answer

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
 from arclog.core.transitions.apply import apply
 from arclog.core.transitions.state import State
-from arclog.engine.commits.quarantine import Quarantine
+from arclog.engine.commits.quarantine import READING, Quarantine
 from arclog.engine.commits.snapshots import Pace, Snapshots, encode_state
 from arclog.engine.commits.turns import Turns
 from arclog.engine.runs.compile_cache import Compiled
@@ -23,11 +24,13 @@ from arclog.model.data.lru import LruCache
 from arclog.model.errors import NewerLog, NotFound, Poisoned
 from arclog.plan import net
 from arclog.plan.program import LARGE, Program, Programs
-from arclog.ports.storage.store import ExecutionRecord, Store
+from arclog.ports.storage.store import ExecutionRecord, Store, StoredEvent
 
 log = logging.getLogger("arclog.engine")
 
 _PAGE = 5000
+#: Events that are folded before other work of the event loop has its turn: about a millisecond.
+_SLICE = 128
 #: Executions that are remembered because other processes write to them as well.
 _CONTENDED = 1000
 #: Decisions after a lost race that read the store first.
@@ -130,11 +133,13 @@ class LiveStates:
             return False
         try:
             while live.state.head < record.head:
-                for stored in await self._store.events(execution_id, after=live.state.head, limit=_PAGE):
-                    apply(live.program, live.state, stored.event)
+                page = await self._store.events(execution_id, after=live.state.head, limit=_PAGE)
+                self._apply(live.program, live.state, page)
         except NewerLog as problem:
             self._log_once(execution_id, problem)
             raise
+        if self.quarantine is not None:
+            self.quarantine.was_read(execution_id)
         live.record = record
         self.grew(live, live.weigh_at)  # the size of events from other processes is not known: measure the state
         return True
@@ -205,8 +210,20 @@ class LiveStates:
         whose log killed the process before.
         """
         quarantine = self.quarantine
-        if quarantine is not None and (why := quarantine.unread(execution_id)):
+        if quarantine is None:
+            return await self._fold(execution_id, at)
+        records = quarantine.must_record(None, is_kept=False)
+        if records or quarantine.is_begun_elsewhere(execution_id):
+            await quarantine.settled(execution_id)
+        if why := quarantine.unread(execution_id):
             raise Poisoned(f"execution {execution_id}: {why}")
+        if not records:
+            return await self._fold(execution_id, at)
+        async with quarantine.attempt(execution_id, READING):
+            return await self._fold(execution_id, at)
+
+    async def _fold(self, execution_id: int, at: int | None) -> Live:
+        quarantine = self.quarantine
         record = await self._store.execution(execution_id)
         if record is None:
             raise NotFound(f"there is no execution {execution_id}; `arclog list` shows all runs")
@@ -219,12 +236,10 @@ class LiveStates:
         try:
             while state.head < last:
                 page = await self._store.events(execution_id, after=state.head, limit=min(_PAGE, last - state.head))
-                if quarantine is not None:
-                    quarantine.began_reading(execution_id)
-                for stored in page:
-                    apply(program, state, stored.event)
-                if quarantine is not None:
-                    quarantine.read_on()
+                for first in range(0, len(page), _SLICE):
+                    if first:
+                        await asyncio.sleep(0)  # a long log must not keep other runs waiting
+                    self._apply(program, state, page[first : first + _SLICE])
         except NewerLog as problem:
             self._log_once(execution_id, problem)
             raise
@@ -233,6 +248,17 @@ class LiveStates:
         live = Live(program, state, record, self._snapshots.pace(known))
         live.weigh()
         return live
+
+    def _apply(self, program: Program, state: State, page: Sequence[StoredEvent]) -> None:
+        """Fold events into a state; the mark names the run while this is in progress."""
+        if self.quarantine is not None:
+            self.quarantine.began_reading(state.execution_id)
+        try:
+            for stored in page:
+                apply(program, state, stored.event)
+        finally:
+            if self.quarantine is not None:
+                self.quarantine.read_on()
 
     def _log_once(self, execution_id: int, problem: NewerLog) -> None:
         """Log once, for an operator, that the run needs a newer release."""

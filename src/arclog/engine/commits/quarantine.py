@@ -1,8 +1,9 @@
 """Quarantine: a run on which the process died twice is paused until an operator resumes it.
 
-Servers that share a store count crashes together. A server that takes over a duty from a server that is gone cannot know why that
-server died. For a while, it records in the store which runs it begins to process for the first time. If it dies as well, the next
-server finds that record: two servers died, and the run is in quarantine before a third server tries it.
+Servers that share a store count crashes together. A server that is asked for work at which another server may have died (it took
+over a duty, or a client repeats a request that was not answered) cannot know why that server died. It records in the store what it
+begins. If it dies as well, the record stays and does not change any more: two servers died, and the run is in quarantine before a
+third server tries it.
 
 Laws: before work on a run begins, a mark is written where it outlives the process (`ports.storage.marks`); afterwards it is
 removed. A mark that a dead process left counts as a crash of that run at that work. Work that ends normally resets its count, so
@@ -15,7 +16,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
@@ -52,8 +54,20 @@ _IN_A_ROW_US = 86_400 * MICROS
 _ENDS = ("CANCEL", "EMERGENCY_STOP")
 #: Duration of the cautious period after a takeover from a dead server.
 _CAREFUL_S = 60.0
-#: Marks work as begun by a cautious server; it is a crash only if the server does not return to it.
+#: Marks work as begun by a cautious server; it is a crash only if that server is gone.
 _ATTEMPT = 0x80
+#: A record with this run's id counts the servers that are known to be gone.
+_NO_RUN = 0
+#: Recorded work is done one after the other, so that the records of a server that died name one run. It waits no longer than this.
+_ALONE_S = 5.0
+#: Pauses of work that waits for another server's.
+_WAIT_S = 0.2
+#: How long the end of the process waits for a store that is away.
+_CLOSE_S = 2.0
+#: Work that comes with a duty: the server that takes the duty over does it again, with or without the run in memory.
+_OF_DUTIES = (TimerFired, LeaseEnded, Continue)
+#: Whether the request that is being handled was sent before, and not answered.
+REPEATED: ContextVar[bool] = ContextVar("repeated", default=False)
 #: Work that is not an input: to read the log.
 READING = 1
 _NAMES = {READING: "read its log"}
@@ -98,7 +112,17 @@ class Quarantine:
         #: end of this server's cautious period, and the runs that it has begun during it
         self._careful_until = 0.0
         self._attempts: set[tuple[int, int]] = set()
-        #: a server takes several duties over at the same time, and counts what it finds once
+        #: what other servers have begun: how often they have recorded it, and since when that has not changed
+        self._others: dict[tuple[int, int], tuple[int, float]] = {}
+        #: records that are to be deleted, and the attempt to do it
+        self._obsolete: dict[tuple[int, int], asyncio.Task[None] | None] = {}
+        #: how many servers were known to be gone
+        self._gone = -1
+        #: a server that does not renew its records for this long is gone
+        self._gone_after_s = engine.settings.number("engine.duty_lease_s")
+        self._look_s = min(_LOOK_S, self._gone_after_s / 3)
+        self._alone = asyncio.Lock()
+        #: several callers find the same record, and it is counted once
         self._counting = asyncio.Lock()
         self.begin = marks.begin
         self.end = marks.end
@@ -126,63 +150,143 @@ class Quarantine:
                 )
 
     async def look(self) -> None:
-        """Read the crashes that other servers counted; at intervals, if there are other servers."""
+        """Read the crashes that other servers counted, and renew the records of what is in progress here; at intervals, if there
+        are other servers.
+        """
         now = self._engine.clock.monotonic()
-        if self._book is not None and now - self._looked_at >= _LOOK_S:
-            self._looked_at = now
-            await self._look(())
+        if self._book is None or now - self._looked_at < self._look_s:
+            return
+        self._looked_at = now
+        for key, erasing in list(self._obsolete.items()):
+            if erasing is None or erasing.done():
+                await self._erase(self._book, key)
+        await self._look(list(self._attempts))
+        await self._count_attempts(self._book)
 
     async def _look(self, left: Sequence[tuple[int, int]]) -> None:
         if self._book is None:
             return
-        now = self._engine.clock.now()
+        now, began = self._engine.clock.now(), self._engine.clock.monotonic()
         known = await self._book.add_crashes(left, now, now - _IN_A_ROW_US)
-        self._crashes = {(crash.execution_id, crash.work): crash for crash in known}
+        self._crashes = {(crash.execution_id, crash.work): crash for crash in known if crash.execution_id != _NO_RUN}
         self._held = {
-            crash.execution_id: crash for crash in known if crash.count >= MAX_CRASHES and not crash.work & _ATTEMPT
+            crash.execution_id: crash
+            for crash in self._crashes.values()
+            if crash.count >= MAX_CRASHES and not crash.work & _ATTEMPT
         }
+        others = {key: crash.count for key, crash in self._crashes.items() if self._is_elsewhere(key)}
+        before = self._others
+        self._others = {
+            key: before[key] if key in before and before[key][0] == count else (count, began)
+            for key, count in others.items()
+        }
+        gone = next((crash.count for crash in known if crash.execution_id == _NO_RUN), 0)
+        if gone > self._gone >= 0:
+            self._careful_until = began + _CAREFUL_S
+            log.warning("another server is gone; what this server begins is recorded for %g s", _CAREFUL_S)
+        elif gone < self._gone:
+            self._careful_until = 0.0
+        self._gone = gone
+
+    def _is_elsewhere(self, key: tuple[int, int]) -> bool:
+        """Whether a record is of work that another server has begun."""
+        return bool(key[1] & _ATTEMPT) and key not in self._attempts and key not in self._obsolete
 
     @property
     def is_careful(self) -> bool:
-        """Whether this server recently took over from a server that is gone."""
+        """Whether a server was found to be gone recently."""
         return self._careful_until > 0 and self._engine.clock.monotonic() < self._careful_until
 
+    def must_record(self, given: Input | None, *, is_kept: bool) -> bool:
+        """Whether work may have killed another server. None: the log is read."""
+        if self._book is None:
+            return False
+        return REPEATED.get() or (self.is_careful and (not is_kept or isinstance(given, _OF_DUTIES)))
+
     async def take_care(self) -> None:
-        """Another server is gone. If it had taken over from a server that was gone as well, the runs that it had begun killed both."""
+        """Another server is gone. This server, and the others once they look, record what they begin."""
         if self._book is None:
             return
         self._careful_until = self._engine.clock.monotonic() + _CAREFUL_S
-        async with self._counting:
-            await self._count_attempts(self._book)
+        await self._look([(_NO_RUN, _ATTEMPT)])
+
+    async def is_back(self) -> None:
+        """This server was taken for gone, and was only slow: the others need not take care."""
+        if self._book is not None:
+            await self._book.forget_crash(_NO_RUN)
+            await self._look(())
 
     async def _count_attempts(self, book: CrashBook) -> None:
-        """Count the runs that a dead server had begun as the cause of its death and of the death before it."""
-        await self._look(())
-        now = self._engine.clock.now()
-        left = [key for key in self._crashes if key[1] & _ATTEMPT and key not in self._attempts]
-        for execution_id, attempt in left:
-            crash = (execution_id, attempt & ~_ATTEMPT)
-            await book.add_crashes([crash] * MAX_CRASHES, now, 0)
-            await book.forget_crash(execution_id, attempt)
-        if left:
-            await self._look(())
-            await self._pause_held()
+        """Count what a server that is gone had begun as what killed it and the one before it."""
+        async with self._counting:
+            now = self._engine.clock.monotonic()
+            left = [key for key, (_, since) in self._others.items() if now - since >= self._gone_after_s]
+            for execution_id, attempt in left:
+                # Several servers find this at the same time.
+                await book.set_crash(execution_id, attempt & ~_ATTEMPT, MAX_CRASHES, self._engine.clock.now())
+                await book.forget_crash(execution_id, attempt)
+            if left:
+                await self._look(())
+                await self._pause_held()
 
     @asynccontextmanager
-    async def attempt(self, execution_id: int, given: Input) -> AsyncIterator[None]:
-        """Begin work that may have killed the previous server: record it first, for the server that comes after this one."""
-        key = (execution_id, work_of(given) | _ATTEMPT)
-        if self._book is None or key in self._attempts:
+    async def attempt(self, execution_id: int, work: int) -> AsyncIterator[None]:
+        """Begin work that may have killed another server: record it first, for the servers that come after this one."""
+        key = (execution_id, work | _ATTEMPT)
+        begun = {each for run, each in self._attempts if run == execution_id}
+        # The log is also read as a part of other work, which is recorded.
+        if self._book is None or key[1] in begun or (work == READING and begun):
             yield
             return
-        self._attempts.add(key)
+        alone = await self._acquired()
         try:
-            await self._book.add_crashes([key], self._engine.clock.now(), 0)
-            yield
+            # The record of the same work before this must not be deleted after the new one is there.
+            if (erasing := self._obsolete.pop(key, None)) is not None:
+                await asyncio.wait({erasing})
+            self._attempts.add(key)
+            try:
+                await self._book.add_crashes([key], self._engine.clock.now(), 0)
+                yield
+            finally:
+                self._attempts.discard(key)
+                self._crashes.pop(key, None)
+                self._obsolete[key] = None
+                if work == READING:  # another record follows, and only one of them may be left if this process dies
+                    with suppress(ArclogError):
+                        await self._erase(self._book, key)
+                else:
+                    self._obsolete[key] = self._later(self._erase(self._book, key))
         finally:
-            self._attempts.discard(key)
-            self._crashes.pop(key, None)
-            self._later(self._book.forget_crash(*key))
+            if alone:
+                self._alone.release()
+
+    async def _acquired(self) -> bool:
+        """Wait until no other recorded work is in progress here; False if that takes too long."""
+        try:
+            async with asyncio.timeout(_ALONE_S):
+                return await self._alone.acquire()
+        except TimeoutError:
+            return False
+
+    async def _erase(self, book: CrashBook, key: tuple[int, int]) -> None:
+        """Delete the record of work that ended. If the store is away, `look` tries again."""
+        await book.forget_crash(*key)
+        if key not in self._attempts:
+            self._obsolete.pop(key, None)
+
+    async def settled(self, execution_id: int) -> None:
+        """Wait while another server is at work on a run, until it has ended that work or is known to be gone."""
+        if self._book is None:
+            return
+        await self._look(())
+        while any(key[0] == execution_id for key in self._others):
+            await asyncio.sleep(min(_WAIT_S, self._look_s))
+            await self._look(())
+            await self._count_attempts(self._book)
+
+    def is_begun_elsewhere(self, execution_id: int) -> bool:
+        """Whether another server recorded that it is at work on a run, as far as is known here."""
+        return bool(self._others) and any(key[0] == execution_id for key in self._others)
 
     def is_suspect(self, execution_id: int) -> bool:
         """Whether any server died while it processed a run."""
@@ -268,16 +372,22 @@ class Quarantine:
         # Crashes that all servers share are in the store; the file in the home is for installations without a shared store.
         self._marks.save([] if self._book is not None else list(self._crashes.values()))
 
-    def _later(self, writing: Coroutine[Any, Any, None]) -> None:
+    def _later(self, writing: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Write to the store in the background. If that fails, the crash expires eventually."""
         task = asyncio.ensure_future(writing)
         self._writing.add(task)
         task.add_done_callback(self._written)
+        return task
 
     def _written(self, task: asyncio.Task[None]) -> None:
         self._writing.discard(task)
         if not task.cancelled() and (problem := task.exception()) is not None:
             log.warning("crashes of runs: %s", problem)
+
+    async def close(self) -> None:
+        """Wait until the records of work that ended are deleted: what this process leaves looks as if it died."""
+        if self._writing:
+            await asyncio.wait(list(self._writing), timeout=_CLOSE_S)
 
     async def _pause(self, crash: Crash) -> None:
         engine, execution_id = self._engine, crash.execution_id
@@ -289,17 +399,19 @@ class Quarantine:
             return
         log.error("execution %s: %s", execution_id, self.reason(crash))
         for _ in range(3):
+            # One server pauses it: to the others, a head beyond the pause means that the run was resumed.
+            if self._book is not None and not await self._book.pause_crash(crash, record.head + 1):
+                await self._look(())
+                return
+            crash.paused_at = record.head + 1
             try:
-                crash.paused_at = await self._appended(record, crash)
+                await self._append_pause(record, crash)
                 break
             except Conflict:
                 record = await engine.store.execution(execution_id) or record
         self._save()
-        if self._book is not None and crash.paused_at:
-            await self._book.pause_crash(crash)
 
-    async def _appended(self, record: ExecutionRecord, crash: Crash) -> int:
-        """Append the pause. Returns the run's head after it."""
+    async def _append_pause(self, record: ExecutionRecord, crash: Crash) -> None:
         engine = self._engine
         commands = await engine.store.commands(record.execution_id)
         idle = [command for command in commands if command.state == "issued"]
@@ -323,4 +435,3 @@ class Quarantine:
             )
         )
         engine.hints.appended(record.execution_id, appended.last_seq)
-        return appended.last_seq

@@ -39,10 +39,14 @@ class Duty:
         owner: str,
         lease_s: float,
         took_over: Callable[[], Awaitable[None]] | None = None,
+        lost: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`took_over` is called when it was another server's that did not give it up: that server is gone, or was stopped."""
+        """`took_over` is called when it was another server's that did not give it up: that server is gone, or was stopped.
+        `lost` is called when another server took it over from this one.
+        """
         self.name = name
         self._took_over = took_over
+        self._lost = lost
         self.owner = owner
         self._book = book
         self._clock = clock
@@ -86,6 +90,8 @@ class Duty:
             mine = await self._book.lease_duty(self.name, self.owner, now, until)
             if mine and was_left and self._took_over is not None:
                 await self._took_over()
+            if had and not mine and self._lost is not None:
+                await self._lost()
         except BaseException:
             self._mine = False
             raise

@@ -75,10 +75,12 @@ class Upkeep:
             with suppress(ArclogError):
                 await duty.give_up()
 
-    def _duty(self, name: str) -> Duty:
+    def _duty(self, name: str, *, is_kept: bool = True) -> Duty:
+        """`is_kept`: its server renews the lease all the time, so that one that runs out shows that the server is gone."""
         engine = self._engine
         lease_s = engine.settings.number("engine.duty_lease_s")
-        duty = Duty(engine.store, engine.clock, name, self._owner, lease_s, engine.take_care)
+        alarms = (engine.take_care, engine.is_back) if is_kept else (None, None)
+        duty = Duty(engine.store, engine.clock, name, self._owner, lease_s, *alarms)
         self._duties.append(duty)
         return duty
 
@@ -125,7 +127,7 @@ class Upkeep:
     async def _collect(self, results: Results) -> None:
         from arclog.engine.duties.garbage_collection import GC, Collector  # only servers do
 
-        await Collector(self._engine, results, self._duty(GC)).run()
+        await Collector(self._engine, results, self._duty(GC, is_kept=False)).run()
 
     async def _now_and_then(self, name: str, *looks: Look, at_once: bool = False) -> None:
         """Call the functions every `engine.sweep_s`. If the store is unavailable, the next turn tries again."""

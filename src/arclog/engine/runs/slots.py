@@ -69,7 +69,8 @@ class Slots:
                 else:
                     for queue in sorted(freed):
                         await self._fill(queue)
-                    if (elsewhere or began >= due) and await self._has():
+                    # The lease is renewed though it is not time to look: a lease that runs out means that a server is gone.
+                    if await self._has() and (elsewhere or began >= due):
                         await self.sweep()
                         rest = _REST * (clock.monotonic() - began)
                         due = clock.monotonic() + max(pause_s, min(rest, _LONGEST_REST_S))

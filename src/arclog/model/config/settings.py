@@ -294,6 +294,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("auth.max_failures", 20, "failures", "Requests of one address without valid credentials per minute; further ones are answered with 429.", 1),
     Setting("auth.max_denials", 60, "denials", "Denied requests of one caller (or address) per minute that the audit log records individually; further ones are counted.", 1),
     Setting("auth.max_token_bytes", 16 * KIB, "bytes", "Longest credential that is accepted.", 256),
+    Setting("auth.audit_max_entries", 1_000_000, "entries", "Entries of the audit log that are kept for each tenant; one caller has at most half of them. The oldest are removed first.", 100),
     Setting("auth.audit_keep_s", 365 * 86_400.0, "seconds", "How long entries of the audit log are kept.", 0.0),
     Setting("auth.max_sessions", 100, "sessions", "Maximum number of sessions of one key or person; a new session ends the oldest.", 1),
     Setting("auth.session_s", 8 * 3600.0, "seconds", "Lifetime of a console session.", 1.0),

@@ -170,6 +170,9 @@ class AccessBook(Protocol):
     async def add_audit(self, entries: Sequence[AuditEntry], *, keep_from: int = 0) -> None:
         """Append entries, durably; those from before `keep_from` are removed."""
 
+    async def trim_audit(self, tenant: str, principal: str, of_caller: int, of_tenant: int) -> None:
+        """Remove the oldest entries of a caller, then of its tenant, that are more than so many; a bounded number at a time."""
+
     async def audit(
         self, *, tenant: str = "", decision: str = "", before: int = 0, limit: int = 100
     ) -> list[tuple[int, AuditEntry]]:

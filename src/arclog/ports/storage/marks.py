@@ -55,8 +55,11 @@ class CrashBook(Protocol):
         paused are forgotten when the latest was before `since`.
         """
 
-    async def pause_crash(self, crash: Crash) -> None:
-        """Its run is paused."""
+    async def set_crash(self, execution_id: int, work: int, count: int, at: int) -> None:
+        """Some work on a run killed at least so many processes in a row."""
+
+    async def pause_crash(self, crash: Crash, at_head: int) -> bool:
+        """Note the run's head with its pause; False when another server has noted one since this crash was read."""
 
     async def forget_crash(self, execution_id: int, work: int = 0) -> None:
         """Some work on a run (0: any) was done without a crash."""

@@ -2,7 +2,8 @@
 
 Every denial is recorded, and every granted request that changes something, before it is carried out: a request that
 cannot be recorded is not carried out. If one caller is denied repeatedly within a minute, `auth.max_denials` denials
-are recorded one by one and the rest as one entry with their number. Requests of workers and producers are not recorded
+are recorded one by one and the rest as one entry with their number. A tenant has at most `auth.audit_max_entries` entries,
+and one caller half of them, so that nobody fills the store or displaces the entries of others. Requests of workers and producers are not recorded
 here, since each report and event is in the log.
 """
 
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from arclog.model.config.settings import Settings
+from arclog.model.data.lru import LruCache
 from arclog.model.ids import MICROS, timestamp
 from arclog.model.principal import Principal
 from arclog.ports.boundary import Boundary
@@ -92,6 +94,9 @@ class Denials:
 
 _LONGEST = 500
 DENIED = "denied"
+#: Entries of one caller after which the entries of its tenant are counted, and callers whose entries are counted separately.
+_TRIM_EVERY = 500
+_COUNTED_CALLERS = 10_000
 
 
 class Audit:
@@ -102,6 +107,9 @@ class Audit:
         self._clock = clock
         self._keep = round(settings.number("auth.audit_keep_s") * MICROS)
         self._denials = Denials(clock, settings.integer("auth.max_denials"))
+        self._most = settings.integer("auth.audit_max_entries")
+        #: entries of each caller since its entries were trimmed
+        self._added: LruCache[tuple[str, str], int] = LruCache(_COUNTED_CALLERS)
 
     async def note(self, call: Call, principal: Principal | None, decision: str, reason: str = "") -> None:
         now = self._clock.now()
@@ -119,6 +127,18 @@ class Audit:
         entries = [entry] if decision != DENIED else self._denials.to_record(entry)
         if entries:
             await self._book.add_audit(entries, keep_from=now - self._keep)
+            await self._trim(entry.tenant, entry.principal)
+
+    async def _trim(self, tenant: str, principal: str) -> None:
+        """Remove what a caller and its tenant have too much of, now and then. A caller that is counted for the first time may have
+        written before this process started.
+        """
+        caller = (tenant, principal)
+        added = self._added.get(caller)
+        if added is None or added >= min(_TRIM_EVERY, self._most // 2):
+            await self._book.trim_audit(tenant, principal, self._most // 2, self._most)
+            added = 0
+        self._added.replace(caller, added + 1)
 
 
 # ── audit page ────────────────────────────────────────────────────────────────────────────────────────────────────────

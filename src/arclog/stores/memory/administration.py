@@ -239,6 +239,14 @@ class Access(Tables):
             self._audited += 1
             self._audit.append((self._audited, entry))
 
+    async def trim_audit(self, tenant: str, principal: str, of_caller: int, of_tenant: int) -> None:
+        self._check_open()
+        own = [pos for pos, entry in self._audit if (entry.tenant, entry.principal) == (tenant, principal)]
+        removed = set(own[: max(0, len(own) - of_caller)])
+        left = [pos for pos, entry in self._audit if entry.tenant == tenant and pos not in removed]
+        removed |= set(left[: max(0, len(left) - of_tenant)])
+        self._audit = [each for each in self._audit if each[0] not in removed]
+
     async def audit(
         self, *, tenant: str = "", decision: str = "", before: int = 0, limit: int = 100
     ) -> list[tuple[int, AuditEntry]]:

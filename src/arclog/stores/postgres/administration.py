@@ -31,8 +31,11 @@ class Duties(SqlDuties, PostgresPart):
         *_, rows = await self._run([*calls, ("crashes", ())])
         return [Crash(*row) for row in rows]
 
-    async def pause_crash(self, crash: Crash) -> None:
-        await self._write("pause_crash", crash.execution_id, crash.work, crash.paused_at)
+    async def set_crash(self, execution_id: int, work: int, count: int, at: int) -> None:
+        await self._write("set_crash", execution_id, work, count, at)
+
+    async def pause_crash(self, crash: Crash, at_head: int) -> bool:
+        return bool(await self._write("pause_crash", crash.execution_id, crash.work, at_head, crash.paused_at))
 
     async def forget_crash(self, execution_id: int, work: int = 0) -> None:
         await self._write("forget_crash", execution_id, work)

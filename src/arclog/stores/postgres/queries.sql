@@ -1124,7 +1124,11 @@ ON CONFLICT (execution_id, work) DO UPDATE SET count = c.count + 1, at = exclude
 SELECT execution_id, work, count, paused_at FROM arclog.crashes
 
 -- name: pause_crash
-UPDATE arclog.crashes SET paused_at = $3 WHERE execution_id = $1 AND work = $2
+UPDATE arclog.crashes SET paused_at = $3 WHERE execution_id = $1 AND work = $2 AND paused_at = $4 RETURNING work
+
+-- name: set_crash
+INSERT INTO arclog.crashes AS c (execution_id, work, count, at) VALUES ($1, $2, $3, $4)
+ON CONFLICT (execution_id, work) DO UPDATE SET count = greatest(c.count, excluded.count), at = excluded.at
 
 -- name: forget_crash
 DELETE FROM arclog.crashes WHERE execution_id = $1 AND ($2::bigint = 0 OR work = $2::bigint)

@@ -187,6 +187,14 @@ class Access(SqlPart):
             calls.insert(0, ("forget_audit", (keep_from, _FORGOTTEN + len(entries))))
         await self._run(calls)
 
+    async def trim_audit(self, tenant: str, principal: str, of_caller: int, of_tenant: int) -> None:
+        await self._run(
+            [
+                ("trim_audit_of_caller", (tenant, principal, of_caller)),
+                ("trim_audit_of_tenant", (tenant, of_tenant)),
+            ]
+        )
+
     async def audit(
         self, *, tenant: str = "", decision: str = "", before: int = 0, limit: int = 100
     ) -> list[tuple[int, AuditEntry]]:

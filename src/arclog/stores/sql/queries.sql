@@ -298,6 +298,15 @@ SELECT {sessions} FROM arclog.sessions WHERE digest = $1
 -- name: remove_session
 DELETE FROM arclog.sessions WHERE digest = $1 RETURNING digest
 
+-- name: trim_audit_of_tenant
+-- A bounded piece: what is left goes the next time.
+DELETE FROM arclog.audit WHERE pos IN (
+    SELECT pos FROM arclog.audit WHERE tenant = $1 ORDER BY pos DESC LIMIT 10000 OFFSET $2)
+
+-- name: trim_audit_of_caller
+DELETE FROM arclog.audit WHERE pos IN (
+    SELECT pos FROM arclog.audit WHERE tenant = $1 AND principal = $2 ORDER BY pos DESC LIMIT 10000 OFFSET $3)
+
 -- name: audit
 SELECT {audit} FROM arclog.audit WHERE pos < $1 ORDER BY pos DESC LIMIT $2
 

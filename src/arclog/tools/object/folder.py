@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from arclog.model.outcome import error
 from arclog.sandbox.confinement import Reach
+from arclog.sandbox.opened import is_swapped
 from arclog.tools.object.location import PIECE, ObjectMeta, OpenedObject, Pieces, Range, Refused, refuse, resolved
 
 _TYPES = {
@@ -182,6 +183,9 @@ def _begin(path: Path) -> tuple[int, str]:
     except FileExistsError:
         raise NotADirectoryError from None
     descriptor, temporary = tempfile.mkstemp(prefix=TEMPORARY, dir=path.parent)
+    if is_swapped(descriptor, temporary):
+        _give_up((descriptor, temporary))
+        raise NotADirectoryError
     mask = os.umask(0)
     os.umask(mask)
     os.fchmod(descriptor, 0o666 & ~mask)
@@ -202,10 +206,15 @@ def _write(descriptor: int, piece: bytes) -> None:
 
 def _open(path: Path) -> int:
     # Non-blocking: opening a FIFO would wait for a writer forever.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    try:
+        if is_swapped(descriptor, path):
+            raise FileNotFoundError
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise IsADirectoryError
+    except BaseException:
         os.close(descriptor)
-        raise IsADirectoryError
+        raise
     return descriptor
 
 

@@ -6,6 +6,7 @@ the connection.
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -30,6 +31,18 @@ def not_ours(database: str, reach: Reach, *, write: bool = True) -> str:
     if refusal:
         raise SqlFailure("config", refusal)
     return database
+
+
+def located(database: str, reach: Reach, *, write: bool = True) -> str:
+    """The real path of a database file; refused when it is out of reach. That path is judged and then opened, without following a
+    link: whoever can replace the file by a link meanwhile gets nothing.
+    """
+    if database in ("", MEMORY) or "\0" in database:
+        return not_ours(database, reach)
+    real = os.path.realpath(database)
+    if refusal := reach.refusal(real, write=write):
+        raise SqlFailure("config", refusal.replace(real, database, 1))
+    return real
 
 
 # ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────────────

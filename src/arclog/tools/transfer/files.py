@@ -23,6 +23,7 @@ import msgspec
 
 from arclog.model.refs import LIST, ResultRef
 from arclog.ports.results import ResultSink
+from arclog.sandbox.opened import is_swapped
 from arclog.tools.object.folder import TEMPORARY
 from arclog.tools.sql.failures import SqlFailure
 from arclog.tools.sql.values import to_json
@@ -73,6 +74,8 @@ class _TextSource:
             if self._path.exists() and not self._path.is_file():
                 raise SqlFailure("config", f"{self._shown}: is not a file")
             self._file = self._path.open(mode, **how)
+            if is_swapped(self._file.fileno(), self._path):
+                raise SqlFailure("config", f"{self._shown}: was replaced while it was opened")
         except OSError as problem:
             raise _failure(self._shown, problem) from None
         return self._file

@@ -24,7 +24,7 @@ from arclog.sandbox.confinement import reach_of
 from arclog.tools.object.location import Refused
 from arclog.tools.postgres import place_of, server_of
 from arclog.tools.sql.failures import SqlFailure
-from arclog.tools.sql.files import MEMORY, not_ours
+from arclog.tools.sql.files import MEMORY, located
 from arclog.tools.transfer.rows import TYPES, Source, Target
 
 if TYPE_CHECKING:
@@ -239,7 +239,9 @@ class TransferTool:
         if end.kind == "sqlite":
             from arclog.tools.transfer.sqlite import SqliteSource
 
-            return SqliteSource(self._database(end, write=False), self._busy_s, **asked)
+            source = SqliteSource(self._database(end, write=False), self._busy_s, **asked)
+            source.reach = self._reach
+            return source
         if end.kind == "postgres":
             from arclog.tools.transfer.postgres import PostgresSource
 
@@ -275,7 +277,9 @@ class TransferTool:
         if end.kind == "sqlite":
             from arclog.tools.transfer.sqlite import SqliteTarget
 
-            return SqliteTarget(self._database(end, write=True), self._busy_s, table, mode, key, create=create)
+            target = SqliteTarget(self._database(end, write=True), self._busy_s, table, mode, key, create=create)
+            target.reach = self._reach
+            return target
         if end.kind == "postgres":
             from arclog.tools.transfer.postgres import PostgresTarget
 
@@ -316,7 +320,7 @@ class TransferTool:
             raise SqlFailure("config", f"a {end.kind} source or target needs `database`, the path of its file")
         if end.database == MEMORY:
             raise SqlFailure("config", f"database: {MEMORY} ends with the transfer, and its rows with it; name a file")
-        return not_ours(end.database, self._reach, write=write)
+        return located(end.database, self._reach, write=write)
 
     def _file(self, end: End) -> tuple[str, Path]:
         """The name of a file as it is shown, and its real path."""

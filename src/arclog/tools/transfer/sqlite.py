@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
+from arclog.sandbox.confinement import Reach
 from arclog.tools.sql.failures import SqlFailure
 from arclog.tools.sql.values import to_json
 from arclog.tools.sqlite import failure_of, patience
@@ -83,6 +83,9 @@ _MEANT = (
 class _File:
     """A connection, made on the thread that uses it."""
 
+    #: what may be opened, on a server; None: the path that was judged
+    reach: Reach | None = None
+
     def __init__(self, database: str, busy_s: float) -> None:
         self._database = database
         self._busy_s = busy_s
@@ -103,9 +106,14 @@ class _File:
     def _connect(self, path: str, flags: int) -> apsw.Connection:
         import apsw
 
-        # Links were followed when the path was judged.
-        real = os.path.realpath(path)
-        connection = self._do(lambda: apsw.Connection(real, flags=flags | apsw.SQLITE_OPEN_NOFOLLOW))
+        # Links were followed when the path was judged; one that was put there since is not.
+        if self.reach is not None and self.reach.read is not None:
+            from arclog.tools.held_files import connect
+
+            reach = self.reach
+            connection = self._do(lambda: connect(path, flags, reach))
+        else:
+            connection = self._do(lambda: apsw.Connection(path, flags=flags | apsw.SQLITE_OPEN_NOFOLLOW))
         self._connection = connection
         connection.set_busy_handler(patience(self._busy_s, self._stopped))
         connection.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)

@@ -29,8 +29,8 @@ from arclog.model.errors import Finding
 LENGTH = struct.Struct("!I")
 #: Kinds of requests.
 PLAN, CHECK = "plan", "check"
-#: The increment of its nice value.
-_NICE = 10
+#: What the interpreter is started with: its priority is lowered before it imports anything, which takes longer than most playbooks.
+PROGRAM = "import os; os.nice(10); from arclog.wiring.compiling.child import serve; serve()"
 #: Processor time after which a playbook is heavy.
 _LIGHT_S = 0.25
 #: From then on it pauses after each slice: even a process of the lowest priority slows others down where cores share hardware.
@@ -53,7 +53,6 @@ def main(max_memory: int, source: BinaryIO, sink: BinaryIO) -> None:
 
     resource.setrlimit(resource.RLIMIT_AS, (max_memory, max_memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    os.nice(_NICE)
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_GO)
     kinds = installed_kinds()
@@ -80,7 +79,8 @@ def main(max_memory: int, source: BinaryIO, sink: BinaryIO) -> None:
         sink.flush()
 
 
-if __name__ == "__main__":
+def serve() -> None:
+    """Serve the process that started this one."""
     try:
         main(int(sys.argv[1]), sys.stdin.buffer, sys.stdout.buffer)
     except (KeyboardInterrupt, BrokenPipeError):

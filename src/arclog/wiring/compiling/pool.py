@@ -18,7 +18,7 @@ from typing import Any
 from arclog.engine.commits.turns import Lanes
 from arclog.model.config.settings import Settings
 from arclog.model.errors import Finding, PlaybookError
-from arclog.wiring.compiling.child import ANSWER, CHECK, LENGTH, PLAN, packed
+from arclog.wiring.compiling.child import ANSWER, CHECK, LENGTH, PLAN, PROGRAM, packed
 
 #: Concurrent processes, each with a playbook of another tenant.
 MAX_PROCESSES = 2
@@ -104,7 +104,7 @@ class CompilingProcesses:
             if process.returncode is None:
                 return process
         memory = str(self._settings.integer("compile.max_memory_bytes"))
-        command = (sys.executable, "-P", "-m", "arclog.wiring.compiling.child", memory)
+        command = (sys.executable, "-P", "-c", PROGRAM, memory)
         environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
         return await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=environment)
 

@@ -168,5 +168,5 @@ async def test_a_link_that_comes_after_the_look_is_not_followed(tmp_path, home):
 def monkeypatched_realpath():
     """As if the link was made after its path was resolved."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("arclog.tools.sqlite.os.path.realpath", lambda path: path)
+        patch.setattr("arclog.tools.sql.files.os.path.realpath", lambda path: path)
         yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -78,5 +79,31 @@ def test_a_state_is_weighed_as_what_it_takes(workload: dict[str, Any]) -> None:
             assert life.engine.live.total_bytes == 0
             folded = await life.engine.live.get(run)
             assert folded.bytes == life.engine.live.total_bytes == exact
+
+    run_virtually(story())
+
+
+def test_a_long_log_is_read_without_keeping_others_waiting() -> None:
+    async def story() -> None:
+        async with World(WAITING) as world:
+            life = world.begin_life()
+            run = await started(life, {})
+            for number in range(600):
+                signal = "RESUME" if number % 2 else "PAUSE"
+                await life.api.signal(str(run), SignalRequest(signal, signal_id=f"s{number}"))
+            turns = 0
+
+            async def count_turns() -> None:
+                nonlocal turns
+                while True:
+                    await asyncio.sleep(0)
+                    turns += 1
+
+            counting = asyncio.ensure_future(count_turns())
+            await asyncio.sleep(0)
+            turns = 0
+            await life.engine.live.folded(run)
+            counting.cancel()
+            assert turns >= 4
 
     run_virtually(story())

@@ -140,3 +140,28 @@ async def test_who_takes_over_from_a_server_that_is_gone_is_told(
         clock.advance(LEASE_S / 2)
         assert await b.has()
     assert len(told) == took_over
+
+
+async def test_a_server_that_was_only_slow_learns_that_it_was_taken_for_gone(store: Asked, clock: FakeClock) -> None:
+    calls: list[str] = []
+
+    def alarmed(owner: str) -> Duty:
+        async def took_over() -> None:
+            calls.append(f"{owner} took over")
+
+        async def lost() -> None:
+            calls.append(f"{owner} is back")
+
+        return Duty(store, clock, "timers", owner, LEASE_S, took_over, lost)
+
+    a, b = alarmed("a"), alarmed("b")
+    assert await a.has()
+    clock.advance(LEASE_S + 1)
+    assert await b.has()
+    assert calls == ["b took over"]
+    assert not await a.has()
+    assert calls == ["b took over", "a is back"]
+    await b.give_up()
+    clock.advance(LEASE_S)
+    assert await a.has()
+    assert calls == ["b took over", "a is back"], "a duty that was given up is no sign of a death"

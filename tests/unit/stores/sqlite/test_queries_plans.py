@@ -48,6 +48,8 @@ ALLOWED = {
     "crowd_lanes": "the lanes of a pool, once, when it becomes crowded",
     "shares": "counts the open commands, for people and metrics",
     "backlog": "counts the open commands, for people and metrics",
+    "trim_audit_of_caller": "counts the entries of a tenant, once for hundreds of its entries",
+    "trim_audit_of_tenant": "counts the entries of a tenant, once for hundreds of its entries",
     "keys": "the keys of an installation, for people",
     "has_keys": "the first row",
     "schedules": "a page of all schedules, in their order",
@@ -263,6 +265,7 @@ class Filled:
         await store.lease_duty("gc", "me", 1, 2)
         await store.contest("far")
         await store.add_audit([AuditEntry(1 << 40, "granted", "me", "acme", "GET", "/", "", "", "")], keep_from=2)
+        await store.trim_audit("acme", "me", 1 << 20, 1 << 20)
         await store.retire(minted_us(FIRST) - 1)
         await store.reclaim()
         own = self.new_id()

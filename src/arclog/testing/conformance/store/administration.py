@@ -439,6 +439,21 @@ class AccessRules(Rules):
         assert entry.at == 9
         assert position > last
 
+    async def test_the_oldest_entries_of_a_caller_and_of_its_tenant_go_first(self, world: World) -> None:
+        store = world.store
+        await store.add_audit([_entry(at, "granted", "t1") for at in (1, 2, 3, 4)])
+        await store.add_audit([_entry(5, "granted", "t1", by="other"), _entry(6, "granted", "t2")])
 
-def _entry(at: int, decision: str, tenant: str, reason: str = "") -> AuditEntry:
-    return AuditEntry(at, decision, "ci", tenant, "POST", "/api/x/{id}", "id=1", "127.0.0.1", reason)
+        async def times() -> list[int]:
+            return [entry.at for _, entry in await store.audit()]
+
+        await store.trim_audit("t1", "ci", 3, 10)
+        assert await times() == [6, 5, 4, 3, 2], "a caller has at most three"
+        await store.trim_audit("t1", "ci", 3, 2)
+        assert await times() == [6, 5, 4], "its tenant has at most two, another tenant keeps its own"
+        await store.trim_audit("t1", "nobody", 0, 2)
+        assert await times() == [6, 5, 4]
+
+
+def _entry(at: int, decision: str, tenant: str, reason: str = "", by: str = "ci") -> AuditEntry:
+    return AuditEntry(at, decision, by, tenant, "POST", "/api/x/{id}", "id=1", "127.0.0.1", reason)

@@ -1,0 +1,197 @@
+"""Four servers with homes of their own on one database, and a run that kills each server that works on it: the second one is the last.
+
+Nobody starts a killed server again, and clients and workers go on to the next one at once, so that no server learns in time from a
+home or from a lease what the others died of.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tests.chaos.test_server_pair import Pair
+from tests.servers.postgres import Database
+
+pytestmark = pytest.mark.slow
+
+SERVERS = 4
+DEADLINE_S = 60.0
+HEALTHY = "{metadata: {name: healthy}, workflow: [{step: start, tool: {kind: noop, data: well}}]}"
+#: A server that is killed at some work on every other run.
+PROGRAM = """
+import os, sys
+from tests.e2e.dying_server import die_at
+die_at(os.environ["DIES_AT"])
+sys.argv = ["arclog", "server"]
+from arclog.cli.main import main
+sys.exit(main())
+"""
+NOOP, TIMER, HELD = "{kind: noop}", "{kind: wait, for_s: 0.5}", "{kind: shell, command: [sleep, '60']}"
+
+
+class Servers(Pair):
+    """They, and a worker that knows all of them."""
+
+    def __init__(self, folder: Path, store: str, dies_at: str) -> None:
+        super().__init__(folder, store)
+        self.environment |= {
+            "DIES_AT": dies_at,
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "ARCLOG_LEASES_SECONDS": "1",
+            "ARCLOG_ENGINE_DUTY_LEASE_S": "3",
+            "ARCLOG_TASKS_CONFINEMENT": "off",
+        }
+        self.ports = [self._free_port() for _ in range(SERVERS)]
+        self.all = [self._process(index) for index in range(SERVERS)]
+        for index in range(SERVERS):
+            self._wait_for(index)
+        self.urls = ",".join(f"http://127.0.0.1:{port}" for port in self.ports)
+
+    def _process(self, index: int) -> subprocess.Popen[bytes]:
+        self.environment["ARCLOG_SERVER_PORT"] = str(self.ports[index])
+        self.output = self.folder / f"output-{index}"
+        return self._start([sys.executable, "-c", PROGRAM], self.folder / f"home-{index}")
+
+    def _wait_for(self, index: int) -> None:
+        end = time.monotonic() + DEADLINE_S
+        while self._answer(index, "/health") is None:
+            assert self.all[index].poll() is None, self.output.read_text()
+            assert time.monotonic() < end
+            time.sleep(0.05)
+
+    def worker_of_all(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "arclog.cli.main", "worker", "--server", self.urls]
+        return self._start(command, self.folder / "worker")
+
+    def arclog(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """The command line, as a client of all servers."""
+        environment = {**self.environment, "ARCLOG_HOME": str(self.folder / "client")}
+        command = [sys.executable, "-m", "arclog.cli.main", *arguments, "--server", self.urls]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+    def _answer(self, index: int, path: str, body: object = None) -> httpx2.Response | None:
+        url = f"http://127.0.0.1:{self.ports[index]}{path}"
+        try:
+            return httpx2.get(url) if body is None else httpx2.post(url, json=body)
+        except httpx2.HTTPError:
+            return None
+
+    @property
+    def dead(self) -> list[int]:
+        return [process.returncode for process in self.all if process.poll() is not None]
+
+    def alive(self) -> int:
+        return next(index for index, process in enumerate(self.all) if process.poll() is None)
+
+    def start(self, playbook: str) -> str:
+        answer = self._answer(self.alive(), "/api/execute", {"playbook": playbook})
+        assert answer is not None
+        assert answer.status_code == 201, answer.text
+        run: str = answer.json()["execution_id"]
+        return run
+
+    def reason(self, run: str) -> str:
+        """Why a run is in quarantine, once it is, by the server that put it there. Another one may not know it yet."""
+        end = time.monotonic() + DEADLINE_S
+        while time.monotonic() < end:
+            for index, process in enumerate(self.all):
+                if f"execution {run}: poison" in self._log(index) and process.poll() is None:
+                    answer = self._answer(index, f"/api/executions/{run}/why")
+                    assert answer is not None, self._log(index)
+                    return answer.text
+            time.sleep(0.1)
+        raise AssertionError(f"not in quarantine; dead: {self.dead}\n{self._log(self.alive())[-3000:]}")
+
+    def _log(self, index: int) -> str:
+        return (self.folder / f"output-{index}").read_text()
+
+    def runs_healthy(self) -> None:
+        """Every server that is left runs what is healthy."""
+        for index, process in enumerate(self.all):
+            if process.poll() is None:
+                answer = self._answer(index, "/api/execute", {"playbook": HEALTHY})
+                assert answer is not None
+                assert self.ended_at(index, answer.json()["execution_id"]) == "COMPLETED"
+
+    @staticmethod
+    def _free_port() -> int:
+        import socket
+
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port: int = free.getsockname()[1]
+        return port
+
+
+@pytest.fixture
+def servers(request: pytest.FixtureRequest, tmp_path: Path, postgres: Database) -> Iterator[Servers]:
+    site = Servers(tmp_path, postgres.dsn, request.param)
+    yield site
+    site.close()
+
+
+def doomed(tool: str) -> str:
+    return f"{{metadata: {{name: doomed}}, workflow: [{{step: start, tool: {tool}}}]}}"
+
+
+@pytest.mark.parametrize("servers", ["WorkReported"], indirect=True)
+def test_a_report_kills_two_servers_of_four(servers: Servers) -> None:
+    servers.worker_of_all()
+    run = servers.start(doomed(NOOP))
+    assert "died 2 times in a row while it took in a worker's report" in servers.reason(run)
+    assert servers.dead == [-signal.SIGKILL] * 2
+    servers.runs_healthy()
+    assert servers.dead == [-signal.SIGKILL] * 2
+
+
+@pytest.mark.parametrize("servers", ["TimerFired"], indirect=True)
+def test_a_timer_kills_two_servers_of_four(servers: Servers) -> None:
+    servers.worker_of_all()
+    run = servers.start(doomed(TIMER))
+    assert "died 2 times in a row while it fired a timer" in servers.reason(run)
+    servers.runs_healthy()
+    assert servers.dead == [-signal.SIGKILL] * 2
+
+
+@pytest.mark.parametrize("servers", ["LeaseEnded"], indirect=True)
+def test_a_lost_lease_kills_two_servers_of_four(servers: Servers) -> None:
+    worker = servers.worker_of_all()
+    run = servers.start(doomed(HELD))
+    end = time.monotonic() + DEADLINE_S
+    while not servers.holders(run):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    os.killpg(worker.pid, signal.SIGKILL)
+    assert "died 2 times in a row while it ended a lost lease" in servers.reason(run)
+    assert servers.dead == [-signal.SIGKILL] * 2
+    servers.worker_of_all()
+    servers.runs_healthy()
+    assert servers.dead == [-signal.SIGKILL] * 2
+
+
+@pytest.mark.parametrize("servers", ["Signal"], indirect=True)
+def test_a_signal_kills_two_servers_of_four(servers: Servers) -> None:
+    servers.worker_of_all()
+    run = servers.start(doomed("{kind: approval}"))
+    paused = servers.arclog("pause", run)
+    assert "poison" in paused.stdout + paused.stderr
+    assert "died 2 times in a row while it took in a signal" in servers.reason(run)
+    servers.runs_healthy()
+    assert servers.dead == [-signal.SIGKILL] * 2
+
+
+@pytest.mark.parametrize("servers", ["reading"], indirect=True)
+def test_reading_a_log_kills_two_servers_of_four(servers: Servers) -> None:
+    servers.worker_of_all()
+    run = servers.start(doomed("{kind: approval}"))
+    servers.arclog("why", run)
+    assert "poison" in servers.reason(run)
+    servers.runs_healthy()
+    assert servers.dead == [-signal.SIGKILL] * 2
