@@ -1,11 +1,11 @@
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { memo, type ReactNode, useMemo } from "react";
-import { eventQuery, eventsQuery, type RunEvent } from "../../api/queries.ts";
+import { eventQuery, eventsQuery, type RunEvent, summaryQuery } from "../../api/queries.ts";
 import { shortText } from "../../lib/diff.ts";
 import { countText } from "../../lib/numbers.ts";
 import { conditionText, type PlanStep, type PlanTask } from "../../lib/plan.ts";
 import { useRested } from "../../lib/rested.ts";
-import type { State as StateName } from "../../lib/states.ts";
+import { isOver, type State as StateName } from "../../lib/states.ts";
 import { spanText } from "../../lib/time.ts";
 import { Empty } from "../../parts/Empty.tsx";
 import { Json } from "../../parts/Json.tsx";
@@ -42,32 +42,66 @@ export function Details(): ReactNode {
 }
 
 const DetailsAt = memo(function DetailsAt({ seq, state }: { seq: number | undefined; state: StateName | undefined }) {
-  const { plan, steps, focus: selection, log, isWhole } = useRunView();
+  const { run, plan, steps, focus: selection, log, isWhole } = useRunView();
   const step = plan?.steps.find((one) => one.name === selection.step);
   const chosen = seq !== undefined && seq <= log.length;
   return (
     <aside className={styles.details} aria-label="Details of the selection">
       <div className={styles.scroll} tabIndex={0} role="group" aria-label="Details">
-        {step && <StepDetails step={step} seq={seq} state={state} />}
+        {step &&
+          (isOver(run) && !isWhole && seq === undefined ? (
+            <>
+              <h3 className={styles.block}>{step.name}</h3>
+              <Skeleton lines={6} height={1.25} />
+            </>
+          ) : (
+            <StepDetails step={step} seq={seq} state={state} />
+          ))}
         {chosen && <EventDetails seq={seq} />}
         {isWhole && seq !== undefined && !chosen ? (
           <Empty title={`This run has no event ${countText(seq)}`}>Its last event is {countText(log.length)}.</Empty>
         ) : (
           !step &&
-          !chosen && (
+          !chosen &&
+          (run.state === "COMPLETED" ? (
+            <Result />
+          ) : (
             <Empty title={steps.length ? "Select a step or an event" : "Nothing has run yet"}>
               Its inputs, outcome and decisions are shown here.
             </Empty>
-          )
+          ))
         )}
       </div>
     </aside>
   );
 });
 
+/** What a run that completed came to: the first question about it. */
+function Result(): ReactNode {
+  const { id, select } = useRunView();
+  const summary = useQuery(summaryQuery(id));
+  if (!summary.data) return <Skeleton lines={4} height={1.25} />;
+  const { result } = summary.data;
+  return (
+    <section className={styles.block}>
+      <h3>Result</h3>
+      {result === null || result === undefined ? (
+        <p className="quiet">This run has no result.</p>
+      ) : (
+        <Json
+          value={result}
+          label="Result"
+          origin={{ path: "result", ask: (value) => select({ tab: "lineage", value }) }}
+        />
+      )}
+      <p className="quiet small">Select a step or an event for its inputs, outcome and decisions.</p>
+    </section>
+  );
+}
+
 function EventDetails({ seq }: { seq: number }): ReactNode {
-  const { id } = useRunView();
-  const event = useQuery({ ...eventQuery(id, seq), placeholderData: keepPreviousData });
+  const { id, selection } = useRunView();
+  const event = useQuery({ ...eventQuery(id, seq, selection.dialect), placeholderData: keepPreviousData });
   if (!event.data) return <Skeleton lines={6} height={1.25} />;
   const shown = event.data.seq;
   return (

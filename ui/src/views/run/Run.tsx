@@ -3,6 +3,7 @@ import { getRouteApi } from "@tanstack/react-router";
 import { type ReactNode, useCallback, useEffect, useMemo, useRef } from "react";
 import { graphQuery, runQuery, whyQuery } from "../../api/queries.ts";
 import type { StreamState } from "../../api/stream.ts";
+import type { Listed } from "../../api/types.ts";
 import { useCrumbs } from "../../app/crumbs.ts";
 import { useNarrow } from "../../lib/narrow.ts";
 import { planOf } from "../../lib/plan.ts";
@@ -78,13 +79,27 @@ export function Run(): ReactNode {
     }
     return waits?.step ? { ...search, step: waits.step } : search;
   }, [search, cause, waits, id]);
+  const causeSeq = (cause?.execution_id === id && cause.seq) || undefined;
   const isWhole = state === "ended";
   const view = useMemo<RunView | null>(
     () =>
       run
-        ? { id, run, log, version, isWhole, plan, steps, pauses: spans.pauses, selection: search, focus, select }
+        ? {
+            id,
+            run,
+            log,
+            version,
+            isWhole,
+            plan,
+            steps,
+            pauses: spans.pauses,
+            selection: search,
+            causeSeq,
+            focus,
+            select,
+          }
         : null,
-    [id, run, log, version, isWhole, plan, steps, spans, search, focus, select],
+    [id, run, log, version, isWhole, plan, steps, spans, search, causeSeq, focus, select],
   );
   // There is nothing to fork after an event that the run does not have.
   const isBeyond = isWhole && search.seq !== undefined && search.seq > log.length;
@@ -110,7 +125,7 @@ export function Run(): ReactNode {
                 <Gantt />
               </Boundary>
             </div>
-            <Scrubber live={<Live state={state} reason={reason} />} />
+            <Scrubber live={<Live state={state} reason={reason} over={isOver(run as Listed)} />} />
             <div className={styles.bottom} ref={bottom}>
               <Boundary resetKey={id}>
                 <Bottom loading={state === "connecting" && log.length === 0} />
@@ -134,10 +149,11 @@ const LIVE: Record<StreamState, string> = {
   denied: "not allowed",
 };
 
-function Live({ state, reason }: { state: StreamState; reason: string }): ReactNode {
+/** `over`: the run has ended, and its events are still on their way. */
+function Live({ state, reason, over }: { state: StreamState; reason: string; over: boolean }): ReactNode {
   return (
     <span className={`${styles.live} quiet small`} data-state={state} title={reason}>
-      {LIVE[state]}
+      {over && state === "live" ? "loading …" : LIVE[state]}
     </span>
   );
 }
