@@ -7,7 +7,7 @@ import { fits } from "./commands.ts";
 import { formsOf, pythonText, quoted } from "./forms.ts";
 import { shareText } from "./numbers.ts";
 import { groupsOf, laidOver, type PlanGraph, type PlanStep } from "./plan.ts";
-import { relativeText, spanText, tickText, ticksOf } from "./time.ts";
+import { relativeText, spanText, ticksOf, tickText } from "./time.ts";
 import { flagOf, numberOf, oneOf, parseSearch, someOf, stringifySearch, textOf } from "./url.ts";
 
 test("a request's workload is laid over the playbook's", () => {
@@ -162,7 +162,8 @@ test("the ticks of an axis are round, few and within it", () => {
   expect(ticksOf(0, 48)).toEqual([0, 10, 20, 30, 40]);
   expect(ticksOf(0, 5800)).toEqual([0, 2000, 4000]);
   expect(ticksOf(1234, 100)).toEqual([1240, 1260, 1280, 1300, 1320]);
-  const texts = (begin: number, width: number): string[] => ticksOf(begin, width).map((at, _, all) => tickText(at, all));
+  const texts = (begin: number, width: number): string[] =>
+    ticksOf(begin, width).map((at, _, all) => tickText(at, all));
   expect(texts(0, 240)).toEqual(["0 s", "50 ms", "100 ms", "150 ms", "200 ms"]);
   expect(texts(0, 1500)).toEqual(["0 s", "0.5 s", "1.0 s"]);
   expect(texts(2000, 100)).toEqual(["2.00 s", "2.02 s", "2.04 s", "2.06 s", "2.08 s"]);

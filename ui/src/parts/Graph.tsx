@@ -11,6 +11,7 @@ import {
   MarkerType,
   MiniMap,
   type Node,
+  type NodeHandle,
   type NodeProps,
   Panel,
   Position,
@@ -251,6 +252,8 @@ function useKept<T>(wanted: Wanted<T>[]): T[] {
 }
 
 const FIT = { padding: 0.12, maxZoom: 1, duration: 0 };
+/** Above it is the search. */
+const FIT_LARGE = { ...FIT, padding: { x: 0.12, bottom: 0.12, top: "52px" } as const };
 const OVERVIEW = { width: 120, height: 80 };
 
 function colourOf(node: StepNode | GroupNode): string {
@@ -270,8 +273,9 @@ function Fit({ plan, selected }: { plan: PlanGraph; selected: string | undefined
     if (!width || !height) return;
     const all = getNodesBounds(getNodes());
     if (!all.width || !all.height) return;
-    if (Math.min((width - 48) / all.width, (height - 24) / all.height) >= LEAST_ZOOM) {
-      void fitView(FIT);
+    const isLarge = plan.steps.length > LARGE;
+    if (Math.min((width - 48) / all.width, (height - (isLarge ? 76 : 24)) / all.height) >= LEAST_ZOOM) {
+      void fitView(isLarge ? FIT_LARGE : FIT);
       return;
     }
     const chosen = selected ? getNodesBounds([selected]) : null;
@@ -542,8 +546,31 @@ interface Arrow {
   above: number;
 }
 
+/** Size and handles are known: the library measures nothing, and arcs stay while their steps change. */
+interface Box {
+  position: { x: number; y: number };
+  width: number;
+  height: number;
+  measured: { width: number; height: number };
+  handles: NodeHandle[];
+}
+
+function boxOf(x: number, y: number, width: number, height: number): Box {
+  const handle = { y: height / 2 - 0.5, width: 1, height: 1 };
+  return {
+    position: { x: x - width / 2, y: y - height / 2 },
+    width,
+    height,
+    measured: { width, height },
+    handles: [
+      { ...handle, type: "target", position: Position.Left, x: 0 },
+      { ...handle, type: "source", position: Position.Right, x: width - 1 },
+    ],
+  };
+}
+
 interface Layout {
-  boxes: Map<string, { position: { x: number; y: number }; width: number; height: number }>;
+  boxes: Map<string, Box>;
   groups: StepGroup[];
   /** the group of a step that is drawn in one */
   groupOf: Map<string, string>;
@@ -585,7 +612,7 @@ function layout(plan: PlanGraph): Layout {
   const boxes: Layout["boxes"] = new Map();
   for (const [name, { width, height }] of sizes) {
     const node = graph.node(name);
-    boxes.set(name, { position: { x: node.x - width / 2, y: node.y - height / 2 }, width, height });
+    boxes.set(name, boxOf(node.x, node.y, width, height));
   }
   for (const arc of arcs.values()) {
     const [from, to] = [boxes.get(arc.from), boxes.get(arc.to)];

@@ -65,18 +65,14 @@ function Choose({ id }: { id: string }): ReactNode {
           <ul className={styles.others}>
             {rows.map((one) => (
               <li key={one.execution_id}>
-                <State {...stateOfRun(one)} />
                 <Link to="/runs/compare" search={{ a: one.execution_id, b: id }}>
-                  {exactText(millis(one.created_at)).slice(0, 19)}
-                </Link>
-                <span className="quiet">
+                  <State {...stateOfRun(one)} />
+                  <b>{exactText(millis(one.created_at)).slice(0, 19)}</b>
                   <Time at={one.created_at} />
-                </span>
-                <span className="quiet">v{one.version}</span>
-                <span className="quiet">
+                  <span>v{one.version}</span>
                   <Duration from={one.started_at} to={one.ended_at} />
-                </span>
-                <span className="quiet mono small">{one.execution_id}</span>
+                  <span className="mono small">{one.execution_id}</span>
+                </Link>
               </li>
             ))}
           </ul>

@@ -7,6 +7,7 @@ import { isOver, stateOfRun } from "../../lib/states.ts";
 import { Banner } from "../../parts/Banner.tsx";
 import { Button } from "../../parts/Button.tsx";
 import { Clamped } from "../../parts/Clamped.tsx";
+import { StateGlyph } from "../../parts/State.tsx";
 import { Decide } from "../approvals/Decide.tsx";
 import type { Selection } from "./context.ts";
 import styles from "./Run.module.css";
@@ -32,6 +33,7 @@ export function Answer({ run, why, select }: Props): ReactNode {
     return first ? (
       <Banner
         state="waiting"
+        icon={<StateGlyph state="failed" size={16} />}
         actions={<Button onClick={() => select({ step: first.step, tab: "items" })}>Show items</Button>}
       >
         {why.problems.map((problem) => problem.text).join("; ")}

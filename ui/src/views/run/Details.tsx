@@ -31,6 +31,7 @@ const TOLD = new Set([
   "next.evaluated",
   "step.scheduled",
   "step.failed",
+  "loop.iteration.failed",
 ]);
 
 /** All about what is selected: the step with inputs, outcome and decisions, and the event itself. */
@@ -173,8 +174,15 @@ function StepDetails({ step, seq, state }: StepProps): ReactNode {
   const events = useQuery(eventsQuery(id, seqs));
   const loaded = (events.data ?? []).filter((event) => event.step === step.name && seqs.includes(event.seq));
   const span = steps.findLast((one) => one.step === step.name && (!selection.run || one.run === selection.run));
+  const part = selection.item ? span?.items.get(selection.item) : undefined;
+  const isPartOver = part !== undefined && part.last > 0 && (seq === undefined || part.last <= seq);
+  const shown = part && isPartOver ? part.state : state;
+  const timed = part ?? span;
   const tasks = step.tasks.filter((task) => lines.some((line) => line.task === task.name));
   const routed = loaded.findLast((event) => event.event_type === "next.evaluated");
+  // Why an item failed; a task that failed says it below, with its attempts.
+  const ended = loaded.findLast((event) => event.event_type === "loop.iteration.failed");
+  const reason = (ended?.payload?.error as Record<string, unknown> | undefined)?.message;
   const admitted = loaded.findLast((event) => event.event_type === "policy.admit.evaluated");
   return (
     <>
@@ -182,7 +190,7 @@ function StepDetails({ step, seq, state }: StepProps): ReactNode {
         <h3 className={styles.stepTitle}>
           {step.name}
           {selection.item && <span className="quiet"> item {selection.item}</span>}
-          {state && <State state={state} />}
+          {shown && <State state={shown} />}
         </h3>
         {step.desc && <p>{step.desc}</p>}
         <p className="quiet small">
@@ -190,13 +198,19 @@ function StepDetails({ step, seq, state }: StepProps): ReactNode {
             step.loop ? `each ${step.loop.iterator} of ${conditionText(step.loop.in)}, ${step.loop.mode}` : "",
             step.join !== "any" ? `join ${step.join}` : "",
             step.pool !== "default" ? `pool ${step.pool}` : "",
-            span?.to ? `took ${spanText(span.to - span.from)}` : "",
+            timed?.to ? `took ${spanText(timed.to - timed.from)}` : "",
             `line ${step.line}`,
           ]
             .filter(Boolean)
             .join(" · ")}
         </p>
         {item && !selection.item && <p className="quiet small">Below: item {item}. Select others under Items.</p>}
+        {typeof reason === "string" && (
+          <p className={styles.wrong}>
+            {!selection.item && <>item {item}: </>}
+            {shortText(reason, 2000)}
+          </p>
+        )}
       </section>
       {admitted && step.admit && (
         <Rules

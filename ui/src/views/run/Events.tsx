@@ -45,7 +45,7 @@ const EventBar = memo(function EventBar(): ReactNode {
     <div className={`${styles.bar} ${styles.eventBar}`}>
       <SearchField
         label="Find events"
-        placeholder="Type, step or task"
+        placeholder="Find"
         value={selection.find ?? ""}
         onChange={(find) => select({ find: find || undefined })}
       />

@@ -4,7 +4,7 @@ import { serverNow } from "../../api/client.ts";
 import { useKeys } from "../../lib/keys.ts";
 import { countText } from "../../lib/numbers.ts";
 import { isOver } from "../../lib/states.ts";
-import { exactText, spanText, tickText, ticksOf } from "../../lib/time.ts";
+import { exactText, spanText, ticksOf, tickText } from "../../lib/time.ts";
 import { IconButton } from "../../parts/Button.tsx";
 import { Panel } from "../../parts/Panel.tsx";
 import { StateGlyph } from "../../parts/State.tsx";

@@ -72,15 +72,24 @@ export function Run(): ReactNode {
   };
   const cause = why.data?.execution_id === id ? why.data.cause : null;
   const waits = why.data?.execution_id === id ? why.data.waits[0] : undefined;
+  // It completed, though some items of a loop failed: the first of them is what people want to see.
+  const problem = why.data?.execution_id === id ? why.data.problems[0] : undefined;
   const focus = useMemo<Selection>(() => {
     if (search.step || search.seq !== undefined) return search;
     if (cause?.execution_id === id) {
       return { ...search, step: cause.step || undefined, item: cause.iteration || undefined };
     }
-    return waits?.step ? { ...search, step: waits.step } : search;
-  }, [search, cause, waits, id]);
+    const step = waits?.step || problem?.step;
+    return step ? { ...search, step } : search;
+  }, [search, cause, waits, problem, id]);
   const causeSeq = (cause?.execution_id === id && cause.seq) || undefined;
   const isWhole = state === "ended";
+  const queries = useQueryClient();
+  const isStale = isWhole && run !== undefined && !isOver(run);
+  useEffect(() => {
+    // The log has ended: how it ended is asked for at once.
+    if (isStale) void queries.invalidateQueries({ queryKey: ["run", id] });
+  }, [isStale, queries, id]);
   const view = useMemo<RunView | null>(
     () =>
       run
