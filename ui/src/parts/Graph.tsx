@@ -204,8 +204,6 @@ function Flow({ plan, look, taken, tokens = NONE, selected, onSelect, label }: P
         nodesFocusable
         deleteKeyCode={null}
         onNodeClick={onNodeClick}
-        fitView
-        fitViewOptions={FIT}
         minZoom={0.05}
         maxZoom={1.5}
         onlyRenderVisibleElements={nodes.length > 100}
@@ -213,7 +211,7 @@ function Flow({ plan, look, taken, tokens = NONE, selected, onSelect, label }: P
         zoomOnScroll={false}
         preventScrolling={false}
       >
-        <Controls showInteractive={false} position="bottom-left" orientation="horizontal" />
+        <Controls showInteractive={false} position="bottom-left" orientation="horizontal" fitViewOptions={FIT} />
         {nodes.length > LARGE && (
           <MiniMap pannable zoomable ariaLabel="Overview of the graph" style={OVERVIEW} nodeColor={colourOf} />
         )}
@@ -563,8 +561,9 @@ function boxOf(x: number, y: number, width: number, height: number): Box {
     height,
     measured: { width, height },
     handles: [
-      { ...handle, type: "target", position: Position.Left, x: 0 },
-      { ...handle, type: "source", position: Position.Right, x: width - 1 },
+      // Arcs keep a little distance, so that borders do not hide their heads.
+      { ...handle, type: "target", position: Position.Left, x: -3 },
+      { ...handle, type: "source", position: Position.Right, x: width + 2 },
     ],
   };
 }
