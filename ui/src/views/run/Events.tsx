@@ -50,7 +50,7 @@ const EventBar = memo(function EventBar(): ReactNode {
         onChange={(find) => select({ find: find || undefined })}
       />
       <Chips
-        label="Which events"
+        label="Form of the list"
         chosen={selection.show ? [selection.show] : []}
         options={COMPACT}
         onChange={([show]) => select({ show })}

@@ -51,13 +51,17 @@ export function Items(): ReactNode {
   const columns = useMemo<Column<Span>[]>(
     () => [
       { key: "state", title: "State", width: "6rem", cell: (item) => <State state={item.state} /> },
-      { key: "item", title: "Item", width: "5rem", cell: (item) => item.item },
-      {
-        key: "step",
-        title: loops > 1 ? "Step" : "",
-        width: "minmax(1rem, 1fr)",
-        cell: (item) => loops > 1 && <span className="cut quiet">{item.step}</span>,
-      },
+      { key: "item", title: "Item", width: loops > 1 ? "5rem" : "minmax(5rem, 1fr)", cell: (item) => item.item },
+      ...(loops > 1
+        ? [
+            {
+              key: "step",
+              title: "Step",
+              width: "minmax(4rem, 1fr)",
+              cell: (item: Span) => <span className="cut quiet">{item.step}</span>,
+            },
+          ]
+        : []),
       ...(taken
         ? [
             {
