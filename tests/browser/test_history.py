@@ -68,7 +68,7 @@ def test_a_value_is_followed_to_the_response_it_came_from(
 ) -> None:
     execution_id, _ = priced
     page.goto(f"{furnished.url}/runs/{execution_id}?tab=data")
-    page.get_by_role("button", name="Where does result.total come from?").click()
+    page.get_by_role("tabpanel").get_by_role("button", name="Where does result.total come from?").click()
     expect(page).to_have_url(re.compile(r"tab=lineage.*value=result\.total"))
     tree = page.get_by_role("list", name="Where result.total comes from")
     expect(tree.get_by_text("{{ outcome.data.price * 2 }}")).to_be_visible()

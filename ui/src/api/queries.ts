@@ -189,11 +189,11 @@ export interface RunEvent {
 }
 
 /** One event with its payload; that never changes. */
-export function eventQuery(id: string, seq: number) {
+export function eventQuery(id: string, seq: number, dialect = "canonical") {
   return queryOptions({
-    queryKey: ["event", id, seq],
+    queryKey: ["event", id, seq, dialect],
     queryFn: async ({ signal }) => {
-      const query = { after: seq - 1, limit: 1 };
+      const query = { after: seq - 1, limit: 1, ...(dialect === "canonical" ? {} : { dialect }) };
       const page = await call("GET /api/executions/{execution_id}/events", {
         path: { execution_id: id },
         query,

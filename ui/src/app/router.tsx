@@ -6,7 +6,7 @@ import { preloadGraph } from "../parts/LazyGraph.tsx";
 // The views that are opened most come with the first load: one file, and no second wait.
 import { Home } from "../views/home/Home.tsx";
 import { ORDERS } from "../views/playbooks/stats.ts";
-import { TAB_NAMES } from "../views/run/context.ts";
+import { DIALECTS, TAB_NAMES } from "../views/run/context.ts";
 import { Run } from "../views/run/Run.tsx";
 import { RUN_STATES, SPANS } from "../views/runs/filters.ts";
 import { Runs } from "../views/runs/Runs.tsx";
@@ -71,6 +71,11 @@ const run = createRoute({
       item: textOf(raw.item, 100),
       tab: oneOf(raw.tab, TAB_NAMES),
       line: numberOf(raw.line, 1),
+      /** the events that are listed */
+      range: textOf(raw.range, 30),
+      find: textOf(raw.find, 100),
+      show: oneOf(raw.show, ["compact"] as const),
+      dialect: oneOf(raw.dialect, DIALECTS),
       /** the value whose origin is shown */
       value: textOf(raw.value, 1024),
     }),

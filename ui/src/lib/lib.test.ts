@@ -6,8 +6,8 @@ import { merged, newer } from "../views/runs/useRuns.ts";
 import { fits } from "./commands.ts";
 import { formsOf, pythonText, quoted } from "./forms.ts";
 import { shareText } from "./numbers.ts";
-import { laidOver } from "./plan.ts";
-import { relativeText, spanText } from "./time.ts";
+import { groupsOf, laidOver, type PlanGraph, type PlanStep } from "./plan.ts";
+import { relativeText, spanText, ticksOf, tickText } from "./time.ts";
 import { flagOf, numberOf, oneOf, parseSearch, someOf, stringifySearch, textOf } from "./url.ts";
 
 test("a request's workload is laid over the playbook's", () => {
@@ -137,4 +137,37 @@ test("what fits what was typed comes first where it begins a word", () => {
   expect(fits("Go to Runs", "runs")).toBeGreaterThan(fits("Prunes", "runs"));
   expect(fits("Keyboard shortcuts", "kbsc")).toBeGreaterThan(0);
   expect(fits("Runs", "xyz")).toBe(0);
+});
+
+function planOf(arcs: Record<string, string[]>, loops: string[] = []): PlanGraph {
+  const steps = Object.entries(arcs).map(([name, targets]) => ({
+    name,
+    loop: loops.includes(name) ? { in: [], iterator: "n", mode: "parallel" } : null,
+    arcs: targets.map((step, index) => ({ step, when: null, place: `${name}/${index}`, line: 1 })),
+  }));
+  return { entry: "start", steps: steps as unknown as PlanStep[] } as PlanGraph;
+}
+
+test("steps between the same steps are a group, loops and few ones are not", () => {
+  const shards = ["a", "b", "c", "d"];
+  const fan = { start: [...shards, "odd", "loop"], ...Object.fromEntries(shards.map((name) => [name, ["end"]])) };
+  const plan = planOf({ ...fan, odd: ["end", "other"], loop: ["end"], end: [], other: [] }, ["loop"]);
+  expect(groupsOf(plan, 3).map((group) => group.steps.map((step) => step.name))).toEqual([shards]);
+  expect(groupsOf(plan, 5)).toEqual([]);
+  // A step that leads to itself is drawn with its arc.
+  expect(groupsOf(planOf({ ...fan, a: ["a"], b: ["b"], c: ["c"], d: ["d"] }), 3)).toEqual([]);
+});
+
+test("the ticks of an axis are round, few and within it", () => {
+  expect(ticksOf(0, 48)).toEqual([0, 10, 20, 30, 40]);
+  expect(ticksOf(0, 5800)).toEqual([0, 2000, 4000]);
+  expect(ticksOf(1234, 100)).toEqual([1240, 1260, 1280, 1300, 1320]);
+  const texts = (begin: number, width: number): string[] =>
+    ticksOf(begin, width).map((at, _, all) => tickText(at, all));
+  expect(texts(0, 240)).toEqual(["0 s", "50 ms", "100 ms", "150 ms", "200 ms"]);
+  expect(texts(0, 1500)).toEqual(["0 s", "0.5 s", "1.0 s"]);
+  expect(texts(2000, 100)).toEqual(["2.00 s", "2.02 s", "2.04 s", "2.06 s", "2.08 s"]);
+  const days = ticksOf(0, 30 * 86_400_000);
+  expect(days.length).toBeGreaterThan(1);
+  expect(days.length).toBeLessThan(7);
 });

@@ -78,3 +78,37 @@ export function laidOver(defaults: Record<string, unknown>, given: Record<string
 function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
+
+/** Steps that stand between the same steps: a large graph shows them as one node. */
+export interface StepGroup {
+  id: string;
+  steps: PlanStep[];
+}
+
+/** So many steps side by side are shown as one node. */
+const LEAST_GROUPED = 12;
+
+/** Groups of steps that have the same steps before and after them. Loops stand alone: they have a picture of their own. */
+export function groupsOf(plan: PlanGraph, least: number = LEAST_GROUPED): StepGroup[] {
+  if (plan.steps.length < least) return [];
+  const before = new Map<string, string[]>();
+  for (const step of plan.steps) {
+    for (const arc of step.arcs) {
+      const known = before.get(arc.step);
+      if (known) known.push(step.name);
+      else before.set(arc.step, [step.name]);
+    }
+  }
+  const alike = new Map<string, PlanStep[]>();
+  for (const step of plan.steps) {
+    const after = step.arcs.map((arc) => arc.step);
+    if (step.loop || step.name === plan.entry || after.includes(step.name)) continue;
+    const key = JSON.stringify([[...new Set(before.get(step.name) ?? [])].sort(), [...new Set(after)].sort()]);
+    const known = alike.get(key);
+    if (known) known.push(step);
+    else alike.set(key, [step]);
+  }
+  return [...alike.values()]
+    .filter((steps) => steps.length >= least)
+    .map((steps) => ({ id: `group:${steps[0]?.name ?? ""}`, steps }));
+}

@@ -25,6 +25,29 @@ export function spanText(ms: number): string {
   return next && part ? `${whole} ${name} ${part} ${next[1]}` : `${whole} ${name}`;
 }
 
+const ROUND_MS = [
+  1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 15_000, 30_000, 60_000, 120_000, 300_000, 600_000,
+];
+
+/** Round times within a span of `width` that begins at `begin`, four or five of them; both in milliseconds. */
+export function ticksOf(begin: number, width: number): number[] {
+  const least = width / 5;
+  let step = ROUND_MS.find((size) => size >= least) ?? 1_800_000;
+  while (step < least) step *= 2;
+  const ticks: number[] = [];
+  // A text behind the last eighth would not fit.
+  for (let at = Math.ceil(begin / step) * step; at <= begin + width * 0.93; at += step) ticks.push(at);
+  return ticks;
+}
+
+/** A tick as exact as its neighbours are far: "150 ms", "0.5 s", "2 s", "1 m 30 s". */
+export function tickText(at: number, ticks: readonly number[]): string {
+  const step = (ticks[1] ?? at) - (ticks[0] ?? 0);
+  if (at === 0 || at >= 60_000) return spanText(at);
+  if (step < 100 && at < 1000) return `${at} ms`;
+  return `${(at / 1000).toFixed(step >= 1000 ? 0 : step >= 100 ? 1 : step >= 10 ? 2 : 3)} s`;
+}
+
 /** "just now", "12 s ago", "in 3 h": one unit, so that it is read at a glance. */
 export function relativeText(at: number, now: number): string {
   const span = Math.abs(now - at);

@@ -1,5 +1,5 @@
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { type ReactNode, useCallback, useEffect, useRef, useState } from "react";
+import { type ReactNode, useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { useKeys } from "../lib/keys.ts";
 import { useNarrow } from "../lib/narrow.ts";
 import styles from "./VirtualTable.module.css";
@@ -82,13 +82,15 @@ export function VirtualTable<Row>(props: Props<Row>): ReactNode {
     },
     [at, rows, keyOf, virtual],
   );
-  // biome-ignore lint/correctness/useExhaustiveDependencies: scrolled when the choice changes, not when rows do
+  // biome-ignore lint/correctness/useExhaustiveDependencies: it is looked for anew when rows change
+  const isThere = useMemo(() => chosen !== undefined && placeOf(chosen) >= 0, [chosen, rows]);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: scrolled when the choice changes or comes in, not when rows do
   useEffect(() => {
     if (chosen === undefined) return;
     setCurrent(chosen);
     const place = placeOf(chosen);
-    if (place >= 0) virtual.scrollToIndex(place, { align: "auto" });
-  }, [chosen, rows.length > 0]);
+    if (place >= 0) virtual.scrollToIndex(place, { align: place >= first && place <= last ? "auto" : "center" });
+  }, [chosen, isThere]);
   const row = at >= 0 ? rows[at] : undefined;
   useKeys(label, [
     { keys: "j", text: "next row", run: () => move(1) },

@@ -8,7 +8,7 @@ import { useCrumbs } from "../../app/crumbs.ts";
 import { shortText } from "../../lib/diff.ts";
 import { countText } from "../../lib/numbers.ts";
 import { stateOfRun, stateOfStep } from "../../lib/states.ts";
-import { spanText } from "../../lib/time.ts";
+import { exactText, millis, spanText } from "../../lib/time.ts";
 import { Banner } from "../../parts/Banner.tsx";
 import { CopyAs } from "../../parts/CopyAs.tsx";
 import { Empty } from "../../parts/Empty.tsx";
@@ -43,9 +43,19 @@ function Choose({ id }: { id: string }): ReactNode {
   const others = useQuery({ ...lastRunsQuery(path, 50), enabled: path !== "" });
   if (run.isError) return <Trouble what={`Run ${id}`} error={run.error} />;
   const rows = (others.data?.executions ?? []).filter((one) => one.execution_id !== id);
+  // What people compare a failure with most often.
+  const good = run.data?.state === "FAILED" ? rows.find((one) => one.state === "COMPLETED") : undefined;
   return (
     <div className={styles.page}>
       <h1>Compare {run.data?.name ?? ""} with …</h1>
+      {run.data && <One run={run.data} />}
+      {good && (
+        <p>
+          <Link className={styles.suggested} to="/runs/compare" search={{ a: good.execution_id, b: id }}>
+            <GitCompareArrows size={14} aria-hidden="true" /> Compare with the last run that completed
+          </Link>
+        </p>
+      )}
       <Panel title="Other runs of this playbook">
         {!others.data ? (
           <Skeleton lines={4} />
@@ -55,11 +65,14 @@ function Choose({ id }: { id: string }): ReactNode {
           <ul className={styles.others}>
             {rows.map((one) => (
               <li key={one.execution_id}>
-                <State {...stateOfRun(one)} />
                 <Link to="/runs/compare" search={{ a: one.execution_id, b: id }}>
-                  {one.execution_id}
+                  <State {...stateOfRun(one)} />
+                  <b>{exactText(millis(one.created_at)).slice(0, 19)}</b>
+                  <Time at={one.created_at} />
+                  <span>v{one.version}</span>
+                  <Duration from={one.started_at} to={one.ended_at} />
+                  <span className="mono small">{one.execution_id}</span>
                 </Link>
-                <Time at={one.created_at} />
               </li>
             ))}
           </ul>

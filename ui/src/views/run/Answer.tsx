@@ -6,6 +6,8 @@ import type { Cause, Listed, Why } from "../../api/types.ts";
 import { isOver, stateOfRun } from "../../lib/states.ts";
 import { Banner } from "../../parts/Banner.tsx";
 import { Button } from "../../parts/Button.tsx";
+import { Clamped } from "../../parts/Clamped.tsx";
+import { StateGlyph } from "../../parts/State.tsx";
 import { Decide } from "../approvals/Decide.tsx";
 import type { Selection } from "./context.ts";
 import styles from "./Run.module.css";
@@ -20,11 +22,18 @@ interface Props {
 export function Answer({ run, why, select }: Props): ReactNode {
   if (why.cause) return <Failed run={run} cause={why.cause} select={select} />;
   if (isOver(run)) {
-    if (run.error) return <Banner state="failed">{run.error}</Banner>;
+    if (run.error) {
+      return (
+        <Banner state="failed">
+          <Clamped>{run.error}</Clamped>
+        </Banner>
+      );
+    }
     const [first] = why.problems;
     return first ? (
       <Banner
         state="waiting"
+        icon={<StateGlyph state="failed" size={16} />}
         actions={<Button onClick={() => select({ step: first.step, tab: "items" })}>Show items</Button>}
       >
         {why.problems.map((problem) => problem.text).join("; ")}
@@ -80,10 +89,10 @@ function Failed({ run, cause, select }: { run: Listed; cause: Cause; select: (ch
         )
       }
     >
-      <p>
+      <Clamped>
         {where.length > 0 && <b>{where.join(" → ")}: </b>}
         {cause.message}
-      </p>
+      </Clamped>
       <p className="quiet small">
         {[cause.kind, cause.code ?? "", cause.rule, cause.at ? `${cause.file || "playbook"}:${cause.line}` : ""]
           .filter(Boolean)

@@ -1,3 +1,4 @@
+import { X } from "lucide-react";
 import { lazy, type ReactNode, Suspense, useEffect, useRef } from "react";
 import { useNarrow } from "../../lib/narrow.ts";
 import { Skeleton } from "../../parts/Skeleton.tsx";
@@ -83,8 +84,13 @@ export function Bottom({ loading }: { loading: boolean }): ReactNode {
           <span className={`${styles.about} quiet small`}>
             <b className="cut">{selection.step}</b>
             {selection.item && <> item {selection.item}</>}
-            <button type="button" onClick={() => select({ step: undefined, run: undefined, item: undefined })}>
-              clear
+            <button
+              type="button"
+              aria-label="clear"
+              title="Show all steps"
+              onClick={() => select({ step: undefined, run: undefined, item: undefined })}
+            >
+              <X size={14} />
             </button>
           </span>
         )}

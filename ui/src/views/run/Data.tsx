@@ -57,13 +57,16 @@ export function Data(): ReactNode {
                 {one.status}
                 {one.loop &&
                   `: ${countText(one.loop.ok)} ok, ${countText(one.loop.failed)} failed, ${countText(one.loop.open.length)} under way of ${countText(one.loop.total)}`}
-                {one.tasks.slice(0, 20).map((task) => (
-                  <span key={`${task.task} ${JSON.stringify(task.iter)}`} className="quiet">
-                    {" "}
-                    · {task.task} attempt {task.attempt}
-                    {task.due ? `, again at ${task.due}` : ""}
-                  </span>
-                ))}
+                {one.tasks
+                  .filter((task) => task.task)
+                  .slice(0, 20)
+                  .map((task) => (
+                    <span key={`${task.task} ${JSON.stringify(task.iter)}`} className="quiet">
+                      {" "}
+                      · {task.task} attempt {task.attempt}
+                      {task.due ? `, again at ${task.due}` : ""}
+                    </span>
+                  ))}
               </li>
             ))}
           </ul>

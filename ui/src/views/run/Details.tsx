@@ -1,11 +1,11 @@
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { memo, type ReactNode, useMemo } from "react";
-import { eventQuery, eventsQuery, type RunEvent } from "../../api/queries.ts";
+import { eventQuery, eventsQuery, type RunEvent, summaryQuery } from "../../api/queries.ts";
 import { shortText } from "../../lib/diff.ts";
 import { countText } from "../../lib/numbers.ts";
 import { conditionText, type PlanStep, type PlanTask } from "../../lib/plan.ts";
 import { useRested } from "../../lib/rested.ts";
-import type { State as StateName } from "../../lib/states.ts";
+import { isOver, type State as StateName } from "../../lib/states.ts";
 import { spanText } from "../../lib/time.ts";
 import { Empty } from "../../parts/Empty.tsx";
 import { Json } from "../../parts/Json.tsx";
@@ -31,6 +31,7 @@ const TOLD = new Set([
   "next.evaluated",
   "step.scheduled",
   "step.failed",
+  "loop.iteration.failed",
 ]);
 
 /** All about what is selected: the step with inputs, outcome and decisions, and the event itself. */
@@ -42,32 +43,66 @@ export function Details(): ReactNode {
 }
 
 const DetailsAt = memo(function DetailsAt({ seq, state }: { seq: number | undefined; state: StateName | undefined }) {
-  const { plan, steps, focus: selection, log, isWhole } = useRunView();
+  const { run, plan, steps, focus: selection, log, isWhole } = useRunView();
   const step = plan?.steps.find((one) => one.name === selection.step);
   const chosen = seq !== undefined && seq <= log.length;
   return (
     <aside className={styles.details} aria-label="Details of the selection">
       <div className={styles.scroll} tabIndex={0} role="group" aria-label="Details">
-        {step && <StepDetails step={step} seq={seq} state={state} />}
+        {step &&
+          (isOver(run) && !isWhole && seq === undefined ? (
+            <>
+              <h3 className={styles.block}>{step.name}</h3>
+              <Skeleton lines={6} height={1.25} />
+            </>
+          ) : (
+            <StepDetails step={step} seq={seq} state={state} />
+          ))}
         {chosen && <EventDetails seq={seq} />}
         {isWhole && seq !== undefined && !chosen ? (
           <Empty title={`This run has no event ${countText(seq)}`}>Its last event is {countText(log.length)}.</Empty>
         ) : (
           !step &&
-          !chosen && (
+          !chosen &&
+          (run.state === "COMPLETED" ? (
+            <Result />
+          ) : (
             <Empty title={steps.length ? "Select a step or an event" : "Nothing has run yet"}>
               Its inputs, outcome and decisions are shown here.
             </Empty>
-          )
+          ))
         )}
       </div>
     </aside>
   );
 });
 
+/** What a run that completed came to: the first question about it. */
+function Result(): ReactNode {
+  const { id, select } = useRunView();
+  const summary = useQuery(summaryQuery(id));
+  if (!summary.data) return <Skeleton lines={4} height={1.25} />;
+  const { result } = summary.data;
+  return (
+    <section className={styles.block}>
+      <h3>Result</h3>
+      {result === null || result === undefined ? (
+        <p className="quiet">This run has no result.</p>
+      ) : (
+        <Json
+          value={result}
+          label="Result"
+          origin={{ path: "result", ask: (value) => select({ tab: "lineage", value }) }}
+        />
+      )}
+      <p className="quiet small">Select a step or an event for its inputs, outcome and decisions.</p>
+    </section>
+  );
+}
+
 function EventDetails({ seq }: { seq: number }): ReactNode {
-  const { id } = useRunView();
-  const event = useQuery({ ...eventQuery(id, seq), placeholderData: keepPreviousData });
+  const { id, selection } = useRunView();
+  const event = useQuery({ ...eventQuery(id, seq, selection.dialect), placeholderData: keepPreviousData });
   if (!event.data) return <Skeleton lines={6} height={1.25} />;
   const shown = event.data.seq;
   return (
@@ -139,8 +174,15 @@ function StepDetails({ step, seq, state }: StepProps): ReactNode {
   const events = useQuery(eventsQuery(id, seqs));
   const loaded = (events.data ?? []).filter((event) => event.step === step.name && seqs.includes(event.seq));
   const span = steps.findLast((one) => one.step === step.name && (!selection.run || one.run === selection.run));
+  const part = selection.item ? span?.items.get(selection.item) : undefined;
+  const isPartOver = part !== undefined && part.last > 0 && (seq === undefined || part.last <= seq);
+  const shown = part && isPartOver ? part.state : state;
+  const timed = part ?? span;
   const tasks = step.tasks.filter((task) => lines.some((line) => line.task === task.name));
   const routed = loaded.findLast((event) => event.event_type === "next.evaluated");
+  // Why an item failed; a task that failed says it below, with its attempts.
+  const ended = loaded.findLast((event) => event.event_type === "loop.iteration.failed");
+  const reason = (ended?.payload?.error as Record<string, unknown> | undefined)?.message;
   const admitted = loaded.findLast((event) => event.event_type === "policy.admit.evaluated");
   return (
     <>
@@ -148,7 +190,7 @@ function StepDetails({ step, seq, state }: StepProps): ReactNode {
         <h3 className={styles.stepTitle}>
           {step.name}
           {selection.item && <span className="quiet"> item {selection.item}</span>}
-          {state && <State state={state} />}
+          {shown && <State state={shown} />}
         </h3>
         {step.desc && <p>{step.desc}</p>}
         <p className="quiet small">
@@ -156,13 +198,19 @@ function StepDetails({ step, seq, state }: StepProps): ReactNode {
             step.loop ? `each ${step.loop.iterator} of ${conditionText(step.loop.in)}, ${step.loop.mode}` : "",
             step.join !== "any" ? `join ${step.join}` : "",
             step.pool !== "default" ? `pool ${step.pool}` : "",
-            span?.to ? `took ${spanText(span.to - span.from)}` : "",
+            timed?.to ? `took ${spanText(timed.to - timed.from)}` : "",
             `line ${step.line}`,
           ]
             .filter(Boolean)
             .join(" · ")}
         </p>
         {item && !selection.item && <p className="quiet small">Below: item {item}. Select others under Items.</p>}
+        {typeof reason === "string" && (
+          <p className={styles.wrong}>
+            {!selection.item && <>item {item}: </>}
+            {shortText(reason, 2000)}
+          </p>
+        )}
       </section>
       {admitted && step.admit && (
         <Rules

@@ -1,14 +1,15 @@
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { type ReactNode, useMemo, useRef, useState } from "react";
+import { type PointerEvent, type ReactNode, useMemo, useRef, useState } from "react";
 import { serverNow } from "../../api/client.ts";
+import { useKeys } from "../../lib/keys.ts";
 import { countText } from "../../lib/numbers.ts";
 import { isOver } from "../../lib/states.ts";
-import { exactText, spanText } from "../../lib/time.ts";
+import { exactText, spanText, ticksOf, tickText } from "../../lib/time.ts";
 import { IconButton } from "../../parts/Button.tsx";
 import { Panel } from "../../parts/Panel.tsx";
 import { StateGlyph } from "../../parts/State.tsx";
 import { useNow } from "../../parts/Time.tsx";
-import { useMoment, useRunView } from "./context.ts";
+import { rangeOf, useMoment, useRunView } from "./context.ts";
 import styles from "./Gantt.module.css";
 import { criticalPath, type Segment, type Span, type StepSpan } from "./spans.ts";
 
@@ -21,8 +22,12 @@ const KINDS = [
   ["person", "waiting"],
 ] as const;
 const ROW = 26;
-/** Room for names, left of the track; the style sheet has it, too. */
+const MOST_ZOOM = 4096;
+/** Room for names, left of the track, and behind it; the style sheet has both. */
 const NAMES = "var(--names)";
+const TRACK = "(100% - var(--names) - var(--s3))";
+/** A drag of fewer pixels is a click. */
+const LEAST_DRAG = 5;
 /** Items of an opened loop that get a row each: failed ones first. */
 const MOST_ITEMS = 500;
 
@@ -32,9 +37,9 @@ interface Row {
   critical: boolean;
 }
 
-/** What took how long. The zoom is a factor around what is selected. */
+/** What took how long. The zoom is a factor around what is selected; a drag over the bars selects the events of that time. */
 export function Gantt(): ReactNode {
-  const { run, log, version, steps, pauses, focus, select } = useRunView();
+  const { run, log, version, steps, pauses, selection, focus, select } = useRunView();
   const [opened, setOpened] = useState<ReadonlySet<StepSpan>>(new Set());
   const [zoom, setZoom] = useState(1);
   const scroller = useRef<HTMLDivElement>(null);
@@ -69,6 +74,47 @@ export function Gantt(): ReactNode {
     const right = Math.min(x(to ?? last), 100);
     return right < 0 || left > 100 || right < left ? null : { left, width: right - left };
   };
+  const zoomBy = (factor: number): void => setZoom((before) => Math.min(Math.max(before * factor, 1), MOST_ZOOM));
+  useKeys("Chart", [
+    { keys: "+", text: "zoom in", run: () => zoomBy(2) },
+    { keys: "-", text: "zoom out", run: () => zoomBy(0.5) },
+  ]);
+  const [drag, setDrag] = useState<{ from: number; to: number } | null>(null);
+  const canvas = useRef<HTMLDivElement>(null);
+  const ruler = useRef<HTMLDivElement>(null);
+  /** the time under the pointer, within the chart */
+  const timeAt = (event: PointerEvent): number => {
+    const box = ruler.current?.getBoundingClientRect();
+    const share = box?.width ? (event.clientX - box.left) / box.width : 0;
+    return begin + Math.min(Math.max(share, 0), 1) * width;
+  };
+  const brush = {
+    onPointerDown: (event: PointerEvent) => {
+      // Fingers scroll.
+      const isTrack = event.target instanceof Element && event.target.closest(`.${styles.track}`) !== null;
+      if (event.button !== 0 || event.pointerType === "touch" || (!isTrack && event.target !== canvas.current)) return;
+      event.currentTarget.setPointerCapture(event.pointerId);
+      setDrag({ from: timeAt(event), to: timeAt(event) });
+    },
+    onPointerMove: (event: PointerEvent) => {
+      if (drag) setDrag({ from: drag.from, to: timeAt(event) });
+    },
+    onPointerUp: () => {
+      if (!drag) return;
+      setDrag(null);
+      const pixels = (Math.abs(drag.to - drag.from) / width) * (ruler.current?.clientWidth ?? 0);
+      if (pixels < LEAST_DRAG) return;
+      const range = log.within(Math.min(drag.from, drag.to), Math.max(drag.from, drag.to));
+      if (range) select({ range: range.join("-"), tab: "events" });
+    },
+    onPointerCancel: () => setDrag(null),
+  };
+  const range = rangeOf(selection.range);
+  const marked = drag
+    ? part(Math.min(drag.from, drag.to), Math.max(drag.from, drag.to))
+    : range && part(log.at[range[0] - 1] ?? first, log.at[range[1] - 1] ?? last);
+  const ticks = ticksOf(begin - first, width);
+  const used = useMemo(() => kindsOf(steps, pauses.length > 0), [steps, pauses]);
   const toggle = (step: StepSpan): void => {
     const next = new Set(opened);
     if (!next.delete(step)) next.add(step);
@@ -78,11 +124,11 @@ export function Gantt(): ReactNode {
     <div className={styles.gantt} data-version={version}>
       <Panel
         title="Time"
-        note={<Legend />}
+        note={<Legend used={used} />}
         actions={
           <>
-            <IconButton label="Zoom out" icon="−" disabled={zoom <= 1} onClick={() => setZoom(Math.max(zoom / 2, 1))} />
-            <IconButton label="Zoom in" icon="+" disabled={zoom >= 4096} onClick={() => setZoom(zoom * 2)} />
+            <IconButton label="Zoom out" icon="−" disabled={zoom <= 1} onClick={() => zoomBy(0.5)} />
+            <IconButton label="Zoom in" icon="+" disabled={zoom >= MOST_ZOOM} onClick={() => zoomBy(2)} />
           </>
         }
       >
@@ -94,13 +140,23 @@ export function Gantt(): ReactNode {
           tabIndex={0}
           onWheel={(event) => {
             if (!event.ctrlKey && !event.metaKey) return;
-            setZoom(Math.min(Math.max(zoom * (event.deltaY < 0 ? 1.5 : 1 / 1.5), 1), 4096));
+            zoomBy(event.deltaY < 0 ? 1.5 : 1 / 1.5);
           }}
         >
-          <div className={styles.rows} style={{ height: virtual.getTotalSize() }}>
+          <div className={styles.rows} style={{ height: virtual.getTotalSize() }} ref={canvas} {...brush}>
+            {ticks.map((at) => (
+              <span key={at} className={styles.line} style={{ left: beside(x(first + at)) }} />
+            ))}
+            {marked && (
+              <span
+                className={styles.range}
+                data-testid="range"
+                style={{ left: beside(marked.left), width: `calc(${TRACK} * ${marked.width / 100})` }}
+              />
+            )}
             {pauses.map((pause) => {
               const at = part(pause.from, pause.to);
-              const style = at && { left: beside(at.left), width: `calc((100% - ${NAMES}) * ${at.width / 100})` };
+              const style = at && { left: beside(at.left), width: `calc(${TRACK} * ${at.width / 100})` };
               return style && <span key={pause.from} className={styles.pauseBand} style={style} title="paused" />;
             })}
             <MomentLine x={x} />
@@ -154,7 +210,8 @@ export function Gantt(): ReactNode {
                     </button>
                     <span className="quiet small">{took}</span>
                   </span>
-                  <span className={styles.track} data-critical={row.critical}>
+                  <span className={styles.track}>
+                    {row.critical && <Critical at={part(span.from, span.to)} />}
                     {segmentsOf(span).map((segment, index) => {
                       const at = part(segment.from, segment.to);
                       return (
@@ -177,8 +234,13 @@ export function Gantt(): ReactNode {
           </div>
         </div>
         <div className={styles.axis} aria-hidden="true">
-          <span>{spanText(begin - first)}</span>
-          <span>{spanText(begin - first + width)}</span>
+          <div ref={ruler}>
+            {ticks.map((at) => (
+              <span key={at} style={{ left: `${x(first + at)}%` }}>
+                {tickText(at, ticks)}
+              </span>
+            ))}
+          </div>
         </div>
       </Panel>
     </div>
@@ -194,24 +256,43 @@ function MomentLine({ x }: { x: (at: number) => number }): ReactNode {
   return <span className={styles.moment} style={{ left: beside(x(at)) }} />;
 }
 
-function Legend(): ReactNode {
+/** The bar of a step on the critical path is underlined as far as it goes. */
+function Critical({ at }: { at: { left: number; width: number } | null }): ReactNode {
+  if (!at) return null;
+  return <span className={styles.critical} style={{ left: `${at.left}%`, width: `max(${at.width}%, 2px)` }} />;
+}
+
+/** The kinds of time that a run has: the legend explains no others. */
+function kindsOf(steps: readonly StepSpan[], isPaused: boolean): ReadonlySet<string> {
+  const used = new Set<string>(isPaused ? ["pause"] : []);
+  for (const step of steps) {
+    for (const segment of step.segments) used.add(segment.kind);
+    for (const item of step.items.values()) for (const segment of item.segments) used.add(segment.kind);
+    if (used.size === KINDS.length) break;
+  }
+  return used;
+}
+
+function Legend({ used }: { used: ReadonlySet<string> }): ReactNode {
   return (
     <span className={styles.legend}>
-      {KINDS.map(([kind, text]) => (
+      {KINDS.filter(([kind]) => used.has(kind)).map(([kind, text]) => (
         <span key={kind}>
           <span className={`${styles.swatch} ${styles[kind]}`} /> {text}
         </span>
       ))}
-      <span>
-        <span className={`${styles.swatch} ${styles.criticalSwatch}`} /> critical path
-      </span>
+      {used.size > 0 && (
+        <span>
+          <span className={`${styles.swatch} ${styles.criticalSwatch}`} /> critical path
+        </span>
+      )}
     </span>
   );
 }
 
 /** A place of the track, counted from where names begin. */
 function beside(percent: number): string {
-  return `calc(${NAMES} + (100% - ${NAMES}) * ${percent / 100})`;
+  return `calc(${NAMES} + ${TRACK} * ${percent / 100})`;
 }
 
 /** Segments of a span; a loop's is one, from its first item to its last. */

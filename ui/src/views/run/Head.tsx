@@ -1,6 +1,8 @@
+import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { GitCompareArrows } from "lucide-react";
 import type { ReactNode } from "react";
+import { eventQuery } from "../../api/queries.ts";
 import type { Listed } from "../../api/types.ts";
 import { isOver, stateOfRun } from "../../lib/states.ts";
 import { CopyAs } from "../../parts/CopyAs.tsx";
@@ -86,6 +88,7 @@ export function Head({ run, selection, steps }: Props): ReactNode {
             </dd>
           </div>
         )}
+        <ScheduleFact id={id} />
         <div>
           <dt>ID</dt>
           <dd className={styles.id}>
@@ -95,5 +98,21 @@ export function Head({ run, selection, steps }: Props): ReactNode {
         </div>
       </dl>
     </header>
+  );
+}
+
+/** The schedule that started a run: it is in the workload of the request. */
+function ScheduleFact({ id }: { id: string }): ReactNode {
+  const { data: requested } = useQuery(eventQuery(id, 1));
+  const workload = requested?.payload?.workload as Record<string, unknown> | undefined;
+  const schedule = workload?.schedule as Record<string, unknown> | undefined;
+  if (typeof schedule?.name !== "string" || typeof schedule.due !== "string") return null;
+  return (
+    <div>
+      <dt>Schedule</dt>
+      <dd>
+        <Link to="/schedules">{schedule.name}</Link>
+      </dd>
+    </div>
   );
 }

@@ -3,6 +3,7 @@ import { getRouteApi } from "@tanstack/react-router";
 import { type ReactNode, useCallback, useEffect, useMemo, useRef } from "react";
 import { graphQuery, runQuery, whyQuery } from "../../api/queries.ts";
 import type { StreamState } from "../../api/stream.ts";
+import type { Listed } from "../../api/types.ts";
 import { useCrumbs } from "../../app/crumbs.ts";
 import { useNarrow } from "../../lib/narrow.ts";
 import { planOf } from "../../lib/plan.ts";
@@ -71,20 +72,43 @@ export function Run(): ReactNode {
   };
   const cause = why.data?.execution_id === id ? why.data.cause : null;
   const waits = why.data?.execution_id === id ? why.data.waits[0] : undefined;
+  // It completed, though some items of a loop failed: the first of them is what people want to see.
+  const problem = why.data?.execution_id === id ? why.data.problems[0] : undefined;
   const focus = useMemo<Selection>(() => {
     if (search.step || search.seq !== undefined) return search;
     if (cause?.execution_id === id) {
       return { ...search, step: cause.step || undefined, item: cause.iteration || undefined };
     }
-    return waits?.step ? { ...search, step: waits.step } : search;
-  }, [search, cause, waits, id]);
+    const step = waits?.step || problem?.step;
+    return step ? { ...search, step } : search;
+  }, [search, cause, waits, problem, id]);
+  const causeSeq = (cause?.execution_id === id && cause.seq) || undefined;
   const isWhole = state === "ended";
+  const queries = useQueryClient();
+  const isStale = isWhole && run !== undefined && !isOver(run);
+  useEffect(() => {
+    // The log has ended: how it ended is asked for at once.
+    if (isStale) void queries.invalidateQueries({ queryKey: ["run", id] });
+  }, [isStale, queries, id]);
   const view = useMemo<RunView | null>(
     () =>
       run
-        ? { id, run, log, version, isWhole, plan, steps, pauses: spans.pauses, selection: search, focus, select }
+        ? {
+            id,
+            run,
+            log,
+            version,
+            isWhole,
+            plan,
+            steps,
+            pauses: spans.pauses,
+            selection: search,
+            causeSeq,
+            focus,
+            select,
+          }
         : null,
-    [id, run, log, version, isWhole, plan, steps, spans, search, focus, select],
+    [id, run, log, version, isWhole, plan, steps, spans, search, causeSeq, focus, select],
   );
   // There is nothing to fork after an event that the run does not have.
   const isBeyond = isWhole && search.seq !== undefined && search.seq > log.length;
@@ -110,7 +134,7 @@ export function Run(): ReactNode {
                 <Gantt />
               </Boundary>
             </div>
-            <Scrubber live={<Live state={state} reason={reason} />} />
+            <Scrubber live={<Live state={state} reason={reason} over={isOver(run as Listed)} />} />
             <div className={styles.bottom} ref={bottom}>
               <Boundary resetKey={id}>
                 <Bottom loading={state === "connecting" && log.length === 0} />
@@ -134,10 +158,11 @@ const LIVE: Record<StreamState, string> = {
   denied: "not allowed",
 };
 
-function Live({ state, reason }: { state: StreamState; reason: string }): ReactNode {
+/** `over`: the run has ended, and its events are still on their way. */
+function Live({ state, reason, over }: { state: StreamState; reason: string; over: boolean }): ReactNode {
   return (
     <span className={`${styles.live} quiet small`} data-state={state} title={reason}>
-      {LIVE[state]}
+      {over && state === "live" ? "loading …" : LIVE[state]}
     </span>
   );
 }

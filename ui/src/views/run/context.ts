@@ -15,11 +15,28 @@ export interface Selection {
   run?: number | undefined;
   item?: string | undefined;
   tab?: Tab | undefined;
+  /** the events of the list, from one seq to another: `120-300` */
+  range?: string | undefined;
+  /** a text in the type, step or task of the events that are listed */
+  find?: string | undefined;
+  show?: "compact" | undefined;
+  /** names of events in what is shown and downloaded */
+  dialect?: Dialect | undefined;
   /** a line of the source */
   line?: number | undefined;
   /** the value whose origin is shown: `result.total` */
   value?: string | undefined;
 }
+
+/** The first and the last seq of a range in the address; null when it is none. */
+export function rangeOf(text: string | undefined): [number, number] | null {
+  const [, first, last] = /^(\d{1,9})-(\d{1,9})$/.exec(text ?? "") ?? [];
+  if (!first || !last || Number(first) < 1 || Number(first) > Number(last)) return null;
+  return [Number(first), Number(last)];
+}
+
+export const DIALECTS = ["canonical", "lifecycle", "run", "wire", "legacy"] as const;
+export type Dialect = (typeof DIALECTS)[number];
 
 export const TAB_NAMES = ["events", "items", "logs", "data", "source", "children", "lineage", "history"] as const;
 export type Tab = (typeof TAB_NAMES)[number];
@@ -36,6 +53,8 @@ export interface RunView {
   steps: readonly StepSpan[];
   pauses: readonly { from: number; to: number | null }[];
   selection: Selection;
+  /** the event that made the run fail */
+  causeSeq: number | undefined;
   /** the selection; when there is none, the place where the run failed */
   focus: Selection;
   select: (change: Selection) => void;

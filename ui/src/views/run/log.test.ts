@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
-import { type Part, RunLog } from "./log.ts";
+import { rangeOf } from "./context.ts";
+import { isBookkeeping, type Part, RunLog } from "./log.ts";
 import { Moments } from "./moment.ts";
 import { criticalPath, histogram, Spans, sharesOf } from "./spans.ts";
 
@@ -146,5 +147,32 @@ describe("a log in outline", () => {
     const bins = histogram(loop?.items.values() ?? [], 0);
     expect(bins.reduce((sum, bin) => sum + bin.done, 0)).toBe(1);
     expect(bins.reduce((sum, bin) => sum + bin.failed, 0)).toBe(1);
+  });
+});
+
+describe("the list of events", () => {
+  it("finds the events of a span of time, though clocks differ", () => {
+    const log = logOf([
+      ["workflow.started", "", "", -1, 0],
+      ["step.scheduled", "a", "", -1, 100],
+      ["step.started", "a", "", -1, -30],
+      ["step.done", "a", "", -1, 200],
+    ]);
+    const begin = log.at[0] ?? 0;
+    expect(log.within(begin + 60, begin + 100)).toEqual([2, 3]);
+    expect(log.within(begin, begin + 1000)).toEqual([1, 4]);
+    expect(log.within(begin + 101, begin + 200)).toBeNull();
+  });
+
+  it("takes only ranges that are ranges", () => {
+    expect(rangeOf("120-300")).toEqual([120, 300]);
+    expect([undefined, "", "5", "9-3", "0-4", "a-b", "1-2-3"].map(rangeOf)).toEqual(Array(7).fill(null));
+  });
+
+  it("keeps what people look for when it is compact", () => {
+    const kept = ["playbook.started", "step.started", "task.done", "task.attempt.failed", "loop.iteration.failed"];
+    expect(kept.filter(isBookkeeping)).toEqual([]);
+    const left = ["command.issued", "step.scheduled", "task.started", "next.evaluated", "policy.task.evaluated"];
+    expect(left.filter((type) => !isBookkeeping(type))).toEqual([]);
   });
 });

@@ -45,6 +45,14 @@ export interface Line extends Kind {
 
 export const NO_MORE: More = {};
 
+/** Bookkeeping between what people look for: left out of the compact list. */
+const BOOKKEEPING =
+  /^(command\.|token\.|workflow\.|policy\.|next\.|step\.scheduled$|task\.started$|task\.attempt\.started$|loop\.(iteration\.)?started$|playbook\.(execution\.requested|request\.evaluated)$)/;
+
+export function isBookkeeping(type: string): boolean {
+  return BOOKKEEPING.test(type);
+}
+
 /** All events so far; `length` is the seq of the last one. */
 export class RunLog {
   readonly kinds: Kind[] = [];
@@ -89,6 +97,19 @@ export class RunLog {
   line(seq: number): Line {
     const kind = this.kindOf(seq);
     return { ...kind, seq, run: this.run[seq - 1] ?? 0, item: this.itemOf(seq), at: this.at[seq - 1] ?? 0 };
+  }
+
+  /** The first and the last event of a span of time; null when there is none in it. */
+  within(from: number, to: number): [number, number] | null {
+    let first = 0;
+    let last = 0;
+    // Clocks of several machines differ: times are not always in order.
+    this.at.forEach((at, index) => {
+      if (at < from || at > to) return;
+      first ||= index + 1;
+      last = index + 1;
+    });
+    return first ? [first, last] : null;
   }
 
   #kind([type, step, task, attempt]: Part["kinds"][number]): number {
