@@ -12,10 +12,10 @@ import itertools
 import math
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from msgspec import Struct
 from msgspec.json import encode
 from msgspec.structs import replace
 
@@ -49,8 +49,7 @@ from arclog.worker.stream import ReportStream
 from arclog.worker.toolbox import Toolbox
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
+class Surroundings(Struct, frozen=True):
     toolbox: Toolbox
     results: Results
     #: None: no keychain can be resolved here

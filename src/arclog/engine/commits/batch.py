@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -51,12 +50,11 @@ class Claimant(Grant, frozen=True):
         return self.kinds.issuperset(work.kinds)
 
 
-@dataclass(slots=True)
-class Answer:
+class Answer(msgspec.Struct):
     """The result of an input, after its commit."""
 
     refused: Refused | None = None
-    commands: list[Command] = field(default_factory=list)
+    commands: list[Command] = msgspec.field(default_factory=list)
     #: something was waiting for the signal
     waiting: bool = False
     #: the run is about to pause: its workers stop at the next task boundary
