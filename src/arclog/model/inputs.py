@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 from datetime import date, datetime
-from difflib import get_close_matches
 from typing import Any
 
 from msgspec import Struct
@@ -295,6 +294,8 @@ def _wanted(declared: Declaration) -> str:
 
 
 def _near(key: str, known: Iterable[str]) -> str:
+    from difflib import get_close_matches  # only an error message needs it
+
     names = list(known)
     close = get_close_matches(key[:128], names, 1, 0.6)
     if close:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import os
 import sys
-import sysconfig
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -294,6 +293,8 @@ def _system() -> Iterator[str]:
     yield from _MACHINE
     for prefix in dict.fromkeys((sys.prefix, sys.base_prefix)):
         yield from (f"{prefix}/{name}" for name in ("bin", "lib", "lib64", "include", "share", "pyvenv.cfg"))
+    import sysconfig  # only a process that starts tasks needs it
+
     yield from dict.fromkeys((sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")))
     yield from package_paths()
     for path in map(Path, os.get_exec_path()):
