@@ -25,6 +25,9 @@ def import_packages() -> None:
             import msgspec  # noqa: F401 - later imports find it loaded
         with _on_demand("ssl", "asyncio.sslproto", "inspect"):
             import asyncio  # noqa: F401 - likewise
+        with _on_demand("ipaddress", "shutil"):  # of urllib.parse, which pathlib needs, and of tempfile
+            import pathlib  # noqa: F401 - likewise
+            import tempfile  # noqa: F401 - likewise
         import yaml  # noqa: F401 - likewise
 
 
@@ -40,7 +43,7 @@ class _OnDemand(ModuleType):
 @contextmanager
 def _patterns_on_demand() -> Iterator[None]:
     compile_now = re.compile
-    re.compile = PatternOnDemand  # type: ignore[assignment,misc]  # for the packages imported meanwhile
+    re.compile = PatternOnDemand  # type: ignore[assignment]  # for the packages imported meanwhile
     try:
         yield
     finally:

@@ -20,7 +20,6 @@ from msgspec.structs import replace
 
 from arclog.model.config.settings import Settings
 from arclog.model.errors import SettingsError
-from arclog.sandbox.child import kernel
 from arclog.sandbox.folders import TaskFolders, fresh_unless_named, scratch_parent, workdir_of
 from arclog.sandbox.launcher import package_paths
 
@@ -222,14 +221,6 @@ def for_server(settings: Settings, *, network: str = NONE) -> Settings:
     defaults = {"tasks.allow_read": NONE, "tasks.allow_write": NONE, "tasks.allow_networks": network}
     unset = {name.replace(".", "__"): value for name, value in defaults.items() if not settings.text(name)}
     return fresh_unless_named(settings.replaced(**unset))
-
-
-def protect_process(settings: Settings) -> None:
-    """Keep other processes of this user from this one's memory, environment and files, also where there is neither
-    Landlock nor a namespace. Debuggers need root then.
-    """
-    if settings.text("tasks.confinement") != OFF:
-        kernel.prctl(kernel.DUMPABLE, 0)
 
 
 def confined(

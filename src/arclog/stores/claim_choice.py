@@ -17,7 +17,7 @@ from msgspec import Struct, field
 from arclog.ports.storage.pools import EACH, Resource, ResourceRecord, tokens
 
 
-class ClaimRequest(NamedTuple):
+class ClaimRequest(Struct, frozen=True):
     """A claim."""
 
     worker_id: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from arclog.plan.net import Plan
 
 
-class Place(NamedTuple):
+class Place(msgspec.Struct, frozen=True):
     """Where a command waits: tenants share a pool."""
 
     pool: str

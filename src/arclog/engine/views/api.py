@@ -53,7 +53,6 @@ from arclog.ports.views.api import (
     StoredResult,
     Summary,
 )
-from arclog.ports.views.history import Imported, SimulateRequest, SimulationReport, Trace
 from arclog.ports.views.insight import Account, StateView, Why
 from arclog.ports.views.overview import Activity, ApprovalPage, Failing, Lease, Listed, RunPage, RunQuery, Stuck
 
@@ -61,6 +60,7 @@ if TYPE_CHECKING:
     from arclog.engine.runs.catalog import Catalog
     from arclog.engine.views.overview import Overview
     from arclog.engine.views.stored_results import Stored
+    from arclog.ports.views.history import Imported, SimulateRequest, SimulationReport, Trace
 
 #: As `dialects.lifecycle.terminal_name` has it, which a test holds this to: every run would pay its import.
 _LIFECYCLE_TERMINAL = {
