@@ -65,34 +65,31 @@ def kind(source: Callable[..., Any] | None = None, /, *, name: str = "", effectf
 
     """
     if source is None:
-        return lambda given: CustomKind(given, name, effectful)
-    return CustomKind(source, name, effectful)
+        return lambda given: _kind_of(given, name, effectful)
+    return _kind_of(source, name, effectful)
 
 
-class CustomKind(ToolKind):
+class CustomKind(ToolKind, frozen=True):
     """A kind made by `arclog.kind`."""
 
-    def __init__(self, source: Callable[..., Any], name: str, effectful: bool) -> None:
-        called = name or (source.__name__.lower() if isinstance(source, type) else source.__name__)
-        if isinstance(source, type):
-            config, opening = _of_class(source)
-        else:
-            config, opening = _of_function(source)
-        doc = inspect.getdoc(source) or f"Tasks of kind {called}."
-        spec = KindSpec(
-            name=called,
-            summary=" ".join(doc.partition("\n\n")[0].split()),
-            fields=_fields(config, called),
-            effectful=effectful,
-        )
-        object.__setattr__(self, "spec", spec)
-        object.__setattr__(self, "open", opening)
-        object.__setattr__(self, "_source", source)
+    _source: Callable[..., Any]
 
-    def __call__(self, *args: Any, **named: Any) -> Any:
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
         """Call the function, or make an object of the class, that the kind was made from."""
-        source: Callable[..., Any] = getattr(self, "_source")  # noqa: B009 - set past the frozen dataclass
-        return source(*args, **named)
+        return self._source(*args, **keywords)
+
+
+def _kind_of(source: Callable[..., Any], name: str, effectful: bool) -> CustomKind:
+    called = name or (source.__name__.lower() if isinstance(source, type) else source.__name__)
+    config, opening = _of_class(source) if isinstance(source, type) else _of_function(source)
+    doc = inspect.getdoc(source) or f"Tasks of kind {called}."
+    spec = KindSpec(
+        name=called,
+        summary=" ".join(doc.partition("\n\n")[0].split()),
+        fields=_fields(config, called),
+        effectful=effectful,
+    )
+    return CustomKind(spec, opening, source)
 
 
 class _Called:
