@@ -10,7 +10,6 @@ import asyncio
 import inspect
 import traceback
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, overload
 
 import msgspec
@@ -136,7 +135,7 @@ def _for_threads(context: TaskContext) -> TaskContext:
     def progress(done: float, total: float | None = None, unit: str = "") -> None:
         call(context.progress, done, total, unit)
 
-    return replace(context, log=log, progress=progress)
+    return msgspec.structs.replace(context, log=log, progress=progress)
 
 
 def _own(problem: BaseException) -> Any:
@@ -155,7 +154,7 @@ def _as_data(value: Any) -> Any:
 def _of_function(function: Callable[..., Any]) -> tuple[type[Struct], Callable[[ToolServices], Tool]]:
     parameters = inspect.signature(function, eval_str=True).parameters
     name = function.__name__
-    whole = [key for key, declared in parameters.items() if _is_struct(declared.annotation)]
+    whole = [key for key, declared in parameters.items() if key != "context" and _is_struct(declared.annotation)]
     takes_context = "context" in parameters
     if whole:
         if set(parameters) - {whole[0], "context"}:
