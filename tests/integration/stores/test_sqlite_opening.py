@@ -106,7 +106,7 @@ async def test_the_schema_of_a_new_store_is_what_the_migrations_make(tmp_path, r
     migrated.close()
 
 
-def contents(connection: apsw.Connection) -> dict[str, object]:
+def contents(connection: apsw.Connection) -> dict[object, object]:
     """The schema of a store and the rows of its tables."""
     tables = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name").fetchall()
     rows = {name: connection.execute(f"SELECT * FROM {name}").fetchall() for (name,) in tables}

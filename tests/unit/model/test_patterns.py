@@ -10,8 +10,13 @@ from arclog.model.data.patterns import pattern
 
 
 def test_a_pattern_is_compiled_once_and_only_when_it_is_used(monkeypatch):
-    compiled = []
-    monkeypatch.setattr(patterns, "_compile", lambda *given: compiled.append(given) or re.compile(*given))
+    compiled: list[str] = []
+
+    def compile_noted(source: str, flags: int) -> re.Pattern[str]:
+        compiled.append(source)
+        return re.compile(source, flags)
+
+    monkeypatch.setattr(patterns, "_compile", compile_noted)
     word = pattern(r"[a-z]+", re.IGNORECASE)
     assert compiled == []
     assert word.fullmatch("Word")
