@@ -17,8 +17,9 @@ from typing import Any
 
 from arclog.model.config.settings import Settings
 from arclog.sandbox.child import kernel
-from arclog.sandbox.confinement import for_server, protect_process
+from arclog.sandbox.confinement import for_server
 from arclog.sandbox.probe import PROMISES, held
+from arclog.sandbox.protection import protect_process
 from arclog.tools.python import PythonConfig, PythonTool
 from arclog.tools.shell import ShellConfig, ShellTool
 from tests.security.victim import become_ordinary, part_from_the_machine, pretend

@@ -152,7 +152,7 @@ def parser_of(command: str) -> Parser:
         prog=f"arclog {command}",
         description=f"{summary[0].upper()}{summary[1:]}.",
         allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_formatter_of_width_80,
     )
     add_arguments: Any = getattr(import_module(f"arclog.cli.{module}"), f"{command}_arguments")
     add_arguments(parser)
@@ -170,7 +170,15 @@ def parser_of(command: str) -> Parser:
         help=argparse.SUPPRESS if command in LOCAL else "file with the server's access token (default: $ARCLOG_TOKEN)",
     )
     shared.add_argument("--quiet", "-q", action="store_true", help="print only results and errors")
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     return parser
+
+
+def _formatter_of_width_80(prog: str) -> argparse.HelpFormatter:
+    """A formatter that does not ask for the terminal's width, for which argparse imports shutil: it checks each argument
+    with a formatter of its own.
+    """
+    return argparse.HelpFormatter(prog, width=80)
 
 
 #: global options that take a value

@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from arclog.cli.exits import Usage
 from arclog.model.config.settings import Settings
 from arclog.model.errors import NotFound, RequestRejected
 from arclog.model.ids import MAX_ID, parse_id
-from arclog.ports.views.api import Api, Listed
+
+if TYPE_CHECKING:
+    from arclog.ports.views.api import Api, Listed
 
 #: the newest run
 LAST = "last"

@@ -18,23 +18,10 @@ def main() -> None:
     # Imports create many objects that live on and little garbage: the default thresholds cost 10 ms at start-up.
     gc.set_threshold(50_000, 20, 100)
     _open_closed_streams()
-    _import_msgspec()
     code = command(sys.argv[1:])
     # Finalizing the interpreter takes 25 ms and has no effect outside this process.
     sys.stderr.flush()
     os._exit(code)
-
-
-def _import_msgspec() -> None:
-    """Import msgspec without typing_extensions, which it prefers to typing although it does not need it: that saves 10 ms."""
-    name = "typing_extensions"
-    if name in sys.modules:
-        return
-    sys.modules[name] = None  # type: ignore[assignment]  # makes the import fail
-    try:
-        import msgspec  # noqa: F401 - later imports find it loaded
-    finally:
-        del sys.modules[name]
 
 
 def _open_closed_streams() -> None:
@@ -68,6 +55,9 @@ def _run(words: list[str]) -> int:
 
         print(f"arclog {__version__}")
         return OK
+    from arclog.cli.startup import import_packages
+
+    import_packages()
     from arclog.cli import args
 
     try:

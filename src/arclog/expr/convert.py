@@ -7,8 +7,9 @@ Law: a value is measured, against the budget, before it is copied, compared or p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+from msgspec import Struct
 from msgspec.json import encode
 
 from arclog.expr.budget import ITEM, LIST, SLOT, TEXT, Budget, Failure, char_bytes, list_size, repr_size, utf8_size
@@ -85,7 +86,7 @@ def listed(budget: Budget, value: Any) -> list[Any]:
     return list(items)
 
 
-class Weight(NamedTuple):
+class Weight(Struct, frozen=True):
     """What a value comes to when it is written out."""
 
     #: by the spelling of texts that was asked for

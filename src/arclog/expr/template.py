@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+from msgspec import Struct
 
 from arclog.expr.budget import DEFAULT_LIMITS, Failure, Limits
-from arclog.expr.compiler.compile import Compiler
 from arclog.expr.compiler.parse import has_markers, parse_expression, parse_lone, parse_template
-from arclog.expr.compiler.statements import TextCompiler
 from arclog.expr.convert import composed, passed_through
-from arclog.expr.filters.table import LENIENT_FILTERS
 from arclog.expr.frame import Expression, Frame, Statement, translated
 from arclog.expr.stored import Stored
 from arclog.expr.values import Undefined
@@ -23,11 +22,14 @@ from arclog.model.errors import NOWHERE, ExpressionError, Position
 if TYPE_CHECKING:
     from jinja2 import nodes
 
+    from arclog.expr.compiler.compile import Compiler
+
+# The compiler, and with it the filters, is loaded for the first text that has a template: many playbooks have none.
 
 _REMEDY = "a condition is one {{ expression }}, a bare expression, or true or false"
 
 
-class Code(NamedTuple):
+class Code(Struct, frozen=True):
     """What a text compiles to, wherever it stands."""
 
     #: None: no template markers, `finish` gives the literal
@@ -145,6 +147,8 @@ def compile_ending(
     source: str, last: str, at: Position = NOWHERE, limits: Limits = DEFAULT_LIMITS
 ) -> tuple[Template, bool]:
     """Compile one `{{ expr }}` whose last filter may be `last`: that one is left to the caller, who is told."""
+    from arclog.expr.compiler.compile import Compiler
+
     try:
         node: Any = _lone_expression(parse_template(source))
         if node is None:
@@ -164,6 +168,9 @@ def compile_ending(
 
 @lru_cache(maxsize=4096)
 def _text_code(source: str) -> Code:
+    from arclog.expr.compiler.compile import Compiler
+    from arclog.expr.compiler.statements import TextCompiler
+
     body: list[nodes.Node] = []
     lone: nodes.Node | None = parse_lone(source)
     if lone is None:
@@ -179,6 +186,8 @@ def _text_code(source: str) -> Code:
 
 @lru_cache(maxsize=4096)
 def _condition_code(source: str) -> Code:
+    from arclog.expr.compiler.compile import Compiler
+
     node: nodes.Node | None
     if has_markers(source):
         node = parse_lone(source) or _lone_expression(parse_template(source))
@@ -210,6 +219,8 @@ def _as_it_is(frame: Frame, value: Any) -> Any:
 
 def _passes(whole: Any) -> bool:
     # Whether the value is data of the scope, at most arranged: its size is then the data's, not the template's.
+    from arclog.expr.filters.table import LENIENT_FILTERS
+
     parts = [whole]
     names = 0
     while parts:

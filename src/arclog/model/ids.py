@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
+from arclog.model.data.patterns import pattern
 from arclog.model.errors import RequestRejected
 
 #: Snowflake layout: 41 bits of ms since 2024-01-01, 10 bits of node, 12 bits of sequence.
@@ -21,7 +21,7 @@ MAX_ID = (1 << 63) - 1
 MICROS = 1_000_000
 #: the last moment that the calendar can write
 LATEST = 253_402_300_799 * MICROS
-_UUID = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")
+_UUID = pattern(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - without a zone, whose name isoformat would write
 _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 from datetime import date, datetime
-from difflib import get_close_matches
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from arclog.model.data.regex import Charge, RegexError, compiled
+if TYPE_CHECKING:
+    from arclog.model.data.regex import Charge
+
 
 TYPES = ("string", "integer", "number", "boolean", "date", "datetime", "list", "object", "secret", "any")
 #: Faults of one request that are listed; more are counted.
@@ -275,12 +276,16 @@ def _match(value: str, pattern: str, together: Charge) -> None:
 
     if len(value) > _MAX_MATCHED:
         raise _Misfit(f"has {len(value)} characters; a pattern is held against at most {_MAX_MATCHED}")
+    from arclog.model.data.regex import compiled  # only inputs with a pattern need it
+
     if compiled(pattern).search(value, 0, charge) is None:
         raise _Misfit(f"{_brief(value)} does not match the pattern {pattern}")
 
 
 def pattern_fault(pattern: str) -> str:
     """The problems of a pattern; ''."""
+    from arclog.model.data.regex import RegexError, compiled
+
     try:
         compiled(pattern)
     except RegexError as problem:
@@ -295,6 +300,8 @@ def _wanted(declared: Declaration) -> str:
 
 
 def _near(key: str, known: Iterable[str]) -> str:
+    from difflib import get_close_matches  # only an error message needs it
+
     names = list(known)
     close = get_close_matches(key[:128], names, 1, 0.6)
     if close:

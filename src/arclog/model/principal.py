@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from msgspec import Struct
 
+from arclog.model.data.patterns import pattern
 from arclog.model.errors import NotAllowed, RequestRejected
 
 #: What a caller may be. Each may do what is listed for it in `operations`, nothing else; only `admin` implies others.
@@ -32,7 +32,7 @@ SIGNAL_ROLES: dict[str, frozenset[str]] = {
 OTHER_SIGNALS = frozenset({"operator", "engineer"})
 
 #: Tenants, projects, environments: parts of a scope, which is written with slashes between them.
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+_NAME = pattern(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
 
 class Principal(Struct, frozen=True):

@@ -10,16 +10,16 @@ the published form: `kind` is `result_ref`, and `meta.shape` says what it holds.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct, ValidationError, convert, to_builtins
 from msgspec.structs import replace
 
+from arclog.model.data.patterns import pattern
 from arclog.model.errors import RequestRejected, ResultUnavailable
 
-_FORM = re.compile(
+_FORM = pattern(
     r"noetl://execution/(?P<execution>[1-9][0-9]{0,18})/result"
     r"/(?P<name>[A-Za-z_][A-Za-z0-9_.]{0,300})/(?P<sha256>[0-9a-f]{64})"
 )

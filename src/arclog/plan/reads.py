@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from arclog.plan.net import TaskPlan
@@ -127,6 +126,8 @@ def unknown_keys(program: Program, workload: Mapping[str, Any]) -> list[str]:
 
 
 def _nothing(key: str, names: list[str]) -> str:
+    from difflib import get_close_matches  # only an error message needs it
+
     near = get_close_matches(key[:128], names, 1, 0.6)
     return "nothing in the playbook reads this key" + (f"; did you mean {near[0]}?" if near else "")
 

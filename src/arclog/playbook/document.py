@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
+from arclog.model.data.patterns import pattern
 from arclog.model.errors import Position
 
 # Where the characters of a YAML text stand in its file.
@@ -82,7 +82,7 @@ def _coded(digits: str) -> str:
 Path = tuple[str | int, ...]
 
 #: The line breaks that libyaml counts.
-_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
+_BREAK = pattern("\r\n|[\r\n\x85\u2028\u2029]")
 
 
 class Document:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import posixpath
-import re
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from arclog.model.config.settings import Settings
+from arclog.model.data.patterns import pattern
 from arclog.model.data.shapes import Field
 
 #: Keys that stand for a text in a file.
@@ -31,7 +31,7 @@ FIELDS = (
     Field("function", "string", "The function of `file` or `module` that is called. Default: `main`."),
 )
 KEYS = tuple(field.name for field in FIELDS)
-_MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*\Z")
+_MODULE = pattern(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*\Z")
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
 #: Modules that one task may import from the playbook's folder.
 _MAX_MODULES = 200

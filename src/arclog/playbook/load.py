@@ -13,14 +13,15 @@ from typing import Any
 import yaml
 
 from arclog.model.config.settings import Settings
+from arclog.model.data.patterns import pattern
 from arclog.model.errors import NOWHERE, Finding, PlaybookError, Position
 from arclog.playbook.document import Document, lines_of
 
 _PARSER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_INT = re.compile(r"[-+]?(0|[1-9][0-9]*)\Z")
-_BASED = re.compile(r"0o[0-7]+\Z|0x[0-9a-fA-F]+\Z")
-_FLOAT = re.compile(r"[-+]?(\.[0-9]+|(0|[1-9][0-9]*)(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
-_NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)\Z|\.(nan|NaN|NAN)\Z")
+_INT = pattern(r"[-+]?(0|[1-9][0-9]*)\Z")
+_BASED = pattern(r"0o[0-7]+\Z|0x[0-9a-fA-F]+\Z")
+_FLOAT = pattern(r"[-+]?(\.[0-9]+|(0|[1-9][0-9]*)(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
+_NOT_FINITE = pattern(r"[-+]?\.(inf|Inf|INF)\Z|\.(nan|NaN|NAN)\Z")
 _WORDS: dict[str, bool | None] = {
     "": None, "~": None, "null": None, "Null": None, "NULL": None,
     "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,

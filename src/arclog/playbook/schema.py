@@ -6,7 +6,6 @@ same rows. In these tables `items` of an open object is the shape of each of its
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,10 +13,11 @@ from arclog.model.config.kinds import COMMON_SPEC_FIELDS, KindSpec
 from arclog.model.config.reducers import REDUCERS
 from arclog.model.config.schedules import CATCH_UP, OVERLAP
 from arclog.model.config.settings import LEAST_EVENT_BYTES
+from arclog.model.data.patterns import pattern
 from arclog.model.data.shapes import LONGEST_S, Field
 from arclog.model.inputs import TYPES as INPUT_TYPES
 
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+NAME = pattern(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 NAME_LENGTH = 128
 #: Names that templates already use.
 RESERVED = frozenset(
@@ -30,9 +30,9 @@ ACTIONS = ("retry", "jump", "continue", "break", "fail")
 BACKOFFS = ("none", "linear", "exponential")
 JOINS = ("any", "all", "all_ok")
 #: what a pool of workers, or a resource, may be called
-POOL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+POOL_NAME = pattern(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
-_TEMPLATE = re.compile(r"\{[{%#]")
+_TEMPLATE = pattern(r"\{[{%#]")
 
 
 def has_template(value: Any) -> bool:

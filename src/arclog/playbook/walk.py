@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from arclog.model.data.shapes import Field
@@ -21,6 +20,8 @@ def nearest(word: str, known: Iterable[str]) -> str:
     """The known word that was probably meant, or ''."""
     if len(word) > NAME_LENGTH:
         return ""
+    from difflib import get_close_matches  # only an error message needs it
+
     close = [candidate for candidate in known if abs(len(candidate) - len(word)) <= 3]
     matches = get_close_matches(word, close[:2000], n=1, cutoff=0.6)
     return matches[0] if matches else ""

@@ -13,15 +13,15 @@ Rules:
 from __future__ import annotations
 
 import builtins
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from msgspec import Struct
 
+from arclog.model.data.patterns import pattern
 from arclog.model.errors import RequestRejected
 
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}\Z")
+_NAME = pattern(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}\Z")
 
 
 class Credential(Struct, frozen=True):

@@ -22,11 +22,10 @@ Rules for a tool:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from arclog.model.config.kinds import KindSpec
 from arclog.model.config.settings import Settings
@@ -35,8 +34,7 @@ from arclog.ports.results import ResultSink
 from arclog.ports.secrets import Credential
 
 
-@dataclass(slots=True)
-class TaskContext:
+class TaskContext(Struct):
     """The services and data of a running task."""
 
     execution_id: str
@@ -99,8 +97,7 @@ class Tool(Protocol):
         """Give up everything; no process may remain."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolServices:
+class ToolServices(Struct, frozen=True):
     """The services and settings for a tool that is opened."""
 
     settings: Settings
@@ -108,8 +105,7 @@ class ToolServices:
     scratch: Path
 
 
-@dataclass(frozen=True, slots=True)
-class ToolKind:
+class ToolKind(Struct, frozen=True):
     """The object that an entry point of `arclog.kinds` loads."""
 
     spec: KindSpec

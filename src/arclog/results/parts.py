@@ -15,12 +15,13 @@ from bisect import bisect_right
 
 from msgspec import Struct
 
+from arclog.model.data.patterns import pattern
 from arclog.model.errors import ResultUnavailable
 
 # How tenants and contents are called in result stores: names that every store takes and that lead nowhere else.
 
 
-_SHA256 = re.compile(r"[0-9a-f]{64}")
+_SHA256 = pattern(r"[0-9a-f]{64}")
 _AS_THEY_ARE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 #: file systems allow 255
 _LONGEST = 250

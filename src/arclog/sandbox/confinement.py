@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import os
 import sys
-import sysconfig
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -21,7 +20,6 @@ from msgspec.structs import replace
 
 from arclog.model.config.settings import Settings
 from arclog.model.errors import SettingsError
-from arclog.sandbox.child import kernel
 from arclog.sandbox.folders import TaskFolders, fresh_unless_named, scratch_parent, workdir_of
 from arclog.sandbox.launcher import package_paths
 
@@ -227,14 +225,6 @@ def for_server(settings: Settings, *, network: str = NONE) -> Settings:
     return fresh_unless_named(settings.replaced(**unset))
 
 
-def protect_process(settings: Settings) -> None:
-    """Keep other processes of this user from this one's memory, environment and files, also where there is neither
-    Landlock nor a namespace. Debuggers need root then.
-    """
-    if settings.text("tasks.confinement") != OFF:
-        kernel.prctl(kernel.DUMPABLE, 0)
-
-
 def confined(
     confinement: Confinement | None, folders: TaskFolders, *, read: Sequence[str] = (), write: Sequence[str] = ()
 ) -> dict[str, Any]:
@@ -296,6 +286,8 @@ def _system() -> Iterator[str]:
     yield from _MACHINE
     for prefix in dict.fromkeys((sys.prefix, sys.base_prefix)):
         yield from (f"{prefix}/{name}" for name in ("bin", "lib", "lib64", "include", "share", "pyvenv.cfg"))
+    import sysconfig  # only a process that starts tasks needs it
+
     yield from dict.fromkeys((sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")))
     yield from package_paths()
     for path in map(Path, os.get_exec_path()):

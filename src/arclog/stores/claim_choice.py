@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from arclog.ports.storage.pools import EACH, Resource, ResourceRecord, tokens
 
 
-class ClaimRequest(NamedTuple):
+class ClaimRequest(Struct, frozen=True):
     """A claim."""
 
     worker_id: str
@@ -54,8 +55,7 @@ class Lane:
         self.head = next(self._rest, None)
 
 
-@dataclass(slots=True)
-class Room:
+class Room(Struct):
     """The remaining capacity: limits and held commands; resources and their tokens."""
 
     now: int
@@ -112,8 +112,7 @@ class Room:
         return sum(n for (p, t), n in self.held.items() if pool in ("", p) and tenant in ("", t))
 
 
-@dataclass(slots=True)
-class Service:
+class Service(Struct):
     """How often each tenant was given something in a pool while others waited: start-time fair queuing. A tenant's
     count is never smaller than the pool's current value, so that a tenant that had no work gains no credit.
     """
@@ -224,8 +223,7 @@ def _head(lane: Lane) -> tuple[int, ...]:
 # -- crowded pools -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class Visit:
+class Visit(Struct):
     """Determines how many lanes of a crowded pool a claim has to read.
 
     Law: of lanes that need the same, let a *turn* be those whose tenants hold equally many commands and were served equally often.

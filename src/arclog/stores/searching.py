@@ -4,10 +4,10 @@ through the rows of the log for all others. A store offers both kinds of pages (
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from arclog.model.data.patterns import pattern
 from arclog.model.errors import RequestRejected
 from arclog.model.events import MARKED, MARKED_WITH, REGISTRY
 from arclog.model.ids import MAX_ID
@@ -15,7 +15,7 @@ from arclog.ports.storage.store import EventQuery, FoundEvents, StoredEvent
 from arclog.stores.rows import bits_of
 
 _ALL_TYPES = -1
-_CURSOR = re.compile(r"(?P<kind>[mr])(?P<numbers>\d{1,19}(?:-\d{1,19}){1,2})")
+_CURSOR = pattern(r"(?P<kind>[mr])(?P<numbers>\d{1,19}(?:-\d{1,19}){1,2})")
 _MARKS, _ROWS = "m", "r"
 #: Rows that are read first: a page is often full after a few.
 _FIRST_ROWS = 8

@@ -10,7 +10,6 @@ import asyncio
 import inspect
 import traceback
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, overload
 
 import msgspec
@@ -65,34 +64,31 @@ def kind(source: Callable[..., Any] | None = None, /, *, name: str = "", effectf
 
     """
     if source is None:
-        return lambda given: CustomKind(given, name, effectful)
-    return CustomKind(source, name, effectful)
+        return lambda given: _kind_of(given, name, effectful)
+    return _kind_of(source, name, effectful)
 
 
-class CustomKind(ToolKind):
+class CustomKind(ToolKind, frozen=True):
     """A kind made by `arclog.kind`."""
 
-    def __init__(self, source: Callable[..., Any], name: str, effectful: bool) -> None:
-        called = name or (source.__name__.lower() if isinstance(source, type) else source.__name__)
-        if isinstance(source, type):
-            config, opening = _of_class(source)
-        else:
-            config, opening = _of_function(source)
-        doc = inspect.getdoc(source) or f"Tasks of kind {called}."
-        spec = KindSpec(
-            name=called,
-            summary=" ".join(doc.partition("\n\n")[0].split()),
-            fields=_fields(config, called),
-            effectful=effectful,
-        )
-        object.__setattr__(self, "spec", spec)
-        object.__setattr__(self, "open", opening)
-        object.__setattr__(self, "_source", source)
+    _source: Callable[..., Any]
 
     def __call__(self, *args: Any, **keywords: Any) -> Any:
         """Call the function, or make an object of the class, that the kind was made from."""
-        source: Callable[..., Any] = getattr(self, "_source")  # noqa: B009 - set past the frozen dataclass
-        return source(*args, **keywords)
+        return self._source(*args, **keywords)
+
+
+def _kind_of(source: Callable[..., Any], name: str, effectful: bool) -> CustomKind:
+    called = name or (source.__name__.lower() if isinstance(source, type) else source.__name__)
+    config, opening = _of_class(source) if isinstance(source, type) else _of_function(source)
+    doc = inspect.getdoc(source) or f"Tasks of kind {called}."
+    spec = KindSpec(
+        name=called,
+        summary=" ".join(doc.partition("\n\n")[0].split()),
+        fields=_fields(config, called),
+        effectful=effectful,
+    )
+    return CustomKind(spec, opening, source)
 
 
 class _Called:
@@ -139,7 +135,7 @@ def _for_threads(context: TaskContext) -> TaskContext:
     def progress(done: float, total: float | None = None, unit: str = "") -> None:
         call(context.progress, done, total, unit)
 
-    return replace(context, log=log, progress=progress)
+    return msgspec.structs.replace(context, log=log, progress=progress)
 
 
 def _own(problem: BaseException) -> Any:
@@ -158,7 +154,7 @@ def _as_data(value: Any) -> Any:
 def _of_function(function: Callable[..., Any]) -> tuple[type[Struct], Callable[[ToolServices], Tool]]:
     parameters = inspect.signature(function, eval_str=True).parameters
     name = function.__name__
-    whole = [key for key, declared in parameters.items() if _is_struct(declared.annotation)]
+    whole = [key for key, declared in parameters.items() if key != "context" and _is_struct(declared.annotation)]
     takes_context = "context" in parameters
     if whole:
         if set(parameters) - {whole[0], "context"}:

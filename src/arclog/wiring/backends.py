@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from arclog.model.config.extras import required
 from arclog.model.config.settings import Settings
 from arclog.model.errors import SettingsError
-from arclog.ports.bus import Bus
 from arclog.ports.clock import Clock
 from arclog.ports.results import Results
 from arclog.ports.storage.store import Store
-from arclog.ports.views.checks import Check
+
+if TYPE_CHECKING:
+    from arclog.ports.bus import Bus
+    from arclog.ports.views.checks import Check
 
 DATABASE = "arclog.db"
 #: folder of results that are too large for the log

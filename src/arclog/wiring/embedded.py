@@ -36,8 +36,8 @@ from arclog.ports.storage.pools import PoolApi
 from arclog.ports.storage.schedules import ScheduleApi
 from arclog.ports.storage.store import ExecutionFilter, Store
 from arclog.ports.tool import ToolServices
-from arclog.sandbox.confinement import protect_process
 from arclog.sandbox.folders import workdir_of
+from arclog.sandbox.protection import protect_process
 from arclog.wiring.backends import DATABASE, choose_bus, choose_results, choose_store, keeps_files
 from arclog.wiring.clocks import SystemClock
 from arclog.wiring.homes.folders import Scratch, prepare_home, remove_abandoned

@@ -95,7 +95,8 @@ def tool_kinds() -> ToolKinds:
 
 def kinds_named_in(text: str, kinds: ToolKinds) -> set[str]:
     """Kinds that a playbook's text seems to name. A guess, for work that may begin before the playbook is compiled."""
-    return {name for name in kinds if re.search(rf"\bkind[\"']?:\s*[\"']?{re.escape(name)}\b", text)}
+    words = {match[1] for match in re.finditer(r"""\bkind["']?:\s*["']?([\w.-]+)""", text)}
+    return {name for name in kinds if any(name == word or re.match(rf"{re.escape(name)}\b", word) for word in words)}
 
 
 def installed_kinds() -> Mapping[str, KindSpec]:

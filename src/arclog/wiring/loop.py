@@ -7,9 +7,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import signal
 import sys
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 T = TypeVar("T")
 
@@ -25,13 +26,16 @@ _is_own = False
 
 
 def run(work: Coroutine[Any, Any, T], *, briefly: bool = False) -> T:
-    """Like asyncio.run. `briefly`: the program is so short that loading uvloop would cost more than it saves."""
+    """Like asyncio.run. `briefly`: the program is so short that loading uvloop would cost more than it saves; and it
+    handles Ctrl-C itself.
+    """
     global _is_own  # noqa: PLW0603 - as the collector's settings, which belong to the process, too
     _is_own = True
     gc.freeze()  # imported objects stay
     gc.set_threshold(_NEW_OBJECTS)
     sys.setswitchinterval(_SWITCH_S)
     if briefly:
+        signal.signal(signal.SIGINT, _interrupt)  # asyncio leaves a handler that is not Python's own as it is
         return asyncio.run(work)
     try:
         import uvloop
@@ -39,6 +43,10 @@ def run(work: Coroutine[Any, Any, T], *, briefly: bool = False) -> T:
         return asyncio.run(work)
     _fill_streams()
     return uvloop.run(work)
+
+
+def _interrupt(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
 
 
 def freeze_imports() -> None:

@@ -7,7 +7,7 @@ evaluated directly.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.json import encode
 from msgspec.structs import replace
@@ -22,9 +22,11 @@ from arclog.model.events import Event
 from arclog.model.outcome import TaskError, error, result_error
 from arclog.model.refs import DATA, FILE, LIST, ResultRef, as_ref, published_form
 from arclog.plan.program import StepProgram
-from arclog.worker.local_files import LocalFiles, file_ref
 from arclog.worker.reading import SyncReader
 from arclog.worker.storing import Storing, TaskResults
+
+if TYPE_CHECKING:
+    from arclog.worker.local_files import LocalFiles
 
 T = TypeVar("T")
 
@@ -145,6 +147,8 @@ def _as_ref(tree: Tree, scope: Mapping[str, Any]) -> Any:
     if value.is_whole and value.ref["kind"] in (DATA, LIST):
         return as_ref(value.ref)
     if value.is_whole and value.ref["kind"] == FILE:
+        from arclog.worker.local_files import file_ref
+
         try:
             return file_ref(value.ref)
         except ResultUnavailable as problem:

@@ -6,7 +6,6 @@ attempt is over.
 
 from __future__ import annotations
 
-import re
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -15,13 +14,14 @@ from typing import Any
 
 from msgspec import ValidationError
 
+from arclog.model.data.patterns import pattern
 from arclog.model.errors import RequestRejected, ResultUnavailable
 from arclog.model.refs import FILE, ResultRef, as_ref, parse_ref
 from arclog.worker.reading import StoredReader, SyncReader
 from arclog.worker.storing import TaskResults
 
 _LONGEST_NAME = 200
-_NOT_IN_NAMES = re.compile(r"[/\x00-\x1f\x7f]")
+_NOT_IN_NAMES = pattern(r"[/\x00-\x1f\x7f]")
 
 
 class LocalFiles:

@@ -12,10 +12,10 @@ import itertools
 import math
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
 from msgspec.json import encode
 from msgspec.structs import replace
 
@@ -39,7 +39,6 @@ from arclog.ports.secrets import Secrets
 from arclog.ports.tool import TaskContext
 from arclog.worker.evaluation import Evaluating, names_files, shown, template_error
 from arclog.worker.keychain import AttemptSecrets, CommandSecrets
-from arclog.worker.local_files import LocalFiles
 from arclog.worker.logs import LogSink
 from arclog.worker.loop_items import Expanding, Items
 from arclog.worker.loop_results import LoopResults, Ordered
@@ -48,9 +47,11 @@ from arclog.worker.storing import Storing, TaskResults
 from arclog.worker.stream import ReportStream
 from arclog.worker.toolbox import Toolbox
 
+if TYPE_CHECKING:
+    from arclog.worker.local_files import LocalFiles
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
+
+class Surroundings(Struct, frozen=True):
     toolbox: Toolbox
     results: Results
     #: None: no keychain can be resolved here
@@ -71,7 +72,7 @@ class PausedHere(Exception):
     """The run is pausing, and the command is between two tasks."""
 
 
-class _IterationOver(NamedTuple):
+class _IterationOver(Struct, frozen=True):
     """How an iteration ended, and what it did to ctx."""
 
     error: dict[str, Any] | None
@@ -272,6 +273,8 @@ class CommandRun:
         # What runs no tool, or only hands values on, sees references: a path is of no use once the attempt is over.
         if plan.runs_on != "worker" or not names_files(pipeline, frame) or toolbox.is_at_once(plan.kind):
             return await self._attempted(pipeline, move, frame, None)
+        from arclog.worker.local_files import LocalFiles  # only tasks that are given files need it
+
         files = LocalFiles(
             self.reader, self.results, self.around.sync_reader, toolbox.scratch, toolbox.no_path(plan.kind)
         )

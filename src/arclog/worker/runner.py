@@ -6,8 +6,9 @@ import asyncio
 import logging
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from arclog.drivers.backoff import Backoff
 from arclog.model.commands import TOO_LONG, Command, Revocation
@@ -44,8 +45,7 @@ _USUAL_S = 0.01
 _LATE_PER_SLOT = 4
 
 
-@dataclass(slots=True)
-class _Held:
+class _Held(Struct):
     """A command that this worker holds."""
 
     command: Command

@@ -38,6 +38,8 @@ class Interrupts:
         self._server = ""
         self._ended = ""
         self._task: asyncio.Task[Any] | None = None
+        #: signal → its handler before this one
+        self._before: dict[int, Any] = {}
 
     def started(self, execution_id: str, server: str = "") -> None:
         """A run was started, or is continued."""
@@ -55,16 +57,18 @@ class Interrupts:
 
         self._task = asyncio.current_task()
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGINT, self._leave, 130)
-        loop.add_signal_handler(signal.SIGTERM, self._leave, 143)
+
+        def leave(number: int, _: object) -> None:
+            loop.call_soon_threadsafe(self._leave, 128 + number)
+
+        # As loop.add_signal_handler, which looks at all signals of the system and loads `inspect`.
+        self._before = {number: signal.signal(number, leave) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def __exit__(self, *exc: object) -> None:
-        import asyncio
         import signal
 
-        loop = asyncio.get_running_loop()
-        loop.remove_signal_handler(signal.SIGINT)
-        loop.remove_signal_handler(signal.SIGTERM)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
     def _leave(self, code: int) -> None:
         import asyncio

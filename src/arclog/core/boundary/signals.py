@@ -6,7 +6,6 @@ that cannot be applied is recorded with its reason and changes nothing else.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from arclog.core.transitions.apply import RETRIED
 from arclog.core.transitions.state import Signalled, StepRun, Wait
 from arclog.model import status
 from arclog.model.config.reducers import unfit
+from arclog.model.data.patterns import pattern
 from arclog.model.outcome import error
 from arclog.model.principal import may_decide
 
@@ -30,7 +30,7 @@ __all__ = ["DESTRUCTIVE", "KNOWN", "RETRIED", "answered", "receive", "settle_pau
 DESTRUCTIVE = frozenset({"CANCEL", "SKIP_STEP", "EMERGENCY_STOP", "REJECT"})
 #: Signals that can be given to a run that has not started yet.
 _BEFORE_START = frozenset({"CANCEL", "EMERGENCY_STOP", "APPROVE", "REJECT", "UPDATE_PARAMS"})
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}")
+_NAME = pattern(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}")
 MAX_ID = 200
 
 

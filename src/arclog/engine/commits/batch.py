@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from arclog.plan.net import Plan
 
 
-class Place(NamedTuple):
+class Place(msgspec.Struct, frozen=True):
     """The queue of a command: tenants share a pool."""
 
     pool: str
@@ -51,12 +50,11 @@ class Claimant(Grant, frozen=True):
         return self.kinds.issuperset(work.kinds)
 
 
-@dataclass(slots=True)
-class Answer:
+class Answer(msgspec.Struct):
     """The result of an input, after its commit."""
 
     refused: Refused | None = None
-    commands: list[Command] = field(default_factory=list)
+    commands: list[Command] = msgspec.field(default_factory=list)
     #: something was waiting for the signal
     waiting: bool = False
     #: the run is about to pause: its workers stop at the next task boundary

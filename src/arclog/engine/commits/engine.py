@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from arclog.core.boundary.inputs import (
@@ -80,8 +80,7 @@ _NEEDS_IDLE = frozenset({"PAUSE", "RETRY_STEP"})
 _REVOKING = frozenset({"command.cancelled", "command.issued", "signal.received"})
 
 
-@dataclass(slots=True)
-class _Asked:
+class _Asked(Struct):
     """An input and the future of its caller."""
 
     given: Input
@@ -99,8 +98,7 @@ class _Asked:
             self.done.set_exception(problem)
 
 
-@dataclass(slots=True)
-class _Queue:
+class _Queue(Struct):
     """Inputs of one execution, in the order in which they came."""
 
     waiting: list[_Asked] = field(default_factory=list)

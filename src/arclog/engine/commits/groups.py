@@ -11,6 +11,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from msgspec import Struct
+
 from arclog.core.boundary.inputs import Input, Request, TakeSlot
 from arclog.core.transitions.state import State
 from arclog.engine.commits.batch import Answer, Batch, end_notices
@@ -30,7 +32,7 @@ T = TypeVar("T")
 _TURN = 16
 
 
-class _Decided(NamedTuple):
+class _Decided(Struct, frozen=True):
     """An input of a group that was decided and is to be committed."""
 
     #: index of its input in the group
@@ -40,7 +42,7 @@ class _Decided(NamedTuple):
     append: Append
 
 
-class _First(NamedTuple):
+class _First(Struct, frozen=True):
     """The first decision of a run, which is to be committed."""
 
     #: index of its input in the group

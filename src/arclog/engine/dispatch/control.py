@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 from arclog.core.boundary.inputs import Continue, GivenBack, LeaseEnded, Reclaimed, WorkReported
 from arclog.core.boundary.projection import command_of
@@ -385,7 +387,7 @@ _MOST_WORKERS = 10_000
 _MOST_REVOCATIONS = 1_000
 
 
-class Holder(NamedTuple):
+class Holder(Struct, frozen=True):
     worker_id: str
     execution_id: int
     fence: int

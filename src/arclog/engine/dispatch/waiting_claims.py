@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from arclog.model.data.lru import LruCache
 from arclog.ports.control import Until, WorkerInfo
@@ -178,7 +180,7 @@ _WITHOUT_BUS = 3
 _SOON_S = 1.0
 
 
-class _Looked(NamedTuple):
+class _Looked(Struct, frozen=True):
     """A look that found nothing, or has not ended yet."""
 
     worker: WorkerInfo

@@ -6,11 +6,9 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches, unified_diff
 
 from msgspec.structs import replace
 
-from arclog.core.boundary import schedules as rules
 from arclog.engine.commits.engine import Engine
 from arclog.engine.runs.compile_cache import Compiled, Compiler
 from arclog.engine.runs.inputs import fitted
@@ -73,6 +71,8 @@ class Catalog:
         return _version(await self._record(path, version))
 
     async def difference(self, path: str, older: int, newer: int = 0) -> CatalogDiff:
+        from difflib import unified_diff
+
         if not older:
             raise RequestRejected("versions start at 1")
         first, second = await self._record(path, older), await self._record(path, newer)
@@ -106,6 +106,8 @@ class Catalog:
             known = await self._engine.store.catalog(
                 limit=_LOOKED_THROUGH, tenant=reach.tenant, project=reach.project, environment=reach.environment
             )
+            from difflib import get_close_matches
+
             near = get_close_matches(path, [entry.path for entry in known], n=1)
             hint = f"did you mean {near[0]}?" if near else "`arclog catalog list` shows the registered playbooks"
             raise NotFound(f"nothing is registered under {path!r}; {hint}")
@@ -226,6 +228,10 @@ _MAX_CONFLICTS = 20
 
 async def declared_schedules(engine: Engine, plan: Plan, path: str, scope: Scope) -> list[Schedule]:
     """The schedules of a plan. Raises RequestRejected for what can never fire, Conflict for another playbook's name."""
+    if not plan.schedules:
+        return []
+    from arclog.core.boundary import schedules as rules  # only those who register schedules need it
+
     schedules: list[Schedule] = []
     for entry in plan.schedules:
         schedule = Schedule(
@@ -271,6 +277,8 @@ async def apply_declared(
 
 
 async def _put_schedule(engine: Engine, wanted: Schedule) -> None:
+    from arclog.core.boundary import schedules as rules
+
     now = engine.wall.now()
     for _ in range(_MAX_CONFLICTS):
         known = await engine.store.schedule(wanted.tenant, wanted.name)

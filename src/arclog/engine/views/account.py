@@ -17,6 +17,7 @@ from arclog.core.transitions.faults import explains, item_name, shortened
 from arclog.core.transitions.state import Fault, State, StepTally
 from arclog.model import status
 from arclog.model.commands import UNEVALUABLE, UNMATCHED
+from arclog.model.data.patterns import pattern
 from arclog.model.errors import ArclogError, Position
 from arclog.model.outcome import is_consequence
 from arclog.plan.net import TaskPlan
@@ -355,7 +356,7 @@ def _next(state: State, cause: Cause | None) -> list[str]:
 
 
 #: The position in a template error.
-_TEMPLATE_AT = re.compile(r" at (\d+):(\d+)$")
+_TEMPLATE_AT = pattern(r" at (\d+):(\d+)$")
 _TEXT_MAX = 200
 
 

@@ -18,18 +18,7 @@ from arclog.engine.runs.compile_cache import Compiler
 from arclog.engine.runs.slots import holders
 from arclog.engine.runs.starting import Starts
 from arclog.engine.views.account import ChildAccount, account
-from arclog.engine.views.event_search import (
-    NO_TYPE,
-    entity_events,
-    matches_of,
-    search,
-    subject_of,
-    types_about,
-    widened,
-)
-from arclog.engine.views.state import require_task, state_view
 from arclog.engine.views.waiting_runs import WaitingRuns
-from arclog.engine.views.why import explain, pool_facts
 from arclog.expr import Limits
 from arclog.model import ids, status
 from arclog.model.config.kinds import KindSpec, kind_rules
@@ -64,7 +53,6 @@ from arclog.ports.views.api import (
     StoredResult,
     Summary,
 )
-from arclog.ports.views.history import Imported, SimulateRequest, SimulationReport, Trace
 from arclog.ports.views.insight import Account, StateView, Why
 from arclog.ports.views.overview import Activity, ApprovalPage, Failing, Lease, Listed, RunPage, RunQuery, Stuck
 
@@ -72,6 +60,7 @@ if TYPE_CHECKING:
     from arclog.engine.runs.catalog import Catalog
     from arclog.engine.views.overview import Overview
     from arclog.engine.views.stored_results import Stored
+    from arclog.ports.views.history import Imported, SimulateRequest, SimulationReport, Trace
 
 #: As `dialects.lifecycle.terminal_name` has it, which a test holds this to: every run would pay its import.
 _LIFECYCLE_TERMINAL = {
@@ -290,6 +279,8 @@ class EngineApi:
     async def events(
         self, execution_id: str, *, after: int = 0, limit: int = 1000, types: Sequence[str] = ()
     ) -> builtins.list[dict[str, Any]]:
+        from arclog.engine.views.event_search import subject_of, widened  # only those who read events need it
+
         record = await self._record(ids.parse_id(execution_id, "execution id"))
         subject = subject_of(record)
         stored = await self._engine.store.events(record.execution_id, after=after, limit=limit, types=types)
@@ -298,6 +289,8 @@ class EngineApi:
     async def entity_events(
         self, execution_id: str, entity_type: str, entity_id: str = "", *, after: int = 0, limit: int = 1000
     ) -> builtins.list[dict[str, Any]]:
+        from arclog.engine.views.event_search import entity_events, types_about
+
         record = await self._record(ids.parse_id(execution_id, "execution id"))
         types = types_about(entity_type, ())
         return await entity_events(self._engine.store, record, types, entity_id, after, limit)
@@ -314,6 +307,8 @@ class EngineApi:
         cursor: str = "",
         limit: int = 100,
     ) -> EventsFound:
+        from arclog.engine.views.event_search import NO_TYPE, matches_of, search, types_about
+
         limits = Limits(max_work=self._engine.settings.integer("history.where_max_work"))
         matches = matches_of(entity, where, limits)
         if entity:
@@ -337,6 +332,8 @@ class EngineApi:
     ) -> builtins.list[dict[str, Any]]:
         record = await self._record(ids.parse_id(execution_id, "execution id"))
         if where.step or where.task:
+            from arclog.engine.views.state import require_task
+
             require_task(await self._engine.live.program(record.new.plan), where.step, where.task)
         lines = await self._engine.store.logs(record.execution_id, after=after, limit=limit, where=where)
         return [
@@ -356,6 +353,8 @@ class EngineApi:
         ]
 
     async def why(self, execution_id: str) -> Why:
+        from arclog.engine.views.why import explain, pool_facts
+
         number = (await self._record(ids.parse_id(execution_id, "execution id"))).execution_id
         live = await self._engine.live.folded(number)
         store = self._engine.store
@@ -386,6 +385,8 @@ class EngineApi:
         return family
 
     async def state(self, execution_id: str, at: int | None = None) -> StateView:
+        from arclog.engine.views.state import state_view
+
         number = ids.parse_id(execution_id, "execution id")
         if at is not None and at < 0:
             raise RequestRejected(

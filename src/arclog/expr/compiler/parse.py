@@ -6,7 +6,6 @@ compiles never depends on how deep the caller's stack is.
 
 from __future__ import annotations
 
-import re
 import sys
 from importlib import import_module
 from importlib.util import find_spec
@@ -14,6 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from arclog.expr.budget import Failure
+from arclog.model.data.patterns import pattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # a float, a letter beyond ASCII, brackets that do not match) is left to that lexer, and so is every message.
 
 
-_PLAIN = re.compile(
+_PLAIN = pattern(
     r"[ \t]*(?:([A-Za-z_][A-Za-z0-9_]*)|(0|[1-9][0-9]*)(?![\w.])|'([^'\\]*)'|\"([^\"\\]*)\""
     r"|(//|\*\*|==|!=|>=|<=|[-+/*%~\[\](){}<>=.:|,])|$)"
 )

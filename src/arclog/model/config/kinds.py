@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from typing import Any
 
 from msgspec import Struct
 
 from arclog.model.config.settings import Settings
+from arclog.model.data.patterns import pattern
 from arclog.model.data.shapes import LONGEST_S, Field
 from arclog.model.errors import SettingsError
 from arclog.model.outcome import ERROR_KINDS
@@ -48,7 +48,7 @@ RETRY = Field(
 )
 
 #: What a file may be called in `outputs`.
-OUTPUT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+OUTPUT_NAME = pattern(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 #: A config key of kinds whose tasks have folders of their own.
 OUTPUTS = Field(
     "outputs",
@@ -188,7 +188,7 @@ class KindSpec(Struct, frozen=True, omit_defaults=True):
 
 
 _SETTING = "tasks.kinds"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_NAME = pattern(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _NONE, _ROLE, _ADMIN = "none", "role:", "admin"
 
 

@@ -6,7 +6,6 @@ A setting's environment variable is `ARCLOG_` + its name in capitals with dots a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from msgspec import Struct
@@ -379,6 +378,8 @@ def row_of(name: str) -> Setting:
     """The table's row of a name."""
     row = _BY_NAME.get(name)
     if row is None:
+        from difflib import get_close_matches  # only an error message needs it
+
         near = get_close_matches(name, _BY_NAME, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise SettingsError(f"unknown setting {name!r}{hint}")

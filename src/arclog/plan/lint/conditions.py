@@ -5,7 +5,6 @@ Reads Jinja's own tree. What it cannot tell is None, never a guess, so a lint th
 
 from __future__ import annotations
 
-import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import combinations
@@ -15,6 +14,7 @@ from msgspec import Struct
 
 from arclog.expr.budget import Failure
 from arclog.expr.compiler.parse import has_markers, parse_expression, parse_template
+from arclog.model.data.patterns import pattern
 from arclog.plan.net import ArcPlan, StepPlan
 
 #: Values of name paths that are taken for granted.
@@ -30,8 +30,8 @@ class _Some:
 
 SOME = _Some()
 _UNKNOWN = object()
-_WORD = re.compile(r"[A-Za-z_]\w*")
-_QUOTED = re.compile(r"""'([^']*)'|"([^"]*)\"""")
+_WORD = pattern(r"[A-Za-z_]\w*")
+_QUOTED = pattern(r"""'([^']*)'|"([^"]*)\"""")
 _KEYWORDS = frozenset(["true", "false", "none", "True", "False", "None", "and", "or", "not", "if", "else", "in", "is"])
 
 #: What holds in a task's policy after any error.

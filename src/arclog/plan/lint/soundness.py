@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections import deque
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from arclog.plan.cycles import TooMuchWork
 from arclog.plan.lint.conditions import admission, possible_arcs
-from arclog.plan.lint.markings import Explored, Markings, Starved
 from arclog.plan.net import Plan, StepPlan
 from arclog.playbook.walk import Findings
+
+if TYPE_CHECKING:
+    from arclog.plan.lint.markings import Explored, Markings, Starved
 
 #: Steps of a counter-example that are named.
 _MOST_NAMED = 12
@@ -81,6 +84,8 @@ class Soundness:
         """Counted joins that can get too few tokens and steps that run, by the markings."""
         if self.asking is None or self.plan.entry not in self._steps:
             return Proof({}, None)
+        from arclog.plan.lint.markings import Markings  # only a plan with counted joins needs it
+
         try:
             markings = Markings(self.plan, self._max_join_work)
         except TooMuchWork:  # a finding of its own

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from typing import Any, BinaryIO, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, runtime_checkable
 
 from msgspec import UNSET, Struct, UnsetType, convert
 
 from arclog.ports.storage.task_logs import ANY_LINE, LogFilter
-from arclog.ports.views.history import Imported, SimulateRequest, SimulationReport, Trace
 from arclog.ports.views.insight import Cause, Problem, StateView, StepSummary, Why
 from arclog.ports.views.overview import Activity, ApprovalPage, Failing, Lease, RunPage, RunQuery, Stuck
 from arclog.ports.views.overview import Listed as Listed  # noqa: PLC0414 - it is found here with the rest of the API
+
+if TYPE_CHECKING:
+    from arclog.ports.views.history import Imported, SimulateRequest, SimulationReport, Trace
 
 
 class ExecuteRequest(Struct, frozen=True, omit_defaults=True):

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+from arclog.model.data.patterns import pattern
 from arclog.model.errors import ResultUnavailable
 from arclog.ports.results import StoredBlob
 from arclog.results.blobs.port import Blobs, Known, RangeBlob, Upload
@@ -30,7 +31,7 @@ from arclog.results.threads import over
 
 NEW = ".new"
 _LOCK = ".lock"
-_FILE = re.compile(r"([0-9a-f]{64})\.zst")
+_FILE = pattern(r"([0-9a-f]{64})\.zst")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 #: a pipe in a file's place must not make us wait
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

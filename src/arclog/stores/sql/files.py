@@ -10,16 +10,17 @@ older code uses has that line, and ships one release after the code stopped usin
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from arclog.model.data.patterns import pattern
 from arclog.stores.records import COLUMNS
 
 _MARK = "-- name: "
 #: {commands}, {c.commands}: the columns of a table, all with the same alias before them. {in $2}: a parameter of a dialect.
-_BRACES = re.compile(r"\{(\w+\.)?(\w+)((?: [\w.$?]+)*)\}")
-_ONLINE = re.compile(r"^-- online$", re.MULTILINE)
-_OLDEST = re.compile(r"^-- oldest: (\d+)$", re.MULTILINE)
+_BRACES = pattern(r"\{(\w+\.)?(\w+)((?: [\w.$?]+)*)\}")
+_ONLINE = pattern(r"^-- online$", re.MULTILINE)
+_OLDEST = pattern(r"^-- oldest: (\d+)$", re.MULTILINE)
 
 #: The condition for a version of a playbook (by its alias) to be valid in a project and an environment; '' is any.
 _VALID = """
@@ -65,8 +66,33 @@ POSTGRES = {
 }
 
 
-def load_queries(folder: Path, dialect: Mapping[str, str]) -> dict[str, str]:
-    """The statements that every database runs and those of one folder, by name, without their comments."""
+class Queries(Mapping[str, str]):
+    """Statements by name. Each is written in the database's dialect when it is first used: a short program uses few."""
+
+    def __init__(self, sections: dict[str, str], write: Callable[[str], str]) -> None:
+        self._sections = sections
+        self._write = write
+        self._written: dict[str, str] = {}
+
+    def __getitem__(self, name: str) -> str:
+        text = self._written.get(name)
+        if text is None:
+            text = self._written[name] = self._write(self._sections[name])
+        return text
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sections)
+
+    def __len__(self) -> int:
+        return len(self._sections)
+
+
+def load_queries(
+    folder: Path, dialect: Mapping[str, str], adapt: Callable[[str], str] = lambda text: text
+) -> Mapping[str, str]:
+    """The statements that every database runs and those of one folder, by name, without their comments. `adapt` changes
+    what the dialect has no parameter for.
+    """
 
     def written(braces: re.Match[str]) -> str:
         alias, name, arguments = braces.groups("")
@@ -74,15 +100,18 @@ def load_queries(folder: Path, dialect: Mapping[str, str]) -> dict[str, str]:
             return ", ".join(alias + column for column in COLUMNS[name].split())
         return dialect[name].format(*arguments.split())
 
+    def write(section: str) -> str:
+        lines = [line for line in section.splitlines() if not line.startswith("--")]
+        return adapt(_BRACES.sub(written, "\n".join(lines).strip()))
+
     queries: dict[str, str] = {}
     for file in (Path(__file__).parent / "queries.sql", folder / "queries.sql"):
         for section in file.read_text("utf-8").split(_MARK)[1:]:
             name, _, text = section.partition("\n")
-            lines = [line for line in text.splitlines() if not line.startswith("--")]
             if name in queries:
                 raise ValueError(f"{file}: there are two statements {name}")
-            queries[name] = _BRACES.sub(written, "\n".join(lines).strip())
-    return queries
+            queries[name] = text
+    return Queries(queries, write)
 
 
 def load_migrations(folder: Path, after: int) -> list[tuple[int, str]]:

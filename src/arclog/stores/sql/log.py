@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from arclog.model.events import REGISTRY
 from arclog.ports.storage.store import EventQuery, FoundEvents, Ingested, LogBatch, Mark, StoredEvent
 from arclog.ports.storage.task_logs import ANY_LINE, LogFilter, LogLine
-from arclog.stores.searching import Key, MarkRow, ScannedRow, search
 from arclog.stores.sql.part import SqlPart
+
+if TYPE_CHECKING:
+    from arclog.stores.searching import Key, MarkRow, ScannedRow
 
 
 class Log(SqlPart):
@@ -38,14 +40,20 @@ class Log(SqlPart):
     # -- searching: see `stores.searching` ----------------------------------------------------------------------------
 
     async def search(self, query: EventQuery, *, cursor: str = "", limit: int = 100) -> FoundEvents:
+        from arclog.stores.searching import search  # only searches need it
+
         return await search(self, query, cursor, limit, self._search_rows)
 
     async def mark_page(self, bit: int, after: Key, query: EventQuery, limit: int) -> list[MarkRow]:
+        from arclog.stores.searching import MarkRow
+
         where = (query.tenant, query.project, query.environment)
         rows = await self._read("mark_page", bit, *after, *where, query.until, limit)
         return [MarkRow(ts, execution_id, seq, bool(is_within)) for ts, execution_id, seq, is_within in rows]
 
     async def scanned_page(self, after: int, bits: int, query: EventQuery, limit: int) -> list[ScannedRow]:
+        from arclog.stores.searching import ScannedRow
+
         rows = await self._read("scanned_page", after, bits, query.tenant, query.project, query.environment, limit)
         return [
             ScannedRow(pos, ts, () if body is None else self._codec.stored(owner, seq0, base, ts, body))

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from heapq import merge
 from itertools import groupby, islice
 from time import perf_counter
-from typing import NamedTuple
 
 import msgspec
 
@@ -145,7 +144,7 @@ _SHORTEN = [SQL[f"shorten.{table}"] for table in ("step_runs", "ingested", "task
 _SPARE_PART, _SPARE_PAGES = 10, 64
 
 
-class Candidate(NamedTuple):
+class Candidate(msgspec.Struct, frozen=True):
     execution_id: int
     #: rows and pages that it takes
     weight: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import apsw
 from msgspec.structs import replace
@@ -14,7 +15,6 @@ from arclog.model.ids import MAX_ID
 from arclog.ports.storage.store import Append, Appended, StoredEvent
 from arclog.ports.storage.task_logs import LOG_CUT, PROGRESS, PROGRESS_KEPT, LogLine, log_size
 from arclog.stores.rows import Codec, bits_of
-from arclog.stores.searching import Key
 from arclog.stores.sql.log import Log as SqlLog
 from arclog.stores.sql.log import attempt_columns, text_bytes
 from arclog.stores.sqlite.appends import append as write_append
@@ -23,6 +23,9 @@ from arclog.stores.sqlite.connection.readers import Execute
 from arclog.stores.sqlite.connection.writer import Tx
 from arclog.stores.sqlite.part import GROUPED, SqlitePart
 from arclog.stores.sqlite.queries import SQL
+
+if TYPE_CHECKING:
+    from arclog.stores.searching import Key
 
 log = logging.getLogger("arclog.store")
 

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import apsw
 
+from arclog.model.data.patterns import pattern
 from arclog.stores.sql import files
 
 _HERE = Path(__file__).parent
 #: Syntax for PostgreSQL that SQLite does not have: types of parameters, the schema.
-_TYPE_OR_SCHEMA = re.compile(r"::\w+|\barclog\.")
+_TYPE_OR_SCHEMA = pattern(r"::\w+|\barclog\.")
 
 #: The elements of a JSON array. The newer function parses them once, not once for each field.
 _EACH = "jsonb_each" if apsw.SQLITE_VERSION_NUMBER >= 3_051_000 else "json_each"
 
 #: the statements by name
-SQL = {
-    name: _TYPE_OR_SCHEMA.sub("", text).replace("$", "?")
-    for name, text in files.load_queries(_HERE, {**files.SQLITE, "each": _EACH}).items()
-}
+SQL = files.load_queries(
+    _HERE, {**files.SQLITE, "each": _EACH}, lambda text: _TYPE_OR_SCHEMA.sub("", text).replace("$", "?")
+)
+
+
+def load_schema() -> tuple[int, str]:
+    """The schema of a new store: (its version, script)."""
+    script = (_HERE / "schema.sql").read_text("utf-8")
+    return int(script.partition("-- schema: ")[2].partition("\n")[0]), script
 
 
 def load_migrations(after: int) -> list[tuple[int, str]]:

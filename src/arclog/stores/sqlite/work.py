@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from msgspec import json
+from msgspec import Struct, json
 
 from arclog.model.ids import MAX_ID
 from arclog.ports.storage.pools import EACH, QueueHead, Resource, ResourceRecord
@@ -40,7 +40,7 @@ _SETTLED = 1000
 _FORGOTTEN = 8
 
 
-class _Candidates(NamedTuple):
+class _Candidates(Struct, frozen=True):
     lanes: list[Lane]
     #: whether a limit is set
     limited: bool

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-import shutil
 import stat
 import tempfile
 from contextlib import suppress
@@ -83,7 +82,7 @@ class Scratch:
         return any(name != self.folder.name for name in _names(self._parent))
 
     def remove(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
+        _remove(self.folder)
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -124,7 +123,16 @@ def _removed(folder: Path) -> bool:
         if os.fstat(lock).st_uid != os.getuid():
             return False
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
         return not folder.exists()
     finally:
         os.close(lock)
+
+
+def _remove(folder: Path) -> None:
+    try:
+        folder.rmdir()  # most are empty
+    except OSError:
+        import shutil  # loads three compressors
+
+        shutil.rmtree(folder, ignore_errors=True)

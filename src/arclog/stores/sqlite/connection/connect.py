@@ -12,7 +12,7 @@ import apsw
 from arclog.model.errors import ArclogError, InvariantBroken, RequestRejected, StoreUnavailable
 from arclog.stores.sql.files import oldest_for
 from arclog.stores.sqlite.connection import generation
-from arclog.stores.sqlite.queries import load_migrations
+from arclog.stores.sqlite.queries import load_migrations, load_schema
 
 # ── errors ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 # The one place where SQLite's errors become arclog's. Every message says what, where and what to do.
@@ -252,19 +252,28 @@ def rewrite(path: str, busy_timeout_s: float) -> None:
 
 
 def _migrate(connection: apsw.Connection, path: str) -> None:
-    """Migrate the schema in one transaction, unless another process has done so."""
+    """Create or migrate the schema in one transaction, unless another process has done so."""
     connection.execute("BEGIN IMMEDIATE")
     try:
-        for version, script in load_migrations(_version(connection, path)):
+        present = _version(connection, path)
+        if not present:
+            present, script = load_schema()
+            connection.execute(script).fetchall()
+            _mark(connection, present)
+        for version, script in load_migrations(present) if present < SCHEMA else ():
             connection.execute(script).fetchall()
             if version >= _COMPATIBILITY:
                 connection.execute("UPDATE compatibility SET oldest = max(oldest, ?)", (oldest_for(script),))
-            connection.execute(f"PRAGMA user_version = {version}; PRAGMA application_id = {APPLICATION}")
+            _mark(connection, version)
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+def _mark(connection: apsw.Connection, version: int) -> None:
+    connection.execute(f"PRAGMA user_version = {version}; PRAGMA application_id = {APPLICATION}")
 
 
 # ── copying ───────────────────────────────────────────────────────────────────────────────────────────────────────────
