@@ -19,7 +19,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from arclog.authoring.beside import FilesBeside
+from arclog.authoring.playbook_files import FilesBeside
 from arclog.model.config.settings import Settings
 from arclog.playbook.files import FileRefused
 from arclog.sandbox.confinement import Reach
