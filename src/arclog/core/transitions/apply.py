@@ -149,7 +149,8 @@ def _step_started(_: Program, state: State, event: Event) -> None:
 
 def _task_event(program: Program, state: State, event: Event) -> None:
     pipelines.fold(iterations.pipeline_of(_run(state, event), event.iteration), program.steps[event.step], event)
-    waits.fold_task(program, state, event)
+    if event.payload:
+        waits.fold_task(program, state, event)
 
 
 def _task_failed(program: Program, state: State, event: Event) -> None:
@@ -405,7 +406,7 @@ def _take(state: State, event: Event) -> dict[str, Any]:
 
 
 def _run(state: State, event: Event) -> StepRun:
-    step_run = state.open.get(run_key(event.step, event.run))
+    step_run = state.open.get(f"{event.step}#{event.run}")  # run_key, without its call
     if step_run is None:
         raise InvariantBroken(f"{event.type} of step {event.step} run {event.run}, which is not open")
     return step_run

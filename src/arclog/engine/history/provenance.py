@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from arclog.engine.commits.engine import Engine
-from arclog.engine.history.recorded_runs import aside, read_log
+from arclog.engine.history.bulk import aside
+from arclog.engine.history.recorded_runs import read_log
 from arclog.expr import path_of_text
 from arclog.history.trace import Node, Tracer
 from arclog.model.errors import RequestRejected

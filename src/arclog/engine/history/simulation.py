@@ -12,7 +12,8 @@ from msgspec import to_builtins
 
 from arclog.core.boundary.inputs import Request
 from arclog.engine.commits.engine import Engine
-from arclog.engine.history.recorded_runs import aside, read_log
+from arclog.engine.history.bulk import aside, few_collections
+from arclog.engine.history.recorded_runs import read_log
 from arclog.engine.runs.inputs import fitted
 from arclog.expr import MISSING
 from arclog.expr.stored import is_json
@@ -58,7 +59,8 @@ async def simulated(
         max_ctx_bytes=settings.integer("limits.max_ctx_bytes"),
         longest_sleep_s=settings.number("tasks.sleep_under_lease_s"),
     )
-    runs = [await _simulated(engine, results, program, record, request, limits) for record in records]
+    with few_collections(sum(record.head for record in records)):
+        runs = [await _simulated(engine, results, program, record, request, limits) for record in records]
     verdicts = Counter(run.verdict for run in runs)
     return SimulationReport(
         ok=all(run.verdict == paths.SAME for run in runs),
