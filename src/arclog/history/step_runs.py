@@ -8,7 +8,7 @@ from typing import Any
 from arclog.model.events import Event, is_closing
 
 #: Events that say something of a step run as a whole.
-_BOUNDARIES = frozenset({"step.scheduled", "step.done", "step.failed", "next.evaluated", "loop.done"})
+BOUNDARIES = frozenset({"step.scheduled", "step.done", "step.failed", "next.evaluated", "loop.done"})
 #: (step, run)
 Key = tuple[str, int]
 
@@ -71,7 +71,7 @@ class Log:
                 continue
             if event.run:
                 # Most events are of the same step run as the one before, and say nothing of it as a whole.
-                if event.run == run and event.step == step and event.type not in _BOUNDARIES:
+                if event.run == run and event.step == step and event.type not in BOUNDARIES:
                     own.append(index)
                     continue
                 step, run = event.step, event.run
