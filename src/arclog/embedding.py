@@ -138,10 +138,10 @@ async def _run_alone(app: AsyncArclog, playbook: Playbook, workload: Mapping[str
     """A run for which this process is alone responsible, whatever pools its steps name."""
     execution_id = await app.start(playbook, workload=workload)
     await app.here.start_worker(execution_id)
-    found = await app.wait(execution_id)
-    if check and not found.ok:
-        raise RunFailed(found.summary)
-    return _blocking(found, app)
+    ended = await app.wait(execution_id)
+    if check and not ended.ok:
+        raise RunFailed(ended.summary)
+    return _blocking(ended, app)
 
 
 def open(  # noqa: A001 - `arclog.open` is its public name
@@ -208,8 +208,8 @@ class AsyncArclog:
 
     async def get(self, execution_id: str) -> AsyncRun:
         """A run as it is now. Raises NotFound."""
-        found = await self.here.api.summary(execution_id)
-        return AsyncRun(**_fields(found), _app=self)
+        summary_now = await self.here.api.summary(execution_id)
+        return AsyncRun(**_fields(summary_now), _app=self)
 
     async def signal(
         self, execution_id: str, signal: str, *, step: str = "", data: Any = None, reason: str = "", by: str = ""
@@ -349,8 +349,8 @@ async def _opened(
 
 
 def _settings(home: str | os.PathLike[str] | None, given: Mapping[str, Any] | None) -> Settings:
-    named = {} if home is None else {"home": os.fspath(home)}
-    return load_settings({**(given or {}), **named})
+    overrides = {} if home is None else {"home": os.fspath(home)}
+    return load_settings({**(given or {}), **overrides})
 
 
 def _text_of(playbook: Playbook) -> tuple[str, str]:
@@ -369,19 +369,19 @@ def _read(file: str) -> str:
         raise RequestRejected(f"cannot read {file}: {why}") from None
 
 
-def _fields(found: Summary) -> dict[str, Any]:
+def _fields(summary: Summary) -> dict[str, Any]:
     return {
-        "execution_id": found.execution_id,
-        "name": found.name,
-        "state": found.state,
-        "result": found.result,
-        "error": found.error,
-        "ctx": found.ctx,
-        "started_at": found.started_at,
-        "ended_at": found.ended_at,
-        "summary": found,
+        "execution_id": summary.execution_id,
+        "name": summary.name,
+        "state": summary.state,
+        "result": summary.result,
+        "error": summary.error,
+        "ctx": summary.ctx,
+        "started_at": summary.started_at,
+        "ended_at": summary.ended_at,
+        "summary": summary,
     }
 
 
-def _blocking(found: AsyncRun, app: AsyncArclog) -> Run:
-    return Run(**_fields(found.summary), _settings=app.settings)
+def _blocking(run: AsyncRun, app: AsyncArclog) -> Run:
+    return Run(**_fields(run.summary), _settings=app.settings)

@@ -19,7 +19,7 @@ import psycopg
 from arclog.cli.main import command
 from arclog.engine.history import archive as portable
 from arclog.stores.postgres.appends import Group
-from arclog.stores.postgres.connection.pipeline import Link
+from arclog.stores.postgres.connection.pipeline import Pipeline
 
 _CREATES = re.compile(r"INSERT INTO \S*executions\b")
 
@@ -31,7 +31,7 @@ def die() -> None:
 def main(url: str, point: str, words: list[str]) -> int:
     os.environ["ARCLOG_STORE_URL"] = url
     store: Any = portable._store
-    send: Any = Link.send
+    send: Any = Pipeline.send
     settle: Any = Group.settle
 
     async def dying_store(*given: Any) -> None:
@@ -39,12 +39,12 @@ def main(url: str, point: str, words: list[str]) -> int:
         if point == "result":
             die()
 
-    def dying_send(link: Any, calls: Any, then: Any) -> None:
+    def dying_send(pipeline: Any, calls: Any, then: Any) -> None:
         if point != "open" or not any(_CREATES.search(text) for text, _ in calls):
-            send(link, calls, then)
+            send(pipeline, calls, then)
             return
-        pg, link._pg = link._pg, Unsynchronized(link._pg)
-        send(link, calls, then)
+        pg, pipeline._pg = pipeline._pg, Unsynchronized(pipeline._pg)
+        send(pipeline, calls, then)
         with psycopg.connect(url, autocommit=True) as other:
             held = "SELECT FROM pg_locks WHERE pid = %s AND granted AND relation = 'arclog.log'::regclass"
             while other.execute(held, (pg.backend_pid,)).fetchone() is None:
@@ -57,7 +57,7 @@ def main(url: str, point: str, words: list[str]) -> int:
         return settle(group, found)
 
     portable.__dict__["_store"] = dying_store
-    setattr(Link, "send", dying_send)  # noqa: B010 - that is what dies
+    setattr(Pipeline, "send", dying_send)  # noqa: B010 - that is what dies
     setattr(Group, "settle", dying_settle)  # noqa: B010 - and that
     return command(words)
 

@@ -236,7 +236,7 @@ def test_with_one_way_cut_for_good_runs_go_on_by_the_other_server(site: Site, wh
 
     async def go() -> str:
         async with AsyncClient(site.cluster.url, settings=CLIENT) as client:
-            client._link._at = 0
+            client._connection._at = 0
             workload = {"ledger": str(ledger), "pause": 0.1}
             # Its key makes it one run, however often it is asked for.
             started = await client.start(PLAYBOOK, workload, idempotency_key=ledger.name)

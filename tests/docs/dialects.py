@@ -17,38 +17,40 @@ _HEAD = """\
 
 # Dialects
 
-A dialect is an outside spelling of the same facts. Stored is only the canonical one ([events](events.md)); every other is
-told from it when somebody reads. `arclog events ID --dialect NAME` tells a run in a dialect, and `--type` takes names of any
-of them: `--type StepFailed`, `--type call.error` and `--type task.failed` all work, whatever the dialect of the output.
+A dialect presents the same events under other names and in other shapes. The log stores only the canonical dialect
+([events](events.md)); the others are derived from it when events are read. `arclog events ID --dialect NAME` prints the events of a
+run in a dialect, and `--type` accepts the names of all dialects: `--type StepFailed`, `--type call.error` and `--type task.failed`
+work with every `--dialect`.
 
 """
 _CURSORS = """\
 
-`seq` is the cursor in all of them (`runSeq` is the same number). One stored event can become several records,
-or none; records of one seq belong together, and a page never parts them. What an event is told as can depend on events before
-it, so a reader that begins in the middle either kept the dialect's state with its cursor (it is plain data), or lets the
-dialect read from the beginning and drops what is told up to the cursor, as `arclog events --after` does. Both give exactly
-what a reader from the beginning gets behind that cursor.
+`seq` is the cursor in every dialect (`runSeq` is the same number). One stored event can become several records, or none. Records
+with the same seq belong together, and a page never splits them. The records of an event can depend on earlier events. A reader that
+starts in the middle therefore keeps the dialect's state (plain data) with its cursor, or reads from the beginning and drops the records
+up to the cursor, as `arclog events --after` does. Both return the same records after the cursor as a reader that started at the
+beginning.
 """
 _LIFECYCLE = """\
 
 ## lifecycle
 
-The names of the [status layers](status.md). `status` is the state that the event's layer is in afterwards. Types outside the
-table pass through as they are stored. The table works both ways: name and status lead back to the canonical event.
+The names of the [status layers](status.md). `status` is the state of the event's layer after the event. Types that are not
+in the table are returned as stored. The table works in both directions: name and status identify the canonical event.
 
 """
 _LIFECYCLE_MORE = """\
 
-- `call.done` and `call.error` say the tool's state as `payload.state`: `OK`, `ERROR`, `BREAK` (the task's policy broke off) or
-  `NOOP` (it jumped, as pagination does). To know that, a `call.done` is told together with the event behind it.
+- `call.done` and `call.error` have the state of the tool in `payload.state`: `OK`, `ERROR`, `BREAK` (the task's policy ended the
+  pipeline) or `NOOP` (it jumped, as pagination does). Since the next event determines this state, a `call.done` is returned together
+  with that event.
 - `step.exit` is `CASE_HANDLED` when the step succeeded although its last outcome was an error. A loop step is `COMPLETED`; its
-  `loop.done` has the counts. A skipped step is `COMPLETED` with `payload.skipped_step`. One that was open when the run ended
-  is `FAILED`, its error has kind `cancelled`.
-- Every `command.*` fact is told. Where the log does not store one because another event carries it, the record has
+  `loop.done` has the counts. A skipped step is `COMPLETED` with `payload.skipped_step`. A step that was open when the run
+  ended is `FAILED`, and its error has kind `cancelled`.
+- Every `command.*` change has a record. If the log does not store it, because another event implies it, the record has
   `derived: true`, the seq of that event, its id as `cause_id`, and an `event_id` of the form `<id>:<fact>:<n>`.
-- `playbook.paused` has status `PAUSED`; the state of the execution is `RUNNING` all the same.
-- An informative event gets its name from the table and keeps its canonical status: no layer changes with it.
+- `playbook.paused` has status `PAUSED`, although the state of the execution is `RUNNING`.
+- An informative event gets its name from the table and keeps its canonical status, because it changes no layer.
 """
 _RUN = """\
 
@@ -61,14 +63,14 @@ _RUN_MORE = """\
 
 - `stepId` is the step's name; `name#2`, `name#3` … when an arc enters it again. Run-level records have none.
 - `logicalAttemptId` is 1 + the retries of the step run, by its policies or by `RETRY_STEP`; a failed step that `RETRY_STEP`
-  fires again keeps its `stepId` and goes on counting. `RunPaused` and `RunResumed` have the pause's ordinal. Else it is 1.
+  fires again keeps its `stepId` and goes on counting. `RunPaused` and `RunResumed` have the pause's ordinal. Otherwise it is 1.
 - `engineAttemptId` is 1 + lost leases: of the step run, or of the whole run on run-level records.
 - Every `StepStarted` has its `StepCompleted` or `StepFailed`, before the next attempt and before the run's end. Steps that are
-  open when the run ends are `StepFailed` with `errorCode: CANCELLED`; one that nobody had begun is left out. A step that fails or
-  is skipped before anybody began it is told as started and ended, both with the seq of its end.
+  open when the run ends are `StepFailed` with `errorCode: CANCELLED`; steps that had not started are left out. A step that fails or
+  is skipped before it started has a started and an ended record, both with the seq of its end.
 - An attempt that `RETRY_STEP` restarts is `StepFailed` with `errorCode: CANCELLED` and `retryable: true`.
 - A loop step is one pair; `payload.iterations` counts those of its outermost loop: `total`, `ok`, `failed`, and `cancelled` if
-  some were under way when the step ended. Retries inside it are not told.
+  some were under way when the step ended. Retries inside the loop have no records.
 - `idempotencyKey` = sha256 of `runId|stepId or RUN|logicalAttemptId|eventType|planVersion`; no two records of a run share one.
 - `payload`: `errorCode` (the error's code, else its kind in capitals), `errorMessage`, `retryable`, `stack` of failures;
   `result` or `resultRef`, and `durationMs`; `signalId` and `reason` of pauses. `step` is the step's name. `RunFailed` has the
@@ -86,44 +88,44 @@ _WIRE = """\
 
 ## wire
 
-The shape of `POST /api/events`, in lifecycle names. Ids are strings. What the shape has no field for stands in `meta`, beside
-what the sender said there, which goes before; `seq` and `source` are at the top, too. What is told can be posted and means the
-same event, except for derived facts, which are no events. A cancelled run or command has status CANCELLED.
+The shape of `POST /api/events`, in lifecycle names. Ids are strings. Values without a field of this shape are in `meta`, together
+with the sender's own `meta`, which takes precedence; `seq` and `source` are also at the top level. A record can be posted again and
+means the same event, except for derived records. A cancelled run or command has status CANCELLED.
 
-A body that is taken in:
+Rules for a request body:
 
-- `{required}` are required, and `step` for events of steps, tasks and loops; null is the same as absent.
+- `{required}` are required, and `step` for events of steps, tasks and loops; null means absent.
 - Aliases: {aliases}.
-- `execution_id` and `event_id` are integers or their decimal strings. Anything else is refused (422).
-- These may stand at the top or in `meta`: `{either}`.
-- Without `event_id` the server mints one, without `created_at` its clock counts, without `status` the name says it.
-- `result_kind` is {kinds}; `ref` needs `result_uri`, `refs` needs `event_ids`. All three come back as they were sent. The result
-  is `{{status, context}}` of data and `{{status, reference}}` of references; an error stands at `result.context.error`.
-- Payload keys that [events](events.md) describes have the type that it says, null is the same as absent, and an error in plain
-  text becomes an error's message; other keys are the sender's own. A worker's `payload.source` goes to `meta`.
+- `execution_id` and `event_id` are integers or their decimal strings. Other values are rejected (422).
+- These keys are accepted at the top level or in `meta`: `{either}`.
+- Defaults: the server generates `event_id`, uses its own time as `created_at`, and derives `status` from the event type.
+- `result_kind` is {kinds}; `ref` needs `result_uri`, `refs` needs `event_ids`. All three are returned as they were sent. The result
+  is `{{status, context}}` for data and `{{status, reference}}` for references; an error is in `result.context.error`.
+- Payload keys that [events](events.md) describes must have the type described there; null means absent, and a plain-text
+  error becomes the message of an error. Other keys are stored unchanged. A worker's `payload.source` is moved to `meta`.
 - From a worker, the payload of `call.done` and `call.error` is a result or an error, or a whole `outcome`
   ([foreign workers](foreign-workers.md)).
-- Unknown keys are ignored with a warning. `actionable` and `informative` count from the server only.
-- Items of a batch inherit {inherited} and are answered one by one.
-- The same `event_id` with the same content is a repetition. Content is all but `created_at` and what else `meta` holds.
+- Unknown keys are ignored with a warning. `actionable` and `informative` are ignored unless the server sent them.
+- Items of a batch inherit {inherited}, and each has its own result in the response.
+- An event with a known `event_id` and the same content is a duplicate. `created_at` and other keys of `meta` are not compared.
 
 | status on the wire, in any case | canonical |
 | --- | --- |
 """
 _AUTHORITY = """\
 
-Who may send what; everything else is refused (403). A *worker* speaks only for a command that it holds, with its fence. What a
-*producer* (an outside program) says is stored as informative: a fact for readers that changes nothing. It may use every name
-of this page, in any spelling (`step.done`, `StepDone`, `step_done`).
+The table lists which sender may send which events; all others are rejected (403). A *worker* can only send events of a command that it
+has claimed, with its fence. Events of a *producer* (an external program) are stored as informative: they can be read and change no
+state. A producer can use every name on this page, in any spelling (`step.done`, `StepDone`, `step_done`).
 
 """
 _LEGACY = """\
 
 ## legacy
 
-Names of older executors. They are taken from outside producers only and stored under their canonical type, with the old name
-in `meta.legacy_type`; arclog's own components may not send them. Of `sink.*` and `case.*` every verb is taken, also one that
-is not listed. Outwards, the types marked below are told under their old name, everything else as it is stored.
+Names of older executors. They are accepted only from external producers and stored under their canonical type, with the old name
+in `meta.legacy_type`; arclog's own components must not send them. All verbs of `sink.*` and `case.*` are accepted, including those
+that are not listed. When events are read in this dialect, the types marked below have their old name, and all others are returned as stored.
 
 """
 

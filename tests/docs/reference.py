@@ -33,8 +33,8 @@ def settings_page() -> str:
 _CLOSED = """
 ## Closed logs
 
-Whatever ends a run, its log closes everything that it has opened, exactly once, before `workflow.finished` and in the same
-transaction. What is inside closes before what it is in.
+However a run ends, its log closes everything that it opened exactly once, before `workflow.finished` and in the same
+transaction. Inner scopes are closed before the scopes that contain them.
 
 | opened by | closed by |
 | --- | --- |
@@ -48,11 +48,10 @@ transaction. What is inside closes before what it is in.
 | a command, by `step.scheduled` or `command.issued` | `command.completed`, `command.failed` or `command.cancelled`; else the end of the items or of the step run that it covers |
 | a token, by `workflow.started`, `next.evaluated` or RETRY_STEP | the `step.scheduled` or the denying `policy.admit.evaluated` that names it in `tokens`; its own `next.evaluated`, when a counted join absorbs it; else `workflow.finished`, which names the tokens that are left |
 
-What did not end by itself is ended by the server: `task.attempt.failed`, `task.failed`, `loop.iteration.failed` and `step.failed`
-with error kind `cancelled` and the `reason` in the payload. Such an end says that something is over and nothing else. It is
-never the cause of a failure, no template sees it as an outcome, it writes no ctx, and it is not routed: a step run has exactly
-one `next.evaluated`, unless the end of the run closed it. A step without a loop that is late is no such case: its task has
-failed with kind `timeout`.
+The server closes everything that is still open with `task.attempt.failed`, `task.failed`, `loop.iteration.failed` and `step.failed`
+events that have error kind `cancelled` and the `reason` in the payload. These events have no other effect: they are never the cause of a
+failure, templates do not see them as outcomes, they write no ctx, and they are not routed. A step run has exactly one `next.evaluated`,
+unless the end of the run closed it. A step without a loop that exceeds its time limit is different: its task fails with kind `timeout`.
 
 | `reason` | why |
 | --- | --- |
@@ -60,16 +59,16 @@ failed with kind `timeout`.
 _NUMBERS = """
 ## Numbers, sources and causes
 
-- `duration_ms` is a whole number. It stands on the ends of attempts, tasks, iterations and step runs.
-- `attempt` stands on every task event, from 1.
+- `duration_ms` is a whole number. The events that end attempts, tasks, iterations and step runs have it.
+- `attempt` is on every task event and starts at 1.
 - `task.attempt.done` and `task.attempt.failed` have the attempt's outcome: its status, error and meta. The data of the last
-  attempt stands on the task's own end.
-- `cause_id` names the event that led to this one, in the same transaction. That of `step.scheduled` is the event that made its
-  token or, when the token had to wait, the input that let it go on. It is left out when the engine went on by itself, with
-  what a long decision had left.
-- `source` is who wrote the event. The server writes the `step.*` events of a step run that no single worker begins or ends: of a
-  loop whose items go to several commands, of a time limit, of a wait that was the last task.
-- The ids of one transaction follow each other; a transaction of more events than a millisecond has ids goes on in the next.
+  attempt is on the event that ends the task.
+- `cause_id` is the id of the event that caused this one, in the same transaction. For `step.scheduled` it is the event that created its
+  token or, if the token had to wait, the input that ended the wait. It is missing if the engine continued a long decision in a further
+  transaction.
+- `source` is the component that wrote the event. The server writes the `step.*` events of a step run that no single worker starts or
+  ends: a loop whose items are in several commands, a time limit, or a wait that was the last task.
+- The ids of one transaction are consecutive. If a millisecond has too few ids for a transaction, the ids continue in the next one.
 """
 
 
@@ -77,9 +76,9 @@ def events_page() -> str:
     lines = [
         _HEAD.format(source="src/arclog/model/events.py"),
         "# Events\n\n",
-        "The closed list of event types. `arclog events ID --json` prints the full envelope of each event, one a line, ",
+        "The closed list of event types. `arclog events ID --json` prints the full envelope of each event, one per line, ",
         "in seq order.\n\n",
-        "| event type | alias | entity | who emits it | statuses | what it says | payload |\n",
+        "| event type | alias | entity | emitted by | statuses | meaning | payload |\n",
         "| --- | --- | --- | --- | --- | --- | --- |\n",
     ]
     for row in REGISTRY.values():
@@ -125,16 +124,17 @@ def templates_page() -> str:
     lines = [
         _HEAD.format(source="src/arclog/expr/reference.py"),
         "# Filters, tests and functions\n\n",
-        "What templates can do with a value: `{{ value | filter }}`, `{{ value is test }}`, `{{ function() }}`. All are pure: the ",
-        "same values give the same result, on every machine and in every replay; what they do is counted (`expr.max_work`). ",
-        "Which names there are is in [playbook.md](playbook.md#names-in-scope), what they hold in [values.md](values.md).\n\n",
-        "A **moment** is ISO 8601 text (UTC where it names no offset) or seconds since 1970. No filter knows what time it is; ",
-        "`run.started_at` is when the run began. **Regular expressions** have Python's syntax without back-references and ",
-        "looking ahead or behind, which leaves a search in linear time, whatever the text. In a YAML text in double quotes and ",
-        "in a string of a template a backslash is doubled; in a YAML block (`|`) only the template's doubling is left.\n",
+        "Templates can use filters (`{{ value | filter }}`), tests (`{{ value is test }}`) and functions (`{{ function() }}`). All ",
+        "are pure: the same values give the same result, on every machine and in every replay. Their work is limited by ",
+        "`expr.max_work`. [playbook.md](playbook.md#names-in-scope) lists the names in scope, and [values.md](values.md) describes ",
+        "their values.\n\n",
+        "A **moment** is ISO 8601 text (UTC if it has no offset) or seconds since 1970. No filter reads the current time; ",
+        "`run.started_at` is the time at which the run started. **Regular expressions** have Python's syntax without ",
+        "back-references, look-ahead and look-behind, so that every search takes linear time. Double each backslash in a string of a ",
+        "template, and double it again in a double-quoted YAML string; a YAML block (`|`) needs only the first doubling.\n",
     ]
     for heading, entries in {**FILTERS, "Tests": TESTS, "Functions": FUNCTIONS}.items():
-        lines.append(f"\n## {heading}\n\n| | what it gives | example | value |\n| --- | --- | --- | --- |\n")
+        lines.append(f"\n## {heading}\n\n| | result | example | value |\n| --- | --- | --- | --- |\n")
         for entry in entries:
             cells = (
                 entry.call,

@@ -34,7 +34,7 @@ from arclog.testing.scripted import Ledger, scripted_kinds
 from arclog.testing.virtual import START, LoopClock
 from arclog.tools import noop
 from arclog.wiring.clocks import StoreClock
-from arclog.worker.reading import DirectBridge
+from arclog.worker.reading import DirectReader
 from arclog.worker.runner import Worker
 from arclog.worker.toolbox import Toolbox
 
@@ -257,7 +257,7 @@ class Cluster:
         toolbox = Toolbox(kinds, ToolServices(self.settings, Path("/nonexistent")))
         info, control = WorkerInfo(name, toolbox.kinds), Balanced(self)
         self._controls.append(control)
-        worker = Worker(info, control, toolbox, self.results, LoopClock(), self.settings, bridge=DirectBridge())
+        worker = Worker(info, control, toolbox, self.results, LoopClock(), self.settings, sync_reader=DirectReader())
         await worker.run()
 
     def any_server(self) -> Server | None:

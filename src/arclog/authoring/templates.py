@@ -155,7 +155,7 @@ tests:
 )
 
 _API = Starter(
-    "page through a web API and keep what it gives",
+    "page through a web API and collect its items",
     """\
 apiVersion: noetl.io/v10
 kind: Playbook
@@ -295,7 +295,7 @@ tests:
 )
 
 _SAGA = Starter(
-    "undo what was done when a later step fails",
+    "undo completed steps when a later step fails",
     """\
 apiVersion: noetl.io/v10
 kind: Playbook

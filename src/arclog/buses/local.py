@@ -55,7 +55,7 @@ class LocalBus:
         """All buses receive all notices."""
 
     def figures(self) -> Figures:
-        return Figures(connected=self._heard is not None, told=self._sent, heard=self._heard_count)
+        return Figures(connected=self._heard is not None, sent=self._sent, heard=self._heard_count)
 
     async def close(self) -> None:
         self._heard = None

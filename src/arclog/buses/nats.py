@@ -94,9 +94,9 @@ class NatsTopic:
                 f"event {message.message_id} has {len(message.body)} bytes, more than NATS takes; raise its max_payload"
             ) from None
         except FAULTS as problem:
-            what = str(problem) or "no acknowledgement came"
+            reason = str(problem) or "no acknowledgement came"
             raise BusUnavailable(
-                f"event {message.message_id} was not taken by the stream {self._name}: {what}"
+                f"event {message.message_id} was not taken by the stream {self._name}: {reason}"
             ) from None
 
     async def _make(self, stream: JetStreamContext) -> None:
@@ -107,7 +107,7 @@ class NatsTopic:
             if problem.err_code == 10065:
                 raise BusUnavailable(
                     f"another stream than {self._name} has the subjects {self._subject}.>; name it in "
-                    "ARCLOG_BUS_EVENTS_STREAM, or give this cluster subjects of its own (ARCLOG_BUS_EVENTS_SUBJECT)"
+                    "ARCLOG_BUS_EVENTS_STREAM, or use other subjects for this cluster (ARCLOG_BUS_EVENTS_SUBJECT)"
                 ) from None
             raise
         if made and self._was_there:
@@ -225,7 +225,7 @@ class NatsBus:
         """
         if not self._problem or (level == logging.ERROR and problem != self._problem):
             self._problem = problem
-            log.log(level, "%s; what other servers do is found by looking meanwhile, and NATS is tried again", problem)
+            log.log(level, "%s; polling for changes of other servers until NATS is reachable again", problem)
 
     async def _serve(self, client: Connection, stream: JetStreamContext) -> None:
         """Set everything up, and continue until the connection is lost."""
@@ -244,7 +244,7 @@ class NatsBus:
                 self._problem = ""
                 log.info("NATS is available again: %s", self._cluster)
             endless: list[Awaitable[None]] = [self._send_all(client), self._offers.run(client, stream)]
-            tasks = [asyncio.ensure_future(each) for each in (*endless, client.over.wait())]
+            tasks = [asyncio.ensure_future(coroutine) for coroutine in (*endless, client.over.wait())]
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()

@@ -153,7 +153,7 @@ class PostgresBus:
         if not self._problem:
             self._problem = problem
             log.warning(
-                "PostgreSQL's notices: %s; what other servers do is found by looking meanwhile, and it is tried again",
+                "PostgreSQL notifications: %s; polling for changes of other servers until they work again",
                 problem,
             )
 
@@ -169,7 +169,9 @@ class PostgresBus:
             if self._problem:
                 self._problem = ""
                 log.info("PostgreSQL's notices are there again")
-            tasks = [asyncio.ensure_future(each) for each in (self._listen(listener), self._send_all(notifier))]
+            tasks = [
+                asyncio.ensure_future(coroutine) for coroutine in (self._listen(listener), self._send_all(notifier))
+            ]
             try:
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
@@ -194,8 +196,8 @@ class PostgresBus:
 
     async def _listen(self, listener: psycopg.AsyncConnection[tuple[object, ...]]) -> None:
         while True:
-            async for each in listener.notifies(timeout=_QUIET_S):
-                if self._received(each.payload) and self._notifier is not None:
+            async for notification in listener.notifies(timeout=_QUIET_S):
+                if self._received(notification.payload) and self._notifier is not None:
                     await self._greet(self._notifier)
             await self._greet(listener)
 

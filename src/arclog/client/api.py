@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, BinaryIO
 
-import httpx2
 import msgspec
 from msgspec.structs import replace
 
@@ -57,6 +56,7 @@ _LET_GO_S = 0.2
 #: Bytes of a stored result that are requested at a time; fewer, if the server's limit is smaller
 #: (server.max_result_bytes).
 _PART = 16 * 1024 * 1024
+_PARTIAL_CONTENT = 206
 
 
 class RemoteApi(Caller):
@@ -75,15 +75,15 @@ class RemoteApi(Caller):
             return await self._call(run_ops.START, body=keyed)
 
     async def signal(self, execution_id: str, request: SignalRequest) -> SignalAnswer:
-        named = replace(request, signal_id=request.signal_id or str(uuid.uuid4()))
+        with_id = replace(request, signal_id=request.signal_id or str(uuid.uuid4()))
         try:
-            return await self._call(signal_ops.SIGNAL, OfExecution(execution_id), named)
+            return await self._call(signal_ops.SIGNAL, OfExecution(execution_id), with_id)
         except RunEnded as problem:
             state = (await self.status(execution_id)).state
             return SignalAnswer(
                 execution_id,
                 request.signal,
-                named.signal_id,
+                with_id.signal_id,
                 accepted=False,
                 message=str(problem),
                 state=state,
@@ -272,7 +272,7 @@ class RemoteApi(Caller):
             wanted = {"Range": f"bytes={at}-{min(at + part, stop) - 1}", "Accept-Encoding": "identity"}
             try:
                 async with self._connection.streamed(path, params=query, headers=wanted) as answer:
-                    if answer.status_code != httpx2.codes.PARTIAL_CONTENT:
+                    if answer.status_code != _PARTIAL_CONTENT:
                         raise ResultUnavailable(f"{self._connection.url} ignores the requested range of {ref}")
                     async for chunk in answer.aiter_raw():
                         at += len(chunk)

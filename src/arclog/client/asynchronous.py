@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import httpx2
 import msgspec
 from msgspec.structs import replace
 
@@ -21,6 +20,9 @@ from arclog.operations import events as ops
 from arclog.operations.operation import Operation
 from arclog.ports.storage.task_logs import ANY_LINE, LogFilter
 from arclog.ports.views.api import ExecuteRequest, Started, Summary
+
+if TYPE_CHECKING:
+    import httpx2
 
 # ── follow ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 # A run's events and log lines as they happen, over server-sent events.
@@ -98,6 +100,8 @@ async def _followed(
 
 
 async def _records(answer: httpx2.Response, key: str) -> AsyncGenerator[dict[str, Any], None]:
+    import httpx2
+
     try:
         async for message in httpx2.EventSource(answer, max_event_size=_LARGEST_EVENT):
             if not message.data:
@@ -124,38 +128,38 @@ class AsyncClient(RemoteApi):
     def __init__(self, server: str = "", *, token: str = "", settings: Settings | None = None) -> None:
         known = settings or Settings()
         url = server or known.text("client.server") or os.environ.get("ARCLOG_SERVER", "") or DEFAULT_SERVER
-        self._link = Connection(url, known, token=token or token_of(known))
-        super().__init__(self._link, known)
+        self._connection = Connection(url, known, token=token or token_of(known))
+        super().__init__(self._connection, known)
 
     @property
     def pools(self) -> RemotePools:
         """Pools, resources and workers."""
-        return RemotePools(self._link)
+        return RemotePools(self._connection)
 
     @property
     def schedules(self) -> RemoteSchedules:
         """Schedules."""
-        return RemoteSchedules(self._link)
+        return RemoteSchedules(self._connection)
 
     @property
     def keys(self) -> RemoteKeys:
         """API keys of the caller's tenant."""
-        return RemoteKeys(self._link)
+        return RemoteKeys(self._connection)
 
     @property
     def audits(self) -> RemoteAudit:
         """The audit: requests that were granted and denied."""
-        return RemoteAudit(self._link)
+        return RemoteAudit(self._connection)
 
     @property
     def credentials(self) -> RemoteCredentials:
         """Secrets for keychain entries."""
-        return RemoteCredentials(self._link)
+        return RemoteCredentials(self._connection)
 
     @property
     def server(self) -> str:
         """The address of the server."""
-        return self._link.url
+        return self._connection.url
 
     async def __aenter__(self) -> Self:
         return self
@@ -164,7 +168,7 @@ class AsyncClient(RemoteApi):
         await self.close()
 
     async def close(self) -> None:
-        await self._link.close()
+        await self._connection.close()
 
     async def start(
         self,
@@ -221,13 +225,13 @@ class AsyncClient(RemoteApi):
         self, execution_id: str, *, after: int = 0, types: Sequence[str] = ()
     ) -> AsyncGenerator[dict[str, Any], None]:
         """The run's events as they happen, to its end and across restarts of the server, each exactly once."""
-        return _follow_events(self._link, self, execution_id, after=after, types=types)
+        return _follow_events(self._connection, self, execution_id, after=after, types=types)
 
     def follow_logs(
         self, execution_id: str, *, after: int = 0, where: LogFilter = ANY_LINE
     ) -> AsyncGenerator[dict[str, Any], None]:
         """Output of the run's tasks as it is printed, to the run's end, each line exactly once."""
-        return _follow_logs(self._link, self, execution_id, after=after, where=where)
+        return _follow_logs(self._connection, self, execution_id, after=after, where=where)
 
 
 def token_of(settings: Settings) -> str:

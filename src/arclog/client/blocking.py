@@ -50,7 +50,7 @@ class Loop:
             future.cancel()  # Ctrl-C in the caller's thread stops the work as well
             raise
 
-    def each(self, items: AsyncIterator[T]) -> Iterator[T]:
+    def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
         """Iterate over an asynchronous iterator; stopping early releases its connection."""
         end = object()
 
@@ -88,14 +88,14 @@ def _done(
     return call
 
 
-def _each(
+def _iterating(
     method: Callable[Concatenate[S_co, P], AsyncIterator[T]],
 ) -> Callable[Concatenate[Blocking[S_co], P], Iterator[T]]:
     """The blocking form of an asynchronous generator."""
 
     @functools.wraps(method)
     def call(self: Blocking[S_co], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
-        return self._loop.each(method(self._twin, *args, **kwargs))
+        return self._loop.iterate(method(self._twin, *args, **kwargs))
 
     return call
 
@@ -199,8 +199,8 @@ class Client(Blocking[AsyncClient]):
 
     start = _done(AsyncClient.start)
     run = _done(AsyncClient.run)
-    follow = _each(AsyncClient.follow)
-    follow_logs = _each(AsyncClient.follow_logs)
+    follow = _iterating(AsyncClient.follow)
+    follow_logs = _iterating(AsyncClient.follow_logs)
 
     execute = _done(AsyncClient.execute)
     wait = _done(AsyncClient.wait)
@@ -229,14 +229,14 @@ class Client(Blocking[AsyncClient]):
 
     results = _done(AsyncClient.results)
     result = _done(AsyncClient.result)
-    content = _each(AsyncClient.content)
+    content = _iterating(AsyncClient.content)
     collect = _done(AsyncClient.collect)
 
     fork = _done(AsyncClient.fork)
     replay = _done(AsyncClient.replay)
     diff = _done(AsyncClient.diff)
     simulate = _done(AsyncClient.simulate)
-    export = _each(AsyncClient.export)
+    export = _iterating(AsyncClient.export)
     import_run = _done(AsyncClient.import_run)
     lineage = _done(AsyncClient.lineage)
     trace = _done(AsyncClient.trace)

@@ -11,20 +11,35 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import math
+import os
 import random
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
-import httpx2
 import msgspec
 
 from arclog import __version__
 from arclog.drivers.addresses import shown
 from arclog.drivers.backoff import Patience, retry
+from arclog.drivers.http.direct import (
+    Answer,
+    BrokenOff,
+    DirectClient,
+    NotAnswered,
+    NotConnected,
+    Origin,
+    RequestFailed,
+)
 from arclog.model import errors
 from arclog.model.config.settings import Settings
 from arclog.model.errors import ArclogError, ServerUnavailable, SettingsError
+
+if TYPE_CHECKING:
+    import ssl
+
+    import httpx2  # streams, uploads and proxies need it; importing it takes as long as the rest of the client
 
 # ── problems ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Converts errors of a server: `application/problem+json` becomes the exception that the server raised.
@@ -104,7 +119,7 @@ def _no_problem(status: int, body: bytes, where: str) -> errors.ArclogError:
 
 def _faults(given: Any) -> list[tuple[str, str]]:
     faults = given if isinstance(given, list) else []
-    return [(str(each.get("path", "")), str(each.get("message", ""))) for each in faults if isinstance(each, dict)]
+    return [(str(fault.get("path", "")), str(fault.get("message", ""))) for fault in faults if isinstance(fault, dict)]
 
 
 def _playbook_error(problem: dict[str, Any], detail: str) -> errors.ArclogError:
@@ -122,8 +137,10 @@ _TOO_MANY = 429
 _BUSY = frozenset({_TOO_MANY, 502, 503, 504})
 #: Those of them after which another server is tried; not 429, which has a Retry-After.
 _AWAY = frozenset({502, 503, 504})
-#: Failures before anything of the request was sent.
-_UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
+_AGENT = f"arclog/{__version__}"
+_REDIRECTS = (301, 302, 303, 307, 308)
+#: Variables that name a proxy, in lower or upper case.
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
 Params = Mapping[str, Any]
 
@@ -133,7 +150,10 @@ class _Request(NamedTuple):
     path: str
     params: Params | None
     body: bytes | None
-    timeout: httpx2.Timeout
+    #: the time for a connection
+    connect_s: float
+    #: the time in which something of the answer must come
+    silence_s: float
 
 
 class _Failure(NamedTuple):
@@ -167,16 +187,30 @@ class Connection:
         #: whether a server has ever answered; if not, the address is probably wrong, and the error is raised without
         #: retries
         self._reached = False
-        self._http = httpx2.AsyncClient(
-            headers={"User-Agent": f"arclog/{__version__}"},
-            auth=self._signed,
-            # Without TLS there is nothing to verify, and loading certificates takes long.
-            verify=_trust(settings.text("client.ca_file")) if self.url.startswith("https:") else False,
-            timeout=self._timeout_s,
-            # Proxy settings do not apply to servers on this machine.
-            trust_env=not all(map(_is_loopback, self._urls)),
-            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=3.0),
-        )
+        self._is_local = all(map(_is_loopback, self._urls))
+        # Without TLS there is nothing to verify, and loading certificates takes long.
+        self._trust = _trust(settings.text("client.ca_file")) if self.url.startswith("https:") else None
+        self._direct = None if self._is_proxied() else DirectClient()
+        self._general: httpx2.AsyncClient | None = None
+
+    def _is_proxied(self) -> bool:
+        """Whether requests may go through a proxy. Proxy settings do not apply to servers on this machine."""
+        return not self._is_local and any(os.environ.get(name) or os.environ.get(name.upper()) for name in _PROXIES)
+
+    def _http(self) -> httpx2.AsyncClient:
+        """The client for streams, uploads and proxies."""
+        import httpx2
+
+        if self._general is None:
+            self._general = httpx2.AsyncClient(
+                headers={"User-Agent": _AGENT},
+                auth=self._signed,
+                verify=self._trust or False,
+                timeout=self._timeout_s,
+                trust_env=not self._is_local,
+                limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=3.0),
+            )
+        return self._general
 
     @property
     def url(self) -> str:
@@ -210,7 +244,7 @@ class Connection:
         """
         may_repeat = method == "GET" if safe is None else safe
         timeout_s = min(self._timeout_s, limit_s) if len(self._urls) > 1 else self._timeout_s
-        request = _Request(method, path, params, body, httpx2.Timeout(timeout_s, read=timeout_s + extra_s))
+        request = _Request(method, path, params, body, timeout_s, timeout_s + extra_s)
         #: how long to wait after the last failure; None: it is final
         pause_s: float | None = None
 
@@ -237,62 +271,98 @@ class Connection:
         """The body of a success, or the failure."""
         url = self.url
         try:
-            answer = await self._http.request(
-                request.method,
-                f"{url}{request.path}",
-                params=request.params,
-                content=request.body,
-                headers={} if request.body is None else {"Content-Type": "application/json"},
-                timeout=request.timeout,
-            )
-        except httpx2.HTTPError as problem:
+            if self._direct is None:
+                answer = await self._sent_by_proxy(url, request)
+            else:
+                answer = await self._sent_directly(self._direct, url, request)
+        except RequestFailed as problem:
             error = self._unreachable(url, problem, limit_s)
-            is_unsent = isinstance(problem, _UNSENT)
+            is_unsent = isinstance(problem, NotConnected)
             return b"", _Failure(url, error, is_away=True, is_passing=True, is_unsent=is_unsent)
         self._reached = True
         if answer.is_success:
-            return answer.content, None
-        status = answer.status_code
+            return answer.body, None
+        status = answer.status
         return b"", _Failure(
             url,
-            self._refusal(url, answer),
+            self._refusal(url, request.method, request.path, answer),
             is_away=status in _AWAY,
             is_passing=status in _BUSY,
             is_unread=status == _TOO_MANY,
             pause_s=_retry_after(answer),
         )
 
+    async def _sent_directly(self, direct: DirectClient, url: str, request: _Request) -> Answer:
+        parts = urlsplit(url)
+        headers = {"User-Agent": _AGENT, "Accept": "*/*"}
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
+        if request.body is not None:
+            headers["Content-Type"] = "application/json"
+        return await direct.request(
+            Origin(parts.hostname or "", _port(parts), self._trust),
+            request.method,
+            f"{parts.path}{request.path}{_query(request.params)}",
+            headers=headers,
+            body=request.body,
+            connect_s=request.connect_s,
+            silence_s=request.silence_s,
+        )
+
+    async def _sent_by_proxy(self, url: str, request: _Request) -> Answer:
+        import httpx2
+
+        try:
+            answer = await self._http().request(
+                request.method,
+                f"{url}{request.path}",
+                params=request.params,
+                content=request.body,
+                headers={} if request.body is None else {"Content-Type": "application/json"},
+                timeout=httpx2.Timeout(request.connect_s, read=request.silence_s),
+            )
+        except httpx2.HTTPError as problem:
+            raise _failure_of(problem) from problem
+        return _answer_of(answer)
+
     @asynccontextmanager
     async def streamed(
         self, path: str, *, params: Params | None = None, headers: Mapping[str, str] | None = None
     ) -> AsyncIterator[httpx2.Response]:
         """The answer to one GET, with its body unread. Raises ServerUnavailable if it breaks off; there is no retry."""
-        url = self.url
+        import httpx2
+
+        url, given = self.url, dict(headers or {})
         try:
-            async with self._http.stream("GET", f"{url}{path}", params=params, headers=dict(headers or {})) as answer:
+            async with self._http().stream("GET", f"{url}{path}", params=params, headers=given) as answer:
                 self._reached = True
                 if not answer.is_success:
                     await answer.aread()
-                    raise self._refused(url, answer)
+                    raise self._refused(url, "GET", path, _answer_of(answer))
                 yield answer
         except httpx2.HTTPError as problem:
             self._leave(url)
-            raise self._unreachable(url, problem) from problem
+            raise self._unreachable(url, _failure_of(problem)) from problem
 
     async def sent(self, path: str, content: AsyncIterator[bytes], *, params: Params | None = None) -> bytes:
         """POST a body piece by piece, once; the body of a success."""
+        import httpx2
+
         url = self.url
         try:
-            answer = await self._http.post(f"{url}{path}", params=params, content=content)
+            answer = _answer_of(await self._http().post(f"{url}{path}", params=params, content=content))
         except httpx2.HTTPError as problem:
             self._leave(url)
-            raise self._unreachable(url, problem) from problem
+            raise self._unreachable(url, _failure_of(problem)) from problem
         if not answer.is_success:
-            raise self._refused(url, answer)
-        return answer.content
+            raise self._refused(url, "POST", path, answer)
+        return answer.body
 
     async def close(self) -> None:
-        await self._http.aclose()
+        if self._direct is not None:
+            self._direct.close()
+        if self._general is not None:
+            await self._general.aclose()
 
     def _signed(self, request: httpx2.Request) -> httpx2.Request:
         """Use only the given token: ~/.netrc may contain this host, too."""
@@ -300,27 +370,29 @@ class Connection:
             request.headers["Authorization"] = f"Bearer {self._token}"
         return request
 
-    def _refused(self, url: str, answer: httpx2.Response) -> ArclogError:
+    def _refused(self, url: str, method: str, path: str, answer: Answer) -> ArclogError:
         """The error of a request that is not repeated here; a repetition by the caller goes to another server."""
-        if answer.status_code in _AWAY:
+        if answer.status in _AWAY:
             self._leave(url)
-        return self._refusal(url, answer)
+        return self._refusal(url, method, path, answer)
 
-    def _refusal(self, url: str, answer: httpx2.Response) -> ArclogError:
-        where = f"{answer.request.method} {url}{answer.request.url.path}"
-        if answer.is_redirect:
-            elsewhere = shown(answer.headers.get("location", ""))
-            return ServerUnavailable(f"{url} sends its callers on to {elsewhere}; if that is the server, name it")
-        error = error_of(answer.status_code, answer.headers.get("content-type", ""), answer.content, where)
-        if answer.status_code == 401 and not self._token:
+    def _refusal(self, url: str, method: str, path: str, answer: Answer) -> ArclogError:
+        elsewhere = answer.headers.get("location")
+        if elsewhere is not None and answer.status in _REDIRECTS:
+            return ServerUnavailable(
+                f"{url} sends its callers on to {shown(elsewhere)}; if that is the server, name it"
+            )
+        where = f"{method} {url}{path}"
+        error = error_of(answer.status, answer.headers.get("content-type", ""), answer.body, where)
+        if answer.status == 401 and not self._token:
             error.args = (f"{error}; {url} wants a token: set ARCLOG_TOKEN, or name a --token-file",)
         return error
 
-    def _unreachable(self, url: str, problem: httpx2.HTTPError, limit_s: float = math.inf) -> ServerUnavailable:
-        if isinstance(problem, httpx2.ConnectError | httpx2.ConnectTimeout):
+    def _unreachable(self, url: str, problem: RequestFailed, limit_s: float = math.inf) -> ServerUnavailable:
+        if isinstance(problem, NotConnected):
             problem_text = "cannot be reached"
             hint = "; is `arclog up` or `arclog server` running there?"
-        elif isinstance(problem, httpx2.TimeoutException):
+        elif isinstance(problem, NotAnswered):
             problem_text, hint = f"did not answer within {min(self._timeout_s, limit_s):g} s", ""
             if limit_s >= self._timeout_s:
                 hint = " (setting client.timeout_s)"
@@ -330,13 +402,41 @@ class Connection:
         return ServerUnavailable(f"the server {url} {problem_text}{f': {detail}' if detail else ''}{hint}")
 
 
+def _failure_of(problem: httpx2.HTTPError) -> RequestFailed:
+    import httpx2
+
+    detail = str(problem)
+    if isinstance(problem, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout):
+        return NotConnected(detail)
+    return NotAnswered(detail) if isinstance(problem, httpx2.TimeoutException) else BrokenOff(detail)
+
+
+def _answer_of(answer: httpx2.Response) -> Answer:
+    """An answer that was read to its end."""
+    return Answer(answer.status_code, {name.lower(): value for name, value in answer.headers.items()}, answer.content)
+
+
+def _query(params: Params | None) -> str:
+    if not params:
+        return ""
+    return "?" + urlencode({name: _text_of(value) for name, value in params.items()}, doseq=True)
+
+
+def _text_of(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_text_of(item) for item in value]
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "" if value is None else value
+
+
 def checked_urls(urls: str) -> tuple[str, ...]:
     """The addresses of servers, separated by commas. Raises SettingsError."""
     if "@" in urls:
         # The message shows nothing of it: with a comma or slash in a password, parts of it would look like hosts.
         raise SettingsError("a server's address holds no user and no password; a token belongs into ARCLOG_TOKEN")
-    checked = tuple(dict.fromkeys(checked_url(each.strip()) for each in urls.split(",")))
-    if len({each.partition(":")[0] for each in checked}) > 1:
+    checked = tuple(dict.fromkeys(checked_url(url.strip()) for url in urls.split(",")))
+    if len({url.partition(":")[0] for url in checked}) > 1:
         raise SettingsError("some of the servers' addresses are http and some https: a token would go out in the clear")
     return checked
 
@@ -344,16 +444,25 @@ def checked_urls(urls: str) -> tuple[str, ...]:
 def checked_url(url: str) -> str:
     """The address of a server without its last slash. Raises SettingsError."""
     try:
-        parsed = httpx2.URL(url)
-    except (httpx2.InvalidURL, UnicodeError):
+        # urlsplit would drop line breaks and tabs silently.
+        parts = urlsplit(url if url.isprintable() and " " not in url else "")
+        port = parts.port
+        host = (parts.hostname or "").encode("ascii" if url.isascii() else "idna").decode("ascii")
+    except ValueError:  # UnicodeError is one
         raise SettingsError(f"{shown(url)} is not an address of a server; e.g. http://127.0.0.1:8420") from None
-    if parsed.scheme not in ("http", "https") or not parsed.host:
+    if parts.scheme not in ("http", "https") or not host:
         raise SettingsError(f"{shown(url)} is not an address of a server; write http:// or https:// and a host")
-    if parsed.userinfo or parsed.query or parsed.fragment:
+    if parts.username is not None or parts.query or parts.fragment:
         raise SettingsError(
             f"the server's address {shown(url)} has more than a path; a token belongs into ARCLOG_TOKEN"
         )
-    return str(parsed).rstrip("/")
+    named = f"[{host}]" if ":" in host else host
+    path = quote(parts.path, safe="/%:@!$&'()*+,;=~")
+    return f"{parts.scheme}://{named}{'' if port is None else f':{port}'}{path}".rstrip("/")
+
+
+def _port(parts: SplitResult) -> int:
+    return parts.port or (443 if parts.scheme == "https" else 80)
 
 
 def checked_token(token: str) -> str:
@@ -363,9 +472,11 @@ def checked_token(token: str) -> str:
     return stripped
 
 
-def _trust(ca_file: str) -> Any:
+def _trust(ca_file: str) -> ssl.SSLContext:
     """The TLS context: the default authorities, and those in a file."""
     import ssl
+
+    import httpx2
 
     context = httpx2.create_ssl_context()
     if ca_file:
@@ -377,13 +488,13 @@ def _trust(ca_file: str) -> Any:
 
 
 def _is_loopback(url: str) -> bool:
-    host = httpx2.URL(url).host
+    host = urlsplit(url).hostname or ""
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
     return host == "localhost"
 
 
-def _retry_after(answer: httpx2.Response) -> float:
+def _retry_after(answer: Answer) -> float:
     """The seconds of Retry-After; a date is ignored."""
     try:
         return max(0.0, float(answer.headers.get("retry-after", "")))

@@ -40,6 +40,9 @@ _LOGS_PATIENCE_S = 10.0
 _SHUT_OUT = (Unauthenticated, NotAllowed)
 #: Errors that are answers about the command, not failures of the server.
 _ANSWERS = (RequestRejected, LeaseLost)
+#: Reports that are sent at the same time. A server commits those that it has together; more of them would only need more
+#: connections.
+_REPORTS_AT_A_TIME = 64
 #: How often a server may fail at a command before the worker gives the command up.
 _TRIES = 3
 
@@ -52,6 +55,7 @@ class RemoteControl:
         self._claims = 0
         self._looks = 0
         self._lease_s = math.inf
+        self._reports = asyncio.Semaphore(_REPORTS_AT_A_TIME)
 
     async def register(self, worker: WorkerInfo) -> work.Welcome:
         """Register the worker. Raises ServerUnavailable when the server cannot be reached."""
@@ -73,12 +77,13 @@ class RemoteControl:
             # The number changes only after an answer: until then it is the same claim, and the server returns the same
             # commands.
             self._claims = first + failures
-            return work.ClaimAsked(worker, limit, wait_s, self._claims)
+            return work.ClaimAsked(worker, min(limit, work.MOST_COMMANDS), wait_s, self._claims)
 
         return (await self._transport.call(ops.CLAIM, body=asked, wait_s=wait_s, answers=_SHUT_OUT)).commands
 
     async def report(self, report: Report) -> ReportAnswer:
-        return await self._transport.call(ops.REPORT, body=report, answers=_ANSWERS, tries=_TRIES)
+        async with self._reports:
+            return await self._transport.call(ops.REPORT, body=report, answers=_ANSWERS, tries=_TRIES)
 
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]]) -> list[int]:
         asked = work.HeartbeatAsked(worker_id, list(held))
@@ -107,7 +112,7 @@ class RemoteControl:
     async def program(self, digest: str) -> Program:
         body = await self._transport.raw(ops.PLAN, ops.ByDigest(digest), answers=_ANSWERS, tries=_TRIES)
         if net.digest(body) != digest:
-            raise InvariantBroken(f"what the server gave as plan {digest[:12]} is another one")
+            raise InvariantBroken(f"the server returned another plan for {digest[:12]} is another one")
         return Program(net.decode(body), digest, len(body))
 
     async def loop_results(self, execution_id: int, step: str, run: int, after: int, limit: int) -> LoopPage:

@@ -127,7 +127,7 @@ class Transport:
         """Log once that the server is unavailable."""
         if not self._lost:
             self._lost = True
-            log.warning("%s; what was done is kept and handed in when the server is back", problem)
+            log.warning("%s; results are kept and sent when the server is reachable again", problem)
 
     def _worked(self) -> None:
         self._logged.clear()

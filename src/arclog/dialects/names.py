@@ -46,8 +46,8 @@ class _CanonicalReader:
 
 
 DIALECTS: dict[str, Dialect] = {
-    one.name: one
-    for one in (
+    spelling.name: spelling
+    for spelling in (
         Dialect(CANONICAL, "as stored", _Nothing, lambda _, state: _CanonicalReader(state)),
         Dialect(
             lifecycle.NAME,
@@ -74,8 +74,8 @@ DIALECTS: dict[str, Dialect] = {
 
 def reader_of(dialect: str, subject: RunSubject, state: bytes | None = None) -> Reader:
     """A reader that begins at the beginning, or where another one of the same dialect was (`state_of`)."""
-    named = DIALECTS[dialect]
-    return named.reader(subject, None if state is None else msgspec.json.decode(state, type=named.state))
+    names = DIALECTS[dialect]
+    return names.reader(subject, None if state is None else msgspec.json.decode(state, type=names.state))
 
 
 def state_of(reader: Reader) -> bytes:

@@ -85,7 +85,10 @@ _ENVELOPE: dict[str, Schema] = {
     "result_kind": {"enum": list(wire.RESULT_KINDS), "description": "As it was sent, where it is not data."},
     "result_uri": _TEXT,
     "event_ids": {"type": "array", "items": _ID},
-    "sent_status": {"type": "string", "description": "The sender's word, where the status alone does not say it."},
+    "sent_status": {
+        "type": "string",
+        "description": "The sender's status, if the canonical status does not express it.",
+    },
     "tenant_id": _TEXT,
     "project_id": _TEXT,
     "environment_id": _TEXT,
@@ -108,7 +111,7 @@ def _payload(row: EventType) -> Schema:
 
 def events() -> Schema:
     """Every event type as it is stored and read in the canonical dialect."""
-    each = [
+    schemas = [
         {
             "if": {"properties": {"event_type": {"const": row.name}}},
             "then": {
@@ -124,7 +127,7 @@ def events() -> Schema:
         for row in REGISTRY.values()
     ]
     properties = {**_ENVELOPE, "event_type": {"enum": list(REGISTRY)}}
-    body = {"type": "object", "required": _REQUIRED, "properties": properties, "allOf": each}
+    body = {"type": "object", "required": _REQUIRED, "properties": properties, "allOf": schemas}
     return _published("arclog event", body, {"error": _ERROR, "outcome": _OUTCOME})
 
 
@@ -135,22 +138,22 @@ def lifecycle_events() -> Schema:
         words.setdefault(row.name, []).append(row.state)
     words["step.exit"].append(status.CASE_HANDLED)
     passed = [name for name, kind in REGISTRY.items() if lifecycle.row_of(name, kind.statuses[0]) is None]
-    each: list[Schema] = [
+    schemas: list[Schema] = [
         {"if": _applied(name), "then": {"properties": {"status": {"enum": states}}}} for name, states in words.items()
     ]
     for name, states in (("call.done", [status.OK, status.BREAK, status.NOOP]), ("call.error", [status.ERROR])):
         payload = {"required": ["state"], "properties": {"state": {"enum": states}}}
-        each.append({"if": _applied(name), "then": {"properties": {"payload": payload}}})
+        schemas.append({"if": _applied(name), "then": {"properties": {"payload": payload}}})
     own = {
         "event_id": {
             "type": "string",
-            "description": "A derived fact: the stored event's id, what it is and a number.",
+            "description": "A derived record: id of the stored event, name of the fact and a number.",
         },
         "event_type": {"enum": [*words, *passed]},
         "status": _TEXT,
         "derived": {"type": "boolean", "description": "A fact that another event carries; not stored by itself."},
     }
-    body = {"type": "object", "required": _REQUIRED, "properties": {**_ENVELOPE, **own}, "allOf": each}
+    body = {"type": "object", "required": _REQUIRED, "properties": {**_ENVELOPE, **own}, "allOf": schemas}
     return _published("arclog event, lifecycle dialect", body)
 
 
@@ -208,14 +211,14 @@ def _run_event(title: str, *, written: bool) -> Schema:
     }
     if written:
         properties = contract.write_of(properties)
-    each: list[Schema] = [
+    schemas: list[Schema] = [
         {
             "if": {"properties": {"eventType": {"const": name}}},
             "then": {"properties": {"payload": {"type": "object", "properties": fields}}},
         }
         for name, fields in _RUN_PAYLOADS.items()
     ]
-    each.append(
+    schemas.append(
         {
             "if": {"properties": {"eventType": {"enum": _STEP_LEVEL}}},
             "then": {"required": ["stepId"]},
@@ -224,7 +227,7 @@ def _run_event(title: str, *, written: bool) -> Schema:
     )
     required = [name for name in properties if name not in ("stepId", "payload")]
     body = {"type": "object", "required": required, "properties": properties, "additionalProperties": False}
-    return _published(title, {**body, "allOf": each})
+    return _published(title, {**body, "allOf": schemas})
 
 
 def run_record() -> Schema:
@@ -260,7 +263,7 @@ def wire_request() -> Schema:
             "description": "A canonical or lifecycle name; from producers, any known name in any spelling.",
         },
         {"type": "string", "description": "Required for events of steps, tasks and loops."},
-        {"description": "Any JSON; what is not an object is kept under `value`."},
+        {"description": "Any JSON; a value other than an object is kept under `value`."},
     )
     properties: dict[str, Schema] = {
         "execution_id": _LAX_ID,
@@ -282,9 +285,9 @@ def wire_request() -> Schema:
         "informative": {"type": ["boolean", "null"], "description": "The server's to say."},
         **_wire_fields(),
     }
-    named = {"anyOf": [{"required": ["event_type"]}, {"required": ["name"]}]}
+    either = {"anyOf": [{"required": ["event_type"]}, {"required": ["name"]}]}
     return _published(
-        "POST /api/events", {"type": "object", "required": ["execution_id"], "properties": properties, **named}
+        "POST /api/events", {"type": "object", "required": ["execution_id"], "properties": properties, **either}
     )
 
 
@@ -312,7 +315,7 @@ def wire_record() -> Schema:
         "source": {"enum": ["server", "worker", "producer"]},
         "worker_id": {"type": ["string", "null"]},
         "payload": _OPEN,
-        "meta": {"type": "object", "description": "What the sender said there, and what has no field of its own."},
+        "meta": {"type": "object", "description": "The sender's `meta`, and values that have no field."},
         "informative": {"const": True},
         "result_kind": {"enum": list(wire.RESULT_KINDS)},
         "result_uri": _TEXT,

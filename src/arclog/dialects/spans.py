@@ -60,7 +60,7 @@ class Spans:
         self._most = most
         self._root = Span(f"run {name}", span_id(str(execution_id)), None, 0, attributes=dict(attributes))
         self._open: dict[str, Span] = {}
-        self._found: list[Span] = []
+        self._spans: list[Span] = []
         #: spans that were too many
         self.dropped = 0
 
@@ -97,7 +97,7 @@ class Spans:
         if self.dropped:
             self._root.attributes["arclog.spans_dropped"] = self.dropped
         self._root.end = ended
-        return [self._root, *self._found]
+        return [self._root, *self._spans]
 
     def _step(self, event: Event) -> str:
         return f"{self._id}:{event.step}:{event.run}"
@@ -107,7 +107,7 @@ class Spans:
         return f"{self._step(event)}:{where}:{event.task}:{event.task_run}"
 
     def _begin(self, key: str, name: str, parent: int, event: Event) -> None:
-        if len(self._found) >= self._most:
+        if len(self._spans) >= self._most:
             self.dropped += 1
             return
         attributes: dict[str, Any] = {
@@ -120,12 +120,12 @@ class Spans:
         if event.iteration is not None:
             attributes["arclog.iteration"] = ".".join(map(str, event.iteration))
         span = self._open[key] = Span(name, span_id(key), parent, event.at, attributes=attributes)
-        self._found.append(span)
+        self._spans.append(span)
 
     def _note(self, key: str, name: str, event: Event, attributes: dict[str, Any]) -> None:
         span = self._open.get(key)
         if span is not None:
-            span.moments.append(Moment(name, event.at, {each: value for each, value in attributes.items() if value}))
+            span.moments.append(Moment(name, event.at, {key: value for key, value in attributes.items() if value}))
 
     def _end(self, key: str, event: Event) -> None:
         span = self._open.pop(key, None)

@@ -120,8 +120,8 @@ def parse_event(
     if principal != SERVER:
         said_so = {"informative": grant.informative}  # what it says is so anyway
         ignored = [key for key in SERVER_ONLY if key in given and given[key] is not said_so.get(key)]
-        warnings += [f"{key} is for the server to say and is ignored" for key in ignored]
-    payload, meta = _whose(checked(kind, payload), meta, kind, principal)
+        warnings += [f"{key} can only be set by the server and is ignored" for key in ignored]
+    payload, meta = _with_owner(checked(kind, payload), meta, kind, principal)
     event = _event(given, kind, status, now)
     event.payload = payload
     event.sent = _result_fields(given)
@@ -290,7 +290,7 @@ def _event(given: Mapping[str, Any], kind: str, status: str, now: int) -> Event:
 def _aliased(given: Mapping[str, Any], field: str, default: Any) -> Any:
     other = ALIASES[field]
     if field in given and other in given and given[field] != given[other]:
-        raise RequestRejected(f"`{field}` and `{other}` are the same field and say different things")
+        raise RequestRejected(f"`{field}` and `{other}` are the same field and have different values")
     return given.get(field, given.get(other, default))
 
 
@@ -321,7 +321,7 @@ def _payload(given: Mapping[str, Any]) -> dict[str, Any]:
     return value if isinstance(value, dict) else {"value": value}
 
 
-def _whose(
+def _with_owner(
     payload: dict[str, Any], meta: dict[str, Any], kind: str, principal: str
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """`payload.source` says that the server wrote an event in a worker's place: nobody else's word counts for that. A
@@ -368,7 +368,7 @@ def _iteration(given: Mapping[str, Any]) -> tuple[int, ...] | None:
     if isinstance(value, str) and _PATH.fullmatch(value):
         return tuple(int(index) for index in value.split("."))
     path = value if isinstance(value, list) else [value]
-    if not path or not all(isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in path):
+    if not path or not all(isinstance(index, int) and not isinstance(index, bool) and index >= 0 for index in path):
         raise RequestRejected(
             "`iteration` must be an index from 0, or the indexes from the outermost loop: 3, '3.1', [3, 1]"
         )
@@ -509,14 +509,14 @@ def plain_outcome(event_type: str, payload: dict[str, Any], sent: Any) -> dict[s
     if event_type not in _TASK_ENDS or "outcome" in payload:
         return None
     outcome: dict[str, Any] = {"status": outcomes.OK if event_type == "task.done" else outcomes.ERROR}
-    named = [key for key in _OUTCOME_KEYS if key in payload]
+    outcome_keys = [key for key in _OUTCOME_KEYS if key in payload]
     if outcome["status"] == outcomes.ERROR:
         outcome["error"] = as_error(payload.get("error"), "the worker reported the error without a message")
-        named.append("error")
-    outcome |= {key: payload[key] for key in named if key != "error"}
+        outcome_keys.append("error")
+    outcome |= {key: payload[key] for key in outcome_keys if key != "error"}
     if isinstance(sent, dict):
-        rest = {key: value for key, value in payload.items() if key not in named}
-        if rest or not named:
+        rest = {key: value for key, value in payload.items() if key not in outcome_keys}
+        if rest or not outcome_keys:
             outcome["result"] = rest
     elif sent is not None:
         outcome["result"] = sent

@@ -20,8 +20,8 @@ def shown(url: str) -> str:
     A path may be a secret as well (the address of a webhook often is one). Where an `@` or a `/` in a password could make
     a part of it look like a host or port, nothing is shown.
     """
-    named = _SCHEME.match(url)
-    scheme, rest = (named[0], url[named.end() :]) if named else ("", url)
+    prefix = _SCHEME.match(url)
+    scheme, rest = (prefix[0], url[prefix.end() :]) if prefix else ("", url)
     end = re.search(r"[/?#\\]", rest)
     authority, behind = (rest[: end.start()], rest[end.start() :]) if end else (rest, "")
     host = authority.rpartition("@")[2]

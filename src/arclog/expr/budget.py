@@ -232,15 +232,15 @@ def repr_size(text: str) -> int:
     return 2 + size + _escapes(text, 3)
 
 
-def _escapes(text: str, each: int) -> int:
+def _escapes(text: str, width: int) -> int:
     """Characters that backslashes, quotes and controls add; `each` for a control without a short form."""
     size = text.count("\\") + text.count('"') + text.count("'")
     if text.isascii() and not text.isprintable():
         short = text.count("\n") + text.count("\t") + text.count("\r")
         plain = text.replace("\n", "").replace("\t", "").replace("\r", "") if short else text
-        size += short if plain.isprintable() else each * len(text)
+        size += short if plain.isprintable() else width * len(text)
     elif not text.isascii() and not text.isprintable():
-        size += each * sum(map(text.count, _CONTROLS))
+        size += width * sum(map(text.count, _CONTROLS))
     return size
 
 

@@ -115,8 +115,8 @@ def weigh(
     levels: list[Iterator[Any]] = []
     size, depth, wide, is_plain = 0, 1, 1, True
     while True:
-        for each in level:
-            item = each
+        for value_at_level in level:
+            item = value_at_level
             kind = type(item)
             if kind not in JSON_TYPES:
                 is_plain = False
@@ -245,8 +245,8 @@ def text(budget: Budget, value: Any) -> str:
     """Print a value as Jinja does: Python's spelling of lists, True and None; `tojson` gives JSON."""
     kind = type(value)
     if kind is str:
-        found: str = value
-        return found
+        parsed: str = value
+        return parsed
     if kind is int:
         bits = value.bit_length()
         if bits > _SHORT_BITS:

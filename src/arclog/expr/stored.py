@@ -117,10 +117,10 @@ class Stored:
 
     def _why_not(self, name: str) -> str:
         left_out = self._left_out.get(name)
-        what = f"its part {name}" if name else "the data"
+        subject = f"its part {name}" if name else "the data"
         how_large = "" if left_out is None else f", {left_out['bytes']} bytes,"
         return (
-            f"{what}{how_large} is stored outside the log ({self.ref.get('ref')}), and is too large for the server "
+            f"{subject}{how_large} is stored outside the log ({self.ref.get('ref')}), and is too large for the server "
             "to read; read it in a task, or name a smaller part of it"
         )
 

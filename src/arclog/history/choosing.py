@@ -111,7 +111,7 @@ def for_retry(log: Log, step: str = "") -> Chosen:
     """With a step, its latest run and what it led to run again. Whatever failed, or was ended by the end of the run, runs
     again in any case, from its last finished task or item.
     """
-    again = _named(log, step) if step else None
+    again = _run_of_step(log, step) if step else None
     failed = {run.key for run in log.runs.values() if _has_failed(log, run)}
     if not failed and again is None:
         failed = {run.key for run in log.runs.values() if run.has_failed and run.key not in log.retried}
@@ -129,7 +129,7 @@ def for_retry(log: Log, step: str = "") -> Chosen:
     return Chosen(log, choice, items_again=True)
 
 
-def _named(log: Log, step: str) -> RecordedRun:
+def _run_of_step(log: Log, step: str) -> RecordedRun:
     step_run = log.latest(step)
     if step_run is None:
         known = ", ".join(dict.fromkeys(name for name, _ in log.runs)) or "none"

@@ -151,7 +151,7 @@ def _parts(mine: Sequence[Event], run: RecordedRun, theirs: Sequence[Event], oth
         return divergence
     if _arcs(run) != _arcs(other):
         seqs = _seq_of(mine, run, run.routed), _seq_of(theirs, other, other.routed)
-        taken = [" and ".join(_arcs(each)) or "no step" for each in (run, other)]
+        taken = [" and ".join(_arcs(side)) or "no step" for side in (run, other)]
         cause = f"after step {step} the first run went to {taken[0]} and the second to {taken[1]}"
         return Divergence(step, number, "routing", cause, *seqs, _whens(run), _whens(other))
     return None

@@ -143,7 +143,7 @@ def _misfits(program: Program, event: Event, seq: int) -> list[Misfit]:
     if event.type == "step.scheduled":
         looped = "total" in event.payload or "expand" in event.payload
         if looped != (step.plan.loop is not None):
-            problem = "ran as a loop and is none" if looped else "is a loop and did not run as one"
+            problem = "ran as a loop and is not a loop now" if looped else "is a loop and did not run as one"
             return [Misfit("loop", event.step, seq, f"step {event.step} {problem} in the playbook")]
     if event.type == "policy.task.evaluated" and "set_ctx" in event.payload:
         reducers = program.names.reducers

@@ -248,14 +248,14 @@ def _moved(plan: TaskPlan, inputs: Mapping[str, Any], max_sql: int) -> _Moved:
         return _by_transfer(inputs, max_sql)
     moved = _Moved(inputs=[], outputs=[], columns={})
     url = inputs.get("url")
-    named = _by_url(url) if isinstance(url, str) else None
-    if named is None:
+    dataset = _by_url(url) if isinstance(url, str) else None
+    if dataset is None:
         return moved
     if plan.kind == "http":
         reads = str(inputs.get("method", plan.config.get("method", "GET"))).upper() in _READING
     else:
         reads = inputs.get("action", plan.config.get("action")) not in ("put", "delete")
-    (moved.inputs if reads else moved.outputs).append(named)
+    (moved.inputs if reads else moved.outputs).append(dataset)
     return moved
 
 
@@ -282,18 +282,18 @@ def _by_sql(kind: str, place: Mapping[str, Any], text: str, max_sql: int) -> _Mo
     moved = _Moved(inputs=[], outputs=[], columns={}, sql=text, dialect=kind)
     statements = _read(text, kind, max_sql)
     for statement in statements:
-        moved.inputs += [one for table in statement.reads if (one := _table(kind, place, table)) is not None]
+        moved.inputs += [dataset for table in statement.reads if (dataset := _table(kind, place, table)) is not None]
         moved.inputs += [("file", path) for path in statement.files]
-        moved.outputs += [one for table in statement.writes if (one := _table(kind, place, table)) is not None]
+        moved.outputs += [dataset for table in statement.writes if (dataset := _table(kind, place, table)) is not None]
     if len(statements) == 1 and len(moved.outputs) == 1:
         files = {path.lower(): path for path in statements[0].files}
         for column, sources in statements[0].columns.items():
-            named = [
+            pairs = [
                 (("file", files[table[2]]) if table[2] in files else _table(kind, place, table), field)
                 for table, field in sources
             ]
-            known = [(one, field) for one, field in named if one is not None]
-            if len(known) == len(named):
+            known = [(dataset, field) for dataset, field in pairs if dataset is not None]
+            if len(known) == len(pairs):
                 moved.columns[column] = known
     moved.is_counted = len(statements) == 1 and statements[0].is_counted
     moved.inputs = list(dict.fromkeys(moved.inputs))
@@ -330,10 +330,10 @@ def _ends(end: Mapping[str, Any]) -> list[Dataset]:
     kind = str(end.get("kind"))
     if kind in SQL_KINDS:
         table = end.get("table")
-        named = _table(kind, end, ("", str(end.get("schema") or ""), table)) if isinstance(table, str) else None
+        dataset = _table(kind, end, ("", str(end.get("schema") or ""), table)) if isinstance(table, str) else None
     else:
-        named = _by_url(end["path"]) if isinstance(end.get("path"), str) else None
-    return [] if named is None else [named]
+        dataset = _by_url(end["path"]) if isinstance(end.get("path"), str) else None
+    return [] if dataset is None else [dataset]
 
 
 def _sql_text(command: Any) -> str:
@@ -350,14 +350,14 @@ def _sql_text(command: Any) -> str:
 def _table(kind: str, place: Mapping[str, Any], table: Table) -> Dataset | None:
     """A table as OpenLineage names it; None when its database is not known, or ends with the task."""
     catalog, schema, name = table
-    named = f"{schema or _SCHEMAS[kind]}.{name}"
+    qualified = f"{schema or _SCHEMAS[kind]}.{name}"
     if kind != "postgres":
         database = place.get("database")
         if not isinstance(database, str) or not database or database == ":memory:" or catalog:
             return None
-        return f"{kind}://{database}", named
+        return f"{kind}://{database}", qualified
     host, port, database = _postgres(place)
-    return (f"postgres://{host}:{port}", f"{catalog or database}.{named}") if host and database else None
+    return (f"postgres://{host}:{port}", f"{catalog or database}.{qualified}") if host and database else None
 
 
 def _postgres(place: Mapping[str, Any]) -> tuple[str, str, str]:

@@ -234,7 +234,7 @@ class Simulation:
             answered.append((answer.index, wait, answer.record))
         if not answered:
             return False
-        index, wait, record = min(answered, key=lambda one: one[0])
+        index, wait, record = min(answered, key=lambda answer: answer[0])
         self._now = max(self._now, self.answers.at(index))
         return self._put(ChildEnded(wait.key, wait.child, record)).refused is None
 
@@ -279,7 +279,7 @@ class Simulation:
         """Put a piece of a command's report; False: the command is over."""
         txn = self._put(WorkReported(command.command_id, command.fence, n, _WORKER, events))
         if txn.refused is not None:
-            raise RuntimeError(f"the simulation reported what is refused: {txn.refused.message}")
+            raise RuntimeError(f"the simulation sent a report that was rejected: {txn.refused.message}")
         return command.command_id in self.state.commands
 
     @property
@@ -327,11 +327,11 @@ class Simulation:
             return None
         reason = self._other_question(call.place, call.inputs, place, attempt, config)
         if reason:
-            found = Call(*place[:4], kind, attempt, reason, config)
+            recorded_call = Call(*place[:4], kind, attempt, reason, config)
             if self._strict:
-                self.unanswered.append(found)
+                self.unanswered.append(recorded_call)
                 raise Unanswered
-            self.assumed.append(found)
+            self.assumed.append(recorded_call)
         return answer
 
     def _other_question(

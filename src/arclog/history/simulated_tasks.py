@@ -321,8 +321,8 @@ class Carrying:
     def _event(self, kind: str, frame: Frame) -> Event:
         return Event(kind, self._simulation.now, frame.step, frame.run, frame.iteration)
 
-    def _ended(self, what: str, frame: Frame, over: Over) -> Event:
-        event = self._event(f"{what}.{'done' if over.error is None else 'failed'}", frame)
+    def _ended(self, ending: str, frame: Frame, over: Over) -> Event:
+        event = self._event(f"{ending}.{'done' if over.error is None else 'failed'}", frame)
         if over.error is not None:
             event.payload = {"error": over.error}
         return event

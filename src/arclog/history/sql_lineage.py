@@ -61,8 +61,8 @@ def _statement(tree: exp.Expr, dialect: str) -> Statement:
         target = tree.this
     elif not isinstance(tree, exp.Query):
         return Statement(reads=[], files=[], writes=[], columns={})  # it moves no rows
-    named = target.this if isinstance(target, exp.Schema) else target
-    written = named if isinstance(named, exp.Table) else None
+    target_table = target.this if isinstance(target, exp.Schema) else target
+    written = target_table if isinstance(target_table, exp.Table) else None
     statement = Statement(reads=[], files=[], writes=[], columns={})
     files = {id(table): file for table in tree.find_all(exp.Table) if (file := _file(table, dialect))}
     statement.files = list(dict.fromkeys(files.values()))
@@ -72,16 +72,16 @@ def _statement(tree: exp.Expr, dialect: str) -> Statement:
         if table is written or id(table) in files:
             continue
         if isinstance(table.this, exp.Identifier) and (table.db or table.name not in common):
-            statement.reads.append(_named(table))
+            statement.reads.append(_table_of(table))
     statement.reads = list(dict.fromkeys(statement.reads))
     if written is not None:
-        statement.writes.append(_named(written))
+        statement.writes.append(_table_of(written))
         statement.columns = dict(_columns(tree, target, dialect))
         statement.is_counted = isinstance(tree, exp.Insert | exp.Update | exp.Merge)
     return statement
 
 
-def _named(table: exp.Table) -> Table:
+def _table_of(table: exp.Table) -> Table:
     return table.catalog, table.db, table.name
 
 
@@ -113,7 +113,10 @@ def _columns(tree: exp.Expr, target: exp.Expr | None, dialect: str) -> Iterator[
         query.set("with_", tree.args["with_"].copy())
     if isinstance(query, exp.Select):
         query = query.copy()
-        selected = [one if one.alias_or_name else exp.alias_(one, f"_{at}") for at, one in enumerate(query.expressions)]
+        selected = [
+            column if column.alias_or_name else exp.alias_(column, f"_{at}")
+            for at, column in enumerate(query.expressions)
+        ]
         query.set("expressions", selected)
     names = query.named_selects
     filled = [str(expression.name) for expression in target.expressions] if isinstance(target, exp.Schema) else []
@@ -131,7 +134,7 @@ def _columns(tree: exp.Expr, target: exp.Expr | None, dialect: str) -> Iterator[
             if part.downstream:
                 continue
             if isinstance(part.expression, exp.Table):
-                sources.append((_named(part.expression), part.name.rpartition(".")[2]))
+                sources.append((_table_of(part.expression), part.name.rpartition(".")[2]))
             elif next(part.expression.find_all(exp.Column, exp.Star), None) is not None:
                 break  # the table of a column is not known
         else:

@@ -93,11 +93,13 @@ def _steps(runs: Sequence[RunFacts]) -> list[StepStats]:
             took.setdefault(event.step, []).append((round(event.duration_ms or 0), run.execution_id))
             failed[event.step] = failed.get(event.step, 0) + (event.type == "step.failed")
     stats: list[StepStats] = []
-    for step, each in took.items():
-        times = [ms for ms, _ in each]
-        slowest = max(each)
-        stats.append(StepStats(step, len(each), failed[step], percentile(times, 50), percentile(times, 95), *slowest))
-    return sorted(stats, key=lambda one: (-(one.p95_ms or 0), one.step))
+    for step, durations in took.items():
+        times = [ms for ms, _ in durations]
+        slowest = max(durations)
+        stats.append(
+            StepStats(step, len(durations), failed[step], percentile(times, 50), percentile(times, 95), *slowest)
+        )
+    return sorted(stats, key=lambda stat: (-(stat.p95_ms or 0), stat.step))
 
 
 def _day(day: str, runs: Sequence[RunFacts]) -> DayStats:

@@ -285,11 +285,11 @@ class Taking:
             + rb'")?)'
         )
 
-        def renamed(found: re.Match[bytes]) -> bytes:
-            if found[1] is not None and (found[1].decode(), found[2].decode()) not in names:
-                return found[0]
+        def renamed(match: re.Match[bytes]) -> bytes:
+            if match[1] is not None and (match[1].decode(), match[2].decode()) not in names:
+                return match[0]
             return (
-                found[0].replace(here, b"noetl://execution/" + new + b"/").replace(b'"' + old + b'"', b'"' + new + b'"')
+                match[0].replace(here, b"noetl://execution/" + new + b"/").replace(b'"' + old + b'"', b'"' + new + b'"')
             )
 
         for event in self._out:

@@ -169,9 +169,9 @@ class Tracer:
         name = str(path[0])
         rest = path[1:]
         if place.in_tasks and place.key is not None:
-            found = self._in_tasks(name, rest, place, place.key)
-            if found is not None:
-                return found
+            node = self._in_tasks(name, rest, place, place.key)
+            if node is not None:
+                return node
         if name == "ctx":
             return self._ctx(rest, place)
         if name == "workload":
@@ -258,32 +258,33 @@ class Tracer:
             node.sources.append(self._node("default", ("executor", "spec", "ctx", key), initial))
         return node
 
-    def _set(self, index: int, what: str, key: str, path: Path) -> Node:
+    def _set(self, index: int, role: str, key: str, path: Path) -> Node:
         """What a rule of a task's policy set in ctx or iter."""
-        known = self._made.get((what, index, key, path))
+        known = self._made.get((role, index, key, path))
         if known is not None:
             return known
         event = self._events[index]
         task = self._task_plan(event)
-        name = (event.step, event.task, what, key, *path)
-        node = self._node("task", name, _reach((event.payload.get(what) or {}).get(key), path), index)
-        self._made[what, index, key, path] = node
+        name = (event.step, event.task, role, key, *path)
+        node = self._node("task", name, _reach((event.payload.get(role) or {}).get(key), path), index)
+        self._made[role, index, key, path] = node
         rule = event.payload.get("matched_rule_index")
         if task is None or rule is None or task[1].policy is None or rule >= len(task[1].policy.rules):
             return node
         step, plan, number = self._steps[event.step], task[1], task[0]
-        raw = getattr(task[1].policy.rules[rule].then, what).get(key)
+        raw = getattr(task[1].policy.rules[rule].then, role).get(key)
         ended = self._last(
-            lambda one: (
-                one.type in ("task.done", "task.failed", "task.attempt.done", "task.attempt.failed")
-                and (one.step, one.run, one.iteration, one.task) == (event.step, event.run, event.iteration, event.task)
+            lambda node: (
+                node.type in ("task.done", "task.failed", "task.attempt.done", "task.attempt.failed")
+                and (node.step, node.run, node.iteration, node.task)
+                == (event.step, event.run, event.iteration, event.task)
             ),
             index,
         )
         place = _Place(index, (event.step, event.run), event.iteration or (), ended, in_tasks=True)
 
         def at(keys: Path) -> Position:
-            spot = ".".join(map(str, (f"tasks.{number}.policy.rules.{rule}.then.{what}", key, *keys)))
+            spot = ".".join(map(str, (f"tasks.{number}.policy.rules.{rule}.then.{role}", key, *keys)))
             return step.spots.get(spot, plan.at)
 
         return self._templated(node, raw, path, place, at)
@@ -314,7 +315,9 @@ class Tracer:
                 event = self._events[index]
                 if event.type != "next.evaluated":
                     continue
-                chosen = [one for one in event.payload.get("selected") or () if one.get("token") == token]
+                chosen = [
+                    arc_token for arc_token in event.payload.get("selected") or () if arc_token.get("token") == token
+                ]
                 if not chosen:
                     continue
                 source = self._steps[event.step]
@@ -323,8 +326,8 @@ class Tracer:
                     spots, number = source.spots, arc.index
 
                     def of_arc(keys: Path, spots: Any = spots, number: int = number, arc: Any = arc) -> Position:
-                        found: Position = spots.get(".".join(map(str, (f"arcs.{number}.args", *keys))), arc.at)
-                        return found
+                        position: Position = spots.get(".".join(map(str, (f"arcs.{number}.args", *keys))), arc.at)
+                        return position
 
                     place = _Place(index, (event.step, event.run))
                     return self._templated(node, arc.args, path, place, of_arc)
@@ -358,8 +361,8 @@ class Tracer:
             return self._node("run", ("iter", *path), None)
         depth = len(item)
         run = self._log.runs[key]
-        found, index = self._items(run.events, item[:-1], run.scheduled)
-        value = _reach(_item(found, item[-1]), rest[1:])
+        iterated, index = self._items(run.events, item[:-1], run.scheduled)
+        value = _reach(_item(iterated, item[-1]), rest[1:])
         node = self._node("item", (step.name, "loop", item[-1], *rest[1:]), value, index)
         node.item = item
         at = step.spots.get("loop." + "inner." * (depth - 1) + "items", loops[depth - 1].at)
@@ -442,13 +445,13 @@ class Tracer:
         if known is not None:
             return known
         event = self._events[index]
-        found = self._task_plan(event)
+        task_plan = self._task_plan(event)
         record = event.payload.get("outcome") or {}
         node = self._node("task", (event.step, event.task, *path), _of_record(record, path), index)
         self._made["task", index, path] = node
-        if found is None:
+        if task_plan is None:
             return node
-        number, plan = found
+        number, plan = task_plan
         node.kind = plan.kind
         node.line, node.column = plan.at.line, plan.at.column
         started = self._started(index, event)
@@ -484,16 +487,22 @@ class Tracer:
         return ""
 
     def _started(self, index: int, event: Event) -> Event | None:
-        return next((one for one in self._of_task(index, event) if one.type == "task.started"), None)
+        return next(
+            (event_before for event_before in self._of_task(index, event) if event_before.type == "task.started"), None
+        )
 
     def _of_task(self, index: int, event: Event) -> Iterator[Event]:
         """The events of a task run before one of them, the latest first."""
         run = self._log.runs.get((event.step, event.run))
         for at in reversed(() if run is None else run.events):
-            one = self._events[at]
-            mine = (one.iteration, one.task, one.task_run) == (event.iteration, event.task, event.task_run)
+            event_before = self._events[at]
+            mine = (event_before.iteration, event_before.task, event_before.task_run) == (
+                event.iteration,
+                event.task,
+                event.task_run,
+            )
             if at < index and mine:
-                yield one
+                yield event_before
 
     def _task_plan(self, event: Event) -> tuple[int, TaskPlan] | None:
         step = self._steps.get(event.step)
@@ -532,7 +541,7 @@ class Tracer:
             return
         if not tree.reads and node.what in ("args", "item"):
             node.what = "constant"
-        for path in sorted(tree.reads, key=lambda one: tuple(map(str, one))):
+        for path in sorted(tree.reads, key=lambda path_read: tuple(map(str, path_read))):
             if self.left <= 0:
                 self.is_cut = True
                 return
@@ -542,11 +551,11 @@ class Tracer:
 
     # -- nodes -----------------------------------------------------------------------------------------------------------------
 
-    def _node(self, what: str, path: Path, value: Any, index: int = -1) -> Node:
+    def _node(self, role: str, path: Path, value: Any, index: int = -1) -> Node:
         self.left -= 1
         event = self._events[index] if index >= 0 else None
         return Node(
-            what,
+            role,
             path_text(path),
             value,
             index + 1,
@@ -629,19 +638,19 @@ def _origin(plan: TaskPlan, record: Mapping[str, Any], inputs: Any) -> dict[str,
     """What an outside system was asked, and how it answered."""
     if plan.kind in ("noop", "assert", "wait", "approval", "playbook", "workbook"):
         return {}
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     known = inputs if isinstance(inputs, Mapping) else {}
     for name in _ASKED:
         value = known.get(name, plan.config.get(name))
         if value is not None:
-            found[name] = value
+            values[name] = value
             break
     if "method" in known or "method" in plan.config:
-        found["method"] = known.get("method", plan.config.get("method"))
+        values["method"] = known.get("method", plan.config.get("method"))
     for helper in plan.helper:
         for key, value in (record.get(helper) or {}).items():
             if value is not None and key not in ("headers", "traceback"):
-                found.setdefault(key, value)
+                values.setdefault(key, value)
     if "result_ref" in record:
-        found["result_ref"] = record["result_ref"].get("ref")
-    return found
+        values["result_ref"] = record["result_ref"].get("ref")
+    return values

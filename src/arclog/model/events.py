@@ -114,10 +114,10 @@ _OUTCOME = Field(
     "The attempt's outcome: status, result, data, error, meta, the kind's helper, and `files` with the references of the files that it stored.",
 )
 _ERROR = Field("error", "object", "kind, message, code, retryable.")
-_CONFIG = Field("config", "object", "Rendered config of a task that waits: the engine goes on from here.")
+_CONFIG = Field("config", "object", "Rendered config of a task that waits; the engine continues with it.")
 _ITEMS = Field("items", "list|object", "The loop's items; of a range {range: [start, stop, step]}.")
 _REASON = Field(
-    "reason", "string", "Why the server ended what had not ended by itself; its error then has kind cancelled."
+    "reason", "string", "Why the server closed something that was still open; its error then has kind cancelled."
 )
 _REF = Field(
     "result_ref",
@@ -153,12 +153,12 @@ def _rows() -> tuple[EventType, ...]:
         row(0, "playbook.execution.requested", "playbook", _SERVER, (IN_PROGRESS,), "A run was asked for.",
             Field("path", "string", "Catalog path."), Field("version", "string", "Catalog version, pinned."), Field("plan", "string", "sha256 of the plan."),
             Field("workload", "object", "The request's own workload, laid over the playbook's defaults."), Field("parent", "object", "The calling task, for a child run: execution_id, step_run_id, task_run_id, wait."),
-            Field("depth", "integer", "How many runs stand above a child run."), Field("files", "object", "Playbooks called by file: plan, file, [path, version]."),
+            Field("depth", "integer", "Number of runs above a child run."), Field("files", "object", "Playbooks called by file: plan, file, [path, version]."),
             Field("original_run_id", "string", "The run that this one repeats."), Field("scope", "string", "tenant/project/environment."),
             Field("priority", "integer", "In the place of the playbook's own."), Field("file", "string", "The playbook's file, as its author names it."),
             Field("origin", "object", "Of a run that began with the events of another (a retry or a fork): execution_id, seq, how, step, and how many events it took over."), marked=True),
         row(1, "playbook.request.evaluated", "playbook", _SERVER, (SUCCESS, ERROR), "The request was checked.", _ERROR,
-            Field("waits_for", "string", "approval: the start waits until somebody approves.")),
+            Field("waits_for", "string", "approval: the start waits for approval.")),
         row(2, "playbook.started", "playbook", _SERVER, (IN_PROGRESS,), "The run began.", marked=True),
         row(3, "playbook.paused", "playbook", _SERVER, (PAUSED,), "A pause took effect.",
             Field("signal_id", "string"), Field("cycle", "integer", "How many pauses the run has had."), Field("reason", "string"), marked=True),
@@ -177,7 +177,7 @@ def _rows() -> tuple[EventType, ...]:
         row(9, "step.started", "step", _EITHER, (IN_PROGRESS,), "A worker began the step run; once per step run."),
         row(10, "step.done", "step", _EITHER, (SUCCESS, SKIPPED), "The step run succeeded.", Field("reason", "string", "Why it was skipped.")),
         row(11, "step.failed", "step", _EITHER, (ERROR,), "The step run failed.", _ERROR, _REASON,
-            Field("loop", "object", "Of a loop that had begun: total, ok, failed, cancelled."), marked=True),
+            Field("loop", "object", "Of a loop that had started: total, ok, failed, cancelled."), marked=True),
         row(12, "task.started", "task", _EITHER, (IN_PROGRESS,), "A task run began (attempt 1).",
             Field("inputs", "any", "Rendered config, redacted and size-capped."), _CONFIG,
             Field("rounds", "object", "Rounds of `while` and `until` blocks that have a max, where they changed: {while_1: 2}.")),
@@ -214,7 +214,7 @@ def _rows() -> tuple[EventType, ...]:
             Field("items", "object", "Of a loop over stored data: its items."), Field("total", "integer", "How many items they are.")),
         row(29, "command.issued", "command", _SERVER, (IN_PROGRESS,), "Work was offered: a part of a loop, the rest of a pipeline after a wait, or work that its holder lost or gave back.",
             Field("reason", "string", "loop, resumed, lease_lost, paused or retry."), Field("losses", "integer"), Field("worker_id", "string", "Who had it before."),
-            Field("signal", "integer", "How many events before this one the signal stands that takes the work back."), Field("wait", "string", "Key of the wait that ended."),
+            Field("signal", "integer", "Distance in events to the earlier signal that takes the work back."), Field("wait", "string", "Key of the wait that ended."),
             Field("items", "list", "Of a part of a loop: outer indexes, first item, item after the last.")),
         row(30, "command.claimed", "command", _SERVER, (IN_PROGRESS,), "Work was taken again after its lease was lost."),
         row(31, "command.started", "command", _WORKER, (IN_PROGRESS,), "A worker began a command; derived for readers on the happy path."),
@@ -229,7 +229,7 @@ def _rows() -> tuple[EventType, ...]:
         row(37, "signal.received", "signal", _SERVER, (SUCCESS, ERROR), "A signal was recorded; error = it could not be applied.",
             Field("signal", "string"), Field("signal_id", "string"), Field("reason", "string"), Field("by", "string"), Field("step", "string"), Field("data", "any"),
             Field("kept", "boolean", "Nothing was waiting for it: the next wait for it takes it."),
-            Field("held", "list", "With PAUSE: commands that nobody had claimed."), Field("token", "integer", "With RETRY_STEP of a failed run: the token that fires it again."), _ERROR, marked=True),
+            Field("held", "list", "With PAUSE: commands that were not claimed."), Field("token", "integer", "With RETRY_STEP of a failed run: the token that fires it again."), _ERROR, marked=True),
         row(38, "timer.fired", "timer", _SERVER, (SUCCESS,), "A durable timer came due.", Field("timer", "string"), Field("due", "integer", "When it was due, microseconds since 1970.")),
         row(39, "batch.completed", "command", ("producer",), (SUCCESS, ERROR), "An outside producer finished a batch; informative only."),
         row(40, "command.refused", "command", _SERVER, (ERROR,), "A report of the command's holder was refused; informative only.",

@@ -58,16 +58,16 @@ def first_since(moment: int) -> int:
     return min(MAX_ID, max(1, compose(max(moment // 1000, EPOCH_MS), 0, 0)))
 
 
-def parse_id(raw: object, what: str = "id") -> int:
+def parse_id(raw: object, noun: str = "id") -> int:
     """A positive i64 from an int or its decimal string; anything else is refused."""
     if isinstance(raw, bool) or not isinstance(raw, int | str):
-        raise RequestRejected(f"{what} must be an integer or its decimal string, not {type(raw).__name__}")
+        raise RequestRejected(f"{noun} must be an integer or its decimal string, not {type(raw).__name__}")
     if isinstance(raw, str):
         if not raw.isascii() or not raw.isdigit() or len(raw) > 19:
-            raise RequestRejected(f"{what} {raw[:40]!r} is not a positive 64-bit integer; copy it from `arclog list`")
+            raise RequestRejected(f"{noun} {raw[:40]!r} is not a positive 64-bit integer; copy it from `arclog list`")
         raw = int(raw)
     if not 0 < raw <= MAX_ID:
-        raise RequestRejected(f"{what} {raw} is not a positive 64-bit integer")
+        raise RequestRejected(f"{noun} {raw} is not a positive 64-bit integer")
     return raw
 
 

@@ -244,7 +244,7 @@ def _within(value: Any, declared: Declaration, charge: Charge) -> None:
     if isinstance(enum, list):
         charge(1 + len(enum) // 16)
     if isinstance(enum, list) and value not in enum:
-        raise _Misfit(f"{_brief(value)} is none of {', '.join(_brief(each) for each in enum[:12])}")
+        raise _Misfit(f"{_brief(value)} is none of {', '.join(_brief(choice) for choice in enum[:12])}")
     least, most = declared.get("min"), declared.get("max")
     if isinstance(value, int | float) and not isinstance(value, bool):
         size, unit = value, ""

@@ -111,11 +111,11 @@ def role_names(roles: frozenset[str]) -> str:
     return " or ".join(sorted(roles | {"admin"}))
 
 
-def checked_name(name: str, what: str) -> str:
+def checked_name(name: str, noun: str) -> str:
     """The name of a tenant, project or environment, or RequestRejected."""
     if not _NAME.fullmatch(name):
         raise RequestRejected(
-            f"{name[:128]!r} cannot be the name of a {what}: letters, digits and _ . - (at most 128), the first a letter "
+            f"{name[:128]!r} cannot be the name of a {noun}: letters, digits and _ . - (at most 128), the first a letter "
             "or a digit"
         )
     return name

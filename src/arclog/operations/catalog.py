@@ -146,7 +146,7 @@ ARCHIVE = Operation(
 
 class CheckBody(Struct, frozen=True, forbid_unknown_fields=True):
     playbook: str
-    #: where the text came from, for messages
+    #: the source of the text, for messages
     file: str = ""
 
 

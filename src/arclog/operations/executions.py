@@ -31,7 +31,7 @@ class ExecuteBody(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     #: of the path; 0 or nothing = the newest
     version: int | str = 0
     playbook: str | dict[str, Any] = ""
-    #: where the text came from, for messages
+    #: the source of the text, for messages
     file: str = ""
     #: texts of playbooks that are called by file
     files: dict[str, str] = {}

@@ -113,7 +113,7 @@ ROOT: Operation[None] = Operation(
     path="/",
     access=None,
     tag="",
-    text="A page that says what this is, and where its API is described.",
+    text="A page with the product name and a link to the API description.",
 )
 DOCS: Operation[None] = Operation(
     name="pages.docs",

@@ -287,8 +287,8 @@ LEFTOVERS = Operation(
     path=f"{_ROOT}/results/leftovers",
     access=ADMIN,
     tag=_TAG,
-    text="Remove what writers that are gone left behind before that moment (microseconds since 1970), an hour ago at the "
-    "latest:\nwhat others are writing now is not touched.",
+    text="Remove incomplete content that dead writers left before that time (microseconds since 1970), at least an hour ago; "
+    "content that is being written is not touched.",
     params=OlderThan,
     answer=work.Removed,
     example=work.Removed(0),

@@ -71,7 +71,7 @@ class Graph:
         """Steps as a mask; the names differ, so that the sum of their bits is their union."""
         return sum(self.bit_of[name] for name in names)
 
-    def named(self, mask: int) -> Iterator[str]:
+    def names_of(self, mask: int) -> Iterator[str]:
         """The steps of a mask, in plan order."""
         while mask:
             lowest = mask & -mask
@@ -110,7 +110,7 @@ class Graph:
         can_run = self.led_to_by(entry)
         # What leads to a step by one arc, and whatever leads to that.
         reached = closures(edges, [mask & can_run for mask in masks], pause)
-        return {name: reached[self.number_of[name]] & can_run for name in self.named(can_run)}
+        return {name: reached[self.number_of[name]] & can_run for name in self.names_of(can_run)}
 
 
 class Reach:
@@ -216,11 +216,11 @@ class _Cycles:
 
     @staticmethod
     def _outside(mask: int, entrances: Mapping[int, int]) -> int:
-        found = 0
+        count = 0
         for outside, steps in entrances.items():
             if steps & mask:
-                found |= outside
-        return found
+                count |= outside
+        return count
 
 
 def held_back_by_each_other(behind: dict[int, int]) -> int:

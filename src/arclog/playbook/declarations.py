@@ -72,7 +72,7 @@ KINDS: dict[str, tuple[Field, ...]] = {
 
 _OWN = (
     Field("name", "name", "How templates name it.", required=True),
-    Field("kind", "string", "Where the secret is and what it is for.", required=True, choices=tuple(KINDS)),
+    Field("kind", "string", "Where the secret is stored and what it is used for.", required=True, choices=tuple(KINDS)),
 )
 #: All keys of an entry by its kind.
 TABLES = {kind: (*_OWN, *fields) for kind, fields in KINDS.items()}
@@ -112,10 +112,10 @@ def read_entry(walker: Walker, entry: dict[str, Any], path: Path) -> None:
 
 def _check_places(walker: Walker, source: dict[str, Any], path: Path, key: str) -> None:
     """Check that a secret names exactly one place to read it from."""
-    named = [place for place in _PLACES if place in source]
-    if len(named) != 1:
-        found = "none" if not named else " and ".join(named)
-        message = f"keychain entry.{key} needs exactly one of {', '.join(_PLACES)}; found {found}"
+    given = [place for place in _PLACES if place in source]
+    if len(given) != 1:
+        present = "none" if not given else " and ".join(given)
+        message = f"keychain entry.{key} needs exactly one of {', '.join(_PLACES)}; found {present}"
         walker.findings.value("one-of", message, path, f"for example {key}: {{env: VARIABLE}}")
 
 
@@ -169,14 +169,14 @@ def _declaration(walker: Walker, raw: dict[str, Any], path: Path, label: str, de
     made = {key: value for key, value in raw.items() if not key.startswith("x-")}
     kind = made.get("type", "any")
     if kind == "secret" and depth:
-        hint = "declare it as an input of its own"
+        hint = "declare it as a separate input"
         walker.findings.key("bad-value", f"{label}: a secret cannot be a part of another input", (*path, "type"), hint)
     for key, kinds in KEYS.items():
         if key in made and kind not in kinds:
             message = f"{label}: {key} has no meaning for type {kind}"
             hint = f"it belongs to type {', '.join(kinds[:-1])}"
             if kind == "secret" and key == "default":
-                hint = "remove it: whoever starts a run gives the secret"
+                hint = "remove it: the secret is given when a run is started"
             walker.findings.key("bad-value", message, (*path, key), hint)
     if made.get("required") is True and "default" in made:
         hint = "remove one: an input with a default is never missing"

@@ -115,10 +115,10 @@ def _syntax_hint(source: str, at: Position, problem: str) -> str:
     if "\t" in line[: at.column]:
         return "YAML is indented with spaces; there is a tab in this line"
     if re.search(r"[:\-]\s+\{[{%]", line):
-        return 'quote a value that begins with a template: "{{ … }}"'
+        return 'quote a value that starts with a template: "{{ … }}"'
     character = line[at.column - 1 : at.column]
     if "cannot start any token" in problem and character in ("@", "`", "%"):
-        return f"quote a value that begins with {character}"
+        return f"quote a value that starts with {character}"
     if "mapping values are not allowed" in problem:
         return "quote a text that holds ': ', or look for a wrong indentation in this line and the one above"
     if "end of stream" in problem:
@@ -227,8 +227,8 @@ class _Reader:
                 documents += 1
                 if documents > 1:
                     at = (start.line + 1, start.column + 1)
-                    raise self.stopped("yaml-documents", "a second YAML document begins here; a playbook file holds one", at,
-                              "put each playbook into a file of its own")  # fmt: skip
+                    raise self.stopped("yaml-documents", "a second YAML document starts here; a playbook file contains one", at,
+                              "put each playbook into a separate file")  # fmt: skip
                 continue
             elif kind is event_types.StreamEndEvent:
                 break
@@ -275,12 +275,12 @@ class _Reader:
                 self.add("yaml-key", "a map cannot be a key", at, 'quote a template: "{{ … }}"')
             elif value is not _REFUSED:
                 shown = "null" if value is None else str(value).lower() if isinstance(value, bool) else value
-                what = (
+                problem = (
                     f"{_noun(value)} cannot be a key"
                     if isinstance(value, (dict, list))
                     else f"key {shown} is {_noun(value)}, keys are texts"
                 )
-                self.add("yaml-key", what, at, "quote it" if not isinstance(value, (dict, list)) else "")
+                self.add("yaml-key", problem, at, "quote it" if not isinstance(value, (dict, list)) else "")
             return _REFUSED
         if value in frame.keys:
             line, column = frame.keys[value]

@@ -55,7 +55,7 @@ def reserved_keys(walker: Walker, values: dict[str, Any], patch: str, path: Path
     """Refuse keys of ctx or iter that an author may not set."""
     for key in values:
         if key.startswith("_"):
-            message = f"{patch}: keys that begin with _ are arclog's own: {key!r}"
+            message = f"{patch}: keys that start with _ are reserved for arclog: {key!r}"
             walker.findings.key("reserved-name", message, (*path, key))
 
 
@@ -150,9 +150,9 @@ def assertions(config: dict[str, Any]) -> dict[str, Any]:
     """
     that = config.get("that")
     conditions = [
-        str(each).lower() if isinstance(each, bool) else bare(each)
-        for each in (that if isinstance(that, list) else [that])
-        if isinstance(each, str | bool)
+        str(item).lower() if isinstance(item, bool) else bare(item)
+        for item in (that if isinstance(that, list) else [that])
+        if isinstance(item, str | bool)
     ]
     made: dict[str, Any] = {
         **config,

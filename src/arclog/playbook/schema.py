@@ -230,7 +230,7 @@ PRIORITY = Field(
 RESOURCES = Field(
     "resources",
     "list",
-    "Names of what the step uses outside. Operators bound them: `arclog resource set NAME --rate 10/s --concurrency 4`.",
+    "Names of external resources that the step uses. Operators limit them: `arclog resource set NAME --rate 10/s --concurrency 4`.",
     items=Field("resource", "string"),
 )
 
@@ -336,7 +336,7 @@ EXECUTOR_POLICY = _closed(
 _CTX_ENTRY = _closed(
     "ctx entry",
     "A declared ctx key.",
-    Field("reducer", "string", "What becomes of the values that `set_ctx` gives it.", required=True, choices=REDUCERS),
+    Field("reducer", "string", "How values that `set_ctx` sets are combined.", required=True, choices=REDUCERS),
     Field("initial", "any", "The value before the first."),
 )
 
@@ -442,7 +442,7 @@ KEYCHAIN_ENTRY = Field(
 
 METADATA = _closed(
     "metadata",
-    "What the playbook is called.",
+    "Name of the playbook.",
     Field("name", "string", "The playbook's name.", required=True),
     Field("path", "string", "Catalog path. Default: the name."),
     Field("version", "string|number", "For readers; the catalog numbers versions itself."),

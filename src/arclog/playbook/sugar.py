@@ -75,8 +75,8 @@ class BlockReader:
                 continue
             word = next((word for word in SUGAR if word in item), None)
             if word is None or "kind" in item:
-                named = item.get("name")
-                label = named if isinstance(named, str) and named else "task_" + "_".join(map(str, place))
+                name = item.get("name")
+                label = name if isinstance(name, str) and name else "task_" + "_".join(map(str, place))
                 read.append(Entry(label, here, item))
                 continue
             known = (Field(word, "any", required=True), Field("desc", "string"))

@@ -100,9 +100,9 @@ class TaskReader:
                     "wrong-type", f"{word} must be in a list of tasks", (*path, word), f"tool: [{{{word}: …}}]"
                 )
                 return
-            named = tool.get("name")
+            given = tool.get("name")
             read: list[Entry | Group] = [
-                Entry(named if isinstance(named, str) and named else f"{step.name}_task", path, tool)
+                Entry(given if isinstance(given, str) and given else f"{step.name}_task", path, tool)
             ]
         elif isinstance(tool, list):
             read = BlockReader(self.walker).read(tool, path)
@@ -180,20 +180,20 @@ class TaskReader:
         self.walker.keys(raw, self.fields_of(kind), path, "task")
         self.one_of(raw, kind, path)
         self.variant(raw, kind, path)
-        roots: dict[Path, Path] = {(key,): (*path, named) for key, (named, _) in as_map(raw.get(_TAKEN)).items()}
+        roots: dict[Path, Path] = {(key,): (*path, source) for key, (source, _) in as_map(raw.get(_TAKEN)).items()}
         return self.finish(entry.label, kind, raw, path, roots, layers)
 
     def taken_in(self, raw: dict[str, Any], path: Path) -> dict[str, Any]:
         """The task with the text of its file in the place of `file`, `module` and `function`."""
         kind = self.kinds.get(as_text(raw.get("kind")))
-        named = next((key for key in ("file", "module") if key in raw), "")
-        if kind is None or not kind.from_file or _TAKEN in raw or not (named or "function" in raw):
+        place_key = next((key for key in ("file", "module") if key in raw), "")
+        if kind is None or not kind.from_file or _TAKEN in raw or not (place_key or "function" in raw):
             return raw
         made = {key: value for key, value in raw.items() if key not in FILE_KEYS}
         # Whatever is wrong with the file, that its text is missing is not a fault of its own.
         made.setdefault(kind.from_file, "SELECT 1" if kind.sql else "")
         try:
-            made |= self.text_of(raw, kind, named)
+            made |= self.text_of(raw, kind, place_key)
         except FileRefused as refused:
             code = "missing-file" if isinstance(refused, FileMissing) else "bad-file"
             hint = ""
@@ -201,41 +201,41 @@ class TaskReader:
                 hint = "the path counts from the playbook's folder; over HTTP the file comes along in `files`"
             elif "folder" in str(refused):
                 hint = "put the file into the playbook's folder, or below it"
-            self.findings.value(code, f"task of kind {kind.name}: {refused}", (*path, named or "function"), hint)
+            self.findings.value(code, f"task of kind {kind.name}: {refused}", (*path, place_key or "function"), hint)
         return made
 
-    def text_of(self, raw: dict[str, Any], kind: KindSpec, named: str) -> dict[str, Any]:
+    def text_of(self, raw: dict[str, Any], kind: KindSpec, place_key: str) -> dict[str, Any]:
         """What `file`, or `module` and `function`, of a task stand for. Raises FileRefused."""
         function = raw.get("function", "")
         wanted = [key for key in (kind.from_file, "file", "module") if key in raw]
         if len(wanted) > 1:
             raise FileRefused(f"{' and '.join(wanted)} exclude each other")
-        if not kind.takes_modules and (named != "file" or "function" in raw):
+        if not kind.takes_modules and (place_key != "file" or "function" in raw):
             raise FileRefused("module and function belong to kind python")
-        if not named:
+        if not place_key:
             raise FileRefused("function names one in `file` or `module`")
-        if not isinstance(raw[named], str) or has_template(raw[named]):
+        if not isinstance(raw[place_key], str) or has_template(raw[place_key]):
             raise FileRefused(
-                f"{named} must be a text without a template: files are taken in when the playbook is compiled"
+                f"{place_key} must be text without a template: files are read when the playbook is compiled"
             )
         if not isinstance(function, str) or (function and not function.isidentifier()):
             raise FileRefused(f"function: {str(function)[:60]!r} is not a valid name of a function")
-        if named == "module":
-            modules = self.files.module(raw[named])
-            source = modules[raw[named]][1]
-            code, where = entry(raw[named], function), modules[raw[named]][0]
+        if place_key == "module":
+            modules = self.files.module(raw[place_key])
+            source = modules[raw[place_key]][1]
+            code, where = entry(raw[place_key], function), modules[raw[place_key]][0]
         else:
-            where, source = raw[named], self.files.text(raw[named])
+            where, source = raw[place_key], self.files.text(raw[place_key])
             code = source
             modules = self.files.imports(source) if kind.takes_modules else {}
         if kind.takes_modules:
             known = functions(source)
-            wanted_function = function or ("main" if named == "module" else "")
+            wanted_function = function or ("main" if place_key == "module" else "")
             if known is not None and wanted_function and wanted_function not in known:
                 raise FileRefused(f"{where} defines no function {wanted_function!r}")
-            code = code if named == "module" else script(source, function)
+            code = code if place_key == "module" else script(source, function)
         text = shell_command(source) if kind.name == "shell" else code
-        made: dict[str, Any] = {kind.from_file: text, _TAKEN: {kind.from_file: (named, where)}}
+        made: dict[str, Any] = {kind.from_file: text, _TAKEN: {kind.from_file: (place_key, where)}}
         return {**made, _MODULES: as_config(modules)} if modules else made
 
     def kind(self, name: str, path: Path) -> KindSpec | None:
@@ -293,8 +293,8 @@ class TaskReader:
         raw, path = entry.raw, entry.path
         good = self.walker.keys(raw, WORKBOOK_TASK, path, "task")
         name = as_text(raw.get("name"))
-        found = self.workbook.get(name)
-        if not good or found is None:
+        definition = self.workbook.get(name)
+        if not good or definition is None:
             if name:
                 self.findings.value(
                     "unknown-workbook",
@@ -304,7 +304,7 @@ class TaskReader:
                     or f"declare it: workbook: [{{name: {name[:60]}, kind: …}}]",
                 )
             return None
-        body, home = found
+        body, home = definition
         kind = self.kinds.get(as_text(body.get("kind")))
         if kind is None:
             return None

@@ -85,13 +85,13 @@ class Findings:
         """A finding at the key that holds a value."""
         self.add(code, message, self.document.key_at(path), hint, severity)
 
-    def unique(self, name: str, path: Path, seen: dict[str, Path], what: str) -> None:
+    def unique(self, name: str, path: Path, seen: dict[str, Path], noun: str) -> None:
         """Record a name that must be unique, or report where it was used first."""
         if name in seen:
             first = self.document.at(seen[name])
             self.value(
                 "duplicate-name",
-                f"the {what} {name!r} is defined twice, first at {first}",
+                f"the {noun} {name!r} is defined twice, first at {first}",
                 path,
                 "give one of them another name",
             )
@@ -231,7 +231,7 @@ class Walker:
         legacy = LEGACY.get((label, key)) or LEGACY.get(("*", key))
         if legacy:
             self.findings.key(
-                "legacy-form", f"'{shown}' in {label} is an older form that is no longer understood", path, legacy
+                "legacy-form", f"'{shown}' in {label} is an older form that is no longer supported", path, legacy
             )
             return
         foreign = FOREIGN.get((label, key))
@@ -253,7 +253,11 @@ class Walker:
             self.findings.value("bad-name", message, path, f"for example {suggestion[:60]}" if value else "")
             return False
         if value in RESERVED or value.startswith("_"):
-            why = "names that begin with _ are arclog's own" if value.startswith("_") else "templates already use it"
+            why = (
+                "names that start with _ are reserved for arclog"
+                if value.startswith("_")
+                else "templates already use it"
+            )
             hint = f"for example my_{value.strip('_')[:60] or 'name'}"
             self.findings.value("reserved-name", f"{label}: {value!r} is reserved: {why}", path, hint)
             return False

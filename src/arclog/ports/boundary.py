@@ -1,8 +1,8 @@
-"""The boundary between tenants: what one principal sees, where what it creates belongs, and whose runs its workers serve.
+"""The boundary between tenants: which data a principal sees, the scope of its new data, and which runs its workers serve.
 
-Law: this is decided here and nowhere else. Every component that holds data of several tenants is called with a boundary; data
-outside of it does not exist for the caller (NotFound). What a caller may do with what it sees depends on its roles, in the table
-of operations.
+Law: only this module decides it. Every component with data of several tenants is called with a boundary; data outside
+the boundary does not exist for the caller (NotFound). The actions that a caller may perform depend on its roles, in the table of
+operations.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ ANYWHERE = Scope("", "", "")
 class Boundary(Struct, frozen=True):
     """The boundary of one principal."""
 
-    #: where things go that it creates
+    #: the scope of everything that it creates
     home: Scope
-    #: what it sees; '' parts are any
+    #: the scope that it sees; '' matches any name
     reach: Scope
-    #: whose runs its workers serve; '' parts are any
+    #: the scope whose runs its workers serve; '' matches any name
     served: Scope = ANYWHERE
-    #: who it is; None: whoever owns the store
+    #: the caller; None: the owner of the store
     principal: Principal | None = None
-    #: it looks after what all tenants share: pools, limits, garbage
+    #: whether it manages what all tenants share: pools, limits, garbage collection
     keeps_installation: bool = True
 
     @classmethod
     def of(cls, principal: Principal, settings: Settings) -> Boundary:
         """The boundary of a caller."""
         if not principal.tenant:
-            raise InvariantBroken(f"{principal.name} has no tenant: nobody can tell what it may see")
+            raise InvariantBroken(f"{principal.name} has no tenant, so its access rights are unknown")
         reach = Scope(principal.tenant, principal.project, principal.environment)
         is_own = principal.tenant == settings.text("scope.tenant")
         return cls(
@@ -53,20 +53,20 @@ class Boundary(Struct, frozen=True):
 
     @classmethod
     def owner(cls, settings: Settings, tenant: str = "") -> Boundary:
-        """The boundary of whoever owns the store; with a tenant, of that one only."""
+        """The boundary of the owner of the store; with a tenant, limited to that tenant."""
         project, environment = settings.text("scope.project"), settings.text("scope.environment")
         return cls(Scope(tenant or settings.text("scope.tenant"), project, environment), Scope(tenant, "", ""))
 
-    # -- what it sees --------------------------------------------------------------------------------------------------
+    # -- visibility --------------------------------------------------------------------------------------------------
 
     def sees(self, scope: Scope) -> bool:
         """Whether what belongs to this scope is there for it."""
         return self.reach.covers(scope)
 
-    def check(self, scope: Scope | None, what: str) -> None:
+    def check(self, scope: Scope | None, noun: str) -> None:
         """Raise NotFound unless something is there and lies within the boundary; `what` names it."""
         if scope is None or not self.sees(scope):
-            raise NotFound(f"there is no {what}")
+            raise NotFound(f"there is no {noun}")
 
     def check_tenant(self, tenant: str) -> None:
         """Raise NotFound for the name of a tenant that is not the caller's own; '' is."""
@@ -81,7 +81,7 @@ class Boundary(Struct, frozen=True):
             and (not scope.environment or self.reach.environment in ("", scope.environment))
         )
 
-    # -- what it creates -----------------------------------------------------------------------------------------------
+    # -- new data -----------------------------------------------------------------------------------------------
 
     @property
     def name(self) -> str:
@@ -93,7 +93,7 @@ class Boundary(Struct, frozen=True):
         return binding(self.reach.project, self.reach.environment)
 
     def place(self, project: str = "", environment: str = "") -> Scope:
-        """Where a new run belongs. Raises RequestRejected for what is no name, NotAllowed for a place that is not its own."""
+        """The scope of a new run. Raises RequestRejected for an invalid name and NotAllowed for a scope that the caller cannot use."""
         scope = Scope(
             checked_name(self.home.tenant, "tenant (scope.tenant)"),
             checked_name(project or self.home.project, "project (scope.project)"),
@@ -108,9 +108,9 @@ class Boundary(Struct, frozen=True):
         Raises as `place` does.
         """
         scope = Scope(self.home.tenant, project or self.reach.project, environment or self.reach.environment)
-        for name, what in ((scope.project, "project"), (scope.environment, "environment")):
+        for name, noun in ((scope.project, "project"), (scope.environment, "environment")):
             if name:
-                checked_name(name, what)
+                checked_name(name, noun)
         if scope.environment and not scope.project:
             raise RequestRejected("`environment` requires `project`")
         if not self.sees(scope):
@@ -124,8 +124,8 @@ class Boundary(Struct, frozen=True):
         return self.served.covers(scope)
 
     def worker_name(self, worker_id: str) -> str:
-        """What a worker of this credential is called in leases and events. A `worker_id` in a body is a label: it tells the
-        workers of one credential apart and never leads to another credential's commands.
+        """The name of a worker of this credential in leases and events. The `worker_id` of a request is only a label: it
+        distinguishes the workers of one credential and never gives access to commands of another credential.
         """
         return worker_id + self._suffix
 

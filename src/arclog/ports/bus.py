@@ -19,7 +19,7 @@ from msgspec import Struct
 
 
 class Notice(Struct, frozen=True, omit_defaults=True):
-    """What some commits led to."""
+    """The effects of commits that other processes need to know."""
 
     #: executions whose logs have grown: (execution_id, head)
     moved: tuple[tuple[int, int], ...] = ()
@@ -29,19 +29,19 @@ class Notice(Struct, frozen=True, omit_defaults=True):
     offered: tuple[tuple[str, int], ...] = ()
     #: the earliest timer that was set, microseconds since 1970; 0: none
     timer: int = 0
-    #: something ended where limits hold: what waits may be claimed now
+    #: work ended in a pool or resource with limits, so waiting commands may be claimed now
     room: bool = False
 
 
 class Figures(Struct, frozen=True):
-    """How a bus has done since it was made."""
+    """Counters of a bus since it was created."""
 
     connected: bool = False
-    #: notices that were sent, that others sent, and pieces of notices that were given up
-    told: int = 0
+    #: notices that were sent and received, and parts of notices that were dropped
+    sent: int = 0
     heard: int = 0
     dropped: int = 0
-    #: how often the connection was lost
+    #: number of lost connections
     lost: int = 0
 
 
@@ -56,33 +56,33 @@ class Message(Struct, frozen=True):
 
 
 class Topic(Protocol):
-    """Where events are published."""
+    """The destination of published events."""
 
     async def publish(self, message: Message) -> None:
-        """Returns once the message is kept there; one that was kept before need not be kept again. Raises
-        `BusUnavailable`: it may be there, or not.
+        """Return when the message is stored; a message that was stored before need not be stored again. After
+        `BusUnavailable`, it may or may not be stored.
         """
 
 
 class Bus(Protocol):
-    #: where events can be published; None: nowhere
+    #: the destination of published events; None: events are not published
     topic: Topic | None
 
     async def open(self, heard: Callable[[Notice], None]) -> None:
-        """Connect; `heard` is called with what others tell. Returns once it is ready, or known to be away: then it goes on
-        trying in the background. A bus that is configured wrongly (an address that is none, wrong credentials, a version
-        that is too old) raises `SettingsError`.
+        """Connect; `heard` is called with the notices of other processes. Returns when the bus is ready or known to be
+        unavailable; it then reconnects in the background. A wrong configuration (invalid address, wrong credentials, a
+        server that is too old) raises `SettingsError`.
         """
 
     def notify(self, notice: Notice) -> None:
-        """Let the others know, soon."""
+        """Send a notice to the other processes soon."""
 
     def waiting(self, pools: Collection[str]) -> None:
-        """Workers of this process wait for commands of these pools; no pools: nobody waits. '' is any pool. To be said
-        again when one begins to wait again, also if the pools are the same.
+        """Announce that workers of this process wait for commands of these pools; '' is any pool, and no pools means that none
+        waits. Call it again whenever a worker starts to wait, even if the pools are the same.
         """
 
     def figures(self) -> Figures: ...
 
     async def close(self) -> None:
-        """Send what can be sent immediately, then close."""
+        """Send pending notices if possible, then close."""

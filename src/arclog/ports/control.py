@@ -15,13 +15,15 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
 from arclog.model.commands import Command, Report, ReportAnswer, Revocation
-from arclog.plan.program import Program
 from arclog.ports.storage.task_logs import LogLine
+
+if TYPE_CHECKING:
+    from arclog.plan.program import Program  # a client of a server needs no compiler
 
 
 class WorkerInfo(Struct, frozen=True):
@@ -42,12 +44,12 @@ class WorkerInfo(Struct, frozen=True):
     slots: int = 0
     host: str = ""
     version: str = ""
-    #: it ends when it is told to leave (`Revocation.leave`)
+    #: whether the worker stops after `Revocation.leave`
     leaves: bool = False
 
 
 class LoopItem(Struct, frozen=True, omit_defaults=True):
-    """What a task of one iteration of a loop came to."""
+    """The outcome of a task in one iteration of a loop."""
 
     path: tuple[int, ...]
     data: Any = None

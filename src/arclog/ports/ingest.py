@@ -35,11 +35,11 @@ class Taken(Struct, frozen=True):
     informative: bool
     #: it was in the log before
     duplicate: bool = False
-    #: what was ignored
+    #: ignored parts of the event
     warnings: tuple[str, ...] = ()
     #: the sender's command is over: it has nothing more to report for it
     closed: bool = False
-    #: what the sender's pipeline runs now or next; None when it has ended, and for whoever holds no command
+    #: the current or next task of the sender's pipeline; None if it has ended or the sender has no command
     next: NextTask | None = None
     #: why the sender's pipeline has failed; None when it has not
     error: dict[str, Any] | None = None

@@ -90,11 +90,11 @@ class Results(Protocol):
         """Items [first, last) of a list; fewer when it ends before."""
 
     async def find(self, tenant: str, sha256: str) -> StoredBlob | None:
-        """What is known of the content without reading it."""
+        """Metadata of the content, without reading it."""
 
     async def remove(self, tenant: str, sha256: str, stored_at: int | None = None) -> bool:
-        """Remove the content. Returns whether it existed. With `stored_at`, only if it was not stored again since
-        `find` or `all` told that moment.
+        """Remove the content. Returns whether it existed. With `stored_at`, only if it was not stored again after the
+        time that `find` or `all` returned.
         """
 
     def all(self) -> AsyncIterator[StoredBlob]:
@@ -107,7 +107,7 @@ class Results(Protocol):
 
 
 class ResultSink(Protocol):
-    """What a running task stores its result with. Secrets that the task uses are taken out on the way."""
+    """Stores the result of a running task. Secrets that the task uses are redacted."""
 
     #: a payload up to this size goes into the outcome itself, a larger one should be streamed here
     inline_max_bytes: int

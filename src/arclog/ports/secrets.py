@@ -30,7 +30,7 @@ class Credential(Struct, frozen=True):
     name: str
     #: env file secret secret_manager bearer basic postgres_credential oauth2
     kind: str
-    #: what templates see as `keychain.<name>.<field>`; a scalar secret is `value`
+    #: the fields that templates read as `keychain.<name>.<field>`; a scalar secret is `value`
     fields: Mapping[str, Any]
     #: the texts among them that must never be seen
     secrets: tuple[str, ...]
@@ -41,7 +41,7 @@ class Credential(Struct, frozen=True):
 
 class Secrets(Protocol):
     async def check(self, entries: Sequence[Mapping[str, Any]], scope: str) -> list[str]:
-        """What keeps these entries from being resolved, one message each; [] when nothing does."""
+        """The reasons why these entries cannot be resolved, one message per entry; [] if all can be."""
 
     async def resolve(self, entry: Mapping[str, Any], scope: str) -> Credential:
         """The entry's credential as it is now."""
@@ -53,7 +53,7 @@ class Secrets(Protocol):
 
 
 class SecretInfo(Struct, frozen=True):
-    """What may be told about a secret."""
+    """Public metadata of a secret."""
 
     name: str
     #: tenant, tenant/project or tenant/project/environment
@@ -74,7 +74,7 @@ class SealedSecret(Struct, frozen=True):
     """A secret in its stored form. Without the key, only `info` is readable."""
 
     info: SecretInfo
-    #: which key it was sealed with: tells another key from damage
+    #: id of the key that it was sealed with, to distinguish a wrong key from damage
     key: str
     nonce: bytes
     data: bytes
@@ -110,9 +110,9 @@ class SecretBook(Protocol):
 
 
 class SecretSource(Protocol):
-    """Where sealed secrets are found."""
+    """Source of sealed secrets."""
 
-    #: what messages call it
+    #: its name in messages
     place: str
 
     async def find(self, name: str, scope: str) -> SealedSecret | None:
@@ -120,10 +120,10 @@ class SecretSource(Protocol):
 
 
 class SecretPaths(Protocol):
-    """What secrets are called in a secret manager."""
+    """Names of secrets in a secret manager."""
 
     def of(self, name: str, scope: str) -> Iterator[str]:
-        """Where a secret may be, the narrowest scope first. Raises SecretUnavailable for a name that cannot be."""
+        """The possible names of a secret, narrowest scope first. Raises SecretUnavailable for an invalid name."""
 
 
 class SecretManager(Protocol):
@@ -133,7 +133,7 @@ class SecretManager(Protocol):
     such secret), `auth` (the service does not let this process in, or not read) or `connection` (retryable).
     """
 
-    #: what messages call it
+    #: its name in messages
     place: str
 
     @property
@@ -152,7 +152,7 @@ class SecretManager(Protocol):
 
 
 class Vault(SecretSource, Protocol):
-    """Secrets that are kept. What goes in comes out only by `Secrets.resolve`."""
+    """A store of secrets. Values can only be read through `Secrets.resolve`."""
 
     async def put(self, name: str, scope: str, value: str, at: str) -> SecretInfo:
         """Keep a secret, in place of one of the same name and scope. Raises RequestRejected, or SecretUnavailable when
@@ -166,7 +166,7 @@ class Vault(SecretSource, Protocol):
         """All that are kept, by name."""
 
     async def problem(self) -> str:
-        """What keeps this machine from opening what is kept, and what to do; '' when nothing does."""
+        """The reason why this machine cannot unseal the stored secrets, with a remedy; '' if it can."""
 
 
 class CredentialApi(Protocol):

@@ -1,4 +1,4 @@
-"""What a tool is. Built-in tools and plug-ins come through the same door: the entry-point group `arclog.kinds`.
+"""The port of tools. Built-in tools and plug-ins are both registered in the entry-point group `arclog.kinds`.
 
 An entry point is named after its kind and loads a `ToolKind`. Loading it must be cheap: a tool's heavy imports belong
 into `open`. One that needs an optional package imports it under `arclog.model.config.extras.required` there or in `run`: the
@@ -37,7 +37,7 @@ from arclog.ports.secrets import Credential
 
 @dataclass(slots=True)
 class TaskContext:
-    """What a running task may know and use."""
+    """The services and data of a running task."""
 
     execution_id: str
     step: str
@@ -101,7 +101,7 @@ class Tool(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ToolServices:
-    """What a tool gets when it is opened."""
+    """The services and settings for a tool that is opened."""
 
     settings: Settings
     #: a private folder that the tool may fill; removed when the worker closes
@@ -110,7 +110,7 @@ class ToolServices:
 
 @dataclass(frozen=True, slots=True)
 class ToolKind:
-    """What an entry point of `arclog.kinds` loads."""
+    """The object that an entry point of `arclog.kinds` loads."""
 
     spec: KindSpec
     open: Callable[[ToolServices], Tool]

@@ -18,9 +18,11 @@ from arclog.ports.storage.task_logs import LogLine
 
 #: Rises when an older worker or server can no longer be understood.
 PROTOCOL = 1
-#: Where all of it is found.
+#: The most commands that one claim takes.
+MOST_COMMANDS = 1000
+#: The path prefix of these operations.
 ROOT = "/api/worker"
-#: What a worker may call itself.
+#: The pattern of worker ids.
 WORKER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
 
@@ -32,9 +34,9 @@ class Hello(Struct, frozen=True):
 
 
 class Welcome(Struct, frozen=True):
-    """What a worker must know of its server."""
+    """The settings of the server that a worker needs."""
 
-    #: how long a claimed command stays with the worker
+    #: duration of the lease of a claimed command
     lease_s: float
     #: the result store, as refs name it
     results: str
@@ -60,10 +62,10 @@ class Claimed(Struct, frozen=True, omit_defaults=True):
 
 
 class WireClaimed(Struct, frozen=True):
-    """What a claim in the form `wire` gives."""
+    """The answer to a claim in the form `wire`."""
 
     commands: list[WireCommand]
-    #: how long they stay with the worker without a report or a heartbeat
+    #: duration of their lease without a report or a heartbeat
     lease_s: float
 
 
@@ -73,7 +75,7 @@ class HeartbeatAsked(Struct, frozen=True):
 
 
 class Lost(Struct, frozen=True):
-    """Ids of commands that are no longer the worker's."""
+    """Ids of commands that the worker no longer holds."""
 
     commands: list[int]
 
@@ -90,7 +92,7 @@ class RevokedAsked(Struct, frozen=True, omit_defaults=True):
     wait_s: float = 0.0
     #: counts the worker's calls; the same n again is answered as before
     n: int = 0
-    #: what the worker has in hand: the server may be another one than gave it out
+    #: the commands that the worker holds; another server may have issued them
     held: list[Held] = []
 
 

@@ -41,13 +41,13 @@ class MemoryResults:
         self.kept[tenant, sha256] = _Kept(body, items, self._clock)
 
     async def chunks(self, tenant: str, sha256: str, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
-        body = self._found(tenant, sha256).body
+        body = self._kept_or_raise(tenant, sha256).body
         if hashlib.sha256(body).hexdigest() != sha256:
             raise ResultUnavailable(f"stored result {sha256} was changed")
         yield body[max(start, 0) : len(body) if end is None else max(end, 0)]
 
     async def items(self, tenant: str, sha256: str, first: int, last: int) -> list[Any]:
-        kept = self._found(tenant, sha256)
+        kept = self._kept_or_raise(tenant, sha256)
         if kept.items is None:
             raise ResultUnavailable(f"stored result {sha256} is not a list")
         return decoded(kept.items[max(first, 0) : max(last, 0)])
@@ -72,7 +72,7 @@ class MemoryResults:
     async def close(self) -> None:
         """Nothing is open."""
 
-    def _found(self, tenant: str, sha256: str) -> _Kept:
+    def _kept_or_raise(self, tenant: str, sha256: str) -> _Kept:
         kept = self.kept.get((tenant, sha256))
         if kept is None:
             raise ResultUnavailable(f"stored result {sha256} is missing")

@@ -220,7 +220,7 @@ class PackingWriter:
     async def _discard(self) -> None:
         """Once everything that was begun is over, whatever came of it."""
         begun: list[asyncio.Future[Any]] = [] if self._uploading is None else [self._uploading]
-        begun += [asyncio.wrap_future(each[2]) for each in self._packing]
+        begun += [asyncio.wrap_future(job[2]) for job in self._packing]
         if self._hashing is not None:
             begun.append(asyncio.wrap_future(self._hashing))
         await asyncio.gather(*begun, return_exceptions=True)

@@ -47,7 +47,7 @@ def tenant_of(folder: str) -> str | None:
     if folder == "%":
         return ""
     try:
-        raw = re.sub(rb"%([0-9A-F]{2})", lambda found: bytes([int(found[1], 16)]), folder.encode())
+        raw = re.sub(rb"%([0-9A-F]{2})", lambda match: bytes([int(match[1], 16)]), folder.encode())
         tenant = raw.decode("utf-8", "surrogatepass")
         return tenant if folder_of(tenant) == folder else None
     except (UnicodeError, ResultUnavailable):

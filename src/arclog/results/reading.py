@@ -123,7 +123,7 @@ class Reader:
             blob = await self._blobs.get(tenant, sha256, known, listed=listed) if is_sha256(sha256) else None
             if blob is None:
                 raise ResultUnavailable(
-                    f"the stored result {path} is missing: it was removed, or what kept it was; run again what made it"
+                    f"the stored result {path} is missing: it was removed, or its store was; run the task that stored it again"
                 )
             try:
                 if blob.identity == gone:
@@ -198,7 +198,7 @@ def _keep(cache: OrderedDict[Any, Any], key: Hashable, value: object) -> None:
 
 def _damaged(path: str, problem: object) -> ResultUnavailable:
     return ResultUnavailable(
-        f"the stored result {path} is damaged ({problem}); restore it from a backup, or run again what made it"
+        f"the stored result {path} is damaged ({problem}); restore it from a backup, or run the task that stored it again"
     )
 
 
@@ -208,13 +208,13 @@ def _unpacked(packed: bytes, part: Part, path: str, whole: Any = None) -> bytes:
         if len(packed) != part.packed or hashlib.sha256(packed).digest() != part.digest:
             raise Damaged(f"the part at byte {part.offset} was changed")
         if zstandard.frame_content_size(packed) != part.size:
-            raise Damaged(f"the part at byte {part.offset} has another size than its index says")
+            raise Damaged(f"the part at byte {part.offset} has another size than in the index")
         unpacker: Any = getattr(_AT_HAND, "unpacker", None)
         if unpacker is None:
             unpacker = _AT_HAND.unpacker = zstandard.ZstdDecompressor()
         content: bytes = unpacker.decompress(packed, max_output_size=part.size)
         if len(content) != part.size:
-            raise Damaged(f"the part at byte {part.offset} has another size than its index says")
+            raise Damaged(f"the part at byte {part.offset} has another size than in the index")
     except (Damaged, zstandard.ZstdError) as problem:
         raise _damaged(path, problem) from problem
     if whole is not None:

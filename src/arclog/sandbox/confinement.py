@@ -130,13 +130,13 @@ def confinement_of(settings: Settings, scratch: Path) -> Confinement | None:
     if level == OFF:
         return None
     hidden = tuple(dict.fromkeys(_hidden(settings, scratch)))
-    workdir, named = workdir_of(settings), settings.text("worker.workdir")
+    workdir, configured = workdir_of(settings), settings.text("worker.workdir")
     standard = level == STANDARD
     read = _paths(settings, "tasks.allow_read", hidden, ["/"] if standard else [])
     temporary = os.path.realpath(tempfile.gettempdir())
     write = _paths(settings, "tasks.allow_write", hidden, [temporary] if standard else [])
     if workdir is not None:
-        (write if standard or named else read).append(str(workdir))
+        (write if standard or configured else read).append(str(workdir))
     replaced = {} if temporary in write else {"/tmp": "tmp", "/var/tmp": "tmp"}  # noqa: S108 - programs know these names
     home = str(Path(settings.text("home")).absolute())
     network, networks = _network(settings, standard=standard)
@@ -184,7 +184,9 @@ class Reach(Struct, frozen=True):
         if roots is None or any(real.is_relative_to(root) for root in roots):
             return ""
         allowed = "tasks.allow_write" if write else "tasks.allow_read or tasks.allow_write"
-        return f"{path}: lies outside of what tasks of this worker may use (settings object.file_root, {allowed})"
+        return (
+            f"{path}: is outside the folders that tasks of this worker may use (settings object.file_root, {allowed})"
+        )
 
 
 def reach_of(settings: Settings, scratch: Path) -> Reach:

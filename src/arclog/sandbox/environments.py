@@ -82,14 +82,14 @@ class Installer(Struct, frozen=True):
     def commands(self, folder: Path, wanted: Wanted, source: Source, notes: Path) -> list[list[str]]:
         """The commands that create the environment in `folder`; `notes` is a file for what they do not print."""
         python = str(folder / "bin" / "python")
-        links = [word for place in source.find_links for word in ("--find-links", place)]
+        arguments = [word for place in source.find_links for word in ("--find-links", place)]
         if self.program:
             make = [self.program, "venv", "--quiet", "--no-project", "--python", sys.executable, str(folder)]
             install = [self.program, "pip", "install", "--python", python, "--compile-bytecode"]
-            return [make, [*install, *(["--offline"] if source.offline else []), *links, *wanted.requirements]]
+            return [make, [*install, *(["--offline"] if source.offline else []), *arguments, *wanted.requirements]]
         make = [sys.executable, "-m", "venv", str(folder)]
         install = [python, "-I", "-m", "pip", "install", "--no-input", "--progress-bar", "off", "--log", str(notes)]
-        return [make, [*install, *(["--no-index"] if source.offline else []), *links, *wanted.requirements]]
+        return [make, [*install, *(["--no-index"] if source.offline else []), *arguments, *wanted.requirements]]
 
 
 PIP = Installer("pip")
@@ -97,9 +97,9 @@ PIP = Installer("pip")
 
 def source_of(settings: Settings) -> Source:
     places = settings.text("python.find_links").split(",")
-    links = tuple(place.strip() for place in places if place.strip())
+    stripped = tuple(place.strip() for place in places if place.strip())
     # A relative folder is resolved here, since the installer runs in another folder.
-    absolute = tuple(link if "://" in link else str(Path(link).expanduser().absolute()) for link in links)
+    absolute = tuple(place if "://" in place else str(Path(place).expanduser().absolute()) for place in stripped)
     return Source(offline=bool(settings["python.offline"]), find_links=absolute)
 
 
@@ -132,19 +132,19 @@ def installer_failure(program: Installer, wanted: Wanted, source: Source, lines:
     shown = [without_logins(_COLOUR.sub("", line)) for line in lines if not line.startswith("Using Python")]
     last_lines = "\n".join(shown[-_LAST_LINES:])[-_MESSAGE_MAX:].strip()
     everything = "\n".join([*lines, *_trouble(notes)])
-    what = f"the environment for {wanted} could not be made"
+    problem = f"the environment for {wanted} could not be made"
     if _FULL.search(everything):
-        return error("limit", f"{what}: the disk is full ({program.name}):\n{last_lines}", code="ENOSPC")
+        return error("limit", f"{problem}: the disk is full ({program.name}):\n{last_lines}", code="ENOSPC")
     if not source.offline and _UNREACHABLE.search(everything) and not _UNKNOWN.search(everything):
         hint = "no package registry can be reached; a retry may help, or set python.find_links and python.offline"
-        return error("connection", f"{what}: {hint} ({program.name}):\n{last_lines}", code="REGISTRY")
+        return error("connection", f"{problem}: {hint} ({program.name}):\n{last_lines}", code="REGISTRY")
     if _UNAUTHORIZED.search(everything):
-        return error("auth", f"{what}: the registry refuses access ({program.name}):\n{last_lines}", code="REGISTRY")
+        return error("auth", f"{problem}: the registry refuses access ({program.name}):\n{last_lines}", code="REGISTRY")
     if "ensurepip" in everything and not program.program:
         hint = "install uv, or the venv module of this Python (Debian, Ubuntu: apt install python3-venv)"
-        return error("config", f"{what}: {hint}:\n{last_lines}", code="INSTALLER")
+        return error("config", f"{problem}: {hint}:\n{last_lines}", code="INSTALLER")
     offline = " (offline: python.offline)" if source.offline else ""
-    return error("config", f"{what}{offline}; {program.name} says:\n{last_lines}", code="REQUIREMENTS")
+    return error("config", f"{problem}{offline}; {program.name} says:\n{last_lines}", code="REQUIREMENTS")
 
 
 # ── environments ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -366,7 +366,7 @@ def known_environments(folder: Path) -> list[KnownEnvironment]:
         with suppress(OSError):
             used_at = (place / _RECORD if record else place if place.exists() else lock).stat().st_mtime
             environments.append(KnownEnvironment(place.name, place, used_at, record))
-    return sorted(environments, key=lambda each: (each.used_at, each.digest))
+    return sorted(environments, key=lambda environment: (environment.used_at, environment.digest))
 
 
 def remove_environment(folder: Path, digest: str) -> bool:

@@ -71,10 +71,10 @@ def workdir_of(settings: Settings) -> Path | None:
     """The folder that all tasks start in; None if each starts in a fresh one. Raises SettingsError if it does not
     exist.
     """
-    named = settings.text("worker.workdir")
-    if named == FRESH:
+    configured = settings.text("worker.workdir")
+    if configured == FRESH:
         return None
-    path = Path(named or ".").absolute()
+    path = Path(configured or ".").absolute()
     if not path.is_dir():
         raise SettingsError(
             f"worker.workdir: there is no folder {path}; create it, or choose another one (`{FRESH}` gives each task its own)"

@@ -126,9 +126,9 @@ def _opened(name: str, path: Any, places: OutputFolders) -> BinaryIO:
     # An absolute path replaces the base.
     given = Path(_SCRATCH.sub(lambda _: str(folders.scratch), path, count=1))
     real = Path(os.path.realpath(places.base / given))
-    scratch, workdir = (Path(os.path.realpath(each)) for each in (folders.scratch, folders.workdir))
+    scratch, workdir = (Path(os.path.realpath(folder)) for folder in (folders.scratch, folders.workdir))
     own = folders.fresh or real.is_relative_to(scratch)
-    root = next((each for each in (scratch, workdir) if real.is_relative_to(each)), None)
+    root = next((folder for folder in (scratch, workdir) if real.is_relative_to(folder)), None)
     if root is None:
         raise _failed(name, path, f"leads out of the task's folders; {_ALLOWED}")
     if not own and any(real.is_relative_to(closed) for closed in places.rules.closed):

@@ -36,9 +36,9 @@ class Report(Struct, frozen=True):
     stack: str = ""
 
 
-def packed(one: bytes, two: bytes = b"", three: bytes = b"") -> bytes:
+def packed(first: bytes, second: bytes = b"", third: bytes = b"") -> bytes:
     """A frame for a runner."""
-    return b"".join((_LENGTHS.pack(len(one), len(two), len(three)), one, two, three))
+    return b"".join((_LENGTHS.pack(len(first), len(second), len(third)), first, second, third))
 
 
 def packed_spec(spec: dict[str, Any]) -> bytes:
@@ -70,15 +70,15 @@ class FrameReader:
         frames: list[Frame] = []
         start = 0
         while len(self._pending) - start >= _LENGTHS.size:
-            one, two, three = _LENGTHS.unpack_from(self._pending, start)
-            if one + two + three > self._limit:
-                raise OversizedFrameError(one + two + three)
+            first, second, third = _LENGTHS.unpack_from(self._pending, start)
+            if first + second + third > self._limit:
+                raise OversizedFrameError(first + second + third)
             begin = start + _LENGTHS.size
-            end = begin + one + two + three
+            end = begin + first + second + third
             if len(self._pending) < end:
                 break
             with memoryview(self._pending) as view:
-                middle, last = begin + one, begin + one + two
+                middle, last = begin + first, begin + first + second
                 frames.append((bytes(view[begin:middle]), bytes(view[middle:last]), bytes(view[last:end])))
             start = end
         del self._pending[:start]

@@ -72,7 +72,7 @@ class LocalSecrets:
                 else:
                     await self._fields(entry, scope)
             except SecretUnavailable as problem:
-                problems.append(str(_named(entry, problem)))
+                problems.append(str(_with_entry(entry, problem)))
         return problems
 
     async def resolve(self, entry: _Entry, scope: str) -> Credential:
@@ -82,9 +82,9 @@ class LocalSecrets:
                 return await self._oauth2(entry, scope)
             fields, hidden = await self._fields(entry, scope)
         except SecretUnavailable as problem:
-            raise _named(entry, problem) from None
+            raise _with_entry(entry, problem) from None
         except StoreError as problem:
-            raise _named(entry, SecretUnavailable(str(problem), retryable=True)) from None
+            raise _with_entry(entry, SecretUnavailable(str(problem), retryable=True)) from None
         return Credential(name, kind, fields, tuple(dict.fromkeys(hidden)))
 
     async def refused(self, entry: _Entry, scope: str) -> None:
@@ -95,9 +95,9 @@ class LocalSecrets:
         try:
             self._tokens.forget(await self._grant(entry, scope))
         except SecretUnavailable as problem:
-            raise _named(entry, problem) from None
+            raise _with_entry(entry, problem) from None
         except StoreError as problem:
-            raise _named(entry, SecretUnavailable(str(problem), retryable=True)) from None
+            raise _with_entry(entry, SecretUnavailable(str(problem), retryable=True)) from None
 
     async def close(self) -> None:
         if "_managed" in vars(self) and self._managed is not None:
@@ -129,8 +129,8 @@ class LocalSecrets:
             case "secret":
                 return _any(await self._kept(str(entry.get("secret", name)), scope))
             case "secret_manager":
-                named, managed = str(entry.get("secret", name)), self._managed
-                return _any(await (self._kept(named, scope) if managed is None else managed.get(named, scope)))
+                secret, managed = str(entry.get("secret", name)), self._managed
+                return _any(await (self._kept(secret, scope) if managed is None else managed.get(secret, scope)))
             case "bearer":
                 token = await self._text(entry.get("token", {"secret": name}), scope, "token")
                 return {"token": token, "value": token, "header": f"Bearer {token}"}, [token]
@@ -262,7 +262,7 @@ class LocalSecrets:
             if any(real.is_relative_to(own) for own in self._hidden):
                 raise SecretUnavailable(f"the file {path} is arclog's own, or a process's; no playbook reads it")
             allowed = [os.path.realpath(Path(file).expanduser()) for file in self._files]
-            if allowed and not any(real.is_relative_to(each) for each in allowed):
+            if allowed and not any(real.is_relative_to(folder) for folder in allowed):
                 raise SecretUnavailable(f"the file {path} is not for playbooks (setting secrets.allow_files)")
             body = read_small(real, self._most)
             text = body.decode()
@@ -281,7 +281,7 @@ class LocalSecrets:
         return text
 
 
-def _named(entry: _Entry, problem: SecretUnavailable) -> SecretUnavailable:
+def _with_entry(entry: _Entry, problem: SecretUnavailable) -> SecretUnavailable:
     message = f"keychain entry {entry['name']} (kind {entry['kind']}): {problem}"
     return SecretUnavailable(message, retryable=problem.retryable, kind=problem.kind)
 
@@ -342,9 +342,9 @@ def postgres_fields(text: str) -> dict[str, Any] | None:
 
 
 def _renamed(fields: Mapping[str, Any]) -> dict[str, Any]:
-    named = {_ALIASES.get(key, key): value for key, value in fields.items()}
-    dsn = named.get("dsn")
-    return {**(_of_dsn(dsn) or {}), **named} if isinstance(dsn, str) else named
+    known = {_ALIASES.get(key, key): value for key, value in fields.items()}
+    dsn = known.get("dsn")
+    return {**(_of_dsn(dsn) or {}), **known} if isinstance(dsn, str) else known
 
 
 def _of_dsn(dsn: str) -> dict[str, Any] | None:

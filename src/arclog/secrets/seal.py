@@ -50,8 +50,8 @@ class KeySource(Protocol):
 def key_source(settings: Settings, home: Path) -> KeySource:
     if settings.text("secrets.key_source") == "keyring":
         return SystemKeyring(str(home.resolve()))
-    named = settings.text("secrets.key_file")
-    return KeyFile(Path(named) if named else home / KEY_FILE)
+    configured = settings.text("secrets.key_file")
+    return KeyFile(Path(configured) if configured else home / KEY_FILE)
 
 
 class KeyFile:
@@ -86,8 +86,8 @@ class KeyFile:
             self._path.parent.mkdir(0o700, parents=True, exist_ok=True)
             write_new(self._path, base64.b64encode(key) + b"\n")
         except FileExistsError:
-            if (found := self.load()) is not None:
-                return found
+            if (loaded := self.load()) is not None:
+                return loaded
             raise SecretUnavailable(f"the key file {self._path} comes and goes; try again") from None
         except OSError as problem:
             raise SecretUnavailable(

@@ -51,7 +51,7 @@ class LocalStore:
         self.seal = Seal(key_source(settings, home))
         self._most = settings.integer("secrets.max_bytes")
         self._looked: tuple[int, ...] | None = None
-        self._found: dict[tuple[str, str], SealedSecret] = {}
+        self._by_scope: dict[tuple[str, str], SealedSecret] = {}
 
     def put(self, name: str, scope: str, value: str, at: str) -> SecretInfo:
         """Keep a secret, in place of one of the same name and scope."""
@@ -103,14 +103,14 @@ class LocalStore:
         now = signature(self.path)
         if now is None or now != self._looked:
             body = self._read() or _Body(_FORMAT, "", [])
-            self._found = {
+            self._by_scope = {
                 (secret.info.name, secret.info.scope): SealedSecret(
                     secret.info, body.key, _bytes(secret.nonce), _bytes(secret.data)
                 )
                 for secret in body.secrets
             }
             self._looked = now
-        return self._found
+        return self._by_scope
 
     def _read(self) -> _Body | None:
         try:

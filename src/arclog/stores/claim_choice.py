@@ -91,7 +91,7 @@ class Room:
             if own is not None:
                 yield self.held_by(where, tenant), own
 
-    def named(self) -> list[str]:
+    def resource_names(self) -> list[str]:
         """Tenants that a limit names."""
         return sorted({tenant for _, tenant in self.limits if tenant not in ("", EACH)})
 
@@ -154,9 +154,11 @@ def chosen(lanes: Iterable[Lane], limit: int, room: Room, service: Service | Non
         firsts = [(_lead(first, service), queue) for queue in queues.values() if (first := _first(queue, rank))]
         if not firsts:
             break
-        queue = min(firsts, key=lambda each: each[0])[1]
+        queue = min(firsts, key=lambda entry: entry[0])[1]
         lane = queue[0][-1]
-        if service is not None and any(other.tenant != lane.tenant for each in queues.values() for *_, other in each):
+        if service is not None and any(
+            other.tenant != lane.tenant for waiting in queues.values() for *_, other in waiting
+        ):
             service.give(lane.pool, lane.tenant)
         room.take(lane)
         taken.extend(() if lane.head is None else (lane.head,))
@@ -182,7 +184,7 @@ def _queues(lanes: Iterable[Lane], rank: Callable[[Lane], tuple[int, ...]]) -> d
 
 
 def _with_room(queue: _Queue, room: Room) -> _Queue:
-    able = [each for each in queue if room.has(each[-1])]
+    able = [entry for entry in queue if room.has(entry[-1])]
     if len(able) < len(queue):
         heapify(able)
     return able

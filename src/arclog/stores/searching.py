@@ -144,13 +144,13 @@ def _parsed(cursor: str) -> tuple[str, tuple[int, ...]]:
     parts = _CURSOR.fullmatch(cursor)
     numbers = () if parts is None else tuple(int(number) for number in parts["numbers"].split("-"))
     if parts is None or max(numbers) > MAX_ID:
-        raise RequestRejected(f"cursor {cursor[:60]!r} is none that a search gave")
+        raise RequestRejected(f"cursor {cursor[:60]!r} was not returned by a search")
     return parts["kind"], numbers
 
 
 def _check(kind: str, expected: str, fits: bool) -> None:
     if kind and (kind != expected or not fits):
-        raise RequestRejected("the cursor belongs to a search for other types; begin without one")
+        raise RequestRejected("the cursor belongs to a search for other types; start without a cursor")
 
 
 def _text(kind: str, *numbers: int) -> str:

@@ -21,5 +21,5 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     # The function has the name of its module: without this, an import of the module would hide it.
-    globals().update({each: getattr(import_module("arclog.testing.play"), each) for each in __all__})
+    globals().update({name: getattr(import_module("arclog.testing.play"), name) for name in __all__})
     return globals()[name]

@@ -36,8 +36,8 @@ _AFTERWARDS = frozenset({"playbook.processed", "signal.received"})
 class _StepRun:
     """The open items of a step run."""
 
-    def __init__(self, what: str) -> None:
-        self.what = what
+    def __init__(self, subject: str) -> None:
+        self.subject = subject
         self.started = False
         #: task run → its open attempt; 0 if no attempt was recorded
         self.tasks: dict[tuple[Path | None, str, int], int] = {}
@@ -49,7 +49,7 @@ class _StepRun:
 
     def open(self, key: Any) -> None:
         self.opened[key] += 1
-        assert self.opened[key] == 1, f"{self.what}: {key} was opened twice"
+        assert self.opened[key] == 1, f"{self.subject}: {key} was opened twice"
 
     def inside(self, path: Path) -> list[Any]:
         """The open items below an iteration, or below the whole loop."""
@@ -93,7 +93,7 @@ class _Walk:
 
     def workflow_finished(self, _: Event) -> None:
         assert self.workflow, "workflow.finished of a workflow that is not open"
-        assert not self.runs, f"open when the workflow ended: {[step_run.what for step_run in self.runs.values()]}"
+        assert not self.runs, f"open when the workflow ended: {[step_run.subject for step_run in self.runs.values()]}"
         assert not self.unrouted, f"never routed: {self.unrouted}"
         assert not self.commands, f"commands open when the workflow ended: {self.commands}"
         self.workflow = False
@@ -124,17 +124,17 @@ class _Walk:
 
     def step_started(self, event: Event) -> None:
         step_run = self.of(event)
-        assert not step_run.started, f"{step_run.what} is started twice"
+        assert not step_run.started, f"{step_run.subject} is started twice"
         step_run.started = True
 
     def step_ended(self, event: Event) -> None:
         step_run = self.of(event)
         left = step_run.inside(())
-        assert not left, f"{step_run.what} ended while {left} was open"
+        assert not left, f"{step_run.subject} ended while {left} was open"
         if event.type == "step.done":
-            assert not step_run.loops, f"{step_run.what}: step.done before loop.done"
+            assert not step_run.loops, f"{step_run.subject}: step.done before loop.done"
         elif step_run.loops:
-            assert "loop" in event.payload, f"{step_run.what}: step.failed ends a loop without its counts"
+            assert "loop" in event.payload, f"{step_run.subject}: step.failed ends a loop without its counts"
         key = (event.step, event.run)
         del self.runs[key]
         self.commands = {command: of for command, of in self.commands.items() if of != key}
@@ -161,30 +161,32 @@ class _Walk:
 
     def loop_started(self, event: Event) -> None:
         step_run, path = self.of(event), event.iteration or ()
-        assert not path or path in step_run.iterations, f"{step_run.what}: a loop begins in {path}, which is not open"
+        assert not path or path in step_run.iterations, (
+            f"{step_run.subject}: a loop begins in {path}, which is not open"
+        )
         step_run.open(("loop", path))
         step_run.loops.add(path)
 
     def loop_done(self, event: Event) -> None:
         step_run, path = self.of(event), event.iteration or ()
-        assert path in step_run.loops, f"{step_run.what}: loop.done at {path}, where no loop is open"
+        assert path in step_run.loops, f"{step_run.subject}: loop.done at {path}, where no loop is open"
         left = step_run.inside(path)
-        assert not left, f"{step_run.what}: loop.done at {path} while {left} was open"
+        assert not left, f"{step_run.subject}: loop.done at {path} while {left} was open"
         step_run.loops.discard(path)
 
     def iteration_started(self, event: Event) -> None:
         step_run, path = self.of(event), event.iteration or ()
-        assert path[:-1] in step_run.loops, f"{step_run.what}: iteration {path} begins outside a loop"
+        assert path[:-1] in step_run.loops, f"{step_run.subject}: iteration {path} begins outside a loop"
         step_run.open(("iteration", path))
         step_run.iterations.add(path)
 
     def iteration_ended(self, event: Event) -> None:
         step_run, path = self.of(event), event.iteration or ()
-        assert path in step_run.iterations, f"{step_run.what}: {event.type} of {path}, which is not open"
+        assert path in step_run.iterations, f"{step_run.subject}: {event.type} of {path}, which is not open"
         left = step_run.inside(path)
-        assert not left, f"{step_run.what}: iteration {path} ended while {left} was open"
+        assert not left, f"{step_run.subject}: iteration {path} ended while {left} was open"
         if path in step_run.loops:
-            assert event.type == "loop.iteration.failed", f"{step_run.what}: {path} is done before its inner loop"
+            assert event.type == "loop.iteration.failed", f"{step_run.subject}: {path} is done before its inner loop"
             step_run.loops.discard(path)
         step_run.iterations.discard(path)
 
@@ -193,23 +195,25 @@ class _Walk:
     def task_started(self, event: Event) -> None:
         step_run, key = self.of(event), _task(event)
         inside = event.iteration is None or event.iteration in step_run.iterations
-        assert inside, f"{step_run.what}: {key} begins outside its iteration"
+        assert inside, f"{step_run.subject}: {key} begins outside its iteration"
         step_run.open(key)
         step_run.tasks[key] = 0
 
     def attempt_started(self, event: Event) -> None:
         step_run, key = self.of(event), _task(event)
-        assert step_run.tasks.get(key) == 0, f"{step_run.what}: attempt {event.attempt} of {key} begins inside another"
+        assert step_run.tasks.get(key) == 0, (
+            f"{step_run.subject}: attempt {event.attempt} of {key} begins inside another"
+        )
         step_run.tasks[key] = event.attempt
 
     def attempt_ended(self, event: Event) -> None:
         step_run, key = self.of(event), _task(event)
-        assert step_run.tasks.get(key) in (0, event.attempt), f"{step_run.what}: the end of another attempt of {key}"
+        assert step_run.tasks.get(key) in (0, event.attempt), f"{step_run.subject}: the end of another attempt of {key}"
         step_run.tasks[key] = 0
 
     def task_ended(self, event: Event) -> None:
         step_run, key = self.of(event), _task(event)
-        assert key in step_run.tasks, f"{step_run.what}: {event.type} of {key}, which is not open"
+        assert key in step_run.tasks, f"{step_run.subject}: {event.type} of {key}, which is not open"
         del step_run.tasks[key]
 
     # -- commands -----------------------------------------------------------------------------------------------------
@@ -233,9 +237,9 @@ def _task(event: Event) -> tuple[Path | None, str, int]:
 
 def _check_closing(event: Event) -> None:
     problem = event.payload.get("error") or (event.payload.get("outcome") or {}).get("error") or {}
-    what = f"{event.type} of step {event.step} run {event.run}"
-    assert problem.get("kind") == "cancelled", f"{what} is closed with kind {problem.get('kind')}"
-    assert problem.get("message"), f"{what} is closed without a message"
+    subject = f"{event.type} of step {event.step} run {event.run}"
+    assert problem.get("kind") == "cancelled", f"{subject} is closed with kind {problem.get('kind')}"
+    assert problem.get("message"), f"{subject} is closed without a message"
 
 
 _RULES: dict[str, Callable[[_Walk, Event], None]] = {

@@ -48,7 +48,7 @@ from arclog.testing.faults import After, Before, faulty
 from arclog.testing.scripted import ACT, PEEK, Hook, Ledger, scripted_kinds
 from arclog.testing.virtual import LoopClock
 from arclog.tools import noop
-from arclog.worker.reading import DirectBridge
+from arclog.worker.reading import DirectReader
 from arclog.worker.runner import Worker
 from arclog.worker.toolbox import Toolbox
 
@@ -94,7 +94,13 @@ class Life:
         toolbox = Toolbox({**kinds, **world.kinds}, ToolServices(world.settings, world.scratch))
         info = WorkerInfo(name or f"worker-{self.number}", toolbox.kinds)
         worker = Worker(
-            info, control or self.control, toolbox, world.results, world.clock, world.settings, bridge=DirectBridge()
+            info,
+            control or self.control,
+            toolbox,
+            world.results,
+            world.clock,
+            world.settings,
+            sync_reader=DirectReader(),
         )
         self.tasks.append(asyncio.ensure_future(worker.run()))
         return worker

@@ -190,37 +190,37 @@ def _step_runs(events: Sequence[Event]) -> None:
         _one_step_run(f"step {step} run {run}", own)
 
 
-def _one_step_run(what: str, own: list[Event]) -> None:
+def _one_step_run(subject: str, own: list[Event]) -> None:
     # Events of a worker after the end of its step run are informative, without effect.
     beside = ("command.", "signal.", "result.")
     own = [event for event in own if not event.informative and not event.type.startswith(beside)]
     types = [event.type for event in own]
     counts = Counter(types)
-    assert types[0] == "step.scheduled", f"{what} begins with {types[0]}"
+    assert types[0] == "step.scheduled", f"{subject} begins with {types[0]}"
     outer = Counter(event.type for event in own if event.iteration is None)
     for kind in ("step.scheduled", "step.started", "loop.started", "loop.done", "next.evaluated"):
-        assert outer[kind] <= 1, f"{what} has {counts[kind]} {kind}"
+        assert outer[kind] <= 1, f"{subject} has {counts[kind]} {kind}"
     ends = [event for event in own if event.type in {"step.done", "step.failed"}]
-    assert len(ends) == 1, f"{what} ends {len(ends)} times"
+    assert len(ends) == 1, f"{subject} ends {len(ends)} times"
     # A step run that the end of the run closes is not routed.
-    assert counts["next.evaluated"] == (not is_closing(ends[0])), f"{what} was not routed exactly once"
+    assert counts["next.evaluated"] == (not is_closing(ends[0])), f"{subject} was not routed exactly once"
     if counts["step.started"]:
         assert types[1] == "step.started"
     if counts["next.evaluated"]:
         assert types[-2:] in (["step.done", "next.evaluated"], ["step.failed", "next.evaluated"]), (
-            f"{what} ends {types[-2:]}"
+            f"{subject} ends {types[-2:]}"
         )
     loops = [kind for kind in types if kind.startswith("loop.")]
     if loops:
         assert types[2] == "loop.started"
         if counts["step.done"]:
-            assert types[-3] == "loop.done", f"{what}: step.done without loop.done before it"
+            assert types[-3] == "loop.done", f"{subject}: step.done without loop.done before it"
         if counts["step.failed"]:
-            assert not outer["loop.done"], f"{what}: loop.done of a loop that failed"
-    _iterations(what, own, in_loop=bool(loops))
+            assert not outer["loop.done"], f"{subject}: loop.done of a loop that failed"
+    _iterations(subject, own, in_loop=bool(loops))
 
 
-def _iterations(what: str, own: list[Event], *, in_loop: bool) -> None:
+def _iterations(subject: str, own: list[Event], *, in_loop: bool) -> None:
     """Each iteration starts once, holds its tasks and ends once; a sequential loop runs them one by one, in order."""
     scheduled: set[tuple[int, ...]] = set()
     started: set[tuple[int, ...]] = set()
@@ -231,22 +231,22 @@ def _iterations(what: str, own: list[Event], *, in_loop: bool) -> None:
         path = event.iteration
         if event.type == "loop.iteration.scheduled":
             assert path is not None
-            assert path not in scheduled | started, f"{what}: iteration {path} scheduled twice or late"
+            assert path not in scheduled | started, f"{subject}: iteration {path} scheduled twice or late"
             scheduled.add(path)
         elif event.type == "loop.iteration.started":
             assert path is not None
-            assert path not in started, f"{what}: iteration {path} started twice"
+            assert path not in started, f"{subject}: iteration {path} started twice"
             if sequential:
-                assert not inside, f"{what}: iteration {path} started inside another"
-                assert path == (len(started),), f"{what}: iteration {path}, expected {len(started)}"
+                assert not inside, f"{subject}: iteration {path} started inside another"
+                assert path == (len(started),), f"{subject}: iteration {path}, expected {len(started)}"
             started.add(path)
             inside.add(path)
         elif event.type.startswith("loop.iteration."):
-            assert path in inside, f"{what}: {event.type} of {path} out of place"
+            assert path in inside, f"{subject}: {event.type} of {path} out of place"
             inside.discard(path)
         elif event.task:
-            assert (path is not None) == in_loop, f"{what}: {event.type} at {path}"
-            assert path is None or path in inside, f"{what}: {event.type} outside an iteration"
+            assert (path is not None) == in_loop, f"{subject}: {event.type} at {path}"
+            assert path is None or path in inside, f"{subject}: {event.type} outside an iteration"
 
 
 def _tasks(events: Iterable[Event]) -> None:

@@ -23,9 +23,7 @@ class PlaybookTestFailed(Exception):
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--update-playbook-snapshots", action="store_true", help="write the snapshots of playbook tests anew"
-    )
+    parser.addoption("--update-playbook-snapshots", action="store_true", help="rewrite the snapshots of playbook tests")
 
 
 def pytest_collect_file(parent: pytest.Collector, file_path: Path) -> pytest.Collector | None:

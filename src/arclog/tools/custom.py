@@ -89,10 +89,10 @@ class CustomKind(ToolKind):
         object.__setattr__(self, "open", opening)
         object.__setattr__(self, "_source", source)
 
-    def __call__(self, *args: Any, **named: Any) -> Any:
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
         """Call the function, or make an object of the class, that the kind was made from."""
         source: Callable[..., Any] = getattr(self, "_source")  # noqa: B009 - set past the frozen dataclass
-        return source(*args, **named)
+        return source(*args, **keywords)
 
 
 class _Called:

@@ -200,9 +200,9 @@ class _Session(FileSession):
         return cells
 
 
-def require_duckdb(what: str) -> None:
+def require_duckdb(feature: str) -> None:
     """Raise MissingExtra if DuckDB is not installed. It is not loaded here: its own process does that."""
-    with required("duckdb", what):
+    with required("duckdb", feature):
         if find_spec("duckdb") is None:
             raise ModuleNotFoundError(name="duckdb")
 

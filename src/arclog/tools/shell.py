@@ -33,7 +33,7 @@ _INHERITED = ("PATH", "HOME", "LANG", "TZ")
 _LAST_LINE_MAX = 500
 #: The remedy for a value that is not a scalar.
 _REMEDIES = {
-    type(None): "write `{{ … | default('', true) }}` where nothing may stand",
+    type(None): "write `{{ … | default('', true) }}` where the value may be empty",
     list: "write `{{ … | tojson }}` or `{{ … | join(' ') }}`, or the items one by one",
     dict: "write `{{ … | tojson }}`",
 }
@@ -350,7 +350,7 @@ KIND = ToolKind(
             ),
             Field("env", "object", "Variables in addition to PATH, HOME, LANG, TZ and ARCLOG_….", template=True),
             Field("cwd", "string", "Where it runs, relative to the working directory of tasks.", template=True),
-            Field("input", "string|number|boolean", "What it reads from its standard input.", template=True),
+            Field("input", "string|number|boolean", "Text for its standard input.", template=True),
             Field("check", "boolean", "An exit code other than 0 is an error.", default=True, template=True),
             Field(
                 "parse",

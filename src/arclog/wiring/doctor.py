@@ -90,14 +90,14 @@ async def _clock(settings: Settings, here: Embedded) -> Sequence[Check]:
     machine's.
     """
     before = here.engine.clock.now()
-    there, whose = (
+    there, owner = (
         (here.engine.wall.now(), "this machine")
         if keeps_files(settings)
         else (await here.engine.store.time(), "the store")
     )
     own = (before + here.engine.clock.now()) // 2
     apart = (own - there) / MICROS
-    detail = f"{abs(apart):.3f} s {'ahead of' if apart >= 0 else 'behind'} {whose}'s"
+    detail = f"{abs(apart):.3f} s {'ahead of' if apart >= 0 else 'behind'} {owner}'s"
     if abs(apart) <= settings.number("doctor.max_skew_s"):
         return [Check("clock", OK, detail)]
     if keeps_files(settings):
@@ -123,7 +123,7 @@ async def _results(settings: Settings, here: Embedded) -> Sequence[Check]:
         with contextlib.suppress(ArclogError, OSError):
             await writer.abandon()
     if read_back != content:
-        remedy = "what is behind results.url changes what it is given; take it out of use"
+        remedy = "the store at results.url changes the stored data; stop using it"
         return [Check("results", FAIL, f"{results.name}: other bytes came back", remedy)]
     if not keeps_files(settings) and not settings.text("results.url"):
         detail = f"{summary}; they are in this home, where other servers of this store cannot read them"

@@ -57,11 +57,11 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
         # An empty variable counts as unset, as in most programs; a home of '' would be the working directory.
         if not variable.startswith("ARCLOG_") or variable in _OTHER_VARIABLES or not raw:
             continue
-        named = variable.removesuffix(_IN_A_FILE)
-        if variable not in by_variable and variable != named and named in by_variable:
-            if environment.get(named):
-                raise SettingsError(f"the environment has both {named} and {variable}; one of them is a mistake")
-            values[by_variable[named]] = _content(variable, Path(raw))
+        setting = variable.removesuffix(_IN_A_FILE)
+        if variable not in by_variable and variable != setting and setting in by_variable:
+            if environment.get(setting):
+                raise SettingsError(f"the environment has both {setting} and {variable}; one of them is a mistake")
+            values[by_variable[setting]] = _content(variable, Path(raw))
             continue
         if variable not in by_variable:
             raise SettingsError(f"{variable} in the environment is not a setting (see docs/settings.md)")

@@ -1,6 +1,6 @@
 """Evaluates a task's templates: its config before it runs, its policy afterwards.
 
-Templates that may read stored data are evaluated through the bridge, so that they do not block the event loop; all others are
+Templates that may read stored data are evaluated through a sync reader, so that they do not block the event loop; all others are
 evaluated directly.
 """
 
@@ -23,7 +23,7 @@ from arclog.model.outcome import TaskError, error, result_error
 from arclog.model.refs import DATA, FILE, LIST, ResultRef, as_ref, published_form
 from arclog.plan.program import StepProgram
 from arclog.worker.local_files import LocalFiles, file_ref
-from arclog.worker.reading import Bridge
+from arclog.worker.reading import SyncReader
 from arclog.worker.storing import Storing, TaskResults
 
 T = TypeVar("T")
@@ -35,8 +35,8 @@ _KEPT_OUTSIDE = frozenset({"result_ref", "results_in_log", "files"})
 class Evaluating:
     """The templates of one command's tasks."""
 
-    def __init__(self, bridge: Bridge, storing: Storing, results: TaskResults) -> None:
-        self._bridge = bridge
+    def __init__(self, sync_reader: SyncReader, storing: Storing, results: TaskResults) -> None:
+        self._sync_reader = sync_reader
         self._storing = storing
         self._results = results
 
@@ -83,7 +83,7 @@ class Evaluating:
         return await self._with_stored_iter(move, frame, await self._evaluated(conclude, stored=stored))
 
     async def _evaluated(self, evaluate: Callable[[], T], *, stored: bool) -> T:
-        return await self._bridge.run(evaluate) if stored else evaluate()
+        return await self._sync_reader.run(evaluate) if stored else evaluate()
 
     async def _with_stored_iter(self, move: Run, frame: Frame, events: list[Event]) -> list[Event]:
         """Large values that the policy sets in iter go to the result store."""

@@ -17,7 +17,7 @@ from msgspec import ValidationError
 
 from arclog.model.errors import RequestRejected, ResultUnavailable
 from arclog.model.refs import FILE, ResultRef, as_ref, parse_ref
-from arclog.worker.reading import Bridge, StoredReader
+from arclog.worker.reading import StoredReader, SyncReader
 from arclog.worker.storing import TaskResults
 
 _LONGEST_NAME = 200
@@ -30,12 +30,12 @@ class LocalFiles:
     opens_files = True
 
     def __init__(
-        self, reader: StoredReader, results: TaskResults, bridge: Bridge, scratch: Path, no_path: str = ""
+        self, reader: StoredReader, results: TaskResults, sync_reader: SyncReader, scratch: Path, no_path: str = ""
     ) -> None:
         """`no_path`: why the task cannot be given a path; '' when it can."""
         self._reader = reader
         self._results = results
-        self._bridge = bridge
+        self._sync_reader = sync_reader
         self._scratch = scratch
         self._no_path = no_path
         self._copies: dict[tuple[str, str], str] = {}
@@ -50,7 +50,7 @@ class LocalFiles:
         known = file_ref(ref)
         key = known.ref, known.meta.file
         if key not in self._copies:
-            self._copies[key] = self._bridge.wait(self._copied(known))
+            self._copies[key] = self._sync_reader.wait(self._copied(known))
         return self._copies[key]
 
     def item(self, ref: Mapping[str, Any], index: int) -> Any:

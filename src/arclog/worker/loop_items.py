@@ -23,7 +23,7 @@ from arclog.model.outcome import TaskError, error, result_error
 from arclog.plan.net import Limits
 from arclog.plan.program import StepProgram
 from arclog.worker.evaluation import template_error
-from arclog.worker.reading import Bridge, StoredReader
+from arclog.worker.reading import StoredReader, SyncReader
 from arclog.worker.storing import Storing, TaskResults
 
 
@@ -34,14 +34,14 @@ class Expanding:
         self,
         step: StepProgram,
         limits: Limits,
-        bridge: Bridge,
+        sync_reader: SyncReader,
         reader: StoredReader,
         storing: Storing,
         results: TaskResults,
     ) -> None:
         self._step = step
         self._limits = limits
-        self._bridge = bridge
+        self._sync_reader = sync_reader
         self._reader = reader
         self._storing = storing
         self._results = results
@@ -50,7 +50,7 @@ class Expanding:
         """What is to be reported: the items, or why there are none."""
         scope = items_scope(frame, expansion.event)
         try:
-            items = await self._bridge.run(lambda: self._evaluated(scope))
+            items = await self._sync_reader.run(lambda: self._evaluated(scope))
             if isinstance(items, TaskError):
                 return [_failed(frame, now, items)]
             return await self._events_of(items, frame, now)
@@ -69,20 +69,20 @@ class Expanding:
             return not_a_list(self._step.name, items)
         return too_many(self._step.name, self._reader.length(items), self._limits.max_iterations) or items
 
-    async def _events_of(self, found: Any, frame: Frame, now: int) -> list[Event]:
+    async def _events_of(self, collection: Any, frame: Frame, now: int) -> list[Event]:
         events: list[Event] = []
-        if isinstance(found, Stored):
-            total = await self._bridge.run(lambda: self._reader.length(found))
-            items: Any = {"ref": dict(found.ref)}
+        if isinstance(collection, Stored):
+            total = await self._sync_reader.run(lambda: self._reader.length(collection))
+            items: Any = {"ref": dict(collection.ref)}
         else:
-            total, items = len(found), as_payload(found)
+            total, items = len(collection), as_payload(collection)
             size = len(encode(items))
-            if size > self._limits.inline_max_bytes and isinstance(found, list):
+            if size > self._limits.inline_max_bytes and isinstance(collection, list):
                 if self._step.loop.inner is not None:
                     most = self._limits.inline_max_bytes
                     message = f"the items of the outer loop of step {self._step.name} take {size} bytes; at most {most} are kept (results.inline_max_bytes)"
                     return [_failed(frame, now, error("limit", message, code="OUTER_ITEMS"))]
-                ref, stored = await self._storing.items(frame, found, self._results, now)
+                ref, stored = await self._storing.items(frame, collection, self._results, now)
                 items = {"ref": ref}
                 events.append(stored)
         payload = {"items": items, "total": total}

@@ -43,7 +43,7 @@ from arclog.worker.local_files import LocalFiles
 from arclog.worker.logs import LogSink
 from arclog.worker.loop_items import Expanding, Items
 from arclog.worker.loop_results import LoopResults, Ordered
-from arclog.worker.reading import Bridge, ReadLately, StoredReader
+from arclog.worker.reading import ReadLately, StoredReader, SyncReader
 from arclog.worker.storing import Storing, TaskResults
 from arclog.worker.stream import ReportStream
 from arclog.worker.toolbox import Toolbox
@@ -59,7 +59,7 @@ class Surroundings:
     clock: Clock
     settings: Settings
     control: Control
-    bridge: Bridge
+    sync_reader: SyncReader
     kept: ReadLately
     ordered: Ordered
 
@@ -111,7 +111,7 @@ class CommandRun:
         self.reader = StoredReader(
             around.results,
             tenant,
-            around.bridge,
+            around.sync_reader,
             around.kept,
             LoopResults(around.control, around.results, tenant, around.ordered),
             settings,
@@ -123,8 +123,8 @@ class CommandRun:
             limits,
             settings.integer("results.extracted_max_bytes"),
         )
-        self.evaluating = Evaluating(around.bridge, self.storing, self.results)
-        self.expanding = Expanding(self.step, limits, around.bridge, self.reader, self.storing, self.results)
+        self.evaluating = Evaluating(around.sync_reader, self.storing, self.results)
+        self.expanding = Expanding(self.step, limits, around.sync_reader, self.reader, self.storing, self.results)
         self.secrets = CommandSecrets(around.secrets, program.plan.keychain, command.scope, command.execution_id)
         self.frame = Frame(
             execution_id=str(command.execution_id),
@@ -272,7 +272,9 @@ class CommandRun:
         # What runs no tool, or only hands values on, sees references: a path is of no use once the attempt is over.
         if plan.runs_on != "worker" or not names_files(pipeline, frame) or toolbox.is_at_once(plan.kind):
             return await self._attempted(pipeline, move, frame, None)
-        files = LocalFiles(self.reader, self.results, self.around.bridge, toolbox.scratch, toolbox.no_path(plan.kind))
+        files = LocalFiles(
+            self.reader, self.results, self.around.sync_reader, toolbox.scratch, toolbox.no_path(plan.kind)
+        )
         try:
             return await self._attempted(pipeline, move, frame, files)
         finally:

@@ -20,13 +20,13 @@ from arclog.plan.reads import Path, value_at
 from arclog.ports.results import Results
 from arclog.worker.loop_results import STORED_ITEM, LoopResults
 
-# Templates are evaluated synchronously, and stored data is read asynchronously. A bridge connects the two.
+# Templates are evaluated synchronously, and stored data is read asynchronously. A sync reader connects the two.
 
 
 T = TypeVar("T")
 
 
-class Bridge(Protocol):
+class SyncReader(Protocol):
     async def run(self, compute: Callable[[], T]) -> T:
         """Compute something that may call `wait`."""
 
@@ -34,7 +34,7 @@ class Bridge(Protocol):
         """The value of a coroutine; only from inside `run`."""
 
 
-class ThreadBridge:
+class ThreadReader:
     """Computes in a thread, so that it does not block the event loop."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class ThreadBridge:
         return asyncio.run_coroutine_threadsafe(reading, self._loop).result()
 
 
-class DirectBridge:
+class DirectReader:
     """For stores that never wait, such as one in memory: everything happens at once, in a simulated world too."""
 
     async def run(self, compute: Callable[[], T]) -> T:
@@ -130,10 +130,16 @@ class StoredReader:
     opens_files = False
 
     def __init__(
-        self, results: Results, tenant: str, bridge: Bridge, kept: ReadLately, loops: LoopResults, settings: Settings
+        self,
+        results: Results,
+        tenant: str,
+        sync_reader: SyncReader,
+        kept: ReadLately,
+        loops: LoopResults,
+        settings: Settings,
     ) -> None:
         self._fetching = Fetching(results, tenant)
-        self._bridge = bridge
+        self._sync_reader = sync_reader
         self._kept = kept
         self._loops = loops
         #: a template reads no more as a whole
@@ -141,7 +147,7 @@ class StoredReader:
 
     def whole(self, ref: Mapping[str, Any]) -> Any:
         if ref["kind"] == "item":
-            items = self._bridge.wait(self.part(ref["of"], ref["index"], ref["index"] + 1))
+            items = self._sync_reader.wait(self.part(ref["of"], ref["index"], ref["index"] + 1))
             if not items:
                 raise ResultUnavailable(f"{ref['of'].get('ref')} has no item {ref['index']}")
             return items[0].plain() if isinstance(items[0], Stored) else items[0]
@@ -156,9 +162,9 @@ class StoredReader:
                     "(results.read_max_bytes): loop over it, or name a part of it"
                 )
             if listed:
-                value = [self._opened(ref, item) for item in self._bridge.wait(self._items(ref, name, 0, rows))]
+                value = [self._opened(ref, item) for item in self._sync_reader.wait(self._items(ref, name, 0, rows))]
             else:
-                value = self._decoded(ref, self._bridge.wait(self._content(ref, name)))
+                value = self._decoded(ref, self._sync_reader.wait(self._content(ref, name)))
             self._kept.put(name, size, value)
             return value
 
@@ -169,7 +175,7 @@ class StoredReader:
             return MISSING
         if size <= self.max_bytes // 8:
             return self.whole(ref)[index]
-        items = self._bridge.wait(self._items(ref, name, index, index + 1))
+        items = self._sync_reader.wait(self._items(ref, name, index, index + 1))
         if not items:
             raise ResultUnavailable(f"{ref.get('ref') or name} has no item {index} of {rows}")
         return self._opened(ref, items[0])
@@ -206,7 +212,7 @@ class StoredReader:
     def _described(self, ref: Mapping[str, Any]) -> tuple[str, int, int, bool]:
         """Content hash, bytes, items, and whether it is a list."""
         if ref["kind"] == "loop":
-            content = self._bridge.wait(self._loops.manifest(ref))
+            content = self._sync_reader.wait(self._loops.manifest(ref))
             return content.sha256, content.bytes, content.rows or 0, True
         known = as_ref(ref)
         return parse_ref(known.ref).sha256, known.meta.bytes, known.meta.rows or 0, known.kind == LIST

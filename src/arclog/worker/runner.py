@@ -21,7 +21,7 @@ from arclog.ports.secrets import Secrets
 from arclog.worker.logs import LogSink
 from arclog.worker.loop_results import Ordered
 from arclog.worker.pipeline import CommandRun, PausedHere, Surroundings
-from arclog.worker.reading import Bridge, ReadLately, ThreadBridge
+from arclog.worker.reading import ReadLately, SyncReader, ThreadReader
 from arclog.worker.stream import ReportStream
 from arclog.worker.toolbox import Toolbox
 
@@ -68,7 +68,7 @@ class Worker:
         clock: Clock,
         settings: Settings,
         secrets: Secrets | None = None,
-        bridge: Bridge | None = None,
+        sync_reader: SyncReader | None = None,
         *,
         on_its_own: bool = False,
     ) -> None:
@@ -89,7 +89,7 @@ class Worker:
             clock,
             settings,
             control,
-            bridge or ThreadBridge(),
+            sync_reader or ThreadReader(),
             ReadLately(settings.integer("results.cache_bytes")),
             Ordered(),
         )

@@ -66,7 +66,7 @@ class Storing:
             return _refused(plan, result_error(problem)), []
         except (TypeError, ValueError) as problem:
             # A tool's own mistake; it must not cost the worker its other commands.
-            message = f"the {plan.kind} tool gave what is not JSON: {problem}"
+            message = f"the {plan.kind} tool returned a value that is not JSON: {problem}"
             return _refused(plan, error("internal", message)), []
 
     async def _kept(
@@ -285,7 +285,7 @@ async def extract(record: dict[str, Any], payload: Payload, plan: TaskPlan, dema
         if size > most:
             if name in selected:
                 raise ResultUnavailable(
-                    f"task {plan.name}: what `select` calls {name} takes {size} bytes; "
+                    f"task {plan.name}: the part that `select` names {name} takes {size} bytes; "
                     f"at most {most} are kept in the log (results.extracted_max_bytes)"
                 )
             left_out[name] = await payload.measured(path, size)

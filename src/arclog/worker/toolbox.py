@@ -19,7 +19,7 @@ CONFINED = frozenset({"python", "shell", "duckdb", "transfer"})
 #: The error message for a second tenant.
 UNCONFINED = (
     "this worker runs tasks of several tenants, and its confinement is weaker than `standard`; see `arclog doctor`, "
-    "give each tenant a worker of its own, or set tasks.share_unconfined"
+    "run a separate worker for each tenant, or set tasks.share_unconfined"
 )
 
 

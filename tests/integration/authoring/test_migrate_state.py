@@ -350,7 +350,7 @@ def test_a_condition_that_compares_rendered_texts() -> None:
         ('    tool: {kind: sqlite, database: x.db, command: SELECT 1}\n    vars: {n: "{{ result.command_0.rows }}"}\n', 6, "command_0"),
         ('    tool: {kind: http, url: https://x.org}\n    vars: {n: "{{ result.status }}"}\n', 6, "response.status"),
         ("    tool: {kind: http, url: https://x.org, retry: {max_retries: 3}}\n", 5, "max_retries"),
-        ("    tool: {kind: http, url: https://x.org, retry: {max_attempts: 3, retry_when: '{{ success }}'}}\n", 5, "names of its own"),
+        ("    tool: {kind: http, url: https://x.org, retry: {max_attempts: 3, retry_when: '{{ success }}'}}\n", 5, "unknown names"),
         ("    tool: {kind: noop}\n    next: {arcs: [{step: start, set: {ctx.x: '{{ event.name }}'}}]}\n", 6, "an arc sets nothing"),
         ("    tool:\n      - name: t\n        kind: noop\n        set: {limit: 1}\n", 8, "workload"),
     ],

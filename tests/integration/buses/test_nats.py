@@ -164,10 +164,10 @@ async def test_a_server_without_tls_never_sees_the_password(nats_server: NatsSer
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("http://host", "no address of a NATS server"),
-        ("nats://", "no address of a NATS server"),
-        ("nats://joe:hunter2@host:port", "no address of a NATS server"),
-        ("nats://joe:hunter2@host/path", "no address of a NATS server"),
+        ("http://host", "not an address of a NATS server"),
+        ("nats://", "not an address of a NATS server"),
+        ("nats://joe:hunter2@host:port", "not an address of a NATS server"),
+        ("nats://joe:hunter2@host/path", "not an address of a NATS server"),
         ("nats://a,tls://b", "are mixed"),
     ],
 )

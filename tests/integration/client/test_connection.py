@@ -323,3 +323,29 @@ def dead_port() -> Iterator[int]:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         yield held.getsockname()[1]
+
+
+async def test_a_proxy_is_used_for_servers_on_other_machines(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", web.url(""))
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    web.answers(PATH, json=STATUS)
+    async with AsyncClient("http://arclog.invalid:8420", token="t") as client:
+        assert (await client.status(ID)).state == "RUNNING"
+    assert web.asked[0].target == f"http://arclog.invalid:8420{PATH}"
+    with Web() as here:
+        here.answers(PATH, json=STATUS)
+        async with AsyncClient(here.url("")) as client:
+            assert (await client.status(ID)).state == "RUNNING"
+    assert len(web.asked) == 1
+
+
+@pytest.mark.parametrize("url", ["http://x\t.example", "http://x y", "http://[::1", "http://x\n"])
+def test_an_odd_character_is_never_dropped_from_an_address(url: str) -> None:
+    with pytest.raises(errors.SettingsError):
+        checked_url(url)
+
+
+def test_names_and_addresses_of_all_kinds_are_taken() -> None:
+    assert checked_url("http://[::1]:8420") == "http://[::1]:8420"
+    assert checked_url("https://bücher.example") == "https://xn--bcher-kva.example"
+    assert checked_url("http://HOST:80/a b/".replace(" ", "%20")) == "http://host:80/a%20b"

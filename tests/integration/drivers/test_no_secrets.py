@@ -18,7 +18,7 @@ from arclog.drivers.nats.cluster import Cluster
 from arclog.engine.duties.doctor import examined
 from arclog.model.config.settings import Settings
 from arclog.results.blobs.object.bucket import address_of as object_address
-from arclog.results.blobs.postgres import PgLink
+from arclog.results.blobs.postgres import PgConnection
 from arclog.server.auth.tokens import KeySet
 from arclog.stores.postgres import checks as store_checks
 from arclog.stores.postgres.connection.connect import address_of as store_address
@@ -114,7 +114,7 @@ READERS: dict[str, tuple[Callable[[str], Any], list[str]]] = {
         texts("postgresql", *URLS, *QUERIES, *POSTGRES, *PAIRS),
     ),
     "results on PostgreSQL": (
-        lambda url: PgLink(url, Settings()).place,
+        lambda url: PgConnection(url, Settings()).place,
         texts("postgresql", *URLS, *QUERIES, *POSTGRES),
     ),
     "results": (lambda url: repr(choose_results(settings(results__url=url))), texts("s3", *URLS) + texts("x", *URLS)),

@@ -90,11 +90,11 @@ async def test_what_others_did_is_not_told_again(servers: tuple[Server, Server])
     a, b = servers
     number = (await a.api.execute(ExecuteRequest(PLAYBOOK))).execution_id
     await b.control.claim(WORKER, 1)
-    told = b.relay.bus.figures().told
+    told = b.relay.bus.figures().sent
     ended = asyncio.ensure_future(b.api.ended(number, timeout_s=DAY))
     await b.waiting(1)
     await a.api.signal(number, SignalRequest("CANCEL", reason="enough"))
     async with asyncio.timeout(30):
         await ended
         await b.control.revoked("far", DAY)
-    assert b.relay.bus.figures().told == told
+    assert b.relay.bus.figures().sent == told

@@ -187,7 +187,7 @@ async def test_a_frame_that_claims_to_be_huge_is_not_unpacked(tmp_path, results)
     index.add(len(bomb), 5, 0, hashlib.sha256(bomb).digest())
     await stored(results, b"small")
     file_of(tmp_path, sha256).write_bytes(bomb + index.frame(bytes.fromhex(sha256), 5, None))
-    with pytest.raises(ResultUnavailable, match="another size than its index says"):
+    with pytest.raises(ResultUnavailable, match="another size than in the index"):
         await read(results, sha256)
 
 

@@ -65,7 +65,7 @@ async def test_small_content_is_one_object_that_any_zstd_reads(s3, bucket, resul
     sha256 = (await stored(results, NOISE)).sha256
     (key,) = keys(s3, bucket)
     assert re.fullmatch(rf"some/acme/{sha256[:2]}/{sha256}/[0-9a-f]{{16}}-[0-9a-f]{{16}}-\d+\.zst", key)
-    packed = bytes(obstore.get(results.blobs.link.store, key).bytes())
+    packed = bytes(obstore.get(results.blobs.bucket.store, key).bytes())
     assert zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True).read() == NOISE
 
 
@@ -150,14 +150,14 @@ async def test_who_stores_while_another_removes_what_they_looked_at_loses_nothin
 async def test_damage_is_noticed_and_healed_by_storing_again(s3, bucket, results, what, body):
     sha256 = (await stored(results, body)).sha256
     key = min(keys(s3, bucket), key=len)
-    packed = bytes(obstore.get(results.blobs.link.store, key).bytes())
+    packed = bytes(obstore.get(results.blobs.bucket.store, key).bytes())
     if what == "gone":
-        obstore.delete(results.blobs.link.store, key)
+        obstore.delete(results.blobs.bucket.store, key)
     else:
         middle = len(packed) // 2
         other = bytes([packed[middle] ^ 1])
         spoilt = {"changed": packed[:middle] + other + packed[middle + 1 :], "cut": packed[:-1000], "empty": b""}
-        obstore.put(results.blobs.link.store, key, spoilt[what])
+        obstore.put(results.blobs.bucket.store, key, spoilt[what])
     with pytest.raises(ResultUnavailable, match=r"damaged|missing"):
         await read(results, sha256)
     await stored(results, body)
@@ -168,7 +168,7 @@ async def test_objects_of_others_are_left_alone(s3, bucket, results):
     await stored(results, b"mine")
     odd = ["some/notes", "some/acme/notes", "some/.data/notes", "other/.data/0123456789abcdef.zst", "notes"]
     for key in odd:
-        obstore.put(results.blobs.link.store, key, b"not ours")
+        obstore.put(results.blobs.bucket.store, key, b"not ours")
     assert len(await everything(results)) == 1
     assert await results.leftovers(1 << 62) == 0
     assert set(odd) < set(keys(s3, bucket))
@@ -188,7 +188,7 @@ async def test_an_abandoned_upload_is_taken_back(s3, bucket, results):
 async def test_a_writer_that_died_between_data_and_reference(s3, bucket, results):
     await stored(results, LARGE)
     reference, _ = sorted(keys(s3, bucket), key=len, reverse=True)
-    obstore.delete(results.blobs.link.store, reference)
+    obstore.delete(results.blobs.bucket.store, reference)
     assert await everything(results) == []
     assert await results.leftovers(1) == 0  # too young
     assert await results.leftovers(1 << 62) == 1

@@ -9,7 +9,7 @@ import pytest
 
 from arclog.model.config.settings import Settings
 from arclog.model.errors import ResultStoreAway, ResultUnavailable, SettingsError
-from arclog.results.blobs.postgres import PgLink, PostgresBlobs
+from arclog.results.blobs.postgres import PgConnection, PostgresBlobs
 from arclog.results.store import BlobResults
 from arclog.testing.conformance.results import TENANT, everything, listed, read, stored
 from tests.integration.results.support import (
@@ -185,7 +185,7 @@ async def test_an_address_that_is_none_is_not_repeated(url):
 
 
 def test_a_full_disk_says_so(database):
-    link = PgLink(database.dsn, Settings())
+    link = PgConnection(database.dsn, Settings())
     assert "disk full" in str(link._translated(psycopg.errors.DiskFull("could not extend file")))
     assert not isinstance(link._translated(psycopg.errors.DiskFull("")), ResultStoreAway)
     assert isinstance(link._translated(psycopg.errors.TooManyConnections("")), ResultStoreAway)

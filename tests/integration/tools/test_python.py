@@ -234,7 +234,7 @@ async def test_json_values_come_back_as_they_are(python: Python, expression: str
         ),
         ("['ok', 'a\\ud800']", "result[1]: the text holds a lone surrogate (\\ud800 at 1)"),
         ("{'\\ud800': 1}", "result: the key '\\ud800': the text holds a lone surrogate"),
-        ("print", "result: builtin_function_or_method is not JSON; return what it gives when called"),
+        ("print", "result: builtin_function_or_method is not JSON; return the value of its call"),
         ("{'a': (x for x in ())}", "result.a: generator is not JSON; convert it, e.g. with list()"),
         ("object()", "result: object is not JSON; convert it, e.g. to a dict, a list or a string"),
     ],

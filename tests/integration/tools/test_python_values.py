@@ -133,7 +133,7 @@ async def test_values_of_the_standard_library(python: Python, expression: str, e
         ("{'a b': [b'']}", "result['a b'][0]: bytes is not JSON; convert it, e.g. with .decode() or base64"),
         ("Colour.RED", "result: Colour is not JSON; return its .value"),
         ("Point(1, [object()])", "result.at[0]: object is not JSON; convert it, e.g. to a dict, a list or a string"),
-        ("Point", "result: type is not JSON; return what it gives when called"),
+        ("Point", "result: type is not JSON; return the value of its call"),
         ("Pair(1, {b'x'})", "result.right[0]: bytes is not JSON"),
         ("pathlib.Path('a\\udc80')", "result: the text holds a lone surrogate"),
         ("{'x': 1j}", "result.x: complex is not JSON; convert it, e.g. with str()"),

@@ -401,7 +401,7 @@ def reach_of(*rows: str) -> dict[str, set[str]]:
     plan = program_of(steps(*rows)).plan
     reach = Reach(plan.entry, plan.steps)
     return {
-        place.source or "entry": set(reach.graph.named(place.reach))
+        place.source or "entry": set(reach.graph.names_of(place.reach))
         for join in reach.joins.values()
         for place in join.incoming
     }

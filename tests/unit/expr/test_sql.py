@@ -160,9 +160,9 @@ def test_identifier_quotes_a_name():
 def test_identifier_belongs_into_sql_alone():
     from arclog.expr import compile_text
 
-    with pytest.raises(ExpressionError, match=r"last in a .* of a SQL command"):
+    with pytest.raises(ExpressionError, match=r"last filter in a .* of a SQL command"):
         compile_text("{{ x | identifier }}")
-    with pytest.raises(ExpressionError, match=r"last in a .* of a SQL command"):
+    with pytest.raises(ExpressionError, match=r"last filter in a .* of a SQL command"):
         compile_sql("SELECT {{ x | identifier | upper }}", "sqlite")
 
 
@@ -192,9 +192,9 @@ def test_identifier_belongs_into_sql_alone():
         ('SELECT "a', "10:12", "has no end"),
         (" -- nothing\n ;; ", "10:5", "no SQL statement"),
         ("SELECT 1; COMMIT", "10:15", "COMMIT cannot stand in a command"),
-        ("begin", "10:5", "one transaction already"),
-        ("START TRANSACTION", "10:5", "one transaction already"),
-        ("PREPARE TRANSACTION 'a'", "10:5", "one transaction already"),
+        ("begin", "10:5", "one transaction"),
+        ("START TRANSACTION", "10:5", "one transaction"),
+        ("PREPARE TRANSACTION 'a'", "10:5", "one transaction"),
     ],
 )
 def test_what_cannot_be_bound_is_refused_with_its_place_and_remedy(source, at, says):

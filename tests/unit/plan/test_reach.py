@@ -42,12 +42,12 @@ def test_each_source_of_a_join_is_reached_from_where_a_slow_walk_says(seed):
     plan = build(net(arcs), "p.yaml", KINDS).plan
     assert plan is not None
     reach = Reach(plan.entry, plan.steps)
-    runs = {plan.entry, *reach.graph.named(reach.graph.led_to_by(plan.entry))}
+    runs = {plan.entry, *reach.graph.names_of(reach.graph.led_to_by(plan.entry))}
     for join in reach.joins.values():
         for incoming in join.incoming:
             if incoming.source in runs:
                 wanted = slowly(reach.graph, incoming.source, join.step)
-                assert set(reach.graph.named(incoming.reach)) & runs == wanted & runs
+                assert set(reach.graph.names_of(incoming.reach)) & runs == wanted & runs
 
 
 SHAPES: dict[str, Callable[[int, int, Random], list[int]]] = {
@@ -79,7 +79,7 @@ def test_joins_of_a_large_cycle_take_little_work(shape: str) -> None:
     for step in random.sample(steps, 3):
         for incoming in reach.joins[step.name].incoming[:2]:
             wanted = slowly(reach.graph, incoming.source, step.name)
-            assert set(reach.graph.named(incoming.reach)) == wanted
+            assert set(reach.graph.names_of(incoming.reach)) == wanted
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -96,12 +96,12 @@ def test_what_reaches_a_source_in_sparse_cycles(seed: int) -> None:
     plan = build(net(arcs), "p.yaml", KINDS).plan
     assert plan is not None
     reach = Reach(plan.entry, plan.steps)
-    runs = set(reach.graph.named(reach.graph.led_to_by(plan.entry)))
+    runs = set(reach.graph.names_of(reach.graph.led_to_by(plan.entry)))
     for join in reach.joins.values():
         for incoming in join.incoming:
             if incoming.source in runs:
                 wanted = slowly(reach.graph, incoming.source, join.step)
-                assert set(reach.graph.named(incoming.reach)) & runs == wanted & runs
+                assert set(reach.graph.names_of(incoming.reach)) & runs == wanted & runs
 
 
 def test_the_work_of_joins_is_bounded() -> None:

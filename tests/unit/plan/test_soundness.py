@@ -102,7 +102,7 @@ workflow:
   - {step: end, spec: {join: {count: 2}}, tool: {kind: noop}}
 """
     assert found(text, "soundness-bound") == [
-        "not every way to the joins was looked at: a run can come to have more than 40 tokens at once"
+        "not every way to the joins was looked at: a run can have more than 40 tokens at once"
     ]
 
 
@@ -124,7 +124,7 @@ workflow:
   - {step: c, tool: {kind: noop}}
 """
     assert found(text, "unreachable-step") == [
-        f"no run comes to step {name!r}: the arcs that lead to it can never match" for name in ("a", "c")
+        f"no run reaches step {name!r}: the arcs that lead to it can never match" for name in ("a", "c")
     ]
 
 

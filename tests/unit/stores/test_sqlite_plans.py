@@ -137,7 +137,7 @@ class Filled:
 
     async def fill(self) -> None:
         store, size = self.store, self.size
-        await whole_run(store, tell=[HOOK])
+        await whole_run(store, deliveries=[HOOK])
         copies(store._writer._connection, size)
         (delivery,) = await store.lease_deliveries(1 << 60, 1 << 61)
         for n in range(size):

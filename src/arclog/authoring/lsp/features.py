@@ -306,9 +306,9 @@ class Features:
 
     def task_fields(self) -> tuple[Field, ...]:
         """Keys of tasks of the kinds that the text names."""
-        named = {kind for kind in self.kinds if re.search(rf"kind\s*:\s*\"?{re.escape(kind)}\b", self.text)}
+        mentioned = {kind for kind in self.kinds if re.search(rf"kind\s*:\s*\"?{re.escape(kind)}\b", self.text)}
         known = {field.name: field for field in TASK}
-        for kind in sorted(named or self.kinds):
+        for kind in sorted(mentioned or self.kinds):
             for field in self.kinds[kind].fields:
                 known.setdefault(field.name, field)
         return tuple(known.values())

@@ -111,13 +111,13 @@ def _read_entry(node: Any, *, last: bool) -> list[Entry]:
         made = Entry(node, when if word == "then" else None, condition)
         if made.phase == "enter":
             hint = "a step before sets it: spec: {set_ctx: {…}}, or workload has it"
-            raise Undecided(when, "case: what happens when a step begins", hint)
+            raise Undecided(when, "case: actions at the start of a step", hint)
         then = parts[word]
         for part in items(then) if is_list(then) else [then]:
             _read_action(made, part, in_list=is_list(then))
         read.append(made)
     if len(read) > 1 and any(part.actions for part in read):
-        raise Undecided(node, "case: an else beside a then that does more than route", "an entry of its own: - else: …")
+        raise Undecided(node, "case: an else beside a then that does more than route", "a separate entry: - else: …")
     return read
 
 
@@ -138,9 +138,9 @@ def _read_action(read: Entry, part: Any, *, in_list: bool) -> None:
         if name == "result" and scalar(entry(value, "from")) in ("response", "result"):
             continue  # what a step gives is its result
         elif name not in ("sink", "set", "set_ctx", "vars", "retry"):
-            raise Undecided(key, f"case: {name} has no form of its own", _HINTS.get(name, _HINT))
+            raise Undecided(key, f"case: {name} has no equivalent", _HINTS.get(name, _HINT))
         elif name in read.actions:
-            raise Undecided(key, f"case: {name} stands there twice", _HINT)
+            raise Undecided(key, f"case: {name} occurs twice", _HINT)
         read.actions[name] = (key, value, part if in_list and len(pairs) == 1 else None)
 
 
@@ -180,14 +180,14 @@ def _check_order(step: Any, read: list[Entry]) -> None:
 def _check_actions(step: Any, part: Entry, read: list[Entry]) -> None:
     for name, (key, _, _) in part.actions.items():
         if name in ("sink", "set", "set_ctx", "vars") and part.phase != "done":
-            hint = "a step of its own after an arc with event.name == 'step.failed'"
+            hint = "a separate step after an arc with event.name == 'step.failed'"
             raise Undecided(key, f"case: {name} after a failure, or after all items", hint)
         if name in ("set", "set_ctx", "vars") and entry(step, "loop") is not None:
             hint = "the task that makes the value sets it; executor.spec.ctx says how items' values are joined"
-            raise Undecided(key, f"case: {name} in a loop: which item's value is meant is not said", hint)
+            raise Undecided(key, f"case: {name} in a loop: it is unclear which item's value is meant", hint)
         if name == "retry" and (part.phase != "failed" or len(part.actions) > 1 or part.targets):
             hint = "until: {do: [tasks], when: …, max: N} repeats tasks until something holds"
-            raise Undecided(key, "case: retry of what is not a failure", hint)
+            raise Undecided(key, "case: retry after a success", hint)
         if name == "retry" and any(
             other.phase == "failed" and "retry" not in other.actions for other in read[: read.index(part)]
         ):
@@ -224,7 +224,9 @@ def _task_of(source: Source, step: Any, node: Any) -> Any:
     tasks = list(source.tasks(step))
     if len(tasks) != 1:
         raise Undecided(
-            node, "case: a step with several tasks", "the task that it is about says it: spec: {policy: {rules: […]}}"
+            node,
+            "case: a step with several tasks",
+            "write it on the task that it belongs to: spec: {policy: {rules: […]}}",
         )
     return tasks[0]
 
@@ -264,7 +266,7 @@ def _outcomes(source: Source, step: Any, read: list[Entry]) -> Change | None:
     task = _task_of(source, step, about[0].node)
     kind = scalar(entry(task, "kind")) or ""
     if entry(task, "spec", "policy") is not None or entry(task, "spec", "set_ctx") is not None:
-        raise Undecided(about[0].node, "case: the task has rules of its own", "rules: […] of the task")
+        raise Undecided(about[0].node, "case: the task already has rules", "rules: […] of the task")
     rules: list[str] = []
     edits: list[Edit] = []
     for part in read:

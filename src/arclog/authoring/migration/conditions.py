@@ -126,7 +126,7 @@ def renamed(expression: str, kind: str, base: str, node: Any) -> str:
     text = expression
     if asks(rf"{_THIS}(?=\.data\b)", text):
         hint = "{{ LABEL.data.x }}, or {{ LABEL.result.data.x }} where the code returns a map with `data`"
-        raise Undecided(node, "this.data: what the task gave, or a key `data` of it", hint)
+        raise Undecided(node, "this.data: the task's data, or its key `data`", hint)
     text = replace(_THIS, "result", text)
     if kind in SQL:
         if asks(rf"{_ANSWER}(?:\.data)?\.command_\d", text):

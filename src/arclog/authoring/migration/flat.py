@@ -134,12 +134,12 @@ def _called(source: Source, step: Any) -> Iterator[Change]:
     """`call: {type: python, …}` is the tool."""
     call = entry(step, "call")
     if is_map(call) and entry(step, "tool") is None and entry(step, "type") is None:
-        named = scalar(entry(call, "type")) or scalar(entry(call, "kind")) or ""
+        kind_name = scalar(entry(call, "type")) or scalar(entry(call, "kind")) or ""
         if entry(call, "name") is None and scalar(entry(call, "task")) is not None:
             yield from source.rename(call, "task", "name")
-        elif named == "secrets":
-            raise Undecided(call, "call: a secret is no task", _SECRETS)
-        elif _is_kind(source, named):
+        elif kind_name == "secrets":
+            raise Undecided(call, "call: a secret is not a task", _SECRETS)
+        elif _is_kind(source, kind_name):
             yield from source.rename(step, "call", "tool")
 
 
@@ -154,7 +154,7 @@ def _flat(source: Source, step: Any) -> Iterator[Change]:
     key, value = owner
     kind = scalar(value) or ""
     if kind == "secrets":
-        raise Undecided(key, "type secrets: a secret is no step", _SECRETS)
+        raise Undecided(key, "type secrets: a secret is not a step", _SECRETS)
     if kind == "iterator":
         yield _iterator(source, step, owner)
         return
@@ -215,7 +215,7 @@ def _saved(step: Any, key: Any) -> tuple[str, dict[str, str]]:
     """A step of type `save`: a row of a table, or data that the log has anyway."""
     storage = scalar(entry(step, "storage")) or ""
     if entry(step, "save") is not None or is_map(entry(step, "storage")):
-        raise Undecided(key, "type save: where it is kept stands below another key", "tool: {kind: postgres, …}")
+        raise Undecided(key, "type save: the storage is below another key", "tool: {kind: postgres, …}")
     if storage in ("", "event", "event_log"):
         return "noop", {"args": "data", "storage": ""}
     if storage not in SQL:
@@ -271,7 +271,7 @@ def _behind_dash(source: Source, step: Any, edits: list[Edit]) -> list[Edit]:
         return edits
     stays = next(((k, v) for _, k, v in entries(step) if not any(e.start <= start(k) < e.end for e in edits)), None)
     if stays is None or not source.has_own_lines(stays[0]):
-        raise Undecided(step, "a step without a name of its own line", "- step: NAME")
+        raise Undecided(step, "a step whose name is not on a separate line", "- step: NAME")
     lead = [edit for edit in edits if edit.start < start(stays[0])]
     last = max(edit.end for edit in lead)
     if source.comments(last, start(stays[0])):
@@ -313,7 +313,7 @@ def _iterator(source: Source, step: Any, owner: tuple[Any, Any]) -> Change:
     task = entry(step, "task")
     hint = "loop: {in: …, iterator: …} and tool: {kind: …}"
     if is_flow(step) or is_flow(task) or not is_map(task) or not task.value or entry(step, "loop") is not None:
-        raise Undecided(key, "type iterator: not a task in lines of its own", hint)
+        raise Undecided(key, "type iterator: the task is not on separate lines", hint)
     if entry(step, "save") is not None and entry(task, "save") is not None:
         raise Undecided(key, "type iterator: values are kept of each item and of all", hint)
     task_key, _ = _pair(step, "task")
@@ -355,7 +355,7 @@ def saves(source: Source) -> Iterator[Change]:
             continue
         key, _ = _pair(step, "save")
         if not is_map(node) or is_flow(node) or is_list(node):
-            source.leave(key, "save: not a map in lines of its own", "a task behind: tool: [{…}, {name: store, …}]")
+            source.leave(key, "save: not a map on separate lines", "a task behind: tool: [{…}, {name: store, …}]")
             continue
         storage = entry(node, "storage")
         for old, new in (("storage", "tool"), ("type", "tool"), ("data", "args"), ("statement", "command")):
@@ -374,8 +374,8 @@ def credentials(source: Source) -> Iterator[Change]:
         node = entry(task, "auth")
         if not is_map(node) or not node.value:
             continue
-        named = list(entries(node))
-        inner = named[0][2] if len(named) == 1 and is_map(named[0][2]) else node
+        fields = list(entries(node))
+        inner = fields[0][2] if len(fields) == 1 and is_map(fields[0][2]) else node
         name = scalar(entry(inner, "key")) or scalar(entry(inner, "credential"))
         words = {word for word, _, _ in entries(inner)}
         if name and "{{" not in name and words <= {"type", "key", "credential", "source", "kind"} and len(words) <= 3:

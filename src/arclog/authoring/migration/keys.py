@@ -32,7 +32,7 @@ def root_keys(source: Source) -> Iterator[Change]:
         kept = {name for step in items(workflow) for name, _, _ in entries(entry(step, "vars"))}
         clash = next((key for name, key, _ in entries(entry(source.root, "vars")) if name in kept), None)
         if clash is not None:
-            hint = "workload: {…} for what the run begins with, spec: {set_ctx: {…}} for what a task sets"
+            hint = "workload: {…} for the run's inputs, spec: {set_ctx: {…}} for what a task sets"
             source.leave(clash, f"vars: {clash.value} is set by a step, too", hint)
             return
         others = "".join(rf"(?!{re.escape(name)}\b)" for name in sorted(kept))
@@ -128,7 +128,7 @@ def _shell(source: Source, task: Any) -> Iterator[Change]:
             yield Edit(end(source.text, only), end(source.text, commands), "")
     else:
         hint = "one task for each command, or one text with `set -e` on its first line"
-        source.leave(key, "cmds has several commands, and what follows when one fails is not said", hint)
+        source.leave(key, "cmds has several commands; it is unclear what happens when one fails", hint)
 
 
 def loop_keys(source: Source) -> Iterator[Change]:

@@ -155,7 +155,7 @@ def _condition(node: Any, kind: str) -> str:
     text = re.sub(r"(?<![\w.])attempt\b", "_attempt", text)
     text = re.sub(r"(?<![\w.])data(?=[.\[\s|])", "outcome.data", text)
     if re.search(r"(?<![\w.])(success|max_attempts)\b", text):
-        raise Undecided(node, "retry: a condition with names of its own", _HINT)
+        raise Undecided(node, "retry: a condition with unknown names", _HINT)
     return renamed(text, kind, "outcome", node)
 
 

@@ -92,15 +92,15 @@ def _as_item(source: Source, key: Any, tool: Any, label: str, column: int) -> st
     room = " " * column
     if not source.has_own_lines(key):
         raise Undecided(key, "sink: a step on one line", _HINT)
-    named = entry(tool, "name") is not None
+    has_name = entry(tool, "name") is not None
     if is_flow(tool):
         inner = raw(source.text, tool)
-        return f"{room}- {inner}\n" if named else f"{room}- {{name: {label}, {inner[1:].lstrip()}\n"
+        return f"{room}- {inner}\n" if has_name else f"{room}- {{name: {label}, {inner[1:].lstrip()}\n"
     first = tool.value[0][0]
     lines = source.lines_at(first, tool, column + 2) if source.has_own_lines(first) else None
     if lines is None:
         raise Undecided(key, "sink: a tool that cannot be moved", _HINT)
-    return f"{room}- {lines.lstrip(' ')}" if named else f"{room}- name: {label}\n{lines}"
+    return f"{room}- {lines.lstrip(' ')}" if has_name else f"{room}- name: {label}\n{lines}"
 
 
 def _sink(source: Source, sink: Sink, kind: str, label: str, column: int, taken: set[str], *, branching: bool) -> str:
@@ -172,7 +172,7 @@ def _view(
     ]
     routes = asked + " ".join(str(node.value) for _, node in scalars(entry(step, "next")))
     if any(fields.search(text) for text in texts) or (kind == "http" and re.search(r"\.(http|status|headers)", routes)):
-        hint = f"a step of its own for the sink: it reads {{{{ {name}.data }}}}"
+        hint = f"a separate step for the sink, which reads {{{{ {name}.data }}}}"
         raise Undecided(sinks[0].key, f"sink: {name}'s status and headers are read after it", hint)
     read = any(reads.search(text) for text in texts)
     if routed and not read and not re.search(r"\b(outcome|response|result)\b", routes):

@@ -122,8 +122,8 @@ class Source:
 
     # --- what was done, and what was not ------------------------------------------------------------------------------
 
-    def note(self, node: Any, what: str) -> None:
-        self.notes.append((line_of(node), what))
+    def note(self, node: Any, text: str) -> None:
+        self.notes.append((line_of(node), text))
 
     def leave(self, node: Any, message: str, hint: str) -> None:
         """List a form whose meaning is not certain."""
@@ -253,7 +253,7 @@ class Source:
         parts = [self.as_flow(value, without_comments=without_comments) for value in items(node)]
         return f"[{', '.join(parts)}]" if parts and all(parts) else ""
 
-    def in_templates(self, node: Any, pattern: str, new: str, what: str, word: str = "") -> Iterator[Edit]:
+    def in_templates(self, node: Any, pattern: str, new: str, change: str, word: str = "") -> Iterator[Edit]:
         """Replace a pattern inside the templates of a scalar. `word` is a text that each of its matches has."""
         if word not in node.value or ("{{" not in node.value and "{%" not in node.value):
             return
@@ -261,7 +261,7 @@ class Source:
         for template in TEMPLATE.finditer(text, first, last):
             for match in re.finditer(pattern, text[template.start() : template.end()]):
                 at = template.start() + match.start()
-                self.notes.append((text.count("\n", 0, at) + 1, what))
+                self.notes.append((text.count("\n", 0, at) + 1, change))
                 yield Edit(at, at + len(match.group()), new)
 
 

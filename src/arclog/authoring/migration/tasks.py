@@ -111,7 +111,7 @@ def step_args(source: Source) -> Iterator[Change]:
         if scalar(entry(step, "step")) in given_by_arcs:
             hint = 'the task takes what it needs: args: {x: "{{ args.x }}"}'
             source.leave(
-                key, "args of a step that an arc gives args, too: which of them the code reads is not said", hint
+                key, "the step and an arc to it both have args; it is unclear which of them the code reads", hint
             )
         elif is_flow(args) and is_flow(task):
             at = end(source.text, task) - 1

@@ -57,8 +57,8 @@ def names(source: Source) -> Iterator[Change]:
             if path[0] == "tool" and variables:
                 own = scalar(entry(step, "step")) or ""
                 pattern = rf"(?<![\w.'\"]){re.escape(own)}\.result_index\b"
-                what = f"{own}.result_index → iter.index"
-                yield from source.in_templates(node, pattern, "iter.index", what, "result_index")
+                change = f"{own}.result_index → iter.index"
+                yield from source.in_templates(node, pattern, "iter.index", change, "result_index")
                 yield from source.in_templates(
                     node, r"(?<![\w.'\"])loop_index\b", "iter.index", "loop_index → iter.index", "loop_index"
                 )
@@ -148,13 +148,13 @@ def envelopes(source: Source) -> Iterator[Change]:
             for path, node in scalars(root):
                 if path[-1:] != ("code",):
                     pattern = rf"(?<![\w.'\"]){re.escape(name)}\.data(?=\.(?:{keys})\b)"
-                    what = f"{name}.data → {name}.result.data"
-                    yield from source.in_templates(node, pattern, f"{name}.result.data", what, name)
+                    change = f"{name}.data → {name}.result.data"
+                    yield from source.in_templates(node, pattern, f"{name}.result.data", change, name)
         for part in (entry(tasks[-1], "spec"), entry(step, "next")):
             for _, node in scalars(part):
                 pattern = rf"\boutcome\.data(?=\.(?:{keys})\b)"
-                what = "outcome.data → outcome.result.data"
-                yield from source.in_templates(node, pattern, "outcome.result.data", what, "outcome")
+                change = "outcome.data → outcome.result.data"
+                yield from source.in_templates(node, pattern, "outcome.result.data", change, "outcome")
 
 
 def _enveloped(code: str) -> set[str]:
@@ -269,7 +269,7 @@ def _row(source: Source, task: Any, key: Any) -> Change:
     )
     mode = scalar(entry(task, "mode")) or "insert"
     if row_key is None or mode not in ("insert", "upsert", "append"):
-        raise Undecided(key, f"table: a row of which the columns are not said, or mode {mode}", _TABLE)
+        raise Undecided(key, f"table: a row without known columns, or mode {mode}", _TABLE)
     keys_node = entry(task, "key")
     keys = [scalar(node) or "" for node in items(keys_node)] or [
         part.strip() for part in (scalar(keys_node) or "").split(",")
@@ -287,7 +287,7 @@ def _row(source: Source, task: Any, key: Any) -> Change:
         lines.append(f"ON CONFLICT ({', '.join(keys)}) DO {'UPDATE SET ' + sets if rest else 'NOTHING'}")
     gone = [(k, v) for name, k, v in entries(task) if name in ("table", "mode", "key") or k is row_key]
     if not all(source.has_own_lines(k) for k, _ in gone):
-        raise Undecided(key, "table: it stands on a line with other keys", _TABLE)
+        raise Undecided(key, "table: it is on a line with other keys", _TABLE)
     edits = [source.removal(k, v) for k, v in gone]
     text = f"{' ' * column_of(key)}command: |\n" + "".join(f"{room}{line}\n" for line in lines)
     at = next(number for number, (k, _) in enumerate(gone) if k is key)

@@ -98,9 +98,9 @@ def _of_step(source: Source, step: Any) -> Change | None:
             continue
         tasks = source.tasks(step)
         if entry(step, "loop") is not None or not tasks:
-            raise Undecided(key, f"{name} of a step with a loop: it is not said which item's value is meant", _LAST)
+            raise Undecided(key, f"{name} of a step with a loop: it is unclear which item's value is meant", _LAST)
         if any(_ends_early(task) for task in tasks):
-            message = f"{name} of a step whose tasks jump or break: it is not said which task is the last"
+            message = f"{name} of a step whose tasks jump or break: it is unclear which task is the last"
             raise Undecided(key, message, _LAST)
         return _moved(source, step, step, tasks[-1], key, value)
     return None
@@ -252,7 +252,7 @@ def _moved(source: Source, step: Any, owner: Any, task: Any, key: Any, value: An
     else:
         groups = {"set_ctx": _pairs(value)}
     if not source.has_own_lines(key) and (arc is None or not is_flow(arc)):
-        raise Undecided(key, f"{key.value}: it stands on a line with other keys", _LAST)
+        raise Undecided(key, f"{key.value}: it is on a line with other keys", _LAST)
     kind = scalar(entry(task, "kind")) or ""
     own = {name for name in (scalar(entry(owner, "step")), scalar(entry(owner, "name"))) if name}
     own |= {"self", "this", "output"}

@@ -72,9 +72,9 @@ def simulate_command(options: Namespace) -> int:
         raise Usage("use either --from or --last, not both")
     if options.last is not None and options.last < 1:
         raise Usage(f"--last {options.last} is not a number of 1 or more")
-    for each in options.runs:
-        if each != "last":
-            checked(each)
+    for run_id in options.runs:
+        if run_id != "last":
+            checked(run_id)
     out, settings = out_of(options), settings_of(options)
     text, file = playbook_text(options.file, settings)
     options.playbook = options.file
@@ -89,7 +89,7 @@ def simulate_command(options: Namespace) -> int:
         def asked(**which: Any) -> SimulateRequest:
             return SimulateRequest(text, file, files, workload=workload, map=renamed, strict=options.strict, **which)
 
-        runs = [await resolve(api, each) for each in options.runs]
+        runs = [await resolve(api, run_id) for run_id in options.runs]
         if not runs and options.last is None:
             return [await api.simulate(asked())]
         if not runs:

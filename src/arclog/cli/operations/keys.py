@@ -108,8 +108,8 @@ async def _list(access: Access, options: Namespace, settings: Settings, out: Out
     if out.as_json:
         out.data(keys)
         return OK
-    for each in keys:
-        out.print(clean(_line(each)))
+    for key in keys:
+        out.print(clean(_line(key)))
     if not keys and not out.quiet:
         out.print(f"no keys {place_of(settings)}; `arclog key create --name NAME --role ROLE` creates one")
     return OK
@@ -160,10 +160,10 @@ async def _audit(access: Access, options: Namespace, settings: Settings, out: Ou
     if out.as_json:
         out.data(entries)
         return OK
-    for each in reversed(entries):
-        caller = f"{each.principal} ({each.tenant})" if each.principal else "nobody"
-        words = [each.at, f"{each.decision:<7}", caller, each.method, each.route, each.target, each.address]
-        out.print(clean("  ".join(word for word in words if word) + (f": {each.reason}" if each.reason else "")))
+    for entry in reversed(entries):
+        caller = f"{entry.principal} ({entry.tenant})" if entry.principal else "nobody"
+        words = [entry.at, f"{entry.decision:<7}", caller, entry.method, entry.route, entry.target, entry.address]
+        out.print(clean("  ".join(word for word in words if word) + (f": {entry.reason}" if entry.reason else "")))
     if not entries and not out.quiet:
         which = place_of(settings) if server_of(settings) else f"on {settings.text('home')}"
         out.print(f"no requests recorded for the server {which}")

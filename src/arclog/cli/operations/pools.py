@@ -83,15 +83,15 @@ def pool_command(options: Namespace) -> int:
     return _with(options, do, _NO_POOLS if action == "list" else "")
 
 
-def _pool_line(each: PoolView) -> str:
-    name = each.name or "(all pools)"
-    waiting = f"{each.waiting} waiting" + (f", the oldest for {each.oldest_s:.0f} s" if each.waiting else "")
+def _pool_line(pool: PoolView) -> str:
+    name = pool.name or "(all pools)"
+    waiting = f"{pool.waiting} waiting" + (f", the oldest for {pool.oldest_s:.0f} s" if pool.waiting else "")
     limits = [
         f"{'all tenants' if not limit.tenant else 'each tenant' if limit.tenant == '*' else f'tenant {limit.tenant}'}"
         f" at most {limit.concurrency}"
-        for limit in each.limits
+        for limit in pool.limits
     ]
-    line = f"{name}  {waiting}, {each.busy} busy; {each.workers} workers, {each.slots} slots"
+    line = f"{name}  {waiting}, {pool.busy} busy; {pool.workers} workers, {pool.slots} slots"
     return line + (f"; {', '.join(limits)}" if limits else "")
 
 
@@ -116,11 +116,11 @@ def resource_command(options: Namespace) -> int:
     action = options.action
     terms = (options.rate, options.burst, options.concurrency)
     if action == "list":
-        if options.name or any(each is not None for each in terms):
+        if options.name or any(term is not None for term in terms):
             raise Usage("resource list takes no arguments", "arclog resource list")
     elif not options.name:
         raise Usage(f"resource {action}: a NAME is required", f"arclog resource {action} NAME")
-    if action == "rm" and any(each is not None for each in terms):
+    if action == "rm" and any(term is not None for term in terms):
         raise Usage("resource rm takes only a NAME", "arclog resource set NAME changes its limits")
     if action == "set" and options.rate is None and options.concurrency is None:
         raise Usage("resource set: --rate or --concurrency is required", "arclog resource set NAME --rate 10/s")
@@ -145,14 +145,14 @@ def resource_command(options: Namespace) -> int:
     return _with(options, do, _NO_RESOURCES if action == "list" else "")
 
 
-def _resource_line(each: ResourceView) -> str:
+def _resource_line(resource: ResourceView) -> str:
     parts = []
-    if each.rate:
-        coming = "" if each.tokens else f", the next in {each.next_token_s:.1f} s"
-        parts.append(f"{each.rate}, burst {each.burst}: {each.tokens} tokens{coming}")
-    most = "" if each.concurrency is None else f" of {each.concurrency}"
-    parts.append(f"{each.held}{most} in use")
-    return f"{each.name}  {'; '.join(parts)}"
+    if resource.rate:
+        coming = "" if resource.tokens else f", the next in {resource.next_token_s:.1f} s"
+        parts.append(f"{resource.rate}, burst {resource.burst}: {resource.tokens} tokens{coming}")
+    most = "" if resource.concurrency is None else f" of {resource.concurrency}"
+    parts.append(f"{resource.held}{most} in use")
+    return f"{resource.name}  {'; '.join(parts)}"
 
 
 # -- workers ------------------------------------------------------------------------------------------------------------
@@ -182,9 +182,9 @@ def drain(options: Namespace) -> int:
     return _with(options, do)
 
 
-def worker_line(each: WorkerView) -> str:
-    pools = ", ".join(each.pools) or "every pool"
-    return f"{each.worker_id}  {each.state}  {pools}  {each.busy} of {each.slots} slots  {each.version}  seen {each.seen_at}"
+def worker_line(worker: WorkerView) -> str:
+    pools = ", ".join(worker.pools) or "every pool"
+    return f"{worker.worker_id}  {worker.state}  {pools}  {worker.busy} of {worker.slots} slots  {worker.version}  seen {worker.seen_at}"
 
 
 def _print_rows(rows: list[T], line: Callable[[T], str], out: Out, nothing: str = "", *, single: bool = False) -> None:
@@ -193,8 +193,8 @@ def _print_rows(rows: list[T], line: Callable[[T], str], out: Out, nothing: str 
     if out.as_json:
         out.data(rows[0] if single else rows)
         return
-    for each in rows:
-        out.print(clean(line(each)))
+    for row in rows:
+        out.print(clean(line(row)))
     if not rows and not out.quiet:
         out.print(nothing)
 

@@ -189,25 +189,25 @@ def _list(schedules: list[ScheduleView], out: Out) -> None:
     if out.as_json:
         out.data(schedules)
         return
-    for each in schedules:
-        out.print(clean(_first_line(each)))
+    for schedule in schedules:
+        out.print(clean(_first_line(schedule)))
     if not schedules and not out.quiet:
         out.print("no schedules; `arclog schedule add NAME --cron '0 6 * * *' --path PATH` adds one")
 
 
-def _first_line(each: ScheduleView) -> str:
-    coming = "paused" if each.paused else f"next {each.next_due}" if each.next_due else "over"
-    return f"{each.name}  {each.cron} {each.tz}  {each.path}  {coming}"
+def _first_line(schedule: ScheduleView) -> str:
+    coming = "paused" if schedule.paused else f"next {schedule.next_due}" if schedule.next_due else "over"
+    return f"{schedule.name}  {schedule.cron} {schedule.tz}  {schedule.path}  {coming}"
 
 
-def _lines(each: ScheduleView) -> list[str]:
-    lines = [_first_line(each), f"  catch up {each.catch_up}, overlap {each.overlap}"]
-    if each.last_execution:
-        lines.append(f"  last {each.last_due}: run {each.last_execution}")
-    if each.queued:
-        lines.append(f"  {len(each.queued)} waiting, from {each.queued[0]} to {each.queued[-1]}")
-    if each.skipped:
-        lines.append(f"  {each.skipped} skipped")
-    if each.note:
-        lines.append(f"  {each.note}")
+def _lines(schedule: ScheduleView) -> list[str]:
+    lines = [_first_line(schedule), f"  catch up {schedule.catch_up}, overlap {schedule.overlap}"]
+    if schedule.last_execution:
+        lines.append(f"  last {schedule.last_due}: run {schedule.last_execution}")
+    if schedule.queued:
+        lines.append(f"  {len(schedule.queued)} waiting, from {schedule.queued[0]} to {schedule.queued[-1]}")
+    if schedule.skipped:
+        lines.append(f"  {schedule.skipped} skipped")
+    if schedule.note:
+        lines.append(f"  {schedule.note}")
     return lines

@@ -81,8 +81,8 @@ class _Program:
 
         self._task = asyncio.current_task()
         loop = asyncio.get_running_loop()
-        for each in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(each, self._on_signal)
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(signum, self._on_signal)
         url = server_of(settings)
         try:
             async with remote_worker(settings, url, token_of(settings), pools) as worker:

@@ -36,7 +36,7 @@ class Attention:
         #: watched runs, with the last event that was read
         self._seen: dict[str, int] = {}
         #: what was printed already, by run and wait
-        self._named: set[tuple[str, str]] = set()
+        self._announced: set[tuple[str, str]] = set()
         self._questions: dict[tuple[str, str], Wait] = {}
         #: the terminal's modes while a question is open
         self._modes: list[Any] | None = None
@@ -81,8 +81,8 @@ class Attention:
         for known in [known for known in self._questions if known[0] == execution_id and known not in waiting]:
             del self._questions[known]  # it was answered elsewhere
         for name, wait in waiting.items():
-            if name not in self._named:
-                self._named.add(name)
+            if name not in self._announced:
+                self._announced.add(name)
                 self._name(execution_id, wait, several=len(waiting) > 1)
                 if wait.what == "approval":
                     self._questions[name] = wait

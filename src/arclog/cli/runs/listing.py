@@ -168,13 +168,13 @@ def list_table(rows: list[Listed], out: Out) -> str:
     cells = [_cells(row, out) for row in rows]
     head = ("EXECUTION", "STATE", "PLAYBOOK", "STARTED", "TOOK")
     taken = sum(
-        max(width_of(bare(each[index])) for each in (head, *cells)) + 2 for index in range(len(head)) if index != 2
+        max(width_of(bare(row[index])) for row in (head, *cells)) + 2 for index in range(len(head)) if index != 2
     )
     room = max(_NARROWEST_NAME, columns - taken - (_NARROWEST_DETAIL if wide else 0))
-    cells = [(*each[:2], clip(each[2], room), *each[3:]) for each in cells]
+    cells = [(*row[:2], clip(row[2], room), *row[3:]) for row in cells]
     details = [one_line(_detail(row)) for row in rows]
     if wide:
-        full = [(*each, detail) for each, detail in zip(cells, details, strict=True)]
+        full = [(*row, detail) for row, detail in zip(cells, details, strict=True)]
         return table((*head, "STEP OR ERROR"), full, columns, out, right=(4,))
     first, *lines = table(head, cells, columns, out).split("\n")
     shown = [first]

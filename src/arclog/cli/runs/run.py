@@ -91,8 +91,8 @@ async def _run(settings: Any, options: Namespace, text: str, file: str, out: Out
                     pinned = await here.api.registered(path, version)
                     text = pinned.source
                     here.open_tools(text)
-                    named = f"{path}@{pinned.version}"
-                    plan = _compile(here, settings, options, text, named, out, FilesBeside(settings))
+                    pinned_path = f"{path}@{pinned.version}"
+                    plan = _compile(here, settings, options, text, pinned_path, out, FilesBeside(settings))
                     workload = _typed(plan, workload, options)
                     request = ExecuteRequest(path=path, version=pinned.version, workload=workload, priority=priority)
                 started = await here.api.execute(request)

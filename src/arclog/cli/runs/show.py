@@ -78,7 +78,7 @@ async def _page(api: Api, summary: Summary, out: Out) -> str:
         parts += ["", next_lines([f"arclog why {summary.execution_id}", *summary.next], out)]
     elif summary.ended_at is None:
         hints = (
-            f"arclog why {summary.execution_id}     what it waits for",
+            f"arclog why {summary.execution_id}     shows what it is waiting for",
             f"arclog resume {summary.execution_id}  if its process died",
         )
         parts += ["", indented("\n".join(out.paint(hint, "dim") for hint in hints))]

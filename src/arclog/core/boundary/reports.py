@@ -235,12 +235,12 @@ class _Place:
         """A ref must be well-formed and name a result of this execution; whether it can be read is checked when it is read."""
         try:
             known = as_ref(ref)
-            named = parse_ref(known.ref)
+            parsed_ref = parse_ref(known.ref)
         except (ValidationError, RequestRejected):
             return "has no result ref"
-        if own and named.execution_id != self.execution_id:
+        if own and parsed_ref.execution_id != self.execution_id:
             return "has a ref of another execution"
-        return "" if named.sha256 == known.meta.sha256 else "has a ref that names other content"
+        return "" if parsed_ref.sha256 == known.meta.sha256 else "has a ref that names other content"
 
     def _take_action(self, event: Event) -> str:
         action = event.payload.get("action")

@@ -147,7 +147,7 @@ def tick(schedule: Schedule, now: int, *, is_live: bool, late: int, most: int) -
     if passed:
         changes["skipped"] = schedule.skipped + sum(count for count, _ in passed)
         changes["note"] = _note(passed[-1], now)
-    notes = tuple(_note(each, now) for each in passed)
+    notes = tuple(_note(instant, now) for instant in passed)
     return Tick(replace(schedule, **changes), notes)
 
 

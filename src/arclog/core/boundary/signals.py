@@ -63,7 +63,7 @@ def receive(decision: Decision, given: Signal) -> None:
             # Neither is a signal that the sender may not send: other users must not fill a run's log.
             decision.txn.refused = Refused("forbidden", forbidden)
             return
-        rule = KNOWN.get(given.signal, _named)
+        rule = KNOWN.get(given.signal, _deliver)
         problem = rule(decision, given)
     if problem:
         _record(decision, given, error={"kind": "conflict", "message": problem, "code": "SIGNAL", "retryable": False})
@@ -104,8 +104,8 @@ def _untimely(decision: Decision, given: Signal) -> str | None:
 
 def _record(decision: Decision, given: Signal, *, step: str = "", run: int = 0, **more: Any) -> int:
     payload: dict[str, Any] = {"signal": given.signal, "signal_id": given.signal_id}
-    named = {"reason": given.reason, "by": given.by, "step": given.step, "data": given.data}
-    payload.update({key: value for key, value in named.items() if value not in ("", None)})
+    fields = {"reason": given.reason, "by": given.by, "step": given.step, "data": given.data}
+    payload.update({key: value for key, value in fields.items() if value not in ("", None)})
     payload.update(more)
     bad = "error" if "error" in more else ""
     index = decision.record("signal.received", payload, step=step, run=run, event_status=bad)
@@ -126,7 +126,7 @@ def _pause(decision: Decision, given: Signal) -> str | None:
     state = decision.state
     if state.pause is not None:
         return "the run is paused already" if state.paused_at is not None else "the run is being paused already"
-    idle = [state.commands[each] for each in given.idle if each in state.commands]
+    idle = [state.commands[command_id] for command_id in given.idle if command_id in state.commands]
     held = [command.id for command in idle]
     if encoded_size({"held": held}) > decision.event_room:
         return f"{len(held)} commands are open, which is more than one event can name (limits.max_payload_bytes)"
@@ -216,7 +216,7 @@ def _verdict(given: Signal, *, approved: bool) -> dict[str, Any]:
     return {"approved": approved, "by": given.by, "comment": given.reason, "data": given.data}
 
 
-def _named(decision: Decision, given: Signal) -> str | None:
+def _deliver(decision: Decision, given: Signal) -> str | None:
     """A signal of the user's own: it ends the waits for its name, or is kept for the next one."""
     waiting = _waiting(decision, given, "wait")
     if not waiting:

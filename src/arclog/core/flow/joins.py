@@ -77,7 +77,7 @@ def waiting(program: Program, state: State) -> list[Waiting]:
         held = state.waiting[join.step]
         sources = live | _waiting_mask(program, state, join)
         lacks = tuple(
-            Lack(place.place, place.source, tuple(program.reach.graph.named(place.reach & sources)))
+            Lack(place.place, place.source, tuple(program.reach.graph.names_of(place.reach & sources)))
             for place in join.incoming
             if place.place not in held
         )
@@ -243,7 +243,7 @@ def _firing(program: Program, state: State, join: Join) -> Firing:
     for token in taken[1:]:
         args = deep_merge(args, token.args)
     last = max(taken, key=lambda token: token.id)
-    named: dict[str, Any] = {"tokens": [token.id for token in taken]}
+    fields: dict[str, Any] = {"tokens": [token.id for token in taken]}
     problem = None
     if join.count:
         live, others = _Live(program, state), _waiting_mask(program, state, join)
@@ -253,14 +253,14 @@ def _firing(program: Program, state: State, join: Join) -> Firing:
             if place.place not in held and (place.reach & others or live.meets(place.reach))
         ]
         if later:
-            named["absorbs"] = later
+            fields["absorbs"] = later
         if len(taken) < join.count:
             came = ", ".join(place.source or "the entry" for place in join.incoming if place.place in held)
             message = f"join {{count: {join.count}}} of step {join.step}: only {len(taken)} came ({came}), and too few others still can"
             problem = error("config", message, code="JOIN_COUNT")
     merged = Token(last.id, last.place, join.step, args, last.event)
     skipped = _broken(program, state, join) if program.steps[join.step].plan.join == "all_ok" else ""
-    return Firing(merged, named, problem, skipped)
+    return Firing(merged, fields, problem, skipped)
 
 
 def _broken(program: Program, state: State, join: Join) -> str:
@@ -273,7 +273,7 @@ def _broken(program: Program, state: State, join: Join) -> str:
             if held[place.place][0].event.get("name") == "step.failed":
                 return f"step {place.source} failed"
             continue
-        for step in program.reach.graph.named(place.reach):
+        for step in program.reach.graph.names_of(place.reach):
             tally = state.tally.get(step)
             if tally is not None and (tally.error or tally.denied):
                 return f"step {step} {'failed' if tally.error else 'was denied'}"

@@ -63,7 +63,7 @@ def _end(decision: Decision, step: StepProgram) -> dict[str, Any]:
     message = f"step {step.name} ends the run as failed"
     problem = error("exception", message, code="END").as_dict()
     if failed:
-        _, name, own = max(failed, key=lambda found: found[0])
+        _, name, own = max(failed, key=lambda failure: failure[0])
         cause = {**(own or {}), "step": name}
         kind = str(cause.get("kind") or "exception")
         problem = {

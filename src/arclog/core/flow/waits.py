@@ -162,7 +162,7 @@ def fail_task(decision: Decision, command: OpenCommand, problem: dict[str, Any],
     under_way = [
         open_pipeline
         for open_pipeline in step_run.open_pipelines()
-        if open_pipeline[1].attempt and any(open_pipeline[1] is each for each in mine)
+        if open_pipeline[1].attempt and any(open_pipeline[1] is attempt for attempt in mine)
     ]
     if len(under_way) != 1:
         return False

@@ -55,7 +55,7 @@ def target_of(text: str) -> Target:
             ) from None
         raise refused(f"url: {shortened(text)!r} is not a web address: {problem}") from None
     if url.scheme not in ("http", "https"):
-        raise refused(f"url: {shortened(text)!r} begins with neither http:// nor https://")
+        raise refused(f"url: {shortened(text)!r} starts with neither http:// nor https://")
     if url.userinfo:
         raise refused("url: it holds a user name or password; declare a keychain entry and name it in auth")
     if not url.host or "%" in url.host:

@@ -108,20 +108,20 @@ def listed_networks(text: str, setting: str) -> dict[str, Any]:
     the public internet. Raises SettingsError.
     """
     words = [word for part in text.split(",") if (word := part.strip().lower())]
-    named: list[str] = []
+    names: list[str] = []
     for word in words:
         if word in _WORDS:
-            named += _WORDS[word]
+            names += _WORDS[word]
         elif word != PUBLIC:
             try:
-                named.append(str(ip_network(word)))
+                names.append(str(ip_network(word)))
             except ValueError as problem:
                 raise SettingsError(
                     f"{setting}: {word!r} is not a network ({problem}); it is `all`, `none`, or a list of networks, addresses and "
                     f"the words {PUBLIC}, {', '.join(word for word in _WORDS if word != 'none')}"
                 ) from None
     return {
-        "open": named,
+        "open": names,
         "public": PUBLIC in words,
         "closed": [network for network, _ in (*_CLOSED_V4, *_CLOSED_V6)],
         "carriers": [list(carrier) for carrier in _CARRIERS],
@@ -129,20 +129,20 @@ def listed_networks(text: str, setting: str) -> dict[str, Any]:
     }
 
 
-def guard_of(settings: Settings, setting: str, who: str, *more: str) -> Guard:
+def guard_of(settings: Settings, setting: str, caller: str, *more: str) -> Guard:
     """The guard that a setting describes; an empty one says what `http.allow_networks` says. `more` is allowed as well."""
     allowed = settings.text(setting) or settings.text(SETTING)
-    return Guard(",".join((allowed, *more)), setting=setting, who=who)
+    return Guard(",".join((allowed, *more)), setting=setting, caller=caller)
 
 
 class Guard:
     """Turns host names into addresses that may be connected to."""
 
     def __init__(
-        self, allowed: str, resolver: Resolver | None = None, *, setting: str = SETTING, who: str = "http tasks"
+        self, allowed: str, resolver: Resolver | None = None, *, setting: str = SETTING, caller: str = "http tasks"
     ) -> None:
         self._setting = setting
-        self._who = who
+        self._caller = caller
         self._networks: list[Network] = []
         self._names: set[str] = set()
         self._resolver = resolver or _resolved
@@ -164,18 +164,18 @@ class Guard:
 
     def permits(self, address: Address, host: str) -> bool:
         """Whether a connection to this address may be made."""
-        if not why_closed(address) or self._named(host):
+        if not why_closed(address) or self._is_allowed(host):
             return True
         inner = carried(address) if isinstance(address, IPv6Address) else None
         return any(
-            each in network and (each not in _METADATA or network.num_addresses == 1)
-            for each in (address, inner)
-            if each is not None
+            candidate in network and (candidate not in _METADATA or network.num_addresses == 1)
+            for candidate in (address, inner)
+            if candidate is not None
             for network in self._networks
-            if network.version == each.version
+            if network.version == candidate.version
         )
 
-    def _named(self, host: str) -> bool:
+    def _is_allowed(self, host: str) -> bool:
         name = host.rstrip(".").lower()
         if name in self._names:
             return True
@@ -191,7 +191,7 @@ class Guard:
         address = resolved[0]
         where = host if literal is not None else f"{host} ({address})"
         message = (
-            f"{where} is {why_closed(address)}: {self._who} reach only public addresses and those that the setting "
+            f"{where} is {why_closed(address)}: {self._caller} reach only public addresses and those that the setting "
             f"{self._setting} names"
         )
         raise refused(message, code="ADDRESS_REFUSED")

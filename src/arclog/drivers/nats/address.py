@@ -83,11 +83,11 @@ def servers_of(text: str) -> tuple[tuple[Server, ...], Login]:
         if "://" in rest.partition("@")[0]:
             scheme, rest = rest.split("://", 1)
         if scheme not in SCHEMES:
-            raise AddressError(f"it is no address of a NATS server; give {FORM}")
+            raise AddressError(f"it is not an address of a NATS server; give {FORM}")
         written, at, where = rest.rpartition("@")
         if at and servers and login == Login():
             # Else the first part of a password with a comma in it would be taken for a server, and shown.
-            raise AddressError("credentials stand with the first of several addresses (a comma in a password is %2C)")
+            raise AddressError("credentials must be in the first of several addresses (a comma in a password is %2C)")
         if at:
             login = _login(written)
         servers.append(_server(where, encrypted=scheme == "tls"))
@@ -98,7 +98,7 @@ def servers_of(text: str) -> tuple[tuple[Server, ...], Login]:
 
 def _server(text: str, *, encrypted: bool) -> Server:
     wrong = AddressError(
-        f"it is no address of a NATS server; give {FORM}, several separated by commas, with credentials as "
+        f"it is not an address of a NATS server; give {FORM}, several separated by commas, with credentials as "
         "nats://user:password@host:4222 (special characters percent-encoded)"
     )
     try:
@@ -133,5 +133,5 @@ def _key_pair(seed: str) -> Any:
         pair = nkeys.from_seed(bytearray(seed.encode()))
         pair.public_key.decode()
     except Exception:  # noqa: BLE001 - each sort of bad seed raises something of its own, and may show it
-        raise AddressError("the seed is no NKEY of a user (SU…)") from None
+        raise AddressError("the seed is not an NKEY of a user (SU…)") from None
     return pair

@@ -97,14 +97,14 @@ class Cluster:
         return login
 
 
-def _login_of(settings: Settings, name: str, what: str) -> Login:
+def _login_of(settings: Settings, name: str, purpose: str) -> Login:
     path = _readable(settings, name)
     try:
         text = path.read_text()
         login = creds_login(text) if name == "bus.creds_file" else Login(seed=text.strip() or "-")
         login.options()
     except (AddressError, UnicodeDecodeError):
-        raise SettingsError(f"{row_of(name).variable}: {path} is not {what}") from None
+        raise SettingsError(f"{row_of(name).variable}: {path} is not {purpose}") from None
     except OSError as problem:
         raise SettingsError(f"{row_of(name).variable}: {path}: {problem.strerror}") from None
     return login
@@ -172,7 +172,7 @@ def _translated(server: Server, problem: NotConnected) -> Exception:
             least = ".".join(map(str, OLDEST[:2]))
             return SettingsError(
                 f"ARCLOG_BUS_URL: {server} is NATS {str(problem) or 'of an unknown version'}; {least} or newer is needed, "
-                "for consumers that go away when nobody uses them"
+                "for consumers that are removed when they are unused"
             )
         case _:
             return BusUnavailable(f"NATS cannot be reached at {server}: {problem}")

@@ -119,7 +119,7 @@ class Connection(Client):
     async def close(self, within_s: float | None = None) -> None:
         """Close it, whatever state it is in, and leave no task or socket behind."""
         within_s = _CLOSE_S if within_s is None else within_s
-        listening = [each._wait_for_msgs_task for each in self._subs.values()]  # noqa: SLF001 - nobody else ends them
+        listening = [sub._wait_for_msgs_task for sub in self._subs.values()]  # noqa: SLF001 - nobody else ends them
         with suppress(Exception):
             async with asyncio.timeout(within_s):
                 await super().close()
@@ -129,7 +129,7 @@ class Connection(Client):
                 self._transport.close()  # type: ignore[no-untyped-call]  # not typed there
         # Tasks, too, which nobody would know of any more: Python reports each, wherever it finds it.
         own = (self._reading_task, self._ping_interval_task, self._flusher_task, self._reconnection_task, *listening)
-        left = [each for each in own if each is not None and not each.done() and each is not asyncio.current_task()]
+        left = [task for task in own if task is not None and not task.done() and task is not asyncio.current_task()]
         for task in left:
             task.cancel()
         if left:
@@ -239,7 +239,7 @@ def _explained(cause: Exception, raised: Exception) -> Exception:
         return NotConnected(Cause.UNREACHABLE, reason)
     text = text_of(cause)
     if isinstance(cause, nats.errors.NoServersError) or not isinstance(cause, nats.errors.Error):
-        return NotConnected(Cause.UNREACHABLE, "the server cannot be reached, or is no NATS server")
+        return NotConnected(Cause.UNREACHABLE, "the server cannot be reached, or is not a NATS server")
     for pattern, why in ((_LOGIN, Cause.LOGIN), (_FULL, Cause.FULL), (_TLS_WANTED, Cause.TLS)):
         if pattern.search(text):
             return NotConnected(why, text)
@@ -262,6 +262,6 @@ async def greeting(server: Server) -> Greeting:
         writer.close()
     word, _, body = line.partition(b" ")
     if word != b"INFO":
-        raise ValueError("it does not begin with INFO")
+        raise ValueError("it does not start with INFO")
     info = json.loads(body)
     return Greeting(str(info.get("version", "?")), bool(info.get("jetstream")))

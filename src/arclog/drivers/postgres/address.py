@@ -149,14 +149,14 @@ def _host(text: str) -> tuple[str, str]:
     return _decoded(host[1] or host[2], "host"), rest[1:]
 
 
-def _decoded(text: str, what: str) -> str:
+def _decoded(text: str, part: str) -> str:
     """With its percent escapes read, as UTF-8."""
     if _BROKEN_ESCAPE.search(text):
-        raise AddressError(f"the {what} has a % that begins no escape: write % as %25")
+        raise AddressError(f"the {part} has a % that is not part of an escape: write % as %25")
     try:
         return _ESCAPE.sub(lambda run: bytes.fromhex(run[0].replace("%", "")).decode(), text)
     except UnicodeDecodeError:
-        raise AddressError(f"the {what} has percent escapes that are no UTF-8") from None
+        raise AddressError(f"the {part} has percent escapes that are not UTF-8") from None
 
 
 def _of_pairs(text: str) -> dict[str, str]:

@@ -49,7 +49,7 @@ class Refusal(NamedTuple):
     remedy: str = ""
 
 
-_AGAIN = "what waits goes on by itself"
+_AGAIN = "waiting requests continue automatically"
 #: By SQLSTATE, or its first two characters.
 REFUSALS = {
     "08": Refusal(Meaning.AWAY, "connection"),
@@ -80,9 +80,9 @@ REFUSALS = {
     ),
     "54": Refusal(Meaning.STATEMENT, "limit"),
     "54000": Refusal(Meaning.VALUE, "limit"),
-    "55P03": Refusal(Meaning.TROUBLE, "serialization", "a lock could not be had", "look at its lock_timeout, and at pg_locks for who holds it"),
+    "55P03": Refusal(Meaning.TROUBLE, "serialization", "a lock could not be had", "check its lock_timeout, and pg_locks for the process that holds the lock"),
     "57": Refusal(Meaning.TROUBLE, "sql"),
-    "57014": Refusal(Meaning.TROUBLE, "timeout", "it cancelled a statement", "look at its statement_timeout, and at what keeps it busy"),
+    "57014": Refusal(Meaning.TROUBLE, "timeout", "it cancelled a statement", "check its statement_timeout and its load"),
     "57P01": Refusal(Meaning.AWAY, "connection", "it is shutting down", f"start it again; {_AGAIN}"),
     "57P02": Refusal(Meaning.AWAY, "connection", "it crashed and is starting again", _AGAIN),
     "57P03": Refusal(Meaning.AWAY, "connection", "it is starting or stopping", _AGAIN),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Place(NamedTuple):
-    """Where a command waits: tenants share a pool."""
+    """The queue of a command: tenants share a pool."""
 
     pool: str
     tenant: str
@@ -61,11 +61,11 @@ class Answer:
     waiting: bool = False
     #: the run is about to pause: its workers stop at the next task boundary
     pausing: bool = False
-    #: how many events the input led to, its own included, and of the last of them
+    #: number of events that the input caused, including its own, and the index of the last one
     events: int = 0
     last_seq: int = 0
     last_id: int = 0
-    #: of a report over the wire: type of the event that stands for the one that was sent, and its index among them
+    #: of a report over the wire: type and index of the event that represents the one that was sent
     spoken: str = ""
     spoken_at: int = 0
 
@@ -89,7 +89,7 @@ class Batch:
         self.slots = 0
         self.digests: dict[int, str] = {}
         self.more = False
-        #: how many commands are there for workers of each pool
+        #: number of commands for workers of each pool
         self.offers: dict[str, int] = {}
         self._grants: dict[int, tuple[Answer, Claimant]] = {}
         self._new: list[NewWork] = []
@@ -173,7 +173,7 @@ class Batch:
         extend: Sequence[tuple[int, int, int]] = (),
         deliveries: Sequence[NewDelivery] = (),
     ) -> Append:
-        """What must be committed; `state` is the one that the decisions were made on."""
+        """The transaction to commit; `state` is the state that the decisions are based on."""
         return Append(
             execution_id=state.execution_id,
             expected=expected,
@@ -189,7 +189,7 @@ class Batch:
             slots=self.slots,
             extend=extend,
             set_timers=[Timer(state.execution_id, timer_id, due) for timer_id, due in self.timers.items() if due],
-            tell=deliveries,
+            deliveries=deliveries,
             clear_timers=[timer_id for timer_id, due in self.timers.items() if not due],
             digests=self.digests,
             asks=self._asks,
@@ -198,7 +198,7 @@ class Batch:
 
 
 def approvals_of(state: State) -> int:
-    """How many approvals the run waits for."""
+    """The number of approvals that the run waits for."""
     if state.pending_for == "approval":
         return 1
     return sum(wait.kind == "approval" for wait in state.waits.values())
@@ -242,7 +242,7 @@ def end_notices(plan: Plan, state: State, events: Sequence[Event], new: NewExecu
         "error": {key: cause[key] for key in ("kind", "message", "code", "step") if cause.get(key)} or None,
     }
     encoded = msgspec.json.encode(body)
-    return [NewDelivery(each.url, each.secret, end, encoded) for each in webhooks_for(plan, state.status)]
+    return [NewDelivery(webhook.url, webhook.secret, end, encoded) for webhook in webhooks_for(plan, state.status)]
 
 
 def end_event_name(end: str) -> str:

@@ -26,7 +26,7 @@ from arclog.ports.storage.marks import SLOTS
 
 #: A commit with this many events takes no further input.
 EVENTS_PER_COMMIT = 2000
-#: Ids that are reserved for a decision in a thread, since others mint ids meanwhile.
+#: Ids that are reserved for a decision in a thread, because ids are generated elsewhere at the same time.
 _IDS_ASIDE = 50_000
 
 Given = Sequence[tuple[Input, Claimant | None]]
@@ -45,7 +45,7 @@ class Deciding:
         self._max_bytes = settings.integer("decision.max_bytes")
         self._turn = settings.integer("decision.turn_work")
         self._free_slots = list(range(1, SLOTS))
-        #: where heavy decisions are made; None: all are made at once (a simulated world has no threads)
+        #: computes heavy decisions; None: all are computed inline (a simulated world has no threads)
         self.turns: Turns | None = None
         #: marks the run of a decision in progress, in case it kills the process; None: marks are not used
         self.quarantine: Quarantine | None = None

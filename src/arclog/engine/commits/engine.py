@@ -132,7 +132,7 @@ class Engine:
         self.minter = minter
         #: checks the keychain of a request; None: missing secrets are found when tasks run
         self._secrets = secrets
-        #: keeps the secret inputs of runs; None: there is no place for them
+        #: stores the secret inputs of runs; None: secret inputs are not supported
         self.run_secrets: RunSecrets | None = None
         #: pools whose steps use these secrets; None: all. The secrets of other pools are checked where their steps run
         self.pools: Collection[str] | None = None
@@ -598,8 +598,8 @@ class Engine:
 
 
 def _together(waiting: Sequence[_Asked]) -> int:
-    """How many of the first inputs share a commit. Events from outside share one among themselves only: when an id of
-    theirs turns out to be taken, other inputs do not fail with them.
+    """The number of leading inputs that share a commit. External events only share one with each other, so that other inputs
+    do not fail if the id of an event is already used.
     """
     outside = _brings_ids(waiting[0].given)
     for index, asked in enumerate(waiting[:INPUTS_PER_COMMIT]):
@@ -613,7 +613,7 @@ def _brings_ids(given: Input) -> bool:
 
 
 def _revocations(event: Event, state: State) -> list[Revocation]:
-    """What the holders of commands must be notified of because of an event."""
+    """The notices to holders of commands that an event causes."""
     payload = event.payload
     match event.type:
         case "command.cancelled":

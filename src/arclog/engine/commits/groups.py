@@ -33,7 +33,7 @@ _TURN = 16
 class _Decided(NamedTuple):
     """An input of a group that was decided and is to be committed."""
 
-    #: where its input stands in the group
+    #: index of its input in the group
     place: int
     live: Live
     batch: Batch
@@ -43,7 +43,7 @@ class _Decided(NamedTuple):
 class _First(NamedTuple):
     """The first decision of a run, which is to be committed."""
 
-    #: where its input stands in the group
+    #: index of its input in the group
     place: int
     state: State
     batch: Batch
@@ -69,7 +69,9 @@ class Groups:
         engine = self._engine
         if engine.minter.is_over:
             await engine.minter.renew()
-        folded = await self._folded([each for each, _ in inputs if engine.live.kept(each) is None])
+        folded = await self._folded(
+            [execution_id for execution_id, _ in inputs if engine.live.kept(execution_id) is None]
+        )
         answers = await self._commit(await self._decide(inputs, folded))
         left = [index for index in range(len(inputs)) if index not in answers]
         if left:
@@ -89,16 +91,16 @@ class Groups:
             if not engine.asks_for_secrets(start.program) and not engine.deciding.is_heavy(start.program):
                 decided += self._first(index, start)
         answers: dict[int, int | Exception] = {}
-        outcomes = await engine.append_all([each.append for each in decided]) if decided else []
-        for each, outcome in zip(decided, outcomes, strict=True):
+        outcomes = await engine.append_all([decision.append for decision in decided]) if decided else []
+        for decision, outcome in zip(decided, outcomes, strict=True):
             if isinstance(outcome, Exception):
-                answers[each.place] = outcome
+                answers[decision.place] = outcome
                 continue
-            execution_id = answers[each.place] = each.append.execution_id
-            engine.begun(starts[each.place].program, each.state, each.batch, each.append, outcome)
-            if each.state.pending_for == "slot":
+            execution_id = answers[decision.place] = decision.append.execution_id
+            engine.begun(starts[decision.place].program, decision.state, decision.batch, decision.append, outcome)
+            if decision.state.pending_for == "slot":
                 taken = await _outcome(engine.put(execution_id, TakeSlot()))
-                answers[each.place] = taken if isinstance(taken, Exception) else execution_id
+                answers[decision.place] = taken if isinstance(taken, Exception) else execution_id
         left = [index for index in range(len(starts)) if index not in answers]
         usual = await asyncio.gather(*(_outcome(engine.start(*starts[index])) for index in left))
         answers.update(zip(left, usual, strict=True))
@@ -155,9 +157,9 @@ class Groups:
         return batch, batch.append(state, expected=head, deliveries=deliveries)
 
     def _give_up(self, decided: Sequence[_Decided]) -> None:
-        for each in decided:
-            self._engine.live.drop(each.append.execution_id)
-            self._engine.release(each.append.execution_id)
+        for decision in decided:
+            self._engine.live.drop(decision.append.execution_id)
+            self._engine.release(decision.append.execution_id)
 
     def _is_plain(self, live: Live) -> bool:
         """Whether an input can be decided on this state without further queries."""
@@ -176,22 +178,22 @@ class Groups:
         if not decided:
             return answers
         try:
-            outcomes = await engine.append_all([each.append for each in decided])
+            outcomes = await engine.append_all([decision.append for decision in decided])
         except BaseException:
             self._give_up(decided)
             raise
-        for each, outcome in zip(decided, outcomes, strict=True):
-            execution_id = each.append.execution_id
+        for decision, outcome in zip(decided, outcomes, strict=True):
+            execution_id = decision.append.execution_id
             if isinstance(outcome, Appended):
-                if engine.live.kept(execution_id) is not each.live:
-                    engine.live.put(each.live)
-                engine.live.grew(each.live, outcome.decoded_bytes)
-                engine.committed(each.live, each.batch)
-                answers[each.place] = each.batch.answers[0]
+                if engine.live.kept(execution_id) is not decision.live:
+                    engine.live.put(decision.live)
+                engine.live.grew(decision.live, outcome.decoded_bytes)
+                engine.committed(decision.live, decision.batch)
+                answers[decision.place] = decision.batch.answers[0]
             else:
                 engine.live.drop(execution_id)
                 if isinstance(outcome, StoreError) and not isinstance(outcome, Conflict):
-                    answers[each.place] = outcome
+                    answers[decision.place] = outcome
             engine.release(execution_id)
         return answers
 
@@ -214,7 +216,7 @@ def batched(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
     return (items[first : first + size] for first in range(0, len(items), size))
 
 
-async def each(items: Iterable[Item], work: Callable[[Item], Awaitable[None]], at_once: int) -> None:
+async def in_groups(items: Iterable[Item], work: Callable[[Item], Awaitable[None]], at_once: int) -> None:
     """Do the work for each item in order, `at_once` of them concurrently. After an error no further item begins, and the error is
     raised.
     """

@@ -1,7 +1,7 @@
 """Hints wake waiting tasks. Losing one costs time, never data. Listen first and then read, and none is lost.
 
-A commit of this process wakes waiting tasks here, and goes `outward` to other processes. What is heard from
-elsewhere (`moved`, `offer_heard`, …) wakes the same listeners and goes no further.
+A commit of this process wakes waiting tasks here and is sent `outward` to other processes. Hints from other processes
+(`moved`, `offer_heard`, …) wake the same listeners and are not forwarded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from arclog.ports.control import Until
 
 log = logging.getLogger("arclog.engine")
 
-#: Stands for every pool where pools are named.
+#: Means every pool in place of a pool's name.
 ANY_POOL = ""
 
 
@@ -72,12 +72,12 @@ class Hints:
         self.on_grown: list[Callable[[], None]] = []
         #: None: there are no other processes
         self.outward: Outward | None = None
-        #: how many claims wait, by pool
+        #: number of waiting claims, by pool
         self._waiting: Counter[str] = Counter()
 
     @property
     def offers(self) -> int:
-        """How often commands were offered here, or may have been."""
+        """The number of times that commands were, or may have been, offered here."""
         return self._offers.count
 
     @property
@@ -87,12 +87,12 @@ class Hints:
 
     @property
     def listeners(self) -> int:
-        """How many tasks wait, or are about to."""
+        """The number of tasks that wait or are about to wait."""
         return len(self._offers) + sum(
             len(listeners) for table in (self._appended, self._ended) for listeners in table.values()
         )
 
-    # -- what was committed here ---------------------------------------------------------------------------------------
+    # -- commits of this process ---------------------------------------------------------------------------------------
 
     def appended(self, execution_id: int, head: int) -> None:
         _wake(self._appended.get(execution_id, ()))
@@ -136,7 +136,7 @@ class Hints:
         for listener in self.on_closed:
             _call(listener, command_ids, revoked)
 
-    # -- what happened elsewhere ---------------------------------------------------------------------------------------
+    # -- other processes -----------------------------------------------------------------------------------------------
 
     def moved(self, execution_id: int) -> None:
         """Another process appended to the execution: wake its followers and those that wait for its end."""

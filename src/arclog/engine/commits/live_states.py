@@ -48,7 +48,7 @@ class Live:
         self.state = state
         self.record = record
         self.pace = pace
-        #: what the state takes in memory, about
+        #: approximate size of the state in memory
         self.bytes = 0
         #: it is measured again when it reaches this size
         self.weigh_at = _WEIGH_BYTES
@@ -58,7 +58,7 @@ class Live:
         try:
             self.bytes = decoded_size(encode_state(self.state))
         except (ValueError, RecursionError, TypeError, OverflowError):
-            pass  # no JSON: what its events took stands
+            pass  # not JSON: the size of its events is used
         self.weigh_at = 2 * self.bytes + _WEIGH_BYTES
 
 
@@ -77,7 +77,7 @@ class LiveStates:
         self._programs = Programs(settings)
         #: large programs that are being made
         self._coming: dict[str, asyncio.Future[Program]] = {}
-        #: where large programs are made; None: all are made at once
+        #: builds large programs; None: all are built inline
         self.turns: Turns | None = None
         #: marks runs whose log is being read; None: marks are not used
         self.quarantine: Quarantine | None = None
@@ -104,7 +104,7 @@ class LiveStates:
 
     @property
     def room(self) -> int:
-        """How many more states can be kept before one is discarded."""
+        """The number of states that can be added before one is discarded."""
         return max(self._capacity - len(self._live), 0) if self._bytes < self._max_bytes else 0
 
     @property

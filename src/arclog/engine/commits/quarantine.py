@@ -50,7 +50,7 @@ _LOOK_S = 1.0
 _IN_A_ROW_US = 86_400 * MICROS
 #: Signals that end a run: nothing is evaluated for them.
 _ENDS = ("CANCEL", "EMERGENCY_STOP")
-#: How long a server is cautious after it took over from a server that is gone.
+#: Duration of the cautious period after a takeover from a dead server.
 _CAREFUL_S = 60.0
 #: Marks work as begun by a cautious server; it is a crash only if the server does not return to it.
 _ATTEMPT = 0x80
@@ -87,7 +87,7 @@ def _activity(work: int) -> str:
 
 
 class Quarantine:
-    """The runs in quarantine, and the crashes that this process knows of."""
+    """The runs in quarantine and the known crashes."""
 
     def __init__(self, engine: Engine, marks: Marks, book: CrashBook | None = None) -> None:
         self._engine = engine
@@ -95,7 +95,7 @@ class Quarantine:
         self._book = book
         self._looked_at = engine.clock.monotonic()
         self._writing: set[asyncio.Task[None]] = set()
-        #: until when this server takes care, and what it has begun meanwhile
+        #: end of this server's cautious period, and the runs that it has begun during it
         self._careful_until = 0.0
         self._attempts: set[tuple[int, int]] = set()
         #: a server takes several duties over at the same time, and counts what it finds once
@@ -156,7 +156,7 @@ class Quarantine:
             await self._count_attempts(self._book)
 
     async def _count_attempts(self, book: CrashBook) -> None:
-        """Count what a server that is gone had begun as what killed it and the one before it."""
+        """Count the runs that a dead server had begun as the cause of its death and of the death before it."""
         await self._look(())
         now = self._engine.clock.now()
         left = [key for key in self._crashes if key[1] & _ATTEMPT and key not in self._attempts]
@@ -195,7 +195,7 @@ class Quarantine:
         )
 
     async def try_again(self, execution_id: int, given: Input) -> None:
-        """Begin work again that killed a server. It is recorded first, so that other servers do not try it meanwhile."""
+        """Begin work again that killed a server. It is recorded first, so that other servers do not try it at the same time."""
         work = work_of(given)
         if self._book is not None and (execution_id, work) in self._crashes:
             await self._book.add_crashes([(execution_id, work)], self._engine.clock.now(), 0)
@@ -265,7 +265,7 @@ class Quarantine:
         )
 
     def _save(self) -> None:
-        # What all servers know stands in the store; the file of this home is for those that have no other.
+        # Crashes that all servers share are in the store; the file in the home is for installations without a shared store.
         self._marks.save([] if self._book is not None else list(self._crashes.values()))
 
     def _later(self, writing: Coroutine[Any, Any, None]) -> None:

@@ -31,7 +31,7 @@ class Relay:
         self._timer = 0
         self._ended = self._room = False
         self._is_due = False
-        #: runs that are being looked at; True: look once more
+        #: runs that are being checked; True: check again afterwards
         self._looking: dict[int, bool] = {}
         self._busy: set[int] | None = None
         self._tasks: set[asyncio.Task[None]] = set()

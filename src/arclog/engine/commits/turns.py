@@ -21,9 +21,9 @@ from arclog.model.data.kept import Kept
 
 T = TypeVar("T")
 
-#: How long a slice takes.
+#: Duration of a slice.
 SLICE_S = 0.001
-#: How much longer than a slice the pause after it is.
+#: Ratio of the pause after a slice to the slice.
 _REST = 4
 #: Operations after which a thread looks whether its slice is over.
 SLICE_WORK = 1_000
@@ -38,7 +38,7 @@ class Stopped(BaseException):
 
 
 class Turns:
-    """Where heavy decisions are made."""
+    """Computes heavy decisions."""
 
     def __init__(self) -> None:
         #: digests of plans that had a heavy decision: the next ones are made here from the start

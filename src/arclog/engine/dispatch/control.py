@@ -133,7 +133,7 @@ class EngineControl:
                 record = event.payload["outcome"]
                 items.append(LoopItem(path, data_of(record), record.get("result_ref")))
             elif event.type == "loop.iteration.failed" and is_closing(event):
-                # An item that did not come to its end has no result, whatever its first tasks gave.
+                # An item that did not end has no result, even if its first tasks returned data.
                 depth = depth or await self._depth(execution_id, step)
                 if len(path) == depth:
                     items.append(LoopItem(path))
@@ -201,8 +201,8 @@ class EngineControl:
         return lost
 
     async def holder_of(self, execution_id: int, command_id: int, worker_id: str) -> str | None:
-        """The worker that holds a command; '' when none does, None when the command is over. Whoever seems to be
-        `worker_id` is, anybody else is looked up: another server may have given the command to another worker.
+        """The worker that holds a command; '' if none does, None if the command is closed. If the cached holder is
+        `worker_id`, it is returned; otherwise the store is queried, because another server may have granted the command.
         """
         known = self._holders.get(command_id)
         if known is not None and (known.execution_id, known.worker_id) == (execution_id, worker_id):

@@ -82,14 +82,14 @@ class EnginePools:
         self, name: str, shares: Sequence[Share], limits: Sequence[Limit], workers: Sequence[WorkerRecord]
     ) -> PoolView:
         mine = [share for share in shares if name in ("", share.pool)]
-        here = [each for each in self._here(name, workers) if not each.draining]
+        here = [worker for worker in self._here(name, workers) if not worker.draining]
         return PoolView(
             name=name,
-            waiting=sum(each.issued for each in mine),
+            waiting=sum(queue.issued for queue in mine),
             oldest_s=self._oldest_s(mine),
-            busy=sum(each.claimed for each in mine),
+            busy=sum(queue.claimed for queue in mine),
             workers=len(here),
-            slots=sum(each.slots for each in here),
+            slots=sum(queue.slots for queue in here),
             limits=[LimitView(limit.tenant, limit.concurrency) for limit in limits if limit.pool == name],
         )
 
@@ -106,7 +106,7 @@ class EnginePools:
         self, pool: str, shares: Sequence[Share], limits: Sequence[Limit], workers: Sequence[WorkerRecord]
     ) -> Scale:
         shares = [share for share in shares if share.pool == pool]
-        workers = [each for each in self._here(pool, workers) if not each.draining]
+        workers = [worker for worker in self._here(pool, workers) if not worker.draining]
         most = next((limit.concurrency for limit in limits if (limit.pool, limit.tenant) == (pool, "")), None)
         backlog, busy = sum(share.issued for share in shares), sum(share.claimed for share in shares)
         settings = self._engine.settings
@@ -161,27 +161,27 @@ class EnginePools:
         if bool(worker_id) == bool(pool):
             raise RequestRejected("name either a worker id or a pool to drain")
         known = await self._workers()
-        chosen = [each for each in known if each.worker_id == worker_id] if worker_id else self._here(pool, known)
+        chosen = [worker for worker in known if worker.worker_id == worker_id] if worker_id else self._here(pool, known)
         if not chosen:
             problem = f"worker {worker_id[:200]!r} is not known" if worker_id else f"pool {pool!r} has no worker"
             raise NotFound(f"{problem}; `arclog workers` lists all workers")
-        leaving = [each for each in chosen if each.leaves]
+        leaving = [worker for worker in chosen if worker.leaves]
         if worker_id and not leaving:
             raise RequestRejected(
                 f"worker {worker_id} runs inside a server, or is too old to be drained: stop its process"
             )
-        for each in leaving:
-            await self._store.drain_worker(each.worker_id)
+        for leaver in leaving:
+            await self._store.drain_worker(leaver.worker_id)
             for listener in self._engine.hints.on_leaving:
-                listener(each.worker_id)
-        gone = {each.worker_id for each in leaving}
+                listener(leaver.worker_id)
+        gone = {worker.worker_id for worker in leaving}
         return [self._worker(worker) for worker in await self._workers() if worker.worker_id in gone]
 
-    def _worker(self, each: WorkerRecord) -> WorkerView:
-        state = "silent" if not self._is_here(each) else "draining" if each.draining else "working"
-        seen = timestamp(each.seen_at)
-        about = (each.pools, each.kinds, each.slots, each.busy, each.host, each.version)
-        return WorkerView(each.worker_id, state, *about, seen)
+    def _worker(self, worker: WorkerRecord) -> WorkerView:
+        state = "silent" if not self._is_here(worker) else "draining" if worker.draining else "working"
+        seen = timestamp(worker.seen_at)
+        about = (worker.pools, worker.kinds, worker.slots, worker.busy, worker.host, worker.version)
+        return WorkerView(worker.worker_id, state, *about, seen)
 
     # -- visibility ---------------------------------------------------------------------------------------------------
 
@@ -288,7 +288,7 @@ ASSUMED_S = 1.0
 
 
 def wanted_slots(backlog: int, busy: int, service_s: float, wait_s: float, limit: int | None = None) -> int:
-    """How many slots a pool needs to finish its waiting and running commands within `wait_s` (`pools.scale_wait_s`): at most
+    """The number of slots that a pool needs to finish its waiting and running commands within `wait_s` (`pools.scale_wait_s`): at most
     one for each command, at most the pool's limit, and at least those in use.
     """
     commands = backlog + busy

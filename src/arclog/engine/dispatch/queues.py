@@ -28,7 +28,7 @@ _IDLE_RESOURCES_S = 30.0
 
 
 class _Pool:
-    """What is known of one pool."""
+    """The known state of one pool."""
 
     __slots__ = ("limited", "passed", "tenants")
 
@@ -41,7 +41,7 @@ class _Pool:
 
 
 class Queues:
-    """What waits in pools."""
+    """The known backlog of pools."""
 
     def __init__(self, store: Store, settings: Settings) -> None:
         self._store = store

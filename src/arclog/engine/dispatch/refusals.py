@@ -57,14 +57,14 @@ class Refusals:
 
 
 _PAGE = 1000
-#: How many events of its step run are searched for the report of a command.
+#: Number of events of a step run that are searched for the report of a command.
 _MOST = 10_000
 #: types of the events that create a command or offer it again; they carry its id
 _TYPES = ("step.scheduled", "command.issued")
 
 
 class EndedCommand(Struct, frozen=True):
-    """What the log says of a command that is no longer open."""
+    """The recorded end of a command that is no longer open."""
 
     #: the last one; 0 when there never was a command of that id
     fence: int = 0

@@ -93,7 +93,7 @@ class ScopedControl:
         holder = await self._control.holder_of(execution_id, command_id, worker_id)
         if holder == worker_id:
             return
-        # First: of a run that is not served here nothing is told, not even that somebody holds its commands.
+        # Checked first: nothing is disclosed about a run that is not served here, not even that its commands are claimed.
         await self._check_scope(execution_id)
         if holder is not None:
             raise NotHolder(f"command {command_id} is not held by this worker; stop the work")

@@ -122,7 +122,7 @@ class Offers:
     def __init__(self) -> None:
         #: the longest-waiting claim is woken first
         self._claims: dict[Claim, None] = {}
-        #: how often commands were offered, or may have been
+        #: number of times that commands were, or may have been, offered
         self.count = 0
 
     def __len__(self) -> int:
@@ -172,7 +172,7 @@ class Offers:
 
 
 _WORKERS_KNOWN = 10_000
-#: How much more often it looks while notices of other servers are known not to arrive.
+#: Factor by which it queries more often while notices of other servers do not arrive.
 _WITHOUT_BUS = 3
 #: When to look again after a look that found commands of which none could be given out.
 _SOON_S = 1.0
@@ -184,7 +184,7 @@ class _Looked(NamedTuple):
     worker: WorkerInfo
     #: by the monotonic clock
     at: float
-    #: how often commands had been offered before it
+    #: number of offers before it
     offers: int
 
 
@@ -219,7 +219,7 @@ class IdleLooks:
         return last is None or last.worker != worker or last.offers != self._hints.offers
 
     def due_in(self, worker: WorkerInfo) -> float:
-        """Seconds until the worker has to look again if it hears nothing."""
+        """Seconds until the worker has to query again if no hint arrives."""
         last = self._looked.get(worker.worker_id)
         if last is None:
             return 0.0

@@ -23,12 +23,12 @@ _LONGEST = 128
 _MOST_SLOTS = 100_000
 #: Signs of life that may fail to come before a worker is silent.
 _MISSED = 3
-#: How much the last command counts in the average of its worker.
+#: Weight of the last command in the average of its worker.
 _WEIGHT = 1 / 16
 
 
 class _Seen:
-    """What is known of one worker."""
+    """The record of one worker."""
 
     __slots__ = ("info", "leaving", "pace", "written_at")
 
@@ -42,7 +42,7 @@ class _Seen:
 
 
 class WorkerRegistry:
-    """What is seen of workers."""
+    """The workers that this server knows."""
 
     def __init__(self, store: Store, clock: Clock, settings: Settings) -> None:
         self._store = store

@@ -26,7 +26,7 @@ _SCHEDULES = 1000
 _NAMED = 3
 #: runs without work or timer that are folded to learn what they wait for
 _FOLDED = 20
-#: What a run may wait for without work or a timer of its own.
+#: Waits of a run that need neither work nor a timer.
 _PATIENT = frozenset({"signal", "approval", "child", "slot", "pause"})
 
 
@@ -127,7 +127,7 @@ class WorkDoctor:
         if record.until > now:  # also before it has noted that it began
             return Check(name, OK, f"every {_span(every_s)}; {record.owner} is running it now")
         detail = f"every {_span(every_s)}; last started by {record.owner} at {timestamp(record.position)}"
-        # One whose server is gone in the middle of it goes on an interval later.
+        # A collection whose server died continues an interval later.
         if not self._served or (now - record.position) / MICROS <= every_s + waiting_s + 2 * LOOK_S:
             return Check(name, OK, detail)
         return Check(name, WARN, detail, "a running server should have started again by now: read its log")
@@ -150,9 +150,9 @@ class WorkDoctor:
         )
         if not late:
             return [Check("schedules", OK, "none is late")]
-        named = [name for _, name, tenant in late if self._tenant in ("", tenant)][:_NAMED]
+        names = [name for _, name, tenant in late if self._tenant in ("", tenant)][:_NAMED]
         count = f"{len(late)}{'+' if len(late) == _SCHEDULES else ''}"
-        detail = f"{count} late, since {timestamp(late[0][0])}{_such(named)}"
+        detail = f"{count} late, since {timestamp(late[0][0])}{_such(names)}"
         remedy = "no server starts them (`arclog run` does not): start `arclog server` or `arclog up` on this store"
         return [Check("schedules", FAIL, detail, remedy)]
 

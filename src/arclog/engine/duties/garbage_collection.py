@@ -1,5 +1,5 @@
 """The duty of garbage collection: expired data (stored results, unused content, runs past retention) is removed
-every `gc.every_s`, without anybody asking for it.
+every `gc.every_s`.
 
 Law: once an interval for all servers together. Its beginning is noted as the duty's position before anything goes, so that
 servers which come and go, or fail at it, do not begin again and again; what one left, the next interval does.
@@ -27,16 +27,16 @@ GC = "gc"
 LOOK_S = 60.0
 #: Between two pieces: what runs comes first.
 _REST_S = 0.01
-#: Records that are looked at in one piece: the loop of an embedded store does nothing else meanwhile.
+#: Records per piece: the event loop of an embedded store is blocked during a piece.
 _PAGE = 200
 #: Contents of one piece.
 _CONTENTS = 100
 
 
 class Collection:
-    """Removes expired data: stored results, content that nobody keeps, runs past retention.
+    """Removes expired data: stored results, unreferenced content, runs past retention.
 
-    It may be killed between any two of its steps: what is done stays done, and the next collection does the rest.
+    It can be killed between any two of its steps: completed steps remain, and the next collection does the rest.
     """
 
     def __init__(self, engine: Engine, results: Results, tenant: str | None = None) -> None:
@@ -50,8 +50,8 @@ class Collection:
         self._grace = round(engine.settings.number("results.orphan_grace_s") * MICROS)
 
     async def collect(self, *, dry_run: bool = False, has: Has = always) -> Collected:
-        """Let go of records whose time is over, then remove content that nobody keeps. In pieces: before each `has` is asked
-        whether to continue, and what was done so far stands.
+        """Release expired records, then remove unreferenced content. It works in pieces: before each, `has` is called to decide
+        whether to continue; completed pieces remain.
         """
         done: Counter[str] = Counter()
         await self._collect(done, has, dry_run=dry_run)
@@ -152,13 +152,13 @@ class Collector:
             return look_s
         try:
             is_noted = await self._store.move_position(self._duty.name, self._duty.owner, self._clock.now(), now)
-            if is_noted and began:  # a store that never knew of it has an interval to be told otherwise
+            if is_noted and began:  # a store without a position gets an interval in which the settings can be changed
                 _log_collected(await self._collection.collect(has=self._goes_on))
         except Exception:
             with suppress(ArclogError):
                 await self._duty.let_go()
             raise
-        await self._duty.let_go()  # nobody has it until it is time again
+        await self._duty.let_go()  # the duty is free until the next interval
         return look_s
 
     async def _goes_on(self) -> bool:

@@ -30,8 +30,8 @@ class Follower:
 
     #: name of the duty in the store
     duty: ClassVar[str]
-    #: what it sends, for messages
-    what: ClassVar[str]
+    #: noun for messages
+    noun: ClassVar[str]
 
     def __init__(self, engine: Engine, owner: str) -> None:
         settings = engine.settings
@@ -72,7 +72,7 @@ class Follower:
                 self._warn("")
             except Exception as problem:
                 if not isinstance(problem, ArclogError):
-                    log.error("%s: %s", self.what, problem, exc_info=problem)
+                    log.error("%s: %s", self.noun, problem, exc_info=problem)
                 self._warn(str(problem))
                 await self._engine.clock.sleep(backoff.pause_s())
                 continue
@@ -99,7 +99,7 @@ class Follower:
         self.on_duty = await store.lease_duty(self.duty, self._owner, now, now + round(self._lease_s * MICROS))
         if self.on_duty:
             self._leased_at = began
-            # Another may have been further meanwhile.
+            # Another server may have advanced in the meantime.
             self._noted = await store.position(self.duty)
             self._at = max(self._at, self._noted)
         return self.on_duty
@@ -115,9 +115,9 @@ class Follower:
         """Once, however often it is tried, and with whichever event."""
         problem = _NUMBER.sub("…", problem)
         if problem and problem != self._problem:
-            log.warning("%s cannot be published: %s; retrying", self.what, problem)
+            log.warning("%s cannot be published: %s; retrying", self.noun, problem)
         elif self._problem and not problem:
-            log.info("publishing of %s resumed", self.what)
+            log.info("publishing of %s resumed", self.noun)
         self._problem = problem
 
     async def _rest(self, seconds: float) -> None:
@@ -144,7 +144,7 @@ class Follower:
                     await work()
             except (ArclogError, TimeoutError) as problem:
                 left = str(problem) or "out of time"
-                log.info("%s: not all are published (%s); the next server continues", self.what, left)
+                log.info("%s: not all are published (%s); the next server continues", self.noun, left)
 
     async def _leave(self) -> None:
         if self.on_duty:

@@ -1,7 +1,7 @@
-"""Publishes the log's events to the outside: each at least once, those of one run in the order of their seq.
+"""Publishes the events of the log: each at least once, those of one run in the order of their seq.
 
-Law: an event goes out only after the run's event before it is kept, so whatever is lost or repeated in between, nobody sees an
-event for the first time before the one that came before it. `engine.duties.log_follower` has the rest.
+Law: an event is published only after the run's previous event was stored. Whatever is lost or repeated, no consumer sees
+an event for the first time before the previous one. `engine.duties.log_follower` has the rest.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Publisher(Follower):
     """Publishes events."""
 
     duty = DUTY
-    what = "events"
+    noun = "events"
 
     def __init__(self, engine: Engine, topic: Topic, owner: str) -> None:
         super().__init__(engine, owner)

@@ -25,14 +25,14 @@ log = logging.getLogger("arclog.engine")
 _PAGE = 100
 #: The age from which the marks of a new store are read.
 _FIRST_LOOK_US = 86_400 * MICROS
-#: How far the looks have come is noted after so long at the latest.
+#: The position is saved at least this often.
 _NOTED_US = 60 * MICROS
 #: Runs whose heads are remembered, and marks that are tried again.
 _REMEMBERED = 100_000
 _TRIED_AGAIN = 1_000
 _PROCESSED = "playbook.processed"
 _CALL, _SIGNAL = "command.completed", "signal.received"
-#: What has consequences for other runs that are drawn after its commit.
+#: Events with effects on other runs that are applied after their commit.
 _TYPES = (_CALL, _SIGNAL, "playbook.finished", "execution.cancelled")
 
 
@@ -73,7 +73,7 @@ class Recovery:
         # To find them, a store looks at every live run: not more often than need be.
         self._idle_at = clock.monotonic() + (0.0 if more else self._idle_us / MICROS)
 
-    # -- what has consequences ----------------------------------------------------------------------------------------
+    # -- effects on other runs ----------------------------------------------------------------------------------------
 
     async def _follow_marks(self, before: int) -> None:
         store, duty = self._engine.store, self._duty
@@ -92,7 +92,7 @@ class Recovery:
                     return
                 await self._follow(mark)
                 followed += 1
-        # Where there was nothing, nothing is read twice: that need not be noted at every look.
+        # Without such events nothing is read twice, so the position need not be saved every time.
         if followed or before - position > _NOTED_US:
             await store.move_position(duty.name, duty.owner, self._engine.clock.now(), max(before, since))
 
@@ -154,7 +154,7 @@ class Recovery:
     # -- runs that nothing moves --------------------------------------------------------------------------------------
 
     async def _look_at_idle(self, before: int) -> bool:
-        """Go on with a page of idle runs; whether there are more."""
+        """Continue a page of idle runs; returns whether there are more."""
         if not await self._duty.has():
             return False
         page = await self._engine.store.idle(before, after=self._after, limit=_PAGE)

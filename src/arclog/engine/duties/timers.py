@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from arclog.core.boundary.inputs import Refused, TimerFired
 from arclog.engine.commits.batch import Answer
 from arclog.engine.commits.engine import Engine
-from arclog.engine.commits.groups import GROUPS, batched, each
+from arclog.engine.commits.groups import GROUPS, batched, in_groups
 from arclog.engine.duties.duty import Has, always
 from arclog.model.errors import ArclogError, NewerLog
 from arclog.model.ids import MAX_ID, MICROS
@@ -69,9 +69,9 @@ class Timers:
             return self._longest_s
         self._held = {timer_key for timer_key in self._held if engine.is_held(timer_key[0])}
         passed = self._skipped | self._held
-        found = await engine.store.due_timers(engine.clock.now(), _PAGE + len(passed))
-        ours = [timer for timer in found if (timer.execution_id, timer.timer_id) not in passed]
-        await each(batched(ours, self._at_once), self._fire_if_ours, GROUPS)
+        timers = await engine.store.due_timers(engine.clock.now(), _PAGE + len(passed))
+        ours = [timer for timer in timers if (timer.execution_id, timer.timer_id) not in passed]
+        await in_groups(batched(ours, self._at_once), self._fire_if_ours, GROUPS)
         due = await engine.store.next_due()
         left = self._longest_s if due is None else (due - engine.clock.now()) / MICROS
         if left <= 0:
@@ -80,7 +80,7 @@ class Timers:
         return min(left, self._longest_s)
 
     async def _look_ahead(self, until: int) -> float:
-        """Where many timers come due soon, read the states of their runs now, until something is due; how many seconds are left."""
+        """Preload the states of runs with timers that are due soon, until one is due; returns the remaining seconds."""
         engine, now = self._engine, self._engine.clock.now()
         try:
             if await self._has():
@@ -99,16 +99,14 @@ class Timers:
         engine = self._engine
         for first in range(0, len(runs), _LOADED):
             part = runs[first : first + _LOADED]
-            await asyncio.gather(
-                *map(engine.load, part), return_exceptions=True
-            )  # whoever fires it hears what is wrong
+            await asyncio.gather(*map(engine.load, part), return_exceptions=True)  # firing it reports the problem
             await asyncio.sleep(0)
             if engine.clock.now() >= until or engine.hints.timers.is_set():
                 self._looked_ahead = 0
                 return
 
     async def _help(self) -> None:
-        """Where more is late than one server fires in a moment, the others begin at the other end."""
+        """If more timers are late than one server can fire in a moment, other servers start at the other end."""
         engine, late = self._engine, round(self._longest_s * MICROS)
         last: list[Timer] = []
         while True:
@@ -116,7 +114,7 @@ class Timers:
             if len(due) < _HELPED or due == last or await self._has():
                 return
             last = due
-            await each(batched(due, self._at_once), self._fire_for_another, GROUPS)
+            await in_groups(batched(due, self._at_once), self._fire_for_another, GROUPS)
 
     async def _fire_for_another(self, timers: Sequence[Timer]) -> None:
         for timer, answer in await self._fired(timers):
@@ -161,7 +159,7 @@ class Timers:
         return refused
 
     async def _pass_over_if_due(self, refused: Sequence[tuple[Timer, Refused]]) -> None:
-        """Pass over timers that their executions refuse, unless another server has fired them meanwhile."""
+        """Pass over timers that their executions refuse, unless another server has fired them."""
         due = await self._engine.store.due_timers(self._engine.clock.now(), _PAGE + len(self._skipped))
         still = {(timer.execution_id, timer.timer_id) for timer in due}
         for timer, why in refused:

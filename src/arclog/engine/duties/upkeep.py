@@ -40,9 +40,9 @@ class Upkeep:
         is_served: Callable[[int], bool] = lambda _: False,
         takes_all: bool = False,
     ) -> None:
-        """`results`: where what is past its time is removed from; None: not by this process. `is_served`: whether another
-        process is there for a run alone. `takes_all`: what is in nobody's hands when this process gets the sweeper's duty
-        was left by one that is gone, however young it is.
+        """`results`: the store from which expired results are removed; None: not by this process. `is_served`: whether another
+        process serves a single run. `takes_all`: unclaimed work at the time when this process acquires the sweeper's duty
+        was left by a dead process, however young it is.
         """
         self._engine = engine
         self._control = control
@@ -127,7 +127,7 @@ class Upkeep:
 
         await Collector(self._engine, results, self._duty(GC)).run()
 
-    async def _now_and_then(self, what: str, *looks: Look, at_once: bool = False) -> None:
+    async def _now_and_then(self, name: str, *looks: Look, at_once: bool = False) -> None:
         """Call the functions every `engine.sweep_s`. If the store is unavailable, the next turn tries again."""
         while True:
             if not at_once:
@@ -137,4 +137,4 @@ class Upkeep:
                 for look in looks:
                     await look()
             except ArclogError as problem:
-                log.warning("%s: %s; retrying in %g s", what, problem, self._pause_s)
+                log.warning("%s: %s; retrying in %g s", name, problem, self._pause_s)

@@ -34,7 +34,7 @@ log = logging.getLogger("arclog.engine")
 Send = Callable[[str, bytes, Mapping[str, str]], Awaitable[str]]
 
 
-#: How much longer than an attempt the lease of a delivery is; after it, the deliveries of a dead process are sent again.
+#: Extra duration of the lease of a delivery beyond an attempt; after it, the deliveries of a dead process are sent again.
 _SLACK_S = 5.0
 
 

@@ -52,7 +52,7 @@ from arclog.ports.views.history import Imported
 
 #: Of the archive's layout. A newer one is refused.
 FORMAT = 1
-#: Where the playbooks of imported runs stand in the catalog: apart from those that are run here.
+#: Path prefix of the playbooks of imported runs in the catalog, separate from local playbooks.
 FOLDER = "imported/"
 
 _MANIFEST, _MANIFEST_SUM, _LOG = "manifest.json", "manifest.sha256", "log.jsonl"
@@ -60,13 +60,13 @@ _PLAN, _PLAYBOOK, _RESULTS = "plan.json", "playbook.yaml", "results/"
 _CHUNK = 256 * 1024
 #: A larger export is put together on the disk.
 _IN_MEMORY = 8 * 1024 * 1024
-#: What a manifest may take: a line for each stored result.
+#: Maximum size of a manifest: a line for each stored result.
 _LARGEST_MANIFEST = 32 * 1024 * 1024
 #: Files in an archive, and how the directory has each of them.
 _MOST_ENTRIES = 100_000
 _ENTRY = b"PK\x01\x02"
 _COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-#: What a byte of an encoded plan takes as a program, at most in the long run.
+#: Upper estimate of the memory of a program per byte of its encoded plan.
 _PLAN_FACTOR = 11
 _LONGEST_PATH = 900
 #: Limits in a plan, and the settings that they must not go beyond.
@@ -109,7 +109,7 @@ class Content(Struct, frozen=True):
 
 
 class Manifest(Struct, frozen=True, omit_defaults=True):
-    """What an archive has."""
+    """The contents of an archive."""
 
     format: int
     #: the release that wrote it
@@ -211,7 +211,7 @@ async def write_run(engine: Engine, results: Results, record: ExecutionRecord, t
 
 
 async def _contents(engine: Engine, results: Results, record: ExecutionRecord) -> tuple[list[ResultRecord], list[str]]:
-    """What the run stored, each content once, and the names of what is no longer there."""
+    """The stored results of the run, each content once, and the names of missing ones."""
     contents: dict[str, ResultRecord] = {}
     missing: list[str] = []
     after = 0
@@ -230,7 +230,7 @@ async def _contents(engine: Engine, results: Results, record: ExecutionRecord) -
 
 async def _digests(engine: Engine, execution_id: int, events: Sequence[StoredEvent]) -> dict[int, str]:
     own = [event.event_id for event in events if event.event.own_id]
-    return {one.event_id: one.digest for one in await engine.store.ingested(execution_id, own)} if own else {}
+    return {record.event_id: record.digest for record in await engine.store.ingested(execution_id, own)} if own else {}
 
 
 async def _lines(events: Sequence[StoredEvent], digests: dict[int, str]) -> AsyncIterator[bytes]:
@@ -383,7 +383,7 @@ def _reading(name: str) -> Iterator[None]:
 
 
 def _entries(file: BinaryIO) -> int:
-    """How many files an archive may have: its directory is read whole, so this comes first."""
+    """The maximum number of files in an archive; checked first, because the directory is read completely."""
     count, before = 0, b""
     file.seek(0)
     while chunk := file.read(_CHUNK):
@@ -400,7 +400,7 @@ def _damaged(name: str) -> RequestRejected:
 async def read_run(
     engine: Engine, results: Results, file: BinaryIO, scope: Scope, check: Callable[[net.Plan], None] | None = None
 ) -> Imported:
-    """Take in a run from a file. `check` raises for a plan that the caller may not bring. Raises RequestRejected, Conflict."""
+    """Import a run from a file. `check` raises for a plan that the caller may not import. Raises RequestRejected, Conflict."""
     limits = (engine.settings.integer(name) for name in ("imports.max_bytes", "imports.max_decoded_bytes"))
     archive = await asyncio.to_thread(Archive, file, *limits)
     await asyncio.to_thread(archive.check)
@@ -453,7 +453,7 @@ async def read_run(
     )
     try:
         await engine.store.append(append)
-    except Conflict:  # somebody else was faster with the same file
+    except Conflict:  # a concurrent import of the same file was faster
         known = await engine.store.execution(execution_id)
         if known is None:
             raise
@@ -502,7 +502,7 @@ def _check_names(manifest: Manifest, execution_id: int, now: int) -> None:
             f"the id of the run in the file, {execution_id}, is of a moment that has not come; compare the clocks of both machines"
         )
     if not is_uuid(manifest.run_id):
-        raise RequestRejected("the runId in the file is no UUID")
+        raise RequestRejected("the runId in the file is not a UUID")
     for field, text in (("name", manifest.name), ("path", manifest.path)):
         if not text or not text.isprintable():
             raise RequestRejected(
@@ -511,8 +511,8 @@ def _check_names(manifest: Manifest, execution_id: int, now: int) -> None:
 
 
 def _check_costs(plan: net.Plan, settings: Settings) -> None:
-    """A plan in a file was compiled elsewhere, or by nobody: what it may cost here is for this machine to say. It can be run
-    here, too, by a fork and from the catalog.
+    """A plan in a file was compiled elsewhere or forged, so the limits of this machine apply. It can be run here, by a fork
+    and from the catalog.
     """
     for field, name in _CEILINGS.items():
         asked, most = getattr(plan.limits, field), settings.integer(name)
@@ -537,10 +537,10 @@ def _newer(manifest: Manifest, problem: str) -> RequestRejected:
 
 
 def _folded(program: Program, manifest: Manifest, lines: Sequence[Line]) -> State:
-    """The state that the log leads to: a log that does not fold is not taken in."""
+    """The state at the end of the log; a log that cannot be folded is rejected."""
     state = State(execution_id=int(manifest.execution_id))
     if not lines or lines[0].event.type != "playbook.execution.requested":
-        raise RequestRejected("the log in the file does not begin with the request of a run")
+        raise RequestRejected("the log in the file does not start with the request of a run")
     for seq, line in enumerate(lines, 1):
         event = lifted(line.event) if LIFTS else line.event
         if event.type not in REGISTRY or (event.version != 1 and is_newer(event)):

@@ -43,16 +43,16 @@ async def lineage_of(engine: Engine, record: ExecutionRecord) -> list[dict[str, 
 
 
 class LineageSender(Follower):
-    """Sends the OpenLineage events of each run that has ended, in order. What the endpoint refuses for good is left out."""
+    """Sends the OpenLineage events of each run that has ended, in order. Events that the endpoint permanently rejects are dropped."""
 
     duty = "lineage.send"
-    what = "lineage events"
+    noun = "lineage events"
 
     def __init__(self, engine: Engine, owner: str, post: Post | None, file: str) -> None:
         super().__init__(engine, owner)
         self._post = post
         self._file = Path(file) if file else None
-        #: events of the run that is being sent which were taken, so that a repetition goes on behind them
+        #: events of the current run that were accepted; a retry continues after them
         self._taken: tuple[int, int] = (0, 0)
 
     async def send(self, page: Sequence[LogBatch]) -> int:
@@ -70,7 +70,7 @@ class LineageSender(Follower):
     async def _send_run(self, execution_id: int) -> None:
         record = await self._engine.store.execution(execution_id)
         if record is None or is_imported(record.new):
-            return  # removed meanwhile, or it ran elsewhere
+            return  # it was removed, or it ran elsewhere
         events = [msgspec.json.encode(event) for event in await lineage_of(self._engine, record)]
         if self._file is not None and self._taken[0] != execution_id:
             await asyncio.to_thread(_append, self._file, events)

@@ -31,7 +31,7 @@ async def traced(engine: Engine, record: ExecutionRecord, path: str, reached: Re
     is_cut = tracer.is_cut
     pending = [(record, tracer)]
     while pending:
-        whose, tracer = pending.pop()
+        owner, tracer = pending.pop()
         for child in tracer.children:
             called = await reached(int(child.execution_id))
             left = tracer.left
@@ -48,7 +48,7 @@ async def traced(engine: Engine, record: ExecutionRecord, path: str, reached: Re
             files[id(node)] = inner.file
             child.node.sources.insert(0, node)
             is_cut = is_cut or inner.is_cut
-            pending.append((whose, inner))
+            pending.append((owner, inner))
     return Trace(str(record.execution_id), path, _Showing(runs, files).node(root), is_cut)
 
 
@@ -59,7 +59,7 @@ async def _tracer(engine: Engine, record: ExecutionRecord, left: int) -> Tracer:
 
 
 class _Showing:
-    """Nodes as they are answered: the sources of a node are listed where it stands first."""
+    """The nodes of the response; the sources of a node are listed at its first occurrence."""
 
     def __init__(self, runs: dict[int, str], files: dict[int, str]) -> None:
         """`runs` and `files`: of the nodes that other runs begin with, by their identity."""

@@ -91,7 +91,7 @@ def _side(program: Program, execution_id: int, events: list[Event]) -> diff.Side
 
 
 async def stats_of(engine: Engine, path: str, which: ExecutionFilter, limit: int) -> PlaybookStats:
-    """How the latest runs of a playbook went."""
+    """Statistics of the latest runs of a playbook."""
     records = await engine.store.executions(which, limit=limit)
     if not records:
         raise NotFound(f"there is no run of {path[:200]!r}; `arclog list` shows the playbooks of runs")
@@ -157,9 +157,9 @@ async def _forked(
 
     try:
         execution_id = await engine.fork(program, new, begin, 2 * len(events))
-    except NoSlot:  # another run took it meanwhile
+    except NoSlot:  # another run has taken it
         raise _no_slot(program.plan.concurrency) from None
-    except Conflict:  # somebody else was faster with the same key
+    except Conflict:  # a concurrent request with the same key was faster
         known = await engine.store.by_idempotency_key(record.new.scope, key) if key else None
         if known is None:
             raise
@@ -210,7 +210,7 @@ def _head(record: ExecutionRecord, first: Event, request: ForkRequest, going: Go
 
 
 async def _check_start(engine: Engine, record: ExecutionRecord, program: Program, head: Head, *, changed: bool) -> None:
-    """What a start must have: an approval that still holds, a free slot, the secrets of its keychain."""
+    """Check the requirements of a start: a valid approval, a free slot, the secrets of its keychain."""
     plan, scope = program.plan, record.new.scope
     if names := secret_names(plan.inputs):
         raise RequestRejected(f"{', '.join(names)}: {FORGOTTEN_SECRETS}")

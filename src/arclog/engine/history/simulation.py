@@ -51,7 +51,7 @@ async def simulated(
     engine: Engine, results: Results, plan: Plan, records: Sequence[ExecutionRecord], request: SimulateRequest
 ) -> SimulationReport:
     """Run a plan against the logs of some runs."""
-    # Of its own: what is only tried is not kept among the programs of runs.
+    # A separate cache: simulated programs are not kept among the programs of runs.
     program = Program(plan, net.digest(net.encode(plan)))
     settings = engine.settings
     limits = Limits(

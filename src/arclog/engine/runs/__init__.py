@@ -1,1 +1,1 @@
-"""How runs come about: requests, the catalog, children, schedules and concurrency slots."""
+"""Creation of runs: requests, the catalog, children, schedules and concurrency slots."""

@@ -28,8 +28,8 @@ _LOOKED_THROUGH = 1000
 
 
 class Catalog:
-    """What is registered in one engine's store, as far as a caller reaches ('' parts of its scope are any). What a caller
-    registers that is bound to a project or an environment is valid there only.
+    """The registered playbooks in an engine's store that a caller can see ('' in its scope matches any name). Playbooks that
+    a caller bound to a project or an environment registers are valid only there.
     """
 
     def __init__(self, engine: Engine, compiler: Compiler, reach: Scope, scope: Scope) -> None:
@@ -88,7 +88,7 @@ class Catalog:
         return _entry(await self._path(path))
 
     async def to_run(self, path: str, version: int, scope: Scope) -> tuple[PlanRecord, Program]:
-        """What a run of a path pins in a scope. Raises NotFound, or RequestRejected when it is archived or needs files."""
+        """The version that a run of a path uses in a scope. Raises NotFound, or RequestRejected if it is archived or needs files."""
         entry = await self._path(path, scope)
         if entry.archived_at is not None:
             raise RequestRejected(
@@ -106,8 +106,8 @@ class Catalog:
             known = await self._engine.store.catalog(
                 limit=_LOOKED_THROUGH, tenant=reach.tenant, project=reach.project, environment=reach.environment
             )
-            near = get_close_matches(path, [each.path for each in known], n=1)
-            hint = f"did you mean {near[0]}?" if near else "`arclog catalog list` shows what is registered"
+            near = get_close_matches(path, [entry.path for entry in known], n=1)
+            hint = f"did you mean {near[0]}?" if near else "`arclog catalog list` shows the registered playbooks"
             raise NotFound(f"nothing is registered under {path!r}; {hint}")
         return record
 

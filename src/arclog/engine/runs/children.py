@@ -40,7 +40,7 @@ _LIVE = (status.PENDING, status.RUNNING)
 _PAGE = 100
 #: Open calls that one sweep checks; the next sweep continues with the others.
 _SWEPT = 200
-#: How often to search for children that a crash left without a waiting parent.
+#: Interval of the search for children that a crash left without a waiting parent.
 _ORPHANS_S = 60.0
 #: Children whose parents were found to want them, remembered so that their logs are read once.
 _WANTED = 100_000
@@ -64,7 +64,7 @@ class Children:
         #: children that have not started yet, detached ones too: they wait for an approval or a concurrency slot; each with
         #: its tenant and path
         self._pending: dict[int, tuple[str, str]] = {}
-        #: queues of slots whose children are being started; True: look once more
+        #: queues of slots whose children are being started; True: check again afterwards
         self._filling: dict[tuple[str, str] | None, bool] = {}
         #: heads of parent and child when a call was last attended to
         self._seen: dict[int, tuple[int, int]] = {}
@@ -75,7 +75,7 @@ class Children:
         engine.hints.on_committed.append(self._on_committed)
         engine.hints.on_slot_freed.append(self._on_slot_freed)
 
-    # -- what commits lead to ------------------------------------------------------------------------------------------
+    # -- effects of commits --------------------------------------------------------------------------------------------
 
     def _on_committed(self, state: State, events: Sequence[Event]) -> None:
         me = state.execution_id
@@ -161,8 +161,8 @@ class Children:
                 log.info("child %s: %s; retrying later", call.child, problem)
 
     async def _attend(self, call: Call, parent: Live | None = None, *, thorough: bool = True) -> None:
-        """Make of the child what its parent's log says, and tell the parent if it is over. A `parent` that is given may
-        be a little old: it is read again before anything is done that cannot be taken back.
+        """Bring the child into the state that its parent's log requires, and notify the parent if it has ended. A given `parent`
+        may be slightly stale: it is read again before an irreversible action.
         """
         live, store = self._engine.live, self._engine.store
         record = await store.execution(call.child)
@@ -221,8 +221,8 @@ class Children:
             self._pending.pop(child, None)
 
     async def _pause_since(self, execution_id: int) -> Pause | None:
-        """The pause that a run has come to while its child was started. The state that is kept here is asked first: what
-        another process told the run is found by the next sweep.
+        """The pause of a run that occurred while its child was started. The cached state is used first; signals through
+        another process are found by the next sweep.
         """
         kept = self._engine.live.kept(execution_id)
         if kept is not None and kept.state.pause is None:
@@ -319,7 +319,7 @@ class Children:
                 await self.notify_parent(record.execution_id)
             elif record.now.state == status.PENDING and await self._detached(record.execution_id):
                 await self._take_slot(record.execution_id)
-            # Also below those that have ended: what they were told may not have been written down.
+            # Also below ended runs: their signals may not have been recorded.
             await self.recover(record.execution_id)
 
     async def look_after(self, execution_id: int) -> None:

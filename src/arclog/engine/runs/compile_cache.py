@@ -47,7 +47,7 @@ class Compiler:
         self._kept: Kept[str, Compiled] = Kept(_KEPT, most_bytes, lambda compiled: len(compiled.body))
         #: None: all are compiled here
         self.elsewhere: Elsewhere | None = None
-        #: where large plans from elsewhere are decoded
+        #: decodes large plans from other processes
         self.turns: Turns | None = None
 
     async def compile(
@@ -91,5 +91,5 @@ def _is_same(plan: Plan, file: str, files: Mapping[str, str]) -> bool:
 
 
 def is_small(text: str) -> bool:
-    """Whether it is compiled at once. Aliases let a short text stand for a long one."""
+    """Whether it is compiled inline. Aliases can make a short text expand to a long one."""
     return len(text) <= _SMALL and not ("&" in text and "*" in text)

@@ -48,7 +48,7 @@ Answer = Taken | ArclogError
 _TOGETHER = 1000
 #: Whose roles let a caller speak as a worker, and as a producer.
 _ROLES = (frozenset({WORKER}), frozenset({PRODUCER}))
-#: What result.stored and the end of its task both say.
+#: Fields that result.stored and the end of its task have in common.
 _REFERENCE = ("result_ref", "extracted")
 
 
@@ -79,13 +79,13 @@ class EngineIngest:
     async def batch(self, body: Any, caller: Boundary) -> list[Answer]:
         now = self._engine.clock.now()
         parsed = parse_batch(body, lambda item: _role(caller, item), now, self._most_in_batch, caller.name)
-        understood = [one for one in parsed if isinstance(one, Incoming)]
+        understood = [incoming for incoming in parsed if isinstance(incoming, Incoming)]
         taken = iter(await self._take_all(caller, understood))
         return [
             next(taken)
-            if isinstance(one, Incoming)
-            else (NotAllowed if one.status == 403 else RequestRejected)(one.message)
-            for one in parsed
+            if isinstance(incoming, Incoming)
+            else (NotAllowed if incoming.status == 403 else RequestRejected)(incoming.message)
+            for incoming in parsed
         ]
 
     async def commands(self, claimed: Sequence[Command]) -> list[WireCommand]:
@@ -251,7 +251,7 @@ class EngineIngest:
         extend = (event.command_id, event.fence, engine.clock.now() + self._lease_us)
         answer = await engine.put(item.execution_id, given, extend=extend)
         if answer.refused is None:
-            # What it led to stands behind the event itself.
+            # Its effects come after the event itself.
             led_to = answer.events - 1 - answer.spoken_at
             event_id, seq = event.own_id or moved(answer.last_id, -led_to), answer.last_seq - led_to
             return await self._progress(item, answer.spoken, event_id, seq)
@@ -266,7 +266,7 @@ class EngineIngest:
                 raise RequestRejected(answer.refused.message)
 
     async def _progress(self, item: Incoming, event_type: str, event_id: int, seq: int) -> Taken:
-        """The answer to a report, with where the command stands after it."""
+        """The answer to a report, with the position of the command after it."""
         live = await self._engine.seen(item.execution_id)
         command = live.state.commands.get(item.event.command_id)
         is_held = command is not None and command.fence == item.event.fence
@@ -329,7 +329,7 @@ class EngineIngest:
     async def _begin(self, keys: Sequence[tuple[int, int]]) -> asyncio.Event:
         """Keep everybody else in this process from writing events with these ids, until `_end` is called."""
         while busy := next((self._under_way[key] for key in keys if key in self._under_way), None):
-            await busy.wait()  # holding nothing: nobody can wait for us in turn
+            await busy.wait()  # no locks are held, so no deadlock is possible
         done = asyncio.Event()
         self._under_way.update(dict.fromkeys(keys, done))
         return done
@@ -341,7 +341,7 @@ class EngineIngest:
 
 
 def _groups(items: Sequence[Incoming]) -> Iterator[Sequence[Incoming]]:
-    """Items that follow each other and are taken in the same way; of facts, as many as share a commit."""
+    """Consecutive items that are handled in the same way; of informative events, as many as share a commit."""
     if len(items) == 1:
         yield items
         return
@@ -395,7 +395,7 @@ def _again(item: Incoming, known: Ingested) -> Answer:
     if item.digest != known.digest:
         return EventDiffers(
             f"event {known.event_id} of execution {item.execution_id} was accepted as seq {known.seq} with other content; "
-            "give each event an id of its own"
+            "use a different id for each event"
         )
     return _accepted(item, known.event_id, known.seq, duplicate=True)
 

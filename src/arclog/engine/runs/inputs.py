@@ -44,7 +44,7 @@ def fitted_or_problem(plan: Plan, workload: Mapping[str, Any]) -> tuple[dict[str
 
 # Secret inputs of runs: kept sealed beside the secrets that operators keep, never in the log, and forgotten with the run.
 #
-# Law: a value is kept before its run exists, so that no worker looks for it in vain, under a name that only its run has.
+# Law: a value is stored before its run exists, so that every worker finds it, under a name that only its run has.
 
 
 log = logging.getLogger("arclog.engine")

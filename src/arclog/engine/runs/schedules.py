@@ -20,7 +20,7 @@ from arclog.core.boundary.inputs import Request, Signal
 from arclog.core.flow.loops import encoded_size
 from arclog.core.transitions.state import State
 from arclog.engine.commits.engine import Engine
-from arclog.engine.commits.groups import GROUPS, Start, batched, each
+from arclog.engine.commits.groups import GROUPS, Start, batched, in_groups
 from arclog.engine.commits.hints import either
 from arclog.engine.commits.ids import new_uuid
 from arclog.engine.runs.catalog import called_files
@@ -40,9 +40,9 @@ log = logging.getLogger("arclog.engine")
 
 #: Schedules that are leased at a time.
 _PAGE = 256
-#: How often a schedule is checked whose times wait for its last run to end.
+#: Interval at which a schedule is checked while its times wait for the last run to end.
 _BLOCKED = 5 * MICROS
-#: How many of them are woken as soon as it has ended.
+#: Number of schedules that are woken when a run ends.
 _MOST_BLOCKED = 10_000
 #: A change that loses against another is made again this often.
 _MAX_CONFLICTS = 20
@@ -63,7 +63,7 @@ class Scheduler:
         #: those that need not wait any longer
         self._freed: list[tuple[str, str]] = []
         self._wake_up = asyncio.Event()
-        #: what schedules of one page start: looked up once for all of them
+        #: playbooks of the schedules of one page, looked up once
         self._playbooks: dict[tuple[Scope, str, int], asyncio.Future[tuple[PlanRecord, Program]]] = {}
         engine.hints.on_committed.append(self._on_committed)
 
@@ -92,10 +92,10 @@ class Scheduler:
             known = await store.schedule(tenant, name)
             if known is not None and not known.paused:
                 await self._look_once(known)
-        # What was looked at is either not due any more, or leased for a while.
+        # Every schedule of the page is no longer due, or is leased.
         while page := await store.lease_schedules(self._owner, now, clock.now() + self._lease, _PAGE):
             self._playbooks.clear()
-            await each(batched(page, self._at_once), self._look_at_all, GROUPS)
+            await in_groups(batched(page, self._at_once), self._look_at_all, GROUPS)
         self._playbooks.clear()
 
     async def _look_at_all(self, schedules: Sequence[Schedule]) -> None:
@@ -145,10 +145,10 @@ class Scheduler:
 
     async def _start_all(self, firing: Sequence[Schedule]) -> list[tuple[Schedule, Schedule]]:
         """Start the runs of these times; each schedule with what became of it, without those that are looked at again."""
-        playbooks = {(_scope_of(each), each.path, each.version) for each in firing}
+        playbooks = {(_scope_of(schedule), schedule.path, schedule.version) for schedule in firing}
         await asyncio.gather(*(self._playbook(*playbook) for playbook in playbooks), return_exceptions=True)
-        prepared = [await self._prepared_or_problem(each) for each in firing]
-        started = iter(await self._engine.start_all([each for each in prepared if isinstance(each, Start)]))
+        prepared = [await self._prepared_or_problem(schedule) for schedule in firing]
+        started = iter(await self._engine.start_all([start for start in prepared if isinstance(start, Start)]))
         fired: list[tuple[Schedule, Schedule]] = []
         for schedule, start in zip(firing, prepared, strict=True):
             outcome = next(started) if isinstance(start, Start) else start
@@ -203,7 +203,7 @@ class Scheduler:
             return
         schedule = await store.change_schedule(schedule, self._owner, now + self._lease)
         due = schedule.firing or 0
-        # Told by the policy, not by the look: after a crash in between, the last run may still be there.
+        # The policy decides, not the lookup: after a crash in between, the last run may still exist.
         if is_live and schedule.overlap == "cancel":
             reason = f"schedule {schedule.name} starts its next run (overlap: cancel)"
             await self._engine.put(schedule.last_execution, Signal("CANCEL", schedule.key(due), reason, "schedule"))
@@ -250,7 +250,7 @@ class Scheduler:
         return Start(program, new, Request(plan.path, plan.version, workload, scope.label, problem=refusal))
 
     async def _playbook(self, scope: Scope, path: str, version: int) -> tuple[PlanRecord, Program]:
-        """What a schedule starts; those of one page that start the same share the look."""
+        """The playbook that a schedule starts; schedules of one page with the same playbook share the lookup."""
         shared = self._playbooks.get((scope, path, version))
         if shared is None:
             shared = asyncio.ensure_future(_to_run(self._engine, scope, path, version))
@@ -371,7 +371,7 @@ class EngineSchedules:
         return [view_of(schedule) for schedule in ordered[:limit]]
 
     async def show(self, name: str) -> ScheduleView:
-        return view_of(await self._named(name))
+        return view_of(await self._schedule(name))
 
     async def pause(self, name: str) -> ScheduleView:
         return await self._change(name, rules.paused)
@@ -381,7 +381,7 @@ class EngineSchedules:
         return await self._change(name, lambda known: rules.resumed(known, now) if known.paused else known)
 
     async def remove(self, name: str) -> None:
-        await self._named(name)
+        await self._schedule(name)
         if not await self._engine.store.remove_schedule(self._scope.tenant, name):
             raise _unknown(name)
 
@@ -392,7 +392,7 @@ class EngineSchedules:
         if end > now:
             raise RequestRejected(f"{last} is in the future; a backfill covers past times only")
         most = self._engine.settings.integer("schedules.max_catch_up")
-        due = rules.between(await self._named(name), start, end, most)
+        due = rules.between(await self._schedule(name), start, end, most)
         if due:
             await self._change(name, lambda known: rules.backfilled(known, due, most))
         return [timestamp(moment) for moment in due]
@@ -400,12 +400,12 @@ class EngineSchedules:
     async def _change(self, name: str, change: Callable[[Schedule], Schedule]) -> ScheduleView:
         for _ in range(_MAX_CONFLICTS):
             try:
-                return view_of(await self._engine.store.change_schedule(change(await self._named(name))))
+                return view_of(await self._engine.store.change_schedule(change(await self._schedule(name))))
             except Conflict:
                 continue
         raise Conflict(f"schedule {name} is being changed by others; try again")
 
-    async def _named(self, name: str) -> Schedule:
+    async def _schedule(self, name: str) -> Schedule:
         schedule = await self._engine.store.schedule(self._scope.tenant, name)
         if schedule is None or not self._is_reached(schedule):
             raise _unknown(name)

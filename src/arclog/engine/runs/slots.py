@@ -127,4 +127,4 @@ async def holders(engine: Engine, record: ExecutionRecord) -> list[int]:
     """The executions that hold the slots a run waits for."""
     new = record.new
     records = await engine.store.live_in_path(new.scope.tenant, new.path, RUNNING, limit=20)
-    return [each.execution_id for each in records]
+    return [record.execution_id for record in records]

@@ -105,7 +105,7 @@ class Starts:
         )
         try:
             execution_id = await self._started(program, new, given, secrets)
-        except Conflict:  # somebody else was faster with the same key
+        except Conflict:  # a concurrent request with the same key was faster
             known = await engine.store.by_idempotency_key(scope, request.idempotency_key)
             if known is None:
                 raise
@@ -146,9 +146,9 @@ class Starts:
         compiled = await self._compiler.compile(request.playbook, request.file, tenant, brought)
         plan = compiled.plan
         _check_workload(plan, request.workload)
-        whose = Scope(tenant, self._boundary.reach.project, self._boundary.reach.environment)
+        register_scope = Scope(tenant, self._boundary.reach.project, self._boundary.reach.environment)
         record, files = await register_bundle(
-            self._engine, self._compiler, request.playbook, compiled, request.file, request.files, whose
+            self._engine, self._compiler, request.playbook, compiled, request.file, request.files, register_scope
         )
         return record, await self._engine.live.program_of(compiled, record.digest, tenant), files
 

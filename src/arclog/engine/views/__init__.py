@@ -1,1 +1,1 @@
-"""What readers see of runs: lists, state, blockers, root causes and stored results."""
+"""Views of runs for readers: lists, state, blockers, root causes and stored results."""

@@ -50,7 +50,7 @@ def account(
 
 
 def headline(state: State) -> str | None:
-    """What went wrong, in one line; None when nothing has."""
+    """The problem in one line; None if there is none."""
     fault = state.fault
     if state.terminal is None or state.status == status.COMPLETED:
         return _failed_items(state) if state.failed_items else None
@@ -116,7 +116,7 @@ def _items(state: State, step: str, tally: StepTally) -> ItemCounts | None:
     return ItemCounts(tally.total, tally.ok + sum(loop.ok for loop in loops), tally.failed)
 
 
-# ── what failed ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── failures ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _problems(program: Program, state: State, steps: dict[str, StepSummary]) -> list[Problem]:
@@ -241,7 +241,7 @@ def _task(program: Program, fault: Fault) -> TaskPlan | None:
 
 
 def _rule(state: State, fault: Fault, task: TaskPlan | None) -> str:
-    """Which rule of the task's policy let it fail, or what else was made of its error."""
+    """The policy rule that made the task fail, or another effect of its error."""
     if state.error is not None and not explains(fault, state.error):
         return str(state.error.get("message", ""))
     if not fault.rule or task is None or task.policy is None:
@@ -354,7 +354,7 @@ def _next(state: State, cause: Cause | None) -> list[str]:
 # Pure. The sandbox counts lines from the beginning of `code:`; here they become lines of the file.
 
 
-#: How a template error names its place in the playbook.
+#: The position in a template error.
 _TEMPLATE_AT = re.compile(r" at (\d+):(\d+)$")
 _TEXT_MAX = 200
 
@@ -363,7 +363,7 @@ class Place(Struct, frozen=True):
     """A line of the playbook's file. Line 0: unknown."""
 
     line: int = 0
-    #: what stands there
+    #: the text at that position
     text: str = ""
     #: the traceback with the lines of the file
     traceback: str = ""

@@ -96,11 +96,11 @@ class EngineApi:
         self._results = results
         self.compiler = Compiler(kinds, engine.settings)
         self._kind_rules = kind_rules(engine.settings, kinds)
-        #: what another process appends is found after so long even if no word of it comes
+        #: interval after which appends of other processes are found without a notice
         self._look_again_s = engine.settings.number("engine.look_again_s")
-        #: whether a worker's process is there, where that can be told
+        #: whether a worker's process exists, if that is known
         self._is_alive = is_alive
-        #: whether a process is there that runs one of some executions, where that can be told
+        #: whether a process exists that runs one of some executions, if that is known
         self._is_served = is_served
         self._waiting = WaitingRuns(engine)
         self._boundary = Boundary.owner(engine.settings)
@@ -122,7 +122,7 @@ class EngineApi:
         from arclog.engine.runs.catalog import Catalog  # a run of a file does not need it
 
         reach, home = self._boundary.reach, self._boundary.home
-        # Whoever owns the store has the tenant of the settings.
+        # The owner of the store has the tenant of the settings.
         return Catalog(self._engine, self.compiler, reach if reach.tenant else Scope(home.tenant, "", ""), home)
 
     @cached_property
@@ -161,7 +161,7 @@ class EngineApi:
             except PlaybookError:
                 if text is playbook:
                     raise
-                continue  # of what is not called nobody needs to know
+                continue  # files that are not called are not checked
             self._check_plan(plan)
 
     def _check_plan(self, plan: Plan) -> None:
@@ -243,7 +243,7 @@ class EngineApi:
         return account(live.program, state, source=await self._source(record), file=file, child=child)
 
     async def _child_account(self, execution_id: str) -> ChildAccount | None:
-        """None when the child is no longer in the store; it cannot be another tenant's."""
+        """None if the child is no longer in the store; it always belongs to the same tenant."""
         try:
             live = await self._engine.live.folded(int(execution_id))
         except (NotFound, NewerLog):
@@ -423,7 +423,7 @@ class EngineApi:
     async def diff(self, execution_id: str, other: str) -> RunsDiff:
         from arclog.engine.history import recorded_runs as history
 
-        records = [await self._record(ids.parse_id(each, "execution id")) for each in (execution_id, other)]
+        records = [await self._record(ids.parse_id(text, "execution id")) for text in (execution_id, other)]
         return await history.compared(self._engine, *records)
 
     async def simulate(self, request: SimulateRequest) -> SimulationReport:
@@ -499,7 +499,7 @@ class EngineApi:
             return record.now.paused
         if self._engine.is_held(record.execution_id):
             return True  # in quarantine: RESUME releases it, and to read its log may be what kills
-        # A run that drains is told by its log alone; one that nobody ever paused needs no fold.
+        # Draining is visible only in the log; a run that was never paused needs no fold.
         if not await self._engine.store.events(record.execution_id, limit=1, types=("signal.received",)):
             return False
         return (await self._engine.live.folded(record.execution_id)).state.pause is not None
@@ -588,7 +588,7 @@ class EngineApi:
             )
             try:
                 return "", str(await engine.start(program, new, given))
-            except Conflict:  # somebody else was faster with the same signal
+            except Conflict:  # a concurrent request with the same signal was faster
                 known = await engine.store.by_idempotency_key(old.scope, key)
                 if known is None:
                     raise

@@ -22,7 +22,7 @@ Matches = Callable[[dict[str, Any]], bool]
 
 
 def subject_of(record: ExecutionRecord) -> Subject:
-    """What all envelopes of a run have in common."""
+    """The fields that all envelopes of a run share."""
     scope = record.new.scope
     tenancy = {"tenant_id": scope.tenant, "project_id": scope.project, "environment_id": scope.environment}
     return Subject(record.execution_id, record.new.name, tenancy)
@@ -48,15 +48,15 @@ async def entity_events(
 ) -> list[dict[str, Any]]:
     """Envelopes of some types that are about one entity; '' is any."""
     subject = subject_of(record)
-    found: list[dict[str, Any]] = []
-    while len(found) < limit:
+    found_events: list[dict[str, Any]] = []
+    while len(found_events) < limit:
         stored = await store.events(record.execution_id, after=after, limit=_PAGE, types=types)
         envelopes = [widened(event, subject) for event in stored]
-        found += [envelope for envelope in envelopes if entity_id in ("", envelope["entity_id"])]
+        found_events += [envelope for envelope in envelopes if entity_id in ("", envelope["entity_id"])]
         if len(stored) < _PAGE:
             break
         after = stored[-1].seq
-    return found[:limit]
+    return found_events[:limit]
 
 
 def matches_of(entity: str, where: str, limits: Limits = DEFAULT_LIMITS) -> Matches | None:
@@ -94,8 +94,12 @@ async def search(
     """A page of envelopes, its cursor, and whether there may be more. Of those that have to match, a page reads `_PAGE` at most."""
     if matches is None:
         page = await store.search(query, cursor=cursor, limit=limit)
-        return [one for one in await _widened(store, page.events) if one is not None], page.cursor, page.more
-    found: list[dict[str, Any]] = []
+        return (
+            [envelope for envelope in await _widened(store, page.events) if envelope is not None],
+            page.cursor,
+            page.more,
+        )
+    matching: list[dict[str, Any]] = []
     left, size = max(limit, _PAGE), limit
     while True:
         size = min(size, left)
@@ -103,25 +107,25 @@ async def search(
         envelopes = await _widened(store, page.events)
         wanted = await to_thread(_wanted, envelopes, matches)  # conditions can be slow; others must not wait for them
         is_last = len(page.events) < size or not page.more or left == size
-        if len(found) + len(wanted) > limit:  # the cursor has to stand behind the last event that is answered
-            wanted = wanted[: limit - len(found)]
+        if len(matching) + len(wanted) > limit:  # the cursor must be after the last returned event
+            wanted = wanted[: limit - len(matching)]
             page = await store.search(query, cursor=cursor, limit=wanted[-1] + 1)
-        found += [one for index in wanted if (one := envelopes[index]) is not None]
-        if is_last or len(found) == limit:
-            return found, page.cursor, page.more
+        matching += [envelope for index in wanted if (envelope := envelopes[index]) is not None]
+        if is_last or len(matching) == limit:
+            return matching, page.cursor, page.more
         # As many as the page will take if the others match as often as these did.
         left -= size
         read = max(limit, _PAGE) - left
-        size = -(-(limit - len(found)) * read // len(found)) if found else size * 4
+        size = -(-(limit - len(matching)) * read // len(matching)) if matching else size * 4
         cursor = page.cursor
 
 
 def _wanted(envelopes: Sequence[dict[str, Any] | None], matches: Matches) -> list[int]:
-    return [index for index, one in enumerate(envelopes) if one is not None and matches(one)]
+    return [index for index, envelope in enumerate(envelopes) if envelope is not None and matches(envelope)]
 
 
 async def _widened(store: Store, events: Sequence[StoredEvent]) -> list[dict[str, Any] | None]:
-    """The envelope of each event; None where its run was removed meanwhile."""
+    """The envelope of each event; None if its run has been removed."""
     subjects = await _subjects(store, (event.execution_id for event in events))
     return [
         widened(event, subjects[event.execution_id]) if event.execution_id in subjects else None for event in events

@@ -38,7 +38,7 @@ _FAILED_LOOKED_AT = 1000
 _MOST_FAILURES = 100
 #: Leases that are looked at for those of one tenant.
 _LEASES_LOOKED_AT = 1000
-#: Approvals of one run that are told.
+#: Maximum number of listed approvals per run.
 _MOST_APPROVALS = 100
 _LONGEST_TEXT = 200
 _MOST_HOURS = 8_784
@@ -46,8 +46,8 @@ _RUN_ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 class Overview:
-    """What a caller sees of its tenant. The owner of the store finds runs of all tenants, and of what needs attention sees the
-    tenant in the settings.
+    """The overview of a caller's tenant. The owner of the store finds runs of all tenants; the list of runs that need attention is that
+    of the tenant in the settings.
     """
 
     def __init__(self, engine: Engine, waiting: WaitingRuns, boundary: Boundary) -> None:
@@ -86,9 +86,9 @@ class Overview:
     async def _searched(self, which: ExecutionFilter, text: str, before: int, limit: int) -> RunPage:
         if len(text) > _LONGEST_TEXT:
             raise RequestRejected(f"a search is for at most {_LONGEST_TEXT} characters")
-        named = await self._named(which, text.strip(), before)
-        if named is not None:
-            return RunPage(await self._waiting.page([named]), None)
+        by_name = await self._by_id(which, text.strip(), before)
+        if by_name is not None:
+            return RunPage(await self._waiting.page([by_name]), None)
         wanted = text.strip().casefold()
         budget = self._engine.settings.integer("overview.search_runs")
         records: list[ExecutionRecord] = []
@@ -105,7 +105,7 @@ class Overview:
             budget -= len(page)
         return RunPage(await self._waiting.page(records), str(before))
 
-    async def _named(self, which: ExecutionFilter, text: str, before: int) -> ExecutionRecord | None:
+    async def _by_id(self, which: ExecutionFilter, text: str, before: int) -> ExecutionRecord | None:
         """The run whose id the text is, if it fits the filter too."""
         record: ExecutionRecord | None = None
         if text.isascii() and text.isdigit() and 15 <= len(text) <= 19:
@@ -116,7 +116,7 @@ class Overview:
             return None
         return record
 
-    # -- how runs ended -----------------------------------------------------------------------------------------------
+    # -- ended runs -----------------------------------------------------------------------------------------------------
 
     async def activity(self, hours: int) -> Activity:
         if not 1 <= hours <= _MOST_HOURS:
@@ -126,8 +126,8 @@ class Overview:
         counts = await self._store.run_counts(
             self._tenant, project=self._project, environment=self._environment, since=since, limit=hours + 1
         )
-        told = [Hour(timestamp(count.hour), count.completed, count.failed, count.cancelled) for count in counts]
-        return Activity(timestamp(since), timestamp(until), told)
+        by_hour = [Hour(timestamp(count.hour), count.completed, count.failed, count.cancelled) for count in counts]
+        return Activity(timestamp(since), timestamp(until), by_hour)
 
     async def failing(self, limit: int) -> list[Failing]:
         now = self._engine.clock.now()
@@ -175,7 +175,7 @@ class Overview:
         """Whether a run of the tenant is in the project and environment that the caller is bound to."""
         return self._project in ("", scope.project) and self._environment in ("", scope.environment)
 
-    # -- what waits ---------------------------------------------------------------------------------------------------
+    # -- waiting runs -------------------------------------------------------------------------------------------------
 
     async def stuck(self, limit: int, why: WhyOf) -> list[Stuck]:
         now_ms = self._engine.clock.now() // 1000
@@ -254,7 +254,7 @@ def _approvals(record: ExecutionRecord, state: State) -> list[Approval]:
 
 
 def _sentence(why: Why, head: QueueHead) -> str:
-    """What keeps this very step, else what keeps the run."""
+    """The blocker of this step, or otherwise of the run."""
     return next((wait.text for wait in why.waits if wait.what == "worker" and wait.step == head.step), why.summary)
 
 

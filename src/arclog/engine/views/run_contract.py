@@ -23,7 +23,7 @@ _VERSION = re.compile(r"[1-9][0-9]{0,8}")
 _TYPES = tuple(sorted(run.NEEDS))
 #: Events that are read from the log at a time.
 _PAGE = 1000
-#: What readers of pages remember; without it a page is told from the log's beginning.
+#: Cached states of readers; without one, a page is derived from the beginning of the log.
 _MOST_CURSORS = 1000
 
 #: (execution_id, seq) → what a reader knew there
@@ -50,14 +50,14 @@ class EngineRuns:
         if version and not _VERSION.fullmatch(version):
             raise RequestRejected("`planVersion` is a whole number from 1, as text")
         self._boundary.check_tenant(request.tenant_id)
-        named = {"project": request.project_id, "environment": request.environment_id}
+        given = {"project": request.project_id, "environment": request.environment_id}
         started = await self._api.execute(
             ExecuteRequest(
                 playbook=request.playbook,
                 path=request.plan_id,
                 version=int(version or 0),
                 workload=request.parameters,
-                scope={key: value for key, value in named.items() if value},
+                scope={key: value for key, value in given.items() if value},
                 idempotency_key=request.idempotency_key,
             )
         )
@@ -161,7 +161,7 @@ class EngineRuns:
                 return RunPage(records, last, has_more=False)
 
     def _reader(self, record: ExecutionRecord, after: int) -> tuple[Reader, int]:
-        """A reader that stands at `after`, or at the log's beginning."""
+        """A reader at the position `after`, or at the beginning of the log."""
         kept = self._cursors.get((record.execution_id, after))
         return reader_of(run.NAME, _subject(record), kept), 0 if kept is None else after
 

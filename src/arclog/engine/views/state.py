@@ -90,7 +90,7 @@ def current_task(step: StepProgram, pipeline: Pipeline | None) -> TaskProgram | 
 
 
 def task_run_of(pipeline: Pipeline, task: TaskProgram) -> int:
-    """Which entry into the task it is: a run that has not started yet is counted."""
+    """The ordinal of the entry into the task; a run that has not started yet counts."""
     before = pipeline.runs.get(task.plan.name, 0)
     return before if pipeline.attempt else before + 1
 
@@ -106,7 +106,7 @@ def require_task(program: Program, step: str, task: str) -> None:
     if step and step not in program.steps:
         raise RequestRejected(f"the run has no step {step!r}; {_known('it has', program.steps, step)}")
     within = [program.steps[step]] if step else list(program.steps.values())
-    tasks = dict.fromkeys(one.name for each in within for one in each.plan.tasks)
+    tasks = dict.fromkeys(task.name for run in within for task in run.plan.tasks)
     if task and task not in tasks:
         where = f"step {step}" if step else "the run"
         raise RequestRejected(f"{where} has no task {task!r}; {_known('it has', tasks, task)}")

@@ -1,7 +1,7 @@
-"""What runs of a list wait for: a run that has nothing to do but to wait shows what for.
+"""The waits of listed runs: a run whose tasks all wait shows what it waits for.
 
-The record of a run does not have it, so its state is looked at: the live one where it is here, else the log is folded. Both are
-bounded, and what was seen is kept until the run has a new event.
+The record of a run does not contain its waits, so they are read from its state: the live one, or else the folded log. Both are
+bounded, and results are cached until the run has a new event.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class WaitingRuns:
 
 
 def waiting(state: State) -> Waiting | None:
-    """What a run waits for; None when something of it runs or could."""
+    """The first wait of a run; None if a task of it runs or can run."""
     if state.terminal is not None or state.pause is not None:
         return None
     if state.pending_for:
@@ -120,7 +120,7 @@ def _described(wait: Wait, count: int) -> Waiting:
 
 
 def _rank(wait: Wait) -> tuple[int, int]:
-    """What a person can end comes first, then what ends by itself soonest."""
+    """Waits that a person can end come first, then those that end soonest."""
     return (wait.kind != "approval", wait.until or 1 << 62)
 
 

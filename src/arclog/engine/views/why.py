@@ -1,7 +1,7 @@
 """Explains what a run is waiting for: the blocker of every open item.
 
-Each kind of wait has a contributor: a pure function of the state, the program, the open commands and the time. What is
-new in the language adds its contributor to `CONTRIBUTORS`; the first wait of the first that has one is the headline.
+Each kind of wait has a contributor: a pure function of the state, the program, the open commands and the time. A new
+language feature adds its contributor to `CONTRIBUTORS`; the first wait of the first that has one is the headline.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class OpenWork(Struct, frozen=True):
     record: CommandRecord
     #: whether its worker's process is alive; None if unknown
     alive: bool | None = None
-    #: what is known of the pool that it waits in
+    #: the facts about its pool
     facts: PoolFacts | None = None
 
 
@@ -70,7 +70,7 @@ def explain(
 
 
 def ready_tokens(state: State, _program: Program, _work: Mapping[int, OpenWork], _now: int) -> list[Wait]:
-    """Tokens that could move on at once: the engine stopped before it went on."""
+    """Tokens that can move immediately: the engine stopped before it moved them."""
     text = "step {} is ready to start; the engine has not started it yet"
     ready = state.tokens.values() if state.pause is None else ()
     return [Wait("token", text.format(token.step), token.step) for token in ready]
@@ -109,7 +109,7 @@ CONTRIBUTORS: list[Contributor] = [
 
 
 def _without_worker(wait: states.Wait) -> Wait:
-    """What a task waits for that holds no worker."""
+    """The wait of a task that occupies no worker."""
     where = "" if wait.iteration is None else f", iteration {'.'.join(map(str, wait.iteration))}"
     place = f"step {wait.step} (run {wait.run}{where}), task {wait.task}"
     until = timestamp(wait.until) if wait.until else None
@@ -232,7 +232,7 @@ def _join(join: joins.Waiting) -> Wait:
     return Wait("join", f"{place} and waits for one from {' and '.join(lacks)}", join.step)
 
 
-# What holds a run as a whole: a pause, a missing approval, a missing concurrency slot.
+# Blockers of a whole run: a pause, a missing approval, a missing concurrency slot.
 
 
 def run_waits(state: State, slot_holders: Sequence[int]) -> list[Wait]:
@@ -248,7 +248,7 @@ def run_waits(state: State, slot_holders: Sequence[int]) -> list[Wait]:
         if not slot_holders:
             text = f"a concurrency slot is free (use `arclog resume {execution_id}` if the run's process is gone)"
             return [Wait("slot", text)]
-        # Nobody continues with a holder whose process is gone, so say where to look for that.
+        # No process continues the work of a dead holder, so the message names the remedy.
         by, first = ", ".join(map(str, slot_holders)), slot_holders[0]
         return [Wait("slot", f"the run waits for a concurrency slot held by execution {by} (`arclog why {first}`)")]
     if state.pause is None:
@@ -278,7 +278,7 @@ _MOST_COUNTED = 20
 
 
 class PoolFacts(Struct, frozen=True):
-    """What the store knows of pools."""
+    """The facts about pools from the store."""
 
     tenant: str
     shares: Sequence[Share] = ()
@@ -304,7 +304,10 @@ async def pool_facts(
         await store.limits(),
         await store.resources(),
         await store.workers(),
-        {each.command_id: await store.ahead(each.execution_id, each.command_id) for each in waiting[:_MOST_COUNTED]},
+        {
+            command.command_id: await store.ahead(command.execution_id, command.command_id)
+            for command in waiting[:_MOST_COUNTED]
+        },
         silent_before,
     )
 
@@ -368,15 +371,15 @@ def _workers(record: CommandRecord, facts: PoolFacts) -> list[str]:
         for worker in facts.workers
         if (not worker.pools or record.pool in worker.pools) and worker.tenant in ("", facts.tenant)
     ]
-    knowing = [each for each in able if set(each.kinds).issuperset(record.kinds)]
-    if any(each.seen_at >= facts.silent_before and not each.draining for each in knowing):
+    knowing = [worker for worker in able if set(worker.kinds).issuperset(record.kinds)]
+    if any(worker.seen_at >= facts.silent_before and not worker.draining for worker in knowing):
         return []
-    if any(each.seen_at >= facts.silent_before for each in knowing):
+    if any(worker.seen_at >= facts.silent_before for worker in knowing):
         return [f"every worker of pool {record.pool} that could take it is draining"]
-    if any(each.seen_at >= facts.silent_before for each in able):
+    if any(worker.seen_at >= facts.silent_before for worker in able):
         return [f"no worker of pool {record.pool} supports {', '.join(record.kinds)}"]
     if able:
-        last = timestamp(max(each.seen_at for each in able))
+        last = timestamp(max(worker.seen_at for worker in able))
         return [f"no worker of pool {record.pool} has been seen since {last}"]
-    # Where `arclog run` brings its own worker along, nobody is listed, and nobody is missing.
+    # `arclog run` has its own worker, which is not listed, so no worker is missing.
     return [f"no worker of pool {record.pool} has been seen"] if facts.workers or record.pool != "default" else []

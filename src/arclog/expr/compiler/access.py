@@ -107,7 +107,7 @@ def _step(part: str) -> str | int:
 # A plain dict is asked directly; everything else, and everything missing, goes the long way through `access.reach`.
 
 
-def named(name: str, slots: list[int], *, free: bool, keys: tuple[str, ...]) -> Expression:
+def load_name(name: str, slots: list[int], *, free: bool, keys: tuple[str, ...]) -> Expression:
     """Load a variable of the template, or a free name of the scope, and the static keys after it."""
     if slots:
         return _reached(_variable(name, slots, free=free), name, keys)

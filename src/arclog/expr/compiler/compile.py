@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from arclog.expr.budget import ENTRY, ITEM, LIST, MAP, Failure
 from arclog.expr.compiler import access, operators
-from arclog.expr.compiler.access import called, indexed, keyed, misfit, named
+from arclog.expr.compiler.access import called, indexed, keyed, load_name, misfit
 from arclog.expr.convert import admit
 from arclog.expr.filters import methods
 from arclog.expr.filters import table as filters
@@ -158,7 +158,7 @@ class Compiler:
         if free:
             self.names.paths.add((node.name, *keys))
             self.names.reads.add((node.name, *_constant_keys(steps)))
-        start = named(node.name, slots, free=free, keys=tuple(keys))
+        start = load_name(node.name, slots, free=free, keys=tuple(keys))
         label = node.name + "".join(map(step_text, keys))
         return self._reach(start, steps[len(keys) :], label)
 
@@ -232,10 +232,10 @@ class Compiler:
     def compare(self, node: nodes.Compare) -> Expression:
         """Compile a chain of comparisons; each middle term is evaluated once."""
         first = self.expression(node.expr)
-        links = [(operators.COMPARE[operand.op], self.expression(operand.expr)) for operand in node.ops]
-        if len(links) > 1:
-            return _compared(first, links)
-        test, second = links[0]
+        comparisons = [(operators.COMPARE[operand.op], self.expression(operand.expr)) for operand in node.ops]
+        if len(comparisons) > 1:
+            return _compared(first, comparisons)
+        test, second = comparisons[0]
         last = node.ops[0]
         if last.op in ("eq", "ne") and type(last.expr).__name__ == "Const":
             # Against a literal nothing can be large, and Undefined refuses by itself.
@@ -337,8 +337,8 @@ class Compiler:
         def invoke(frame: Frame) -> Any:
             method, owner = methods.find_method(value(frame), name)
             given = [_given(arg(frame)) for arg in args]
-            named = {key: _given(option(frame)) for key, option in options.items()}
-            return called(method, f"{name}()", frame, owner, *given, **named)
+            by_name = {key: _given(option(frame)) for key, option in options.items()}
+            return called(method, f"{name}()", frame, owner, *given, **by_name)
 
         return invoke
 
@@ -424,10 +424,10 @@ def _applied(
     return apply
 
 
-def _compared(first: Expression, links: list[tuple[operators.Binary, Expression]]) -> Expression:
+def _compared(first: Expression, comparisons: list[tuple[operators.Binary, Expression]]) -> Expression:
     def compare(frame: Frame) -> bool:
         left = first(frame)
-        for test, term in links:
+        for test, term in comparisons:
             right = term(frame)
             if not test(frame, left, right):
                 return False

@@ -70,8 +70,8 @@ def multiply(budget: Budget, left: Any, right: Any) -> Any:
     if right_type is str or right_type is list:
         left, right, left_type, right_type = right, left, right_type, left_type
     if right_type in (int, bool) and (left_type is str or left_type is list):
-        each = SLOT if left_type is list else char_bytes(left)
-        budget.room(LIST + each * len(left) * max(right, 0))
+        width = SLOT if left_type is list else char_bytes(left)
+        budget.room(LIST + width * len(left) * max(right, 0))
         return left * right
     if _foreign(left) or _foreign(right):
         return multiply(budget, _known(left), _known(right))
@@ -168,8 +168,8 @@ def _ordered(compute: Callable[[Any, Any], Any]) -> Binary:
 
 def search_cost(source: str, part: str, *, backwards: bool = False) -> int:
     """Count the work of looking for `part`: forwards is linear but for short parts, backwards is not."""
-    each = len(part) if backwards else min(len(part), 128)
-    return 1 + (len(source) * (1 + (each >> 3)) >> 8)
+    width = len(part) if backwards else min(len(part), 128)
+    return 1 + (len(source) * (1 + (width >> 3)) >> 8)
 
 
 def contains(budget: Budget, container: Any, item: Any) -> bool:
@@ -190,10 +190,10 @@ def contains(budget: Budget, container: Any, item: Any) -> bool:
     if kind is not list and kind is not range:
         raise Failure(f"a {kind_of(container)} contains nothing to search")
     if type(item) is str:
-        each = 1 + (len(item) >> 7)
+        width = 1 + (len(item) >> 7)
     else:
-        each = 1 if type(item) in SCALARS else weigh(budget, item).size
-    budget.charge(1 + (len(container) * each >> 3))
+        width = 1 if type(item) in SCALARS else weigh(budget, item).size
+    budget.charge(1 + (len(container) * width >> 3))
     return item in container
 
 

@@ -296,11 +296,11 @@ def slices(budget: Budget, value: Any, slices: Any, fill_with: Any = None) -> li
     items = listed(budget, value)
     budget.charge(count)
     budget.room(LIST + (2 * SLOT + LIST) * count + SLOT * len(items))
-    each, extra = divmod(len(items), count)
+    size, extra = divmod(len(items), count)
     columns: list[Any] = []
     at = 0
     for number in range(count):
-        end = at + each + (1 if number < extra else 0)
+        end = at + size + (1 if number < extra else 0)
         column = items[at:end]
         if fill_with is not None and number >= extra:
             column.append(fill_with)

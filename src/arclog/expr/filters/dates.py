@@ -76,7 +76,9 @@ def _directive(when: datetime, letter: str) -> str:
         "G": f"{when.isocalendar().year:04}", "z": offset, "s": str(int(when.timestamp())), "%": "%",
     }  # fmt: skip
     if letter not in table:
-        raise Failure(f"the format has no directive %{letter}; there are {' '.join(f'%{each}' for each in table)}")
+        raise Failure(
+            f"the format has no directive %{letter}; there are {' '.join(f'%{directive}' for directive in table)}"
+        )
     return table[letter]
 
 

@@ -22,9 +22,9 @@ _PIECE = SLOT + TEXT + 16
 _MAX_RANGE = 2**53
 
 
-def _string(value: Any, what: str) -> str:
+def _string(value: Any, argument: str) -> str:
     if type(value) is not str:
-        raise Failure(f"{what} must be a string, not a {kind_of(value)}")
+        raise Failure(f"{argument} must be a string, not a {kind_of(value)}")
     return value
 
 
@@ -64,8 +64,8 @@ def _padding(name: str) -> Method:
     call = getattr(str, name)
 
     def method(budget: Budget, value: str, width: Any, fillchar: Any = " ") -> Any:
-        each = joint_width(value, _string(fillchar, "fillchar"))
-        budget.room(TEXT + max(whole(width, "width"), len(value)) * each)
+        joint = joint_width(value, _string(fillchar, "fillchar"))
+        budget.room(TEXT + max(whole(width, "width"), len(value)) * joint)
         if len(_string(fillchar, "fillchar")) != 1:
             raise Failure("fillchar must be one character")
         return call(value, width, fillchar)
@@ -107,7 +107,7 @@ def _matching(name: str) -> Method:
     def method(budget: Budget, value: str, part: Any) -> bool:
         parts = part if type(part) is list else [part]
         budget.charge(1 + len(parts) * (1 + (len(value) >> 10)))
-        return any(call(value, _string(each, "the argument")) for each in parts)
+        return any(call(value, _string(part, "the argument")) for part in parts)
 
     return method
 
@@ -206,7 +206,7 @@ MAP_METHODS: dict[str, Method] = {"keys": _keys, "values": _values, "items": _it
 
 def _count(budget: Budget, value: list[Any], item: Any) -> int:
     budget.charge(len(value))
-    return sum(1 for each in value if equal(budget, each, item))
+    return sum(1 for other in value if equal(budget, other, item))
 
 
 def _index(budget: Budget, value: list[Any], item: Any) -> int:

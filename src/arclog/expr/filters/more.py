@@ -96,7 +96,7 @@ def flatten(budget: Budget, value: Any, levels: Any = None) -> list[Any]:
 
 
 def zipped(budget: Budget, value: Any, *others: Any) -> list[list[Any]]:
-    columns = [walked(budget, each) for each in (value, *others)]
+    columns = [walked(budget, sequence) for sequence in (value, *others)]
     rows = min(map(len, columns))
     budget.room(list_size(rows) + rows * list_size(len(columns)))
     return [list(row) for row in zip(*columns, strict=False)]
@@ -158,10 +158,10 @@ def difference(budget: Budget, value: Any, other: Any) -> list[Any]:
     return [item for key, item in _keyed(budget, value).items() if key not in there]
 
 
-def _map(value: Any, what: str) -> dict[str, Any]:
+def _map(value: Any, argument: str) -> dict[str, Any]:
     if isinstance(value, dict):
         return value
-    raise Failure(f"{what} takes a map, not a {kind_of(value)}")
+    raise Failure(f"{argument} takes a map, not a {kind_of(value)}")
 
 
 def combine(budget: Budget, value: Any, *others: Any) -> dict[str, Any]:
@@ -190,7 +190,7 @@ def _maps(budget: Budget, value: dict[str, Any]) -> tuple[int, int]:
 
 def pick(budget: Budget, value: Any, *keys: Any) -> dict[str, Any]:
     source = _map(value, "pick")
-    wanted = [text(budget, key) for each in keys for key in (each if isinstance(each, list) else [each])]
+    wanted = [text(budget, key) for group in keys for key in (group if isinstance(group, list) else [group])]
     budget.charge(1 + len(wanted))
     budget.room(MAP + ENTRY * len(wanted))
     return {key: source[key] for key in wanted if key in source}
@@ -198,7 +198,7 @@ def pick(budget: Budget, value: Any, *keys: Any) -> dict[str, Any]:
 
 def omit(budget: Budget, value: Any, *keys: Any) -> dict[str, Any]:
     source = _map(value, "omit")
-    left_out = {text(budget, key) for each in keys for key in (each if isinstance(each, list) else [each])}
+    left_out = {text(budget, key) for group in keys for key in (group if isinstance(group, list) else [group])}
     budget.charge(1 + len(source))
     budget.room(MAP + ENTRY * len(source))
     return {key: part for key, part in source.items() if key not in left_out}

@@ -32,8 +32,8 @@ FILTERS: dict[str, tuple[Entry, ...]] = {
     "Values": _entries(
         ("default(value='', boolean=false)", "The value, or another where it is undefined; with `boolean` also where it is false or empty.", "missing | default(3)", 3),
         ("d(value='', boolean=false)", "The same as `default`.", "missing | d('x')", "x"),
-        ("int(default=0, base=10)", "A whole number; what is none gives the default.", "'42' | int", 42),
-        ("float(default=0.0)", "A number; what is none gives the default.", "'1.5' | float", 1.5),
+        ("int(default=0, base=10)", "Converts to a whole number; returns the default if that is not possible.", "'42' | int", 42),
+        ("float(default=0.0)", "Converts to a number; returns the default if that is not possible.", "'1.5' | float", 1.5),
         ("string", "The value as text.", "12 | string", "12"),
         ("list", "A list of the items, keys or characters.", "'abc' | list", ["a", "b", "c"]),
         ("tojson(indent=none)", "JSON text with sorted keys.", "{'b': 1, 'a': [true]} | tojson", '{"a": [true], "b": 1}'),
@@ -75,8 +75,8 @@ FILTERS: dict[str, tuple[Entry, ...]] = {
     ),
     "Regular expressions": _entries(
         ("regex_search(pattern, group=none)", "The first match, or one of its groups by number or name; null without a match.", "'order 17' | regex_search('[0-9]+')", "17"),
-        ("regex_findall(pattern)", "All matches; with groups, what these matched.", "'a1 b22' | regex_findall('[0-9]+')", ["1", "22"]),
-        ("regex_replace(pattern, replacement='', count=0)", "With matches replaced; `\\\\1` and `\\\\g<name>` stand for groups.", "'Ada Lovelace' | regex_replace('(\\\\w+) (\\\\w+)', '\\\\2, \\\\1')", "Lovelace, Ada"),
+        ("regex_findall(pattern)", "All matches; with groups, the text of the groups.", "'a1 b22' | regex_findall('[0-9]+')", ["1", "22"]),
+        ("regex_replace(pattern, replacement='', count=0)", "Replaces matches; `\\\\1` and `\\\\g<name>` refer to groups.", "'Ada Lovelace' | regex_replace('(\\\\w+) (\\\\w+)', '\\\\2, \\\\1')", "Lovelace, Ada"),
     ),
     "Lists": _entries(
         ("length", "How many items, keys or characters there are.", "[1, 2] | length", 2),
@@ -152,7 +152,7 @@ TESTS: tuple[Entry, ...] = _entries(
     ("divisibleby(num)", "It can be divided without a rest.", "6 is divisibleby(3)", True),
     ("sameas(other)", "Both are the same, of the same type.", "1 is sameas(1.0)", False),
     ("in(seq)", "It is in a list, map or text.", "2 is in([1, 2])", True),
-    ("match(pattern)", "The text begins with a match of a regular expression.", "'a1' is match('[a-z]')", True),
+    ("match(pattern)", "Whether the text starts with a match of a regular expression.", "'a1' is match('[a-z]')", True),
     ("search(pattern)", "The text holds a match of a regular expression.", "'a1' is search('[0-9]$')", True),
     ("eq(other)", "Both are equal; also `equalto` and `==`.", "1 is eq(1)", True),
     ("equalto(other)", "The same as `eq`.", "1 is equalto(2)", False),

@@ -29,12 +29,12 @@ def find_predicate(name: Any) -> Filter:
     return _find(PREDICATES, name, "test")
 
 
-def _find(table: dict[str, Filter], name: Any, what: str) -> Filter:
+def _find(table: dict[str, Filter], name: Any, noun: str) -> Filter:
     if isinstance(name, str) and name in table:
         return table[name]
-    if what == "filter" and name == "identifier":
-        raise Failure("the filter identifier stands last in a {{ }} of a SQL command, and nowhere else")
-    raise Failure(f"there is no {what} {str(name)[:50]!r}{did_you_mean(str(name), list(table))}")
+    if noun == "filter" and name == "identifier":
+        raise Failure("the filter identifier can only be the last filter in a {{ }} of a SQL command")
+    raise Failure(f"there is no {noun} {str(name)[:50]!r}{did_you_mean(str(name), list(table))}")
 
 
 def mapped(budget: Budget, value: Any, *args: Any, **options: Any) -> list[Any]:

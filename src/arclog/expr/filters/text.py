@@ -41,11 +41,11 @@ def cased(budget: Budget, value: Any) -> str:
     return source
 
 
-def whole(value: Any, what: str) -> int:
+def whole(value: Any, argument: str) -> int:
     """Take a whole number as an argument."""
     if isinstance(value, int):
         return int(value)
-    raise Failure(f"{what} must be a whole number, not a {kind_of(value)}")
+    raise Failure(f"{argument} must be a whole number, not a {kind_of(value)}")
 
 
 def split_lines(budget: Budget, source: str, *, keep_ends: bool = False) -> list[str]:
@@ -79,15 +79,15 @@ def capitalize(budget: Budget, value: Any) -> str:
 
 def title(budget: Budget, value: Any) -> str:
     source = cased(budget, value)
-    each = char_bytes(source)
+    width = char_bytes(source)
     words: list[str] = []
     at = 0
     for gap in _WORD_START.finditer(source):
         # The word, what stands behind it, and both again with their letters changed.
-        budget.room(4 * (SLOT + TEXT) + 2 * each * (gap.end() - at))
+        budget.room(4 * (SLOT + TEXT) + 2 * width * (gap.end() - at))
         words += (source[at : gap.start()], gap[0])
         at = gap.end()
-    budget.room(4 * each * (len(source) - at))
+    budget.room(4 * width * (len(source) - at))
     words.append(source[at:])
     return "".join([word[0].upper() + word[1:].lower() for word in words if word])
 
@@ -129,8 +129,8 @@ def indent(budget: Budget, value: Any, width: Any = 4, first: Any = False, blank
     count = source.count("\n") + 1
     lines = split_lines(budget, source + "\n")
     # The lines with their indents, the list of them, and the whole.
-    each = joint_width(source, width)
-    budget.room(LIST + (SLOT + TEXT) * count + 3 * each * (len(source) + len(width) * (count + 1)))
+    joint = joint_width(source, width)
+    budget.room(LIST + (SLOT + TEXT) * count + 3 * joint * (len(source) + len(width) * (count + 1)))
     head, rest = lines[0], lines[1:]
     indented = "\n".join([head, *(width + line if line or blank else line for line in rest)])
     return width + indented if first else indented
@@ -238,7 +238,7 @@ def urlencode(budget: Budget, value: Any) -> str:
     for entry in walked(budget, entries):
         if not isinstance(entry, list) or len(entry) != 2:  # a pair
             raise Failure("urlencode takes a string, a map or a list of pairs")
-        key, part = (quote_plus(_percented(budget, each)) for each in entry)
+        key, part = (quote_plus(_percented(budget, half)) for half in entry)
         budget.room(TEXT + SLOT + len(key) + len(part))
         pairs.append(f"{key}={part}")
     budget.room(TEXT + sum(map(len, pairs)) + len(pairs))

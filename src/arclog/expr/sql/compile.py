@@ -113,11 +113,11 @@ def compile_sql(
             used.add(piece.key)
             trees.append(tree)
             return _Slot(tree.evaluate, "value", where, piece.json)
-        template, named = compile_ending(piece.source, IDENTIFIER, where, limits)
-        if named and piece.quoted:
+        template, ending = compile_ending(piece.source, IDENTIFIER, where, limits)
+        if ending and piece.quoted:
             raise SqlRefused("identifier brings its own quotes; leave out those around it", where)
         holes.append(template)
-        kind = "name" if named else "text" if piece.quoted else "member" if piece.member else "value"
+        kind = "name" if ending else "text" if piece.quoted else "member" if piece.member else "value"
         return _Slot(template.evaluate, kind, where, piece.json)
 
     compiled = [_pieces(statement, slot) for statement in parsed]

@@ -235,8 +235,8 @@ class _Scan:
         inner = self.source.find("{{", at, end)
         if inner >= 0:
             raise Misplaced(
-                f"a template cannot stand in text between {token}: it would become part of the code there; "
-                "hand the value over as an argument or through a table",
+                f"a template cannot be used in text between {token}: it would become part of the code there; "
+                "pass the value as an argument or in a table",
                 inner,
             )
         return self._text(self.source[at : end + len(token)])
@@ -249,7 +249,7 @@ class _Scan:
             raise Misplaced(f"{token} has no value: params is a list of {self.count}", at)
         return self._mark(Mark(number - 1, at), token)
 
-    def _named(self, token: str, at: int) -> None:
+    def _named_mark(self, token: str, at: int) -> None:
         name, before = token[1:], self.source[at - 1 : at]
         if token[0] == ":" and name in self.names and not _PART.match(before) and before != "]":
             return self._mark(Mark(name, at), token)
@@ -298,12 +298,14 @@ class _Scan:
         end = self._template_end(at)
         if self.source[at - 1 : at] == "}" or _PART.match(self.source[at - 1 : at]) or self._glued(end):
             raise Misplaced(
-                "a {{ }} is a whole value and cannot be joined to what stands next to it; "
-                "a name in parts is {{ ('part_' ~ x) | identifier }}, a text in parts 'part' || {{ x }}",
+                "a {{ }} is a whole value and cannot be joined to the text next to it; "
+                "write a name in parts as {{ ('part_' ~ x) | identifier }}, and text in parts as 'part' || {{ x }}",
                 at,
             )
         if (self.word in _BEFORE_NAMES or self._is_from(at)) and not _is_name(self.source[at:end]):
-            raise Misplaced(f"after {self.word} stands a name, not a value: {{{{ … | identifier }}}} quotes one", at)
+            raise Misplaced(
+                f"after {self.word} a name is expected, not a value: {{{{ … | identifier }}}} quotes one", at
+            )
         member = _MEMBER.search(self.source, max(0, at - _LOOK_BACK), at) is not None
         self.statement.pieces.append(Hole(self.source[at:end], at, member=member, json=self._wants_json(end)))
         self.at = end
@@ -348,7 +350,7 @@ class _Scan:
         first, last = spans[0]
         if spans != [(at + 1, end)]:
             raise Misplaced(
-                f"a template cannot stand inside a longer text; write {self._joined(at, end, spans)}", first
+                f"a template cannot be used inside a longer text; write {self._joined(at, end, spans)}", first
             )
         if prefix:
             raise Misplaced(f"leave out the {prefix} and the quotes: a {{{{ }}}} is bound as a value", first)
@@ -392,7 +394,7 @@ class _Scan:
         inner = self.source.find("{{", at, end)
         if inner >= 0:
             raise Misplaced(
-                "a template cannot stand in a quoted name; write {{ … | identifier }}, without quotes", inner
+                "a template cannot be used in a quoted name; write {{ … | identifier }}, without quotes", inner
             )
         self._text(self.source[at : end + 1])
 
@@ -419,7 +421,7 @@ class _Scan:
 
     def _no_statements(self, at: int) -> None:
         raise Misplaced(
-            "{% %} and {# #} cannot stand here in SQL: its text never depends on values; bind a value with {{ }}, "
+            "{% %} and {# #} cannot be used here in SQL, because its text never depends on values; bind a value with {{ }}, "
             "choose with CASE, or use one task for each form",
             at,
         )
@@ -445,13 +447,13 @@ class _Scan:
             "TRANSACTION",
         ]:
             raise Misplaced(
-                f"{first} cannot stand in a command: its statements are one transaction already, "
-                "or each its own with transaction: false",
+                f"{first} cannot be used in a command: its statements are one transaction, "
+                "or separate transactions with transaction: false",
                 statement.offset,
             )
         if self.dialect.name == "duckdb" and "INSTALL" in words[:2]:
             raise Misplaced(
-                "extensions are not installed by a task; use what is built in (parquet, json, icu), or LOAD one that is "
+                "extensions are not installed by a task; use the built-in ones (parquet, json, icu), or LOAD one that is "
                 "in the folder of the setting duckdb.extensions",
                 statement.offset,
             )

@@ -38,7 +38,7 @@ _EXTRA_OF = {module: extra for extra, modules in EXTRAS.items() for module in mo
 
 
 @contextmanager
-def required(extra: str, what: str) -> Iterator[None]:
+def required(extra: str, feature: str) -> Iterator[None]:
     """While modules of an extra are imported: a missing one raises MissingExtra, which says how to install it.
 
     `what` is the subject of the message: "kind postgres", "ARCLOG_BUS_URL".
@@ -46,13 +46,13 @@ def required(extra: str, what: str) -> Iterator[None]:
     try:
         yield
     except ImportError as problem:
-        error = missing(problem, what, extra)
+        error = missing(problem, feature, extra)
         if error is None:
             raise
         raise error from None
 
 
-def missing(problem: ImportError, what: str, extra: str = "") -> MissingExtra | None:
+def missing(problem: ImportError, feature: str, extra: str = "") -> MissingExtra | None:
     """The error for a module that could not be imported; None if no extra brings it, which is a bug in arclog.
 
     Some packages raise a plain ImportError without a module's name when a part of them is missing (psycopg without its
@@ -61,8 +61,8 @@ def missing(problem: ImportError, what: str, extra: str = "") -> MissingExtra | 
     module = (problem.name or "").partition(".")[0]
     if module in _EXTRA_OF:
         extra = _EXTRA_OF[module]
-        return MissingExtra(f"{what} needs the package {module}, which is not installed", extra)
+        return MissingExtra(f"{feature} needs the package {module}, which is not installed", extra)
     if module or not extra:
         return None
     reason = str(problem).partition("\n")[0].rstrip(".")
-    return MissingExtra(f"{what} needs packages that cannot be loaded ({reason})", extra)
+    return MissingExtra(f"{feature} needs packages that cannot be loaded ({reason})", extra)

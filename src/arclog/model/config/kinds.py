@@ -99,7 +99,7 @@ COMMON_SPEC_FIELDS: tuple[Field, ...] = (
             Field(
                 "select",
                 "list",
-                "Parts of the payload that stay in the log under a name of their own, whatever its size.",
+                "Parts of the payload that are kept in the log under a name, whatever the size of the payload.",
                 items=Field(
                     "part",
                     "object",

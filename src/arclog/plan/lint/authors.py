@@ -208,7 +208,7 @@ def _files(
             return outputs[own.name, name]
         if any(task.name == name for task in own.tasks):
             return None
-    step = next((each for each in steps if each.name == name), None)
+    step = next((step for step in steps if step.name == name), None)
     if step is None or not step.tasks:
         return None
     if step.loop is not None:  # its view has the results of all items, and no files

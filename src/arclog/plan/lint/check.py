@@ -174,11 +174,11 @@ class _Check:
 
     def resources(self) -> None:
         """Only operators can bound a resource, so a name that is misspelt bounds nothing."""
-        named: dict[str, Position] = {}
+        names: dict[str, Position] = {}
         for step in self.plan.steps:
             for name in step.resources:
-                named.setdefault(name, step.at)
-        for name, at in named.items():
+                names.setdefault(name, step.at)
+        for name, at in names.items():
             hint = f"`arclog resource list` shows those that are bounded; `arclog resource set {name} --rate 10/s` bounds it"
             self.findings.add(
                 "named-resource", f"resource {name} has no limit unless operators set one", at, hint, "info"
@@ -280,8 +280,8 @@ class _Check:
             return f"an arg of the step is args.{name}"
         if name in _OLD_ANSWERS:
             if "outcome" in SCOPES[text.where]:
-                return "what the task gave is outcome: outcome.data, outcome.result, outcome.error"
-            return "what a step or task gave is read by its name, what the task before gave by _prev"
+                return "the result of the task is outcome: outcome.data, outcome.result, outcome.error"
+            return "read the result of a step or task by its name, and that of the previous task as _prev"
         near = self.findings.patience > 0 and self.findings.nearest(
             name, [*SCOPES[text.where], *labels, *self.step_names, *self.plan.workload]
         )

@@ -151,8 +151,8 @@ def _truth(node: Any, facts: Facts) -> bool | None:
             test = _truth(node.test, facts)
             if test is not None:
                 return _truth(node.expr1 if test else node.expr2, facts)
-            one, other = _truth(node.expr1, facts), _truth(node.expr2, facts)
-            return one if one is other else None
+            first, other = _truth(node.expr1, facts), _truth(node.expr2, facts)
+            return first if first is other else None
         case "Compare" if len(node.ops) == 1:
             return _compare(node.ops[0].op, _value(node.expr, facts), _value(node.ops[0].expr, facts))
         case "Test" if node.name in ("defined", "undefined", "none"):

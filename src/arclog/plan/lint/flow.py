@@ -123,7 +123,7 @@ class _Flow:
                 message = f"the join never gets a token from {sources}: that step or its arc to here never comes about"
                 hint = "remove the arc, or correct the path to it"
                 if join.count > len(join.incoming) - len(missing):
-                    hint = f"without it the join cannot come to {join.count}, and fails; lower the count"
+                    hint = f"without it the join cannot reach {join.count}, and fails; lower the count"
                 self.findings.value("join-starved", message, path, hint, "warning")
 
     def never(self, arc: ArcPlan) -> bool:
@@ -140,10 +140,8 @@ class _Flow:
             if join.step not in reported and self.both_can_wait(join, other):
                 reported.add(join.step)
                 number = next(n for n, step in enumerate(self.plan.steps) if step.name == join.step)
-                message = f"the joins of steps {join.step} and {other.step} can come to wait for each other"
-                hint = (
-                    f"{join.step}, the first in the list, then fires with what it has; put first what should go first"
-                )
+                message = f"the joins of steps {join.step} and {other.step} can wait for each other"
+                hint = f"{join.step}, the first in the list, then fires with the tokens that it has; put the join that should fire first before the other"
                 path = (*self.playbook.steps[number].path, "spec", "join")
                 self.findings.value("join-cycle", message, path, hint, "warning")
 
@@ -153,12 +151,12 @@ class _Flow:
         heard = {step: _heard(join) for step, join in joins.items()}
         every = sum(join.bit for join in joins.values())
         looks = MOST_LOOKS
-        for one in joins.values():
-            near = every & self.below.get(one.step, 0) & heard[one.step] & ~((one.bit << 1) - 1)
-            for name in graph.named(near):
+        for join in joins.values():
+            near = every & self.below.get(join.step, 0) & heard[join.step] & ~((join.bit << 1) - 1)
+            for name in graph.names_of(near):
                 looks -= 1
-                if heard[name] & one.bit:
-                    yield one, joins[name]
+                if heard[name] & join.bit:
+                    yield join, joins[name]
             if looks < 0:
                 return
 
@@ -228,17 +226,17 @@ class _Flow:
         self, split: StepPlan, roads: list[int], writers: list[_Writer], mask: int
     ) -> tuple[_Writer, _Writer] | None:
         """Two writers, or one twice, in branches that run at once."""
-        branches = [branch for branch in self.branches(split, roads) if branch.steps & mask]
+        branches = [road for road in self.branches(split, roads) if road.steps & mask]
         bit_of = self.reach.graph.bit_of
-        for one, other in combinations(branches, 2):
+        for branch, other in combinations(branches, 2):
             self.looks -= 1
             if self.looks < 0:
                 return None
-            if one.arcs & other.arcs or not one.cases & other.cases:
+            if branch.arcs & other.arcs or not branch.cases & other.cases:
                 continue
             for first in writers:
                 for second in writers:
-                    apart = one.steps & bit_of[first.step] and other.steps & bit_of[second.step]
+                    apart = branch.steps & bit_of[first.step] and other.steps & bit_of[second.step]
                     if apart and not _same_constant(first, second):
                         return first, second
         return None

@@ -36,7 +36,7 @@ def check_keychain(playbook: Playbook, texts: Sequence[Text], findings: Findings
             continue
         kind = playbook.steps[text.step].tasks[text.task].kind
         if kind.runs_on == "engine":
-            message = f"keychain cannot be used in a task of kind {kind.name}: what it is given is written to the log"
+            message = f"keychain cannot be used in a task of kind {kind.name}: its config is written to the log"
             hint = "declare the keychain entry in the playbook that uses it" if kind.name == "playbook" else ""
             findings.add("keychain-misplaced", message, text.at, hint)
         for name in sorted(set(_printed(text.source)) & set(kinds)):

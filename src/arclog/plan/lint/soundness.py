@@ -140,7 +140,7 @@ class Soundness:
         if self.asking is None:
             return None
         if explored.is_crowded:
-            reason = f"a run can come to have more than {markings.most_tokens} tokens at once"
+            reason = f"a run can have more than {markings.most_tokens} tokens at once"
             return Bound(
                 reason, "a cycle that keeps splitting makes more and more of them; join them in it", self.asking
             )
@@ -161,11 +161,11 @@ def check_soundness(soundness: Soundness, findings: Findings, linked: set[str]) 
             reason = "the arcs that lead to it can never match"
             if not admission(step)[0]:
                 reason = "its admission rules let no token in"
-            message = f"no run comes to step {step.name!r}: {reason}"
+            message = f"no run reaches step {step.name!r}: {reason}"
             hint = "correct the conditions, or remove the step"
             findings.add("unreachable-step", message, step.at, hint, "warning")
         elif proof.ran is not None and step.name not in proof.ran:
-            message = f"no run comes to step {step.name!r}: a join before it, or its own, never has what it needs"
+            message = f"no run reaches step {step.name!r}: its join, or one before it, can never fire"
             findings.add("unreachable-step", message, step.at, "correct the join, or remove the step", "warning")
     for name, starved in proof.starved.items():
         step = next(step for step in plan.steps if step.name == name)

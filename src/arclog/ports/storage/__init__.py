@@ -1,1 +1,1 @@
-"""What a store keeps."""
+"""The ports of stores."""

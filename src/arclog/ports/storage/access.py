@@ -58,16 +58,16 @@ class AuditEntry(Struct, frozen=True):
     at: int
     #: granted | denied
     decision: str
-    #: who asked; '' when nobody can tell
+    #: the caller; '' if unknown
     principal: str
-    #: '' when nobody can tell
+    #: '' if unknown
     tenant: str
     method: str
     #: the route as it is declared, or the path asked for when none fits
     route: str
-    #: what the path names: `execution_id=123`
+    #: the parameters of the path: `execution_id=123`
     target: str
-    #: where the request came from
+    #: the address of the client
     address: str
     #: why it was denied
     reason: str = ""
@@ -85,7 +85,7 @@ class NewKey(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class KeyShown(Struct, frozen=True):
-    """All of a key that may be told: neither its secret nor its hash."""
+    """The public metadata of a key, without its secret and hash."""
 
     key_id: str
     name: str

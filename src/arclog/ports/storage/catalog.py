@@ -61,7 +61,7 @@ class CatalogStore(Protocol):
     async def registered(
         self, path: str, version: int = 0, *, tenant: str, project: str = "", environment: str = ""
     ) -> PlanRecord | None:
-        """What a tenant registered under a path: that version, or the newest."""
+        """The playbook that a tenant registered under a path: the given version, or the newest."""
 
     async def catalog(
         self,

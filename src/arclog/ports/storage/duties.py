@@ -17,7 +17,7 @@ from msgspec import Struct
 
 class DutyRecord(Struct, frozen=True):
     duty: str
-    #: who had it last; its lease may be over
+    #: its last owner, whose lease may have ended
     owner: str
     #: when the lease ends, microseconds since 1970
     until: int
@@ -29,7 +29,7 @@ class DutyBook(Protocol):
         """Take or keep a duty until then (microseconds since 1970); False while another has it."""
 
     async def position(self, duty: str) -> int:
-        """How far the duty is; 0 in the beginning."""
+        """The position of the duty; 0 at the beginning."""
 
     async def move_position(self, duty: str, owner: str, now: int, position: int) -> bool:
         """Note how far it is; False (and nothing is noted) when the owner does not have the duty, or had a further one."""

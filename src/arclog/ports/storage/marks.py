@@ -19,7 +19,7 @@ SLOTS = 16
 
 
 class Crash(Struct):
-    """How often in a row a process died while it did some work on a run."""
+    """The number of consecutive process deaths during work on a run."""
 
     execution_id: int
     #: see `engine.commits.quarantine.work_of`
@@ -37,7 +37,7 @@ class Marks(Protocol):
         """It is over."""
 
     def crashes(self) -> list[Crash]:
-        """What is known when this process starts."""
+        """The marks at the start of this process."""
 
     def left(self) -> list[tuple[int, int]]:
         """The work, as (execution, work), at which processes died since one was started here last."""

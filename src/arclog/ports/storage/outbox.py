@@ -49,8 +49,8 @@ class Delivery(Struct, frozen=True):
 
 
 def receiver_of(url: str) -> str:
-    """Who is told at an address: its scheme and authority, in lower case. How a store finds them: the address begins with
-    it, whatever the case, and then ends or continues with one of / ? #.
+    """The receiver of an address: its scheme and authority in lower case. A store matches addresses that start with it,
+    ignoring case, and then end or continue with one of / ? #.
     """
     scheme, parted, rest = url.partition("://")
     return f"{scheme}{parted}{re.split('[/?#]', rest, maxsplit=1)[0]}".lower()

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-#: As the tenant of a limit: each tenant by itself.
+#: As the tenant of a limit: every tenant separately.
 EACH = "*"
 #: `ahead` counts no further.
 MOST_AHEAD = 10_000
@@ -29,14 +29,14 @@ class Limit(Struct, frozen=True):
 
     #: '': all pools together
     pool: str
-    #: '': all tenants together; '*': each tenant by itself
+    #: '': all tenants together; '*': every tenant separately
     tenant: str
     #: 0: none at all
     concurrency: int
 
 
 class Resource(Struct, frozen=True):
-    """Something outside that bears only so much: commands that name it take a token each."""
+    """An external resource with a limit; each command that names it takes a token."""
 
     name: str
     #: microseconds between two tokens; 0: no rate
@@ -56,7 +56,7 @@ class ResourceRecord(Struct, frozen=True):
 
 
 def tokens(record: ResourceRecord, now: int) -> int | None:
-    """How many there are, by the generic cell rate algorithm, which keeps one moment; None: no rate is set."""
+    """The available tokens, by the generic cell rate algorithm, whose state is one time; None: no rate is set."""
     resource = record.resource
     if not resource.interval:
         return None
@@ -117,9 +117,9 @@ class WorkerRecord(Struct, frozen=True):
     pace: int
     #: microseconds since 1970
     seen_at: int
-    #: it can be told to leave
+    #: whether it can be drained
     leaves: bool = False
-    #: it was told to
+    #: whether it is draining
     draining: bool = False
 
 
@@ -143,7 +143,7 @@ class PoolBook(Protocol):
         """All of them, by name."""
 
     async def shares(self) -> list[Share]:
-        """Open commands by pool and tenant; held-back ones (`held`) are no open work."""
+        """Open commands by pool and tenant; held ones (`held`) do not count."""
 
     async def queue_heads(self, tenant: str, limit: int = 100) -> list[QueueHead]:
         """The next command of each lane of a tenant that has issued ones, by pool and kinds."""
@@ -164,11 +164,11 @@ class PoolBook(Protocol):
         """Note that it shall leave, for as long as it is known; whether it is."""
 
 
-# -- what CLI and HTTP call ---------------------------------------------------------------------------------------------
+# -- port of CLI and HTTP ----------------------------------------------------------------------------------------------
 
 
 class LimitView(Struct, frozen=True):
-    #: '': all tenants together; '*': each tenant by itself
+    #: '': all tenants together; '*': every tenant separately
     tenant: str
     concurrency: int
 
@@ -190,7 +190,7 @@ class PoolView(Struct, frozen=True):
 
 
 class Scale(Struct, frozen=True):
-    """What an autoscaler needs to know of a pool."""
+    """The figures of a pool for an autoscaler."""
 
     pool: str
     backlog: int
@@ -202,12 +202,12 @@ class Scale(Struct, frozen=True):
     slots_per_worker: float
     #: that a command takes on average, as far as it was seen
     service_s: float
-    #: how many there should be
+    #: recommended number of workers
     wanted_workers: int
 
 
 class NewResource(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a resource bears; at least one of rate and concurrency."""
+    """The limits of a resource: a rate, a concurrency, or both."""
 
     #: commands that may begin, e.g. 10/s, 100/m, 5/h; '': any number
     rate: str = ""
@@ -246,7 +246,7 @@ class WorkerView(Struct, frozen=True):
 
 
 class PoolApi(Protocol):
-    """Reading is for everybody; what belongs to another tenant is not told. The rest is for whoever runs the
+    """Everyone can read, without the data of other tenants. The other methods are for operators of the
     installation (NotAllowed for others).
     """
 
@@ -260,13 +260,13 @@ class PoolApi(Protocol):
         """Take a limit away. NotFound when there is none."""
 
     async def scale(self, pool: str) -> Scale:
-        """How many workers a pool should have; 0 for an unknown pool."""
+        """The recommended number of workers of a pool; 0 for an unknown pool."""
 
     async def resources(self) -> builtins.list[ResourceView]:
         """By name."""
 
     async def set_resource(self, name: str, new: NewResource) -> ResourceView:
-        """Say what a resource bears. Raises RequestRejected."""
+        """Set the limits of a resource. Raises RequestRejected."""
 
     async def remove_resource(self, name: str) -> None:
         """Let it have no limit any more. NotFound when it had none."""
@@ -275,6 +275,6 @@ class PoolApi(Protocol):
         """By id: those that were seen in the last `workers.keep_s`."""
 
     async def drain(self, worker_id: str = "", pool: str = "") -> builtins.list[WorkerView]:
-        """Tell a worker, or all that are now in a pool, to take nothing new, finish, and leave. NotFound for an unknown
-        one, RequestRejected for one that lives inside of a server.
+        """Drain a worker, or all current workers of a pool: they claim no more commands, finish and stop. NotFound for an
+        unknown worker, RequestRejected for one inside a server.
         """

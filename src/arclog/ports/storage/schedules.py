@@ -62,9 +62,9 @@ class NewSchedule(Struct, frozen=True, forbid_unknown_fields=True):
     #: 0: the newest when it fires
     version: int = 0
     workload: dict[str, Any] = {}
-    #: what becomes of times that went by while no server ran: none | last | all
+    #: which times missed while no server was running are caught up: none | last | all
     catch_up: str = "last"
-    #: what a time does that comes while the last run has not ended: skip | queue | cancel
+    #: what happens at a time when the previous run has not ended: skip | queue | cancel
     overlap: str = "skip"
 
 
@@ -94,7 +94,7 @@ class ScheduleView(Struct, frozen=True):
 
 
 class ScheduleApi(Protocol):
-    """What CLI and HTTP call. All but `list` raise NotFound for a name that is not there."""
+    """The port of CLI and HTTP. All methods except `list` raise NotFound for an unknown name."""
 
     async def add(self, new: NewSchedule) -> ScheduleView:
         """Keep a schedule. Raises RequestRejected or Conflict."""

@@ -1,4 +1,4 @@
-"""How many runs ended how, hour by hour.
+"""Counts of ended runs by outcome and hour.
 
 Rules that every store keeps (`arclog.testing.conformance.store` proves them):
 - A run is counted once, in the append that brings its terminal event, in the hour of the store's clock.

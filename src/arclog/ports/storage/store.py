@@ -41,7 +41,7 @@ from arclog.ports.storage.task_logs import ANY_LINE, LogFilter, LogLine
 
 
 class StoredEvent(Struct, frozen=True, gc=False):
-    """An event with what the store knows of it."""
+    """An event with its place in the store."""
 
     event: Event
     execution_id: int
@@ -51,7 +51,7 @@ class StoredEvent(Struct, frozen=True, gc=False):
 
 
 class EventQuery(Struct, frozen=True):
-    """Which events to find; what is left out is any."""
+    """A filter of events; a missing field matches all."""
 
     #: canonical names
     types: tuple[str, ...] = ()
@@ -71,7 +71,7 @@ class FoundEvents(Struct, frozen=True):
     events: Sequence[StoredEvent]
     #: the same query continues from here
     cursor: str
-    #: there may be something behind it now
+    #: there may be more events after it now
     more: bool
 
 
@@ -166,7 +166,7 @@ class ExecutionState(Struct, frozen=True):
     #: canonical name of the terminal event
     terminal_event: str | None = None
     paused: bool = False
-    #: what went wrong, in one line: the root cause of a run that failed, failed loop items of any other
+    #: the problem in one line: the root cause of a failed run, otherwise failed loop items
     error: str | None = None
     #: approvals that it waits for
     approvals: int = 0
@@ -201,7 +201,7 @@ class NewCommand(Struct, frozen=True):
     #: loop items [first, last) for a chunk; (0, 0) = the whole step run
     items: tuple[int, int] = (0, 0)
     grant: Grant | None = None
-    #: nobody may claim it until it is unheld
+    #: it cannot be claimed until it is unheld
     held: bool = False
     #: among the commands of one tenant the smallest comes first, then the smallest id
     order: int = 0
@@ -219,7 +219,7 @@ class CommandRecord(Struct, frozen=True):
     items: tuple[int, int]
     #: issued | claimed | held
     state: str
-    #: how often it was claimed
+    #: number of claims
     fence: int
     worker_id: str
     #: 0 while issued or held
@@ -277,12 +277,12 @@ class Append(Struct, frozen=True):
     extend: Sequence[tuple[int, int, int]] = ()
     set_timers: Sequence[Timer] = ()
     clear_timers: Sequence[str] = ()
-    #: sha256 of the content, in hex, of events that brought an id of their own (`Event.own_id`), by that id
+    #: hex sha256 of the content of events that were sent with an id (`Event.own_id`), by that id
     digests: Mapping[int, str] = {}
     #: whether `now.approvals` may have changed since the append before
     asks: bool = False
-    #: only with a terminal event: who is to be told of it
-    tell: Sequence[NewDelivery] = ()
+    #: webhook deliveries of the run's end; only with a terminal event
+    deliveries: Sequence[NewDelivery] = ()
     #: an event that takes more bytes is refused (EventTooLarge), and all of the append with it; 0: any size
     max_event_bytes: int = 0
     #: of a log that comes from another store: the id of each event
@@ -295,15 +295,15 @@ class Appended(Struct, frozen=True):
     first_seq: int
     last_seq: int
     persisted_at: int
-    #: what its events take in memory, estimated from above
+    #: upper estimate of the memory that its events take
     decoded_bytes: int = 0
 
 
 class Ingested(Struct, frozen=True):
-    """What is known of an event that brought its own id."""
+    """The record of an event that was sent with its own id."""
 
     event_id: int
-    #: sha256 of its content, in hex; '' when the id is one of our own
+    #: hex sha256 of its content; '' if the id was generated here
     digest: str
     seq: int
 
@@ -336,7 +336,7 @@ class Mark(Struct, frozen=True):
 
 
 class ExecutionFilter(Struct, frozen=True):
-    """Which executions to list; empty means all."""
+    """A filter of executions; empty fields match all."""
 
     states: tuple[str, ...] = ()
     path: str = ""
@@ -383,13 +383,13 @@ class Store(
         """
 
     async def append_all(self, appends: Sequence[Append]) -> list[Appended | Exception]:
-        """Commit transactions of different executions, together as far as the store can; each stands or is refused by itself.
-        Returns what became of each, in their order: what `append` would return or raise.
+        """Commit transactions of different executions, together as far as the store can; each succeeds or fails separately.
+        Returns the results in the same order: what `append` would return or raise.
         """
 
     async def ingested(self, execution_id: int, event_ids: Sequence[int]) -> list[Ingested]:
-        """Which of these ids events of the execution have. Those that were minted here, on a leased node, have no digest
-        (''): whatever comes from outside says something else.
+        """Records of the events of the execution with these ids. Ids that were generated here, on a leased node, have no digest
+        (''): external events never match them.
         """
 
     async def events(
@@ -433,7 +433,7 @@ class Store(
 
     async def idle(self, before: int, *, after: int = 0, limit: int = 100) -> list[ExecutionRecord]:
         """Executions that have not ended and are not paused, to which nothing was appended since `before` (microseconds),
-        and that have neither an open command nor a timer; by execution_id, above `after`. Nobody may be at work on them.
+        and that have neither an open command nor a timer; by execution_id, above `after`. They may have been abandoned.
         """
 
     async def retire(self, before: int, *, dry_run: bool = False) -> int:
@@ -489,7 +489,7 @@ class Store(
         """All open commands of an execution."""
 
     async def backlog(self) -> list[Backlog]:
-        """How much open work there is, by pool."""
+        """The amount of open work by pool."""
 
     async def granted(self, by: tuple[int, int, int]) -> list[CommandRecord]:
         """Open commands that a report was granted."""
@@ -533,8 +533,8 @@ class Store(
         """Log lines with their positions, after a position."""
 
     async def changed_elsewhere(self) -> bool:
-        """Whether another process may have written since the last call. Asked every `engine.sweep_s` where no bus tells of
-        it: it must cost next to nothing while nothing happens. A store that always has a bus answers False.
+        """Whether another process may have written since the last call. Called every `engine.sweep_s` if no bus reports
+        it, so it must be nearly free while nothing happens. A store that always has a bus returns False.
         """
 
     async def time(self) -> int:

@@ -1,4 +1,4 @@
-"""What the store knows of content outside the log: which execution stored it, and how long it is kept.
+"""Records of content outside the log: which execution stored it, and how long it is kept.
 
 Records come from `result.stored` events, in the append that brings them; see the rules in `ports.storage.store`.
 """
@@ -41,18 +41,18 @@ class StoredResultBook(Protocol):
     """Records of stored content, durable."""
 
     async def result(self, execution_id: int, name: str, sha256: str) -> ResultRecord | None:
-        """What an execution stored under this name with this content, also when it was removed since."""
+        """The record of an execution's result with this name and content, even if it has been removed."""
 
     async def results(self, execution_id: int, *, after: int = 0, limit: int = 1000) -> list[ResultRecord]:
-        """What an execution stored, in order of the events that say so, after the event with that seq."""
+        """The results that an execution stored, in order of their events, after the event with that seq."""
 
     async def kept_results(self, *, after: tuple[int, str, str] = (0, "", ""), limit: int = 1000) -> list[ResultRecord]:
-        """What was not removed, of all executions, in order of (execution_id, name, sha256), after that one."""
+        """Results of all executions that were not removed, in order of (execution_id, name, sha256), after that one."""
 
     async def keepers(
         self, tenant: str, sha256: str, *, after: tuple[int, str] = (0, ""), limit: int = 100
     ) -> list[ResultRecord]:
-        """What of a tenant names this content and was not removed, in order of (execution_id, name), after that one."""
+        """Results of a tenant that refer to this content and were not removed, in order of (execution_id, name), after that one."""
 
     async def remove_results(self, records: Sequence[ResultRecord], at: int) -> int:
         """Mark these as released, except those that were stored again in the meantime. Returns how many were marked."""

@@ -1,4 +1,4 @@
-"""What tasks say while they run: lines that people read, kept beside the event log and no part of it."""
+"""The output of running tasks: lines for people, stored separately from the event log."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ class LogLine(Struct, frozen=True):
 
 #: the stream of lines that say how far an attempt is
 PROGRESS = "progress"
-#: what a line can be of
+#: the streams of a line
 STREAMS = ("stdout", "stderr", "log", PROGRESS)
-#: attempts of one execution whose progress is kept: those that run now, and more than anybody looks at
+#: number of attempts per execution whose progress is kept
 PROGRESS_KEPT = 1000
-#: what stands in a log instead of the line that was too much
+#: the text that replaces the lines beyond the limit
 LOG_CUT = "log cut here: a run keeps {max_bytes} bytes of its tasks' logs (logs.max_execution_bytes)"
 
 
 def log_size(line: LogLine) -> int:
-    """What a line counts for."""
+    """The size of a line for the limits."""
     return len(line.text.encode("utf-8", "surrogatepass")) + 1
 
 
 class LogFilter(Struct, frozen=True):
-    """Which log lines to read; empty means any."""
+    """A filter of log lines; empty fields match all."""
 
     step: str = ""
     task: str = ""

@@ -1,1 +1,1 @@
-"""What users and readers ask for."""
+"""The ports of users and readers."""

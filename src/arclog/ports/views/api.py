@@ -1,4 +1,4 @@
-"""What a user of arclog can ask for. CLI, HTTP server and UI call this; ids are decimal strings here, times RFC 3339."""
+"""The API that CLI, HTTP server and embedding use; ids are decimal strings here, times RFC 3339."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class ExecuteRequest(Struct, frozen=True, omit_defaults=True):
 
     #: YAML or JSON text of the playbook; '' with `path`
     playbook: str = ""
-    #: where the text came from, for messages
+    #: the source of the text, for messages
     file: str = ""
     workload: Mapping[str, Any] = {}
-    #: texts of the playbooks that are called by file, by where they stand: the folder of `file` joined with the name
+    #: texts of the playbooks that are called by file, by path: the folder of `file` joined with the name
     files: Mapping[str, str] = {}
     #: the same key again is the same run; with another request it is a Conflict
     idempotency_key: str = ""
@@ -47,16 +47,16 @@ class Started(Struct, frozen=True):
 
 
 class Origin(Struct, frozen=True, omit_defaults=True):
-    """Where a run that began with the events of another one comes from."""
+    """The origin of a run that started with the events of another run."""
 
     execution_id: str
     #: the last event of that run that was looked at
     seq: int
     #: retry | fork
     how: str
-    #: how many events it began with
+    #: number of events that it started with
     events: int
-    #: the step that a retry went on from
+    #: the step that a retry continued from
     step: str = ""
 
     @classmethod
@@ -110,7 +110,7 @@ class ReplayDifference(Struct, frozen=True):
 
 
 class ReplayCheck(Struct, frozen=True):
-    """What checking a log against the code of today found."""
+    """The result of replaying a log with the current code."""
 
     execution_id: str
     ok: bool
@@ -143,7 +143,7 @@ class RunsDiff(Struct, frozen=True):
 
 
 class PlaybookStats(Struct, frozen=True):
-    """What the latest runs of a playbook have in common; `history.stats` says what the parts hold."""
+    """Statistics of the latest runs of a playbook; `history.stats` describes the parts."""
 
     path: str
     runs: int
@@ -191,7 +191,7 @@ class Summary(Struct, frozen=True):
     result_ref: dict[str, Any] | None = None
     #: the playbook's name
     name: str = ""
-    #: what did not go well, whatever became of the run
+    #: problems, whatever the state of the run
     problems: list[Problem] = []
     #: the root cause of a failed run
     cause: Cause | None = None
@@ -214,12 +214,12 @@ class SignalRequest(Struct, frozen=True):
     reason: str = ""
     step: str = ""
     data: Any = None
-    #: who says so
+    #: the caller
     by: str = ""
 
 
 class SignalAnswer(Struct, frozen=True):
-    """What became of a signal."""
+    """The result of a signal."""
 
     execution_id: str
     signal: str
@@ -237,7 +237,7 @@ class SignalAnswer(Struct, frozen=True):
 
 
 class StoredResult(Struct, frozen=True):
-    """What a run stored outside the log."""
+    """A result that a run stored outside the log."""
 
     ref: str
     execution_id: str
@@ -270,12 +270,12 @@ class StoredResult(Struct, frozen=True):
 
 
 class Collected(Struct, frozen=True):
-    """What gc did, or would do."""
+    """The removals of a garbage collection, real or simulated."""
 
     dry_run: bool
     #: results whose time was over
     results: int
-    #: files that nobody keeps any more, and the room that they took
+    #: removed files that were no longer referenced, and their size
     contents: int
     bytes: int
     #: files of writers that died
@@ -293,7 +293,7 @@ class EventsFound(Struct, frozen=True):
     events: list[dict[str, Any]]
     #: the same search continues from here (`cursor`)
     next: str
-    #: whether there may be something behind it now; a page with fewer events than were asked for is not always the last
+    #: whether there may be more events now; a page with fewer events than were asked for is not always the last
     more: bool
 
 
@@ -302,9 +302,9 @@ class RegisterRequest(Struct, frozen=True, omit_defaults=True):
 
     #: YAML or JSON text
     playbook: str
-    #: where the text came from, for messages
+    #: the source of the text, for messages
     file: str = ""
-    #: texts of the files that its tasks take in (`file`, `module`), by where they stand: the folder of `file` joined with the
+    #: texts of the files that its tasks include (`file`, `module`), by path: the folder of `file` joined with the
     #: name
     files: Mapping[str, str] = {}
 
@@ -378,7 +378,7 @@ class Api(Protocol):
         """Search for runs, newest first. Raises RequestRejected."""
 
     async def activity(self, *, hours: int = 24) -> Activity:
-        """How many runs ended how, by the hour, within the last so many hours (at most 8,784)."""
+        """Counts of ended runs by outcome, for each of the last `hours` hours (at most 8,784)."""
 
     async def failing(self, *, limit: int = 20) -> builtins.list[Failing]:
         """Playbooks whose newest run that ended within `overview.failing_s` has failed, the last to fail first."""
@@ -432,7 +432,7 @@ class Api(Protocol):
         """
 
     async def results(self, execution_id: str, *, after: int = 0, limit: int = 1000) -> builtins.list[StoredResult]:
-        """What the run stored outside the log, in order of the events that say so, behind a seq."""
+        """The results that the run stored outside the log, in order of their events, after a seq."""
 
     async def result(self, ref: str) -> StoredResult:
         """All that is known of one stored result. Raises NotFound."""
@@ -441,18 +441,18 @@ class Api(Protocol):
         """Bytes [start, end) of a stored result, checked. Raises NotFound or ResultUnavailable."""
 
     async def collect(self, *, dry_run: bool = False) -> Collected:
-        """Remove stored results that are no longer needed: the caller's tenant's; everybody's, what writers that died left
-        and runs that ended long ago, for whoever owns the store or is of the server's own tenant (`scope.tenant`).
+        """Remove stored results that are no longer needed: those of the caller's tenant. For the owner of the store and callers
+        of the server's own tenant (`scope.tenant`): those of all tenants, leftovers of dead writers, and runs that ended long ago.
         """
 
     async def why(self, execution_id: str) -> Why:
-        """What the run waits for."""
+        """Explain what the run is waiting for."""
 
     async def state(self, execution_id: str, at: int | None = None) -> StateView:
         """The run as it was after event `at`: 0 is before anything, beyond the head (or None) the newest."""
 
     async def signal(self, execution_id: str, request: SignalRequest) -> SignalAnswer:
-        """Tell the run something; recorded when it answers, also when the run cannot do it (`accepted` is False)."""
+        """Send a signal to the run. It is recorded when this returns, even if the run cannot apply it (`accepted` is False)."""
 
     async def fork(self, execution_id: str, request: ForkRequest) -> Forked:
         """Start a new run that continues this one: after an event (`at`), from a step, or with what failed.
@@ -474,8 +474,8 @@ class Api(Protocol):
         """A run as a file: log, plan, playbook and stored results, each with its checksum."""
 
     async def import_run(self, file: BinaryIO) -> Imported:
-        """Take in a run from such a file; it is read-only here. Raises RequestRejected, which names a damaged part, or Conflict
-        when another state of the run is there.
+        """Import a run from an exported file, read-only. Raises RequestRejected, which names the damaged part, or Conflict
+        if another state of the run exists.
         """
 
     async def lineage(self, execution_id: str) -> builtins.list[dict[str, Any]]:
@@ -487,7 +487,7 @@ class Api(Protocol):
         """
 
     async def stats(self, path: str, *, since: str = "", limit: int = 200) -> PlaybookStats:
-        """How the latest runs of a playbook went: at most so many, asked for at or after `since` (RFC 3339). Raises NotFound."""
+        """Statistics of the latest runs of a playbook, at most `limit`, requested at or after `since` (RFC 3339). Raises NotFound."""
 
     async def pausing(self, execution_id: str) -> bool:
         """Whether the run is paused, or draining to be."""
@@ -509,7 +509,7 @@ class Api(Protocol):
     async def catalog(
         self, *, prefix: str = "", after: str = "", limit: int = 100, archived: bool = False
     ) -> builtins.list[CatalogEntry]:
-        """What is registered, by path, behind a path; archived ones too if asked for."""
+        """The registered playbooks, ordered by path, after a path; with archived ones on request."""
 
     async def versions(self, path: str, *, before: int = 0, limit: int = 100) -> builtins.list[CatalogVersion]:
         """The versions of a path, newest first. Raises NotFound."""
@@ -518,7 +518,7 @@ class Api(Protocol):
         """One version (0 = the newest) with its text. Raises NotFound."""
 
     async def difference(self, path: str, older: int, newer: int = 0) -> CatalogDiff:
-        """What changed from one version to another (0 = the newest). Raises NotFound."""
+        """The differences between two versions (0 = the newest). Raises NotFound."""
 
     async def archive(self, path: str, *, archived: bool = True) -> CatalogEntry:
         """Put a path away, or bring it back. Its versions stay, and so do runs of them. Raises NotFound."""

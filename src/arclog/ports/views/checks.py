@@ -1,4 +1,4 @@
-"""What a look at one part of an arclog came to. A check that is not `ok` says what to do about it."""
+"""The result of a health check of one part of an installation. A check that is not `ok` has a remedy."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ OWN = frozenset({SECRETS, CONFINEMENT})
 
 
 class Check(Struct, frozen=True, omit_defaults=True):
-    #: what was looked at: `store`, `pool gpu`
+    #: the checked part: `store`, `pool gpu`
     name: str
     #: ok | warn | fail
     status: str
-    #: what was found
+    #: the finding
     detail: str
-    #: what to do; '' when all is well
+    #: the remedy; '' if everything is fine
     remedy: str = ""
 
 
 class Diagnosis(Struct, frozen=True):
-    """What a server finds out about itself."""
+    """The health checks of a server."""
 
     version: str
     #: of workers, see ports.work

@@ -1,4 +1,4 @@
-"""What is asked of recorded runs, and what is answered: simulations, imports and provenance."""
+"""Requests about recorded runs and their answers: simulations, imports and provenance."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class SimulateRequest(Struct, frozen=True, omit_defaults=True):
     files: Mapping[str, str] = {}
     #: execution ids of the recorded runs; none: the latest of the playbook's path
     runs: Sequence[str] = ()
-    #: how many of the latest runs
+    #: number of latest runs
     last: int = 100
     #: laid over the workload of each run
     workload: Mapping[str, Any] = {}
@@ -43,7 +43,7 @@ class SimulatedCall(Struct, frozen=True):
 
 
 class SimulatedRun(Struct, frozen=True):
-    """What would have become of a run."""
+    """The simulated course of a run."""
 
     execution_id: str
     #: same | result (the same path, another result) | path | unanswered | refused (it would not have started) | cut (no end
@@ -54,9 +54,9 @@ class SimulatedRun(Struct, frozen=True):
     simulated: str
     #: step runs that were simulated
     steps: int
-    #: where it takes another path: step, run, what, cause, seq, recorded, simulated; None: it does not
+    #: the first difference of the paths: step, run, what, cause, seq, recorded, simulated; None: it does not
     divergence: dict[str, Any] | None
-    #: where the results differ: recorded, simulated; None: they do not
+    #: the results, if they differ: recorded, simulated; None: they are equal
     result: dict[str, Any] | None
     #: calls that have no recorded answer
     unanswered: list[SimulatedCall]
@@ -67,7 +67,7 @@ class SimulatedRun(Struct, frozen=True):
 
 
 class SimulationReport(Struct, frozen=True):
-    """What would have become of some runs."""
+    """The simulated course of several runs."""
 
     #: every run takes the same path to the same result
     ok: bool
@@ -78,7 +78,7 @@ class SimulationReport(Struct, frozen=True):
 
 
 class Imported(Struct, frozen=True):
-    """A run that was taken in from a file."""
+    """A run that was imported from a file."""
 
     execution_id: str
     run_id: str
@@ -96,7 +96,7 @@ class TraceNode(Struct, frozen=True, omit_defaults=True):
 
     #: result | ctx | step | task | item | args | workload (of the request) | default (of the playbook) | constant | keychain | run
     what: str
-    #: what it is called there, e.g. `fetch.fetch_task.data.total`
+    #: its name there, e.g. `fetch.fetch_task.data.total`
     name: str
     #: None of what is secret, or not in the log; {ref} of what is stored outside the log
     value: Any = None
@@ -116,7 +116,7 @@ class TraceNode(Struct, frozen=True, omit_defaults=True):
     origin: dict[str, Any] = {}
     #: of another run than the one that was asked about: its id
     execution_id: str = ""
-    #: it stands further up as well, and its sources are listed there
+    #: it occurs earlier in the tree, where its sources are listed
     is_repeated: bool = False
     #: the values that it was made from
     sources: list[TraceNode] = []
@@ -129,7 +129,7 @@ class Lineage(Struct, frozen=True):
 
 
 class Trace(Struct, frozen=True):
-    """Where a value of a run came from."""
+    """The origin of a value of a run."""
 
     execution_id: str
     path: str

@@ -1,4 +1,4 @@
-"""What a run looks like from inside: why it waits or failed, and how it stood after any of its events."""
+"""Insight into a run: why it waits or failed, and its state after any of its events."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from msgspec import Struct
 
 
 class ItemCounts(Struct, frozen=True):
-    """How the items of a loop step ended, all its runs together; what was not run or was cancelled is in `total` alone."""
+    """Counts of the items of a loop step, all its runs together; items that did not run or were cancelled only count in `total`."""
 
     total: int
     ok: int
@@ -35,7 +35,7 @@ class StepSummary(Struct, frozen=True, omit_defaults=True):
     errors: list[ItemError] = []
     #: tokens that its admission rules refused
     denied: int = 0
-    #: how long the latest ended run took
+    #: duration of the latest ended run
     took_ms: int | None = None
     #: kind and message of the latest failed run
     error: dict[str, Any] | None = None
@@ -49,7 +49,7 @@ class Wait(Struct, frozen=True):
     #: a sentence for people
     text: str
     step: str = ""
-    #: when it will end by itself, if known
+    #: when it will end without intervention, if known
     until: str | None = None
     #: of an approval: what `approve --step` calls it, when several wait
     key: str = ""
@@ -78,7 +78,7 @@ class Cause(Struct, frozen=True):
     iteration: str = ""
     #: 'line:column' of the task (else the step) in the playbook, '' when unknown
     at: str = ""
-    #: which policy rule decided, as a sentence; '' without a policy
+    #: the policy rule that decided, as a sentence; '' without a policy
     rule: str = ""
     #: the event that says so
     seq: int = 0
@@ -117,7 +117,7 @@ class Problem(Struct, frozen=True):
 
 
 class Account(Struct, frozen=True):
-    """What there is to say about a run: `run`, `show`, `list`, `why`, the HTTP API and the clients all say this."""
+    """The account of a run that `run`, `show`, `list`, `why`, the HTTP API and the clients all use."""
 
     #: one line
     summary: str
@@ -142,7 +142,7 @@ class Why(Struct, frozen=True):
     cause: Cause | None = None
     #: commands worth running now
     next: list[str] = []
-    #: what did not go well so far
+    #: problems so far
     problems: list[Problem] = []
 
 
@@ -201,7 +201,7 @@ class CommandView(Struct, frozen=True):
     run: int
     #: of its holder now, or of the next one
     fence: int
-    #: how often its lease was lost
+    #: number of lost leases
     losses: int
 
 

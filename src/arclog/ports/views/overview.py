@@ -9,7 +9,7 @@ from msgspec import Struct
 
 
 class Waiting(Struct, frozen=True):
-    """What a run waits for while no worker has any work of it."""
+    """The reason why a run waits while no worker has work of it."""
 
     #: signal, timer, approval, child, retry (the next attempt of a task) or slot (a free place for a run)
     what: str
@@ -18,7 +18,7 @@ class Waiting(Struct, frozen=True):
     name: str = ""
     #: when the wait ends at the latest
     until: str | None = None
-    #: how many things it waits for; this is the first
+    #: number of waits; this is the first
     count: int = 1
 
 
@@ -40,17 +40,17 @@ class Listed(Struct, frozen=True):
     #: the run that called it
     parent: str | None = None
     paused: bool = False
-    #: what did not go well in a run that goes on or completed: '997 ok, 3 failed' of which step
+    #: problems of a run that continues or completed: '997 ok, 3 failed' and the step
     warning: str | None = None
     #: approvals that it waits for
     approvals: int = 0
     #: it was recorded elsewhere, and is read-only
     imported: bool = False
-    #: what it waits for while no worker has any work of it; absent (null) while something of it runs, and after its end
+    #: its first wait while no worker has work of it; null while a task runs, and after its end
     waiting: Waiting | None = None
 
 
-#: Which runs a search looks at: all, those that no run called, those that some run called.
+#: The runs that a search covers: all, those without a caller, those with a caller.
 LEVELS = ("", "top", "called")
 
 
@@ -122,7 +122,7 @@ class Stuck(Struct, frozen=True):
     pool: str
     #: when the work was offered
     since: str
-    #: what it waits for, as a sentence
+    #: the reason of the wait, as a sentence
     why: str
 
 
@@ -136,7 +136,7 @@ class Lease(Struct, frozen=True):
     items: tuple[int, int]
     pool: str
     worker_id: str
-    #: how often the work was claimed; more than 1 after a lost lease
+    #: number of claims; more than 1 after a lost lease
     claims: int
     #: the worker extends its lease before this moment, or the work is offered again
     until: str
@@ -155,7 +155,7 @@ class Approval(Struct, frozen=True):
     iteration: str
     prompt: str
     since: str
-    #: when it is decided by itself, if ever
+    #: when it is decided automatically, if ever
     until: str | None
 
 

@@ -75,7 +75,7 @@ REJECTED = "REJECTED"
 
 
 class SignalDecision(Struct, frozen=True, rename="camel"):
-    """What was decided on a signal, as it is recorded."""
+    """The recorded decision about a signal."""
 
     run_id: str
     signal_id: str
@@ -109,13 +109,13 @@ class Runs(Protocol):
         """Start a run; False when the key had started it before. Raises PlaybookError, RequestRejected, Conflict."""
 
     async def status(self, run_id: str) -> RunStatus:
-        """Where the run is. Raises NotFound."""
+        """The status of the run. Raises NotFound."""
 
     async def cancel(self, run_id: str, reason: str) -> RunStatus:
         """End the run at once; one that is cancelled already stays so. Raises Conflict when it ended otherwise."""
 
     async def signal(self, run_id: str, signal: RunSignal) -> SignalDecision:
-        """Tell the run something."""
+        """Send a signal to the run."""
 
     async def events(self, run_id: str, *, after: int = 0, limit: int = 100) -> RunPage:
         """Records with runSeq above `after`."""

@@ -302,7 +302,7 @@ class FileBlobs(Blobs):
         except OSError as problem:
             raise ResultUnavailable(
                 f"the results in {self.place} cannot be reached ({problem.strerror or problem}); check the disk and "
-                "who may write the folder"
+                "the permissions of the folder"
             ) from problem
 
 

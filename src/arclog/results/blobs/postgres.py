@@ -37,7 +37,7 @@ Work = Callable[[AsyncConnection[Any]], Awaitable[R]]
 _PASSING = (Meaning.AWAY, Meaning.CONFLICT, Meaning.SHORT)
 
 
-class PgLink:
+class PgConnection:
     def __init__(self, url: str, settings: Settings) -> None:
         #: the setting that has the address
         self._setting = "ARCLOG_STORE_URL" if settings.text("results.url") == "postgres" else "ARCLOG_RESULTS_URL"
@@ -109,8 +109,8 @@ class PostgresBlobs(Blobs):
         settings = settings or Settings()
         self.name = name
         self._schema = settings.text("store.schema")
-        self._link = PgLink(url, settings)
-        self.place = self._link.place
+        self._connection = PgConnection(url, settings)
+        self.place = self._connection.place
         self._queries = _statements(self._schema)
         self._prepared = False
 
@@ -141,7 +141,7 @@ class PostgresBlobs(Blobs):
 
     async def close(self) -> None:
         await super().close()
-        await self._link.close()
+        await self._connection.close()
 
     async def ask(self, query: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """The rows of a named query, which may be asked twice."""
@@ -151,7 +151,7 @@ class PostgresBlobs(Blobs):
             return await cursor.fetchall() if cursor.description else []
 
         await self._prepare()
-        return await self._link.run(work)
+        return await self._connection.run(work)
 
     async def name_blob(self, blob: int, tenant: str, sha256: str, end: bytes, stored_bytes: int) -> bool:
         """Let a blob that is whole be read under its name, durably; False when its row is gone."""
@@ -166,10 +166,10 @@ class PostgresBlobs(Blobs):
                 if old is not None:
                     since = old[2]
                     await connection.execute(self._queries["drop"], (old[0],))
-                named = await connection.execute(self._queries["name"], (sha256, end, stored_bytes, since, blob))
-                return bool(named.rowcount)
+                renamed = await connection.execute(self._queries["name"], (sha256, end, stored_bytes, since, blob))
+                return bool(renamed.rowcount)
 
-        return await self._link.run(work)
+        return await self._connection.run(work)
 
     async def renew(self, kept: int, blob: int, tenant: str, sha256: str) -> bool:
         """Keep the blob `kept` in place of `blob`, as young as a new one; False when it is gone."""
@@ -182,7 +182,7 @@ class PostgresBlobs(Blobs):
                     await connection.execute(self._queries["forget"], (blob,))
                 return bool(renewed.rowcount)
 
-        return await self._link.run(work)
+        return await self._connection.run(work)
 
     async def _lock(self, connection: AsyncConnection[Any], tenant: str, sha256: str) -> None:
         await connection.execute(self._queries["durable"])
@@ -190,7 +190,7 @@ class PostgresBlobs(Blobs):
 
     async def _prepare(self) -> None:
         if not self._prepared:
-            await self._link.run(self._make_tables)
+            await self._connection.run(self._make_tables)
             self._prepared = True
 
     async def _make_tables(self, connection: AsyncConnection[Any]) -> None:
@@ -274,7 +274,7 @@ class PostgresUpload(Upload):
 
     def _swept(self) -> ResultUnavailable:
         return ResultUnavailable(
-            f"what was written of a result to {self._blobs.place} is gone: gc took it for the leftover of a writer that "
+            f"the unfinished result in {self._blobs.place} is gone: gc took it for the leftover of a writer that "
             "died, or somebody removed it; raise ARCLOG_RESULTS_ORPHAN_GRACE_S above the time that your longest task "
             "takes, and run it again"
         )

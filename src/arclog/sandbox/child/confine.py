@@ -49,7 +49,7 @@ def enter(spec: dict[str, Any], flags: int) -> tuple[Facts, View | None]:
     if wanted["network"] != "all":
         _leave_network(wanted, flags, facts)
     if not flags & kernel.NEWNS:
-        facts["missing"].append("namespaces (refused by the kernel, or by what contains us)")
+        facts["missing"].append("namespaces (refused by the kernel or by the container)")
         return facts, None
     view = View(spec)
     try:

@@ -206,6 +206,6 @@ def close_at_exec(first: int) -> None:
         return
 
 
-def _failure(what: str) -> OSError:
+def _failure(operation: str) -> OSError:
     number = ctypes.get_errno()
-    return OSError(number, f"{what}: {os.strerror(number)}")
+    return OSError(number, f"{operation}: {os.strerror(number)}")

@@ -45,8 +45,8 @@ class Networks:
         if self._is_public and not self._is_closed(*meant[-1]):
             return True
         return any(
-            _holds(network, *each) and (each not in self._single or _is_single(network))
-            for each in meant
+            _holds(network, *candidate) and (candidate not in self._single or _is_single(network))
+            for candidate in meant
             for network in self._open
         )
 
@@ -161,7 +161,7 @@ class Names:
         except (OSError, UnicodeError):
             return _NO_NAME, []
         family = _FAMILIES.get(kind)
-        packed = [_socket.inet_pton(each[0], str(each[4][0]).partition("%")[0]) for each in infos if each[0] == family]
+        packed = [_socket.inet_pton(info[0], str(info[4][0]).partition("%")[0]) for info in infos if info[0] == family]
         return _NO_ERROR, [address for address in dict.fromkeys(packed) if self._networks.permits(address)][
             :_MOST_ADDRESSES
         ]

@@ -319,9 +319,9 @@ class _Relay:
             end.sock.shutdown(_socket.SHUT_WR)
 
     def _close(self, end: _End) -> None:
-        for each in (end, end.other):
-            self._forget(each.sock.fileno())
-            each.sock.close()
+        for side in (end, end.other):
+            self._forget(side.sock.fileno())
+            side.sock.close()
 
 
 def _accepted(listener: _socket.socket, source: int) -> _socket.socket:

@@ -296,22 +296,22 @@ def call_main(main: Any, args: dict[str, Any], context: Any) -> Any:
     positional: list[Any] = []
     code = getattr(main, "__code__", None)
     if code is None or hasattr(main, "__wrapped__"):
-        positional, named, flags = _by_signature(main, args)
+        positional, keywords, flags = _by_signature(main, args)
     else:
         count = code.co_argcount + code.co_kwonlyargcount
         declared, flags = code.co_varnames[:count], code.co_flags
         if declared == ("input_data",) and not flags & _VAR_KEYWORDS and "input_data" not in args:
-            positional, named = [args], {}
+            positional, keywords = [args], {}
         elif flags & _VAR_KEYWORDS and not code.co_posonlyargcount:
-            named = args
+            keywords = args
         else:
             first = declared[: code.co_posonlyargcount]
             positional = [args[key] for key in first if key in args]
             wanted = args if flags & _VAR_KEYWORDS else declared
-            named = {key: args[key] for key in wanted if key in args and key not in first}
+            keywords = {key: args[key] for key in wanted if key in args and key not in first}
             if "context" in declared and "context" not in args and "context" not in first:
-                named["context"] = context
-    value = main(*positional, **named)
+                keywords["context"] = context
+    value = main(*positional, **keywords)
     if flags & _COROUTINE:
         import asyncio
 
@@ -382,10 +382,10 @@ def _fault(kind: str, message: str, code: str) -> Fault:
     return {"ok": False, "kind": kind, "message": message, "code": code}
 
 
-def _too_large(what: str, most: int) -> Fault:
+def _too_large(noun: str, most: int) -> Fault:
     return _fault(
         "limit",
-        f"{what}; at most {most} are allowed (setting python.max_result_bytes): return less, yield it in smaller "
+        f"{noun}; at most {most} are allowed (setting python.max_result_bytes): return less, yield it in smaller "
         "items, or write it to a store and return where it is",
         "python.max_result_bytes",
     )

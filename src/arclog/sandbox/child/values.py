@@ -380,7 +380,7 @@ def _refusal(value: object) -> str:
     name = type(value).__name__
     remedy = next((_REMEDIES[kind.__name__] for kind in type(value).__mro__ if kind.__name__ in _REMEDIES), None)
     if remedy is None and callable(value):
-        remedy = "return what it gives when called"
+        remedy = "return the value of its call"
     return f"{name} is not JSON; {remedy or 'convert it, e.g. to a dict, a list or a string'}"
 
 

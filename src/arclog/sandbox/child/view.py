@@ -51,7 +51,7 @@ class View:
         # Beside the whole, what is to be read inside of what is hidden.
         entries = [(path, READ) for path in confinement["read"] if path != "/"]
         entries += [(path, WRITE) for path in [*confinement["write"], spec["folder"]]]
-        self._named = [path for path, _ in entries]
+        self._paths = [path for path, _ in entries]
         entries += [(path, COVER) for path in confinement["hidden"]]
         #: by the real path, what stands in its place
         self._replaced = {
@@ -80,7 +80,7 @@ class View:
             kernel.restrict_mount(self._root, read_only=not self._writes_all)
         else:
             kernel.mount("arclog", self._root, "tmpfs", _PLAIN, "size=1m,mode=755")
-            for path in self._named:
+            for path in self._paths:
                 self._mirror(path)
         kernel.mount(None, self._root, None, kernel.MS_UNBINDABLE)  # no part of itself
         self._devices()
@@ -146,12 +146,12 @@ class View:
             if not os.path.islink(place) or depth > 40:
                 real = place
                 continue
-            link = os.readlink(place)
+            pointed_to = os.readlink(place)
             target = self._root + place
             if not os.path.lexists(target):
                 os.makedirs(os.path.dirname(target), 0o755, exist_ok=True)
-                os.symlink(link, target)
-            real = self._mirror(os.path.normpath(os.path.join(real, link)), depth + 1)
+                os.symlink(pointed_to, target)
+            real = self._mirror(os.path.normpath(os.path.join(real, pointed_to)), depth + 1)
         return real
 
     def _devices(self) -> None:

@@ -22,12 +22,12 @@ def receive(sock: socket, most: int = 0) -> tuple[bytes, bytes, bytes] | None:
     body = _exactly(sock, sum(sizes))
     if body is None:
         return None
-    one, two = sizes[0], sizes[0] + sizes[1]
-    return body[:one], body[one:two], body[two:]
+    first, second = sizes[0], sizes[0] + sizes[1]
+    return body[:first], body[first:second], body[second:]
 
 
-def send(sock: socket, one: bytes, two: bytes = b"", three: bytes = b"") -> None:
-    sock.sendall(b"".join((LENGTHS.pack(len(one), len(two), len(three)), one, two, three)))
+def send(sock: socket, first: bytes, second: bytes = b"", third: bytes = b"") -> None:
+    sock.sendall(b"".join((LENGTHS.pack(len(first), len(second), len(third)), first, second, third)))
 
 
 def _exactly(sock: socket, count: int) -> bytes | None:

@@ -94,7 +94,7 @@ class GoogleSecretManager:
             return {}
         account = json_fields(text) or {}
         if account.get("type") != "service_account":
-            raise SecretUnavailable("the credentials of Google are no key file of a service account", kind="config")
+            raise SecretUnavailable("the Google credentials are not a key file of a service account", kind="config")
         return account
 
     async def _fetch_token(self) -> tuple[str, float | None]:

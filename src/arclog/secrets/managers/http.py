@@ -115,11 +115,11 @@ class SecretNotThere(SecretUnavailable):
         super().__init__(f"there is no secret {name}", kind="config")
 
 
-def checked_address(url: str, what: str) -> str:
+def checked_address(url: str, noun: str) -> str:
     """An address that secrets may be asked for at, without its last slash. Raises SettingsError."""
     wrong = check_url(url)
     if wrong:
-        raise SettingsError(f"{what}: {wrong.replace('token_url', 'it')}")
+        raise SettingsError(f"{noun}: {wrong.replace('token_url', 'it')}")
     return url.rstrip("/")
 
 
@@ -172,10 +172,10 @@ def credentials_text(settings: Settings) -> str:
         raise SecretUnavailable(message, kind="config") from None
 
 
-def file_text(path: str, what: str) -> str:
+def file_text(path: str, noun: str) -> str:
     """A small file that another program keeps up to date, as a token of the platform."""
     try:
         return read_small(Path(path), 64 * 1024).decode().strip()
     except (OSError, ValueError) as problem:
         why = getattr(problem, "strerror", None) or type(problem).__name__
-        raise SecretUnavailable(f"{what}: {path} cannot be read: {why}", kind="config") from None
+        raise SecretUnavailable(f"{noun}: {path} cannot be read: {why}", kind="config") from None

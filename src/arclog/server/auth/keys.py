@@ -144,7 +144,7 @@ class Keys:
         return self._holder(await asyncio.shield(proof))
 
     def _proved_now(self, proof: asyncio.Task[KeyRecord]) -> None:
-        self._proofs = {digest: each for digest, each in self._proofs.items() if each is not proof}
+        self._proofs = {digest: known for digest, known in self._proofs.items() if known is not proof}
         if not proof.cancelled():
             proof.exception()  # the caller may be gone; the exception concerns nobody else
 

@@ -60,7 +60,7 @@ async def outline_stream(call: Call, request: ops.FollowOutline) -> Response:
         return Response(status_code=204)
 
     def frames(records: Sequence[Rendered]) -> bytes:
-        return outline_frames([each.record for each in records])
+        return outline_frames([stored.record for stored in records])
 
     packed = "gzip" in call.headers.get("accept-encoding", "")
     after = request.after if resumed is None else resumed

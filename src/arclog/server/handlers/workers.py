@@ -39,7 +39,6 @@ from arclog.server.streams.waiting import caller_gone, longest_wait, unless_gone
 # ── workers ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-_MOST_COMMANDS = 1000
 _MOST_EVENTS = 10_000
 #: The most commands that one worker may hold; the most kinds or pools that it may name, and their length.
 _MOST_HELD = 10_000
@@ -69,8 +68,8 @@ async def register(call: Call, hello: work.Hello) -> work.Welcome:
 async def claim(call: Call, request: work.ClaimAsked) -> work.Claimed | work.WireClaimed:
     worker = request.worker
     _check_worker(worker)
-    if not 1 <= request.limit <= _MOST_COMMANDS:
-        raise RequestRejected(f"limit: {request.limit} is not between 1 and {_MOST_COMMANDS}")
+    if not 1 <= request.limit <= work.MOST_COMMANDS:
+        raise RequestRejected(f"limit: {request.limit} is not between 1 and {work.MOST_COMMANDS}")
     services, control = call.services, call.workspace.control
 
     async def claimed() -> work.Claimed:
@@ -95,7 +94,7 @@ async def claim(call: Call, request: work.ClaimAsked) -> work.Claimed | work.Wir
 async def report(call: Call) -> ReportAnswer:
     given = await _reported(call)
     _check_id(given.worker_id)
-    given.wants = max(0, min(given.wants, _MOST_COMMANDS))
+    given.wants = max(0, min(given.wants, work.MOST_COMMANDS))
     with numbers_fit():
         return await call.workspace.control.report(given)
 
@@ -121,8 +120,8 @@ async def give_back(call: Call, request: work.GiveBackAsked) -> work.Done:
 @handles(ops.REVOKED)
 async def revoked(call: Call, request: work.RevokedAsked) -> work.Revoked:
     _check_id(request.worker_id)
-    if len(request.held) > _MOST_COMMANDS:
-        raise RequestRejected(f"held: {len(request.held)} commands; a worker can name at most {_MOST_COMMANDS}")
+    if len(request.held) > work.MOST_COMMANDS:
+        raise RequestRejected(f"held: {len(request.held)} commands; a worker can name at most {work.MOST_COMMANDS}")
     services, control = call.services, call.workspace.control
 
     async def news() -> work.Revoked:
@@ -198,8 +197,8 @@ async def _reported(call: Call) -> Report:
     """
 
     async def look(begin: bytes) -> None:
-        before, found, _ = begin[:_REPORT_HEAD].partition(b'"events"')
-        if not found:
+        before, found_key, _ = begin[:_REPORT_HEAD].partition(b'"events"')
+        if not found_key:
             raise RequestRejected(
                 f"a report of more than {_LARGE_REPORT} bytes names its worker, execution and command first, and then its events"
             )

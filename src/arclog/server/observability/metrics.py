@@ -143,8 +143,8 @@ class Metrics:
             return
         now = self._engine.clock.now()
         # The busiest pools only: authors of playbooks can name any number, and Prometheus keeps each label forever.
-        backlog = sorted(backlog, key=lambda each: each.issued + each.claimed, reverse=True)[:_MOST_POOLS]
-        for scale in sorted(scales, key=lambda each: each.backlog + each.busy, reverse=True)[:_MOST_POOLS]:
+        backlog = sorted(backlog, key=lambda pool: pool.issued + pool.claimed, reverse=True)[:_MOST_POOLS]
+        for scale in sorted(scales, key=lambda view: view.backlog + view.busy, reverse=True)[:_MOST_POOLS]:
             self.of_pools["backlog"].labels(scale.pool).set(scale.backlog)
             self.of_pools["oldest_seconds"].labels(scale.pool).set(scale.oldest_s)
             self.of_pools["busy"].labels(scale.pool).set(scale.busy)
@@ -152,13 +152,13 @@ class Metrics:
             self.of_pools["workers"].labels(scale.pool).set(scale.workers)
             self.of_pools["service_seconds"].labels(scale.pool).set(scale.service_s)
             self.of_pools["wanted_workers"].labels(scale.pool).set(scale.wanted_workers)
-        for each in backlog:
-            self.queue_depth.labels(each.pool).set(each.issued)
-            self.claimed.labels(each.pool).set(each.claimed)
-            age = now / MICROS - minted_at_ms(each.oldest) / 1000 if each.issued else 0.0
-            self.oldest.labels(each.pool).set(max(0.0, age))
-            silent = self._lease_s - (each.first_lease_end - now) / MICROS if each.claimed else 0.0
-            self.lease_age.labels(each.pool).set(max(0.0, silent))
+        for counts in backlog:
+            self.queue_depth.labels(counts.pool).set(counts.issued)
+            self.claimed.labels(counts.pool).set(counts.claimed)
+            age = now / MICROS - minted_at_ms(counts.oldest) / 1000 if counts.issued else 0.0
+            self.oldest.labels(counts.pool).set(max(0.0, age))
+            silent = self._lease_s - (counts.first_lease_end - now) / MICROS if counts.claimed else 0.0
+            self.lease_age.labels(counts.pool).set(max(0.0, silent))
 
 
 class _RequestFigures(Collector):
@@ -181,7 +181,7 @@ class _BusFigures(Collector):
     def collect(self) -> Iterator[Metric]:
         now = self._bus.figures()
         yield GaugeMetricFamily("arclog_bus_connected", "Whether the bus between servers is available.", now.connected)
-        yield CounterMetricFamily("arclog_bus_notices_told", "Notifications sent to other servers.", value=now.told)
+        yield CounterMetricFamily("arclog_bus_notices_told", "Notifications sent to other servers.", value=now.sent)
         yield CounterMetricFamily(
             "arclog_bus_notices_heard", "Notifications received from other servers.", value=now.heard
         )

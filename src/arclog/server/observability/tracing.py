@@ -176,7 +176,7 @@ def _readable(span: Span, execution_id: int, resource: Any) -> ReadableSpan:
         parent=None if span.parent is None else context(execution_id, span.parent),
         resource=resource,
         attributes=span.attributes,
-        events=[Moment(each.name, each.attributes, each.at * 1000) for each in span.moments],
+        events=[Moment(moment.name, moment.attributes, moment.at * 1000) for moment in span.moments],
         links=links,
         status=status,
         start_time=span.start * 1000,

@@ -40,8 +40,8 @@ _TITLES = {
     413: "The body is larger than server.max_body_bytes.",
     416: "The range is outside the content.",
     422: "The request is invalid.",
-    429: "Too many requests; Retry-After says when to try again.",
-    503: "The server cannot answer now; Retry-After says when to try again.",
+    429: "Too many requests; retry after the time in Retry-After.",
+    503: "The server is temporarily unavailable; retry after the time in Retry-After.",
 }
 _ALWAYS = (400, 401, 403, 405, 422, 429, 503)
 _OF_BODIES = (408, 413)
@@ -137,7 +137,7 @@ class _Writer:
     def _schema(self, kind: Any) -> dict[str, Any]:
         """The schema of a type, of a schema or its factory, or of several of them."""
         if isinstance(kind, tuple):
-            return {"anyOf": [self._schema(each) for each in kind]}
+            return {"anyOf": [self._schema(member) for member in kind]}
         if isinstance(kind, dict):
             return kind
         if isinstance(kind, Callable) and not isinstance(kind, type):  # type: ignore[arg-type]  # an ABC

@@ -51,7 +51,7 @@ def outline_frames(events: Sequence[dict[str, Any]]) -> bytes:
 
 def _part(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
     kinds: dict[tuple[str, str, str, int], int] = {}
-    what: list[int] = []
+    fields: list[int] = []
     items: list[int | str] = []
     runs: list[int] = []
     gaps: list[int] = []
@@ -59,7 +59,7 @@ def _part(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
     before = micros(events[0]["timestamp"]) // 1000
     for event in events:
         kind = (event["event_type"], event.get("step", ""), event.get("task", ""), event.get("attempt", 0))
-        what.append(kinds.setdefault(kind, len(kinds)))
+        fields.append(kinds.setdefault(kind, len(kinds)))
         items.append(_item(event))
         run = _run(event)
         if runs and runs[-2] == run:
@@ -76,7 +76,7 @@ def _part(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "first": events[0]["seq"],
         "at": events[0]["timestamp"],
         "kinds": [list(kind) for kind in kinds],
-        "what": what,
+        "what": fields,
         "item": items,
         "run": runs,
         "ms": gaps,

@@ -78,14 +78,15 @@ class Duties(Tables):
     async def late_schedules(self, before: int, limit: int = 1000) -> list[Schedule]:
         self._check_open()
         late = sorted(
-            (each for each in self._schedules.values() if each.wakes_at <= before), key=lambda each: -each.wakes_at
+            (schedule for schedule in self._schedules.values() if schedule.wakes_at <= before),
+            key=lambda schedule: -schedule.wakes_at,
         )
         return late[:limit]
 
     async def next_schedules(self, tenant: str, limit: int = 20) -> list[Schedule]:
         self._check_open()
-        schedules = [each for (owner, _), each in self._schedules.items() if owner == tenant]
-        return sorted(schedules, key=lambda each: (each.wakes_at, each.name))[:limit]
+        schedules = [schedule for (owner, _), schedule in self._schedules.items() if owner == tenant]
+        return sorted(schedules, key=lambda schedule: (schedule.wakes_at, schedule.name))[:limit]
 
     async def change_schedule(self, schedule: Schedule, owner: str = "", until: int = 0) -> Schedule:
         self._check_open()
@@ -101,9 +102,9 @@ class Duties(Tables):
         self, schedules: Sequence[Schedule], owner: str = "", until: int = 0
     ) -> list[Schedule | Conflict]:
         outcomes: list[Schedule | Conflict] = []
-        for each in schedules:
+        for schedule in schedules:
             try:
-                outcomes.append(await self.change_schedule(each, owner, until))
+                outcomes.append(await self.change_schedule(schedule, owner, until))
             except Conflict as lost:
                 outcomes.append(lost)
         return outcomes
@@ -116,9 +117,9 @@ class Duties(Tables):
     async def lease_schedules(self, owner: str, now: int, until: int, limit: int = 100) -> list[Schedule]:
         self._check_open()
         free = sorted(
-            (each.wakes_at, key)
-            for key, each in self._schedules.items()
-            if each.wakes_at <= now and self._schedule_leases.get(key, ("", 0))[1] <= now
+            (schedule.wakes_at, key)
+            for key, schedule in self._schedules.items()
+            if schedule.wakes_at <= now and self._schedule_leases.get(key, ("", 0))[1] <= now
         )
         for _, key in free[:limit]:
             self._schedule_leases[key] = (owner, until)
@@ -134,17 +135,17 @@ class Duties(Tables):
 
     async def deliveries(self, execution_id: int) -> list[Delivery]:
         self._check_open()
-        return [each for (owner, _), each in sorted(self._outbox.items()) if owner == execution_id]
+        return [delivery for (owner, _), delivery in sorted(self._outbox.items()) if owner == execution_id]
 
     async def lease_deliveries(
         self, now: int, until: int, limit: int = 100, *, but: Sequence[str] = ()
     ) -> list[Delivery]:
         self._check_open()
         free = sorted(
-            (each.due, key)
-            for key, each in self._outbox.items()
-            if each.state == PENDING and each.due <= now and self._outbox_leases.get(key, 0) <= now
-            if receiver_of(each.url) not in but
+            (delivery.due, key)
+            for key, delivery in self._outbox.items()
+            if delivery.state == PENDING and delivery.due <= now and self._outbox_leases.get(key, 0) <= now
+            if receiver_of(delivery.url) not in but
         )
         for _, key in free[:limit]:
             self._outbox_leases[key] = until
@@ -166,13 +167,13 @@ class Duties(Tables):
 
     async def executions_to_settle(self, limit: int = 100) -> list[int]:
         self._check_open()
-        waiting = {key[0] for key, each in self._outbox.items() if each.state == PENDING}
+        waiting = {key[0] for key, delivery in self._outbox.items() if delivery.state == PENDING}
         return sorted({key[0] for key in self._outbox} - waiting - self._settled)[:limit]
 
     async def given_up(self, since: int, limit: int = 100) -> list[Delivery]:
         self._check_open()
-        dead = [each for (owner, _), each in self._outbox.items() if each.state == DEAD and owner >= since]
-        return sorted(dead, key=lambda each: (-each.execution_id, each.n))[:limit]
+        dead = [delivery for (owner, _), delivery in self._outbox.items() if delivery.state == DEAD and owner >= since]
+        return sorted(dead, key=lambda delivery: (-delivery.execution_id, delivery.n))[:limit]
 
     async def settle_deliveries(self, execution_id: int) -> None:
         self._check_open()
@@ -213,7 +214,7 @@ class Access(Tables):
     async def add_session(self, session: SessionRecord, most: int = 0) -> None:
         self._check_open()
         now = session.created_at
-        self._sessions = {digest: each for digest, each in self._sessions.items() if each.expires_at > now}
+        self._sessions = {digest: session for digest, session in self._sessions.items() if session.expires_at > now}
         self._sessions[session.digest] = session
         subject = (session.tenant, session.subject)
         own = sorted(
@@ -233,7 +234,7 @@ class Access(Tables):
 
     async def add_audit(self, entries: Sequence[AuditEntry], *, keep_from: int = 0) -> None:
         self._check_open()
-        self._audit = [each for each in self._audit if each[1].at >= keep_from]
+        self._audit = [entry for entry in self._audit if entry[1].at >= keep_from]
         for entry in entries:
             self._audited += 1
             self._audit.append((self._audited, entry))
@@ -253,22 +254,22 @@ class Access(Tables):
 
     async def put_secret(self, secret: SealedSecret) -> None:
         self._check_open()
-        if any(each.key != secret.key for each in self._sealed.values()):
+        if any(sealed.key != secret.key for sealed in self._sealed.values()):
             raise Conflict(f"the secrets of the store are sealed with another key than {secret.key}")
         self._sealed[secret.info.name, secret.info.scope] = secret
 
     async def secret(self, name: str, scopes: Sequence[str]) -> SealedSecret | None:
         self._check_open()
         secrets = (self._sealed.get((name, scope)) for scope in sorted(scopes, key=len, reverse=True))
-        return next((each for each in secrets if each is not None), None)
+        return next((secret for secret in secrets if secret is not None), None)
 
     async def secrets(self) -> list[SecretInfo]:
         self._check_open()
-        return [each.info for _, each in sorted(self._sealed.items(), key=lambda item: item[0])]
+        return [sealed.info for _, sealed in sorted(self._sealed.items(), key=lambda item: item[0])]
 
     async def secrets_key(self) -> str:
         self._check_open()
-        return next((each.key for each in self._sealed.values()), "")
+        return next((sealed.key for sealed in self._sealed.values()), "")
 
     async def remove_secret(self, name: str, scope: str) -> bool:
         self._check_open()

@@ -39,9 +39,9 @@ class Executions(Tables):
     async def pending_paths(self, *, after: tuple[str, str] = ("", ""), limit: int = 100) -> list[tuple[str, str]]:
         self._check_open()
         pairs = {
-            (each.record.new.scope.tenant, each.record.new.path)
-            for each in self._executions.values()
-            if each.record.now.state == PENDING
+            (execution.record.new.scope.tenant, execution.record.new.path)
+            for execution in self._executions.values()
+            if execution.record.now.state == PENDING
         }
         return sorted(pair for pair in pairs if pair > after)[:limit]
 
@@ -60,32 +60,34 @@ class Executions(Tables):
     async def awaiting_approval(self, tenant: str, *, after: int = 0, limit: int = 50) -> list[ExecutionRecord]:
         self._check_open()
         waiting = [
-            each.record
-            for execution_id, each in sorted(self._executions.items())
-            if execution_id > after and each.record.now.approvals and each.record.new.scope.tenant == tenant
+            execution.record
+            for execution_id, execution in sorted(self._executions.items())
+            if execution_id > after and execution.record.now.approvals and execution.record.new.scope.tenant == tenant
         ]
         return waiting[:limit]
 
     async def idle(self, before: int, *, after: int = 0, limit: int = 100) -> list[ExecutionRecord]:
         self._check_open()
         idle = [
-            each.record
-            for execution_id, each in sorted(self._executions.items())
+            execution.record
+            for execution_id, execution in sorted(self._executions.items())
             if execution_id > after
-            and not (each.over or each.record.now.paused or each.commands or each.timers)
-            and each.rows[-1].ts < before
+            and not (execution.over or execution.record.now.paused or execution.commands or execution.timers)
+            and execution.rows[-1].ts < before
         ]
         return idle[:limit]
 
     async def step_runs(self, execution_id: int) -> list[StepRunRecord]:
         self._check_open()
         execution = self._executions.get(execution_id)
-        records = [each.record for each in execution.steps.values()] if execution is not None else []
+        records = [step.record for step in execution.steps.values()] if execution is not None else []
         return sorted(records, key=lambda record: (record.first_seq, record.step, record.run))
 
     async def by_run_id(self, run_id: str) -> ExecutionRecord | None:
         self._check_open()
-        return next((each.record for each in self._executions.values() if each.record.new.run_id == run_id), None)
+        return next(
+            (execution.record for execution in self._executions.values() if execution.record.new.run_id == run_id), None
+        )
 
     async def by_idempotency_key(self, scope: Scope, key: str) -> ExecutionRecord | None:
         self._check_open()
@@ -120,7 +122,7 @@ class Executions(Tables):
         kept = self._snapshots.get(execution_id)
         if drop is not None:
             past = self._past_snapshots.get(execution_id, {})
-            past = {at: each for at, each in past.items() if each[0] == code and at not in drop}
+            past = {at: snapshot for at, snapshot in past.items() if snapshot[0] == code and at not in drop}
             if kept is not None and kept[0] < seq and kept[1] == code:
                 past[kept[0]] = kept[1:]
             self._past_snapshots[execution_id] = past
@@ -129,7 +131,9 @@ class Executions(Tables):
 
     async def past_snapshots(self, execution_id: int, code: str) -> list[int]:
         self._check_open()
-        return sorted(seq for seq, each in self._past_snapshots.get(execution_id, {}).items() if each[0] == code)
+        return sorted(
+            seq for seq, snapshot in self._past_snapshots.get(execution_id, {}).items() if snapshot[0] == code
+        )
 
     async def snapshot(self, execution_id: int, code: str, last: int = MAX_ID) -> tuple[int, bytes] | None:
         self._check_open()
@@ -137,7 +141,7 @@ class Executions(Tables):
         if kept is not None and kept[1] == code and kept[0] <= last:
             return (kept[0], kept[2])
         past = self._past_snapshots.get(execution_id, {})
-        seq = max((seq for seq, each in past.items() if each[0] == code and seq <= last), default=0)
+        seq = max((seq for seq, snapshot in past.items() if snapshot[0] == code and seq <= last), default=0)
         return (seq, past[seq][1]) if seq else None
 
     # -- results stored outside the log -----------------------------------------------------------------------------
@@ -152,22 +156,24 @@ class Executions(Tables):
 
     async def results(self, execution_id: int, *, after: int = 0, limit: int = 1000) -> list[ResultRecord]:
         self._check_open()
-        results = [each for each in self._results.values() if each.execution_id == execution_id and each.seq > after]
-        return sorted(results, key=lambda each: each.seq)[:limit]
+        results = [
+            result for result in self._results.values() if result.execution_id == execution_id and result.seq > after
+        ]
+        return sorted(results, key=lambda result: result.seq)[:limit]
 
     async def kept_results(self, *, after: tuple[int, str, str] = (0, "", ""), limit: int = 1000) -> list[ResultRecord]:
         self._check_open()
-        keys = sorted(key for key, each in self._results.items() if key > after and each.removed_at is None)
+        keys = sorted(key for key, result in self._results.items() if key > after and result.removed_at is None)
         return [self._results[key] for key in keys[:limit]]
 
     async def keepers(
         self, tenant: str, sha256: str, *, after: tuple[int, str] = (0, ""), limit: int = 100
     ) -> list[ResultRecord]:
         self._check_open()
-        kept = [each for each in self._results.values() if each.removed_at is None]
-        keepers = [each for each in kept if (each.tenant, each.sha256) == (tenant, sha256)]
-        keepers = [each for each in keepers if (each.execution_id, each.name) > after]
-        return sorted(keepers, key=lambda each: (each.execution_id, each.name))[:limit]
+        kept = [result for result in self._results.values() if result.removed_at is None]
+        keepers = [result for result in kept if (result.tenant, result.sha256) == (tenant, sha256)]
+        keepers = [keeper for keeper in keepers if (keeper.execution_id, keeper.name) > after]
+        return sorted(keepers, key=lambda keeper: (keeper.execution_id, keeper.name))[:limit]
 
     async def remove_results(self, records: Sequence[ResultRecord], at: int) -> int:
         self._check_open()
@@ -234,7 +240,7 @@ class Catalog(Tables):
         known = self._plans.get((digest, tenant, path))
         place = (project, environment)
         if known is None:
-            version = 1 + max((each.version for each in self._versions(tenant, path)), default=0)
+            version = 1 + max((plan.version for plan in self._versions(tenant, path)), default=0)
             known = self._plans[digest, tenant, path] = PlanRecord(digest, path, version, body, source, at)
             if any(place):
                 self._catalog_scopes[tenant, path, version] = {place}
@@ -253,7 +259,7 @@ class Catalog(Tables):
     ) -> PlanRecord | None:
         self._check_open()
         versions = self._versions(tenant, path, project, environment)
-        return max((each for each in versions if version in {0, each.version}), key=_version, default=None)
+        return max((plan for plan in versions if version in {0, plan.version}), key=_version, default=None)
 
     async def catalog(
         self,
@@ -295,9 +301,9 @@ class Catalog(Tables):
     ) -> list[PlanRecord]:
         self._check_open()
         known = self._versions(tenant, path, project, environment)
-        versions = [each for each in known if not before or each.version < before]
+        versions = [plan for plan in known if not before or plan.version < before]
         versions.sort(key=_version, reverse=True)
-        return [replace(each, body=b"") for each in versions[:limit]]
+        return [replace(plan, body=b"") for plan in versions[:limit]]
 
     async def archive(self, path: str, at: int | None, *, tenant: str) -> None:
         self._check_open()
@@ -307,8 +313,8 @@ class Catalog(Tables):
             self._archived.setdefault((tenant, path), at)
 
     def _versions(self, tenant: str, path: str, project: str = "", environment: str = "") -> list[PlanRecord]:
-        own = [each for (_, owner, where), each in self._plans.items() if (owner, where) == (tenant, path)]
-        return [each for each in own if self._is_valid(tenant, each, project, environment)]
+        own = [plan for (_, owner, where), plan in self._plans.items() if (owner, where) == (tenant, path)]
+        return [plan for plan in own if self._is_valid(tenant, plan, project, environment)]
 
     def _is_valid(self, tenant: str, record: PlanRecord, project: str, environment: str) -> bool:
         scopes = self._catalog_scopes.get((tenant, record.path, record.version))
@@ -341,11 +347,11 @@ class Retention(Tables):
             self._snapshots.pop(execution_id, None)
             self._past_snapshots.pop(execution_id, None)
             self._log_sizes.pop(execution_id, None)
-        self._lines = [each for each in self._lines if each[1].execution_id not in retired]
+        self._lines = [line for line in self._lines if line[1].execution_id not in retired]
         self._marks = [mark for mark in self._marks if mark.execution_id not in retired]
-        self._outbox = {key: each for key, each in self._outbox.items() if key[0] not in retired}
+        self._outbox = {key: delivery for key, delivery in self._outbox.items() if key[0] not in retired}
         self._results = {
-            key: each for key, each in self._results.items() if key[0] not in retired or each.removed_at is None
+            key: result for key, result in self._results.items() if key[0] not in retired or result.removed_at is None
         }
         return len(retired)
 
@@ -359,8 +365,8 @@ class Retention(Tables):
             and ended_at < before
             and (caller is None or caller.over)
             and not any(
-                key[0] == execution_id and each.removed_at is None and each.scope != "permanent"
-                for key, each in self._results.items()
+                key[0] == execution_id and result.removed_at is None and result.scope != "permanent"
+                for key, result in self._results.items()
             )
             and (execution_id in self._settled or not any(key[0] == execution_id for key in self._outbox))
         )

@@ -57,16 +57,16 @@ class Log(Executions, Work, Duties):
             self._keep_result(execution.record, result, at)
         execution.ingested.update((ingested.event_id, ingested) for ingested in derived.ingested)
         self._change_work(execution, append, derived)
-        self._put_in_outbox(append.execution_id, append.tell, at)
+        self._put_in_outbox(append.execution_id, append.deliveries, at)
         if derived.terminal:
             self._count(execution.record, at)
         return Appended(append.expected + 1, derived.last_seq, at, derived.decoded_bytes)
 
     async def append_all(self, appends: Sequence[Append]) -> list[Appended | Exception]:
         answers: list[Appended | Exception] = []
-        for each in appends:
+        for new in appends:
             try:
-                answers.append(await self.append(each))
+                answers.append(await self.append(new))
             except Exception as problem:  # noqa: BLE001 - it is the answer of this one
                 answers.append(problem)
         return answers
@@ -89,11 +89,13 @@ class Log(Executions, Work, Duties):
             raise Conflict(
                 f"execution {append.execution_id} is at seq {head}, not {append.expected}: reload and decide again"
             )
-        for each in derived.ingested:
-            if execution is not None and each.event_id in execution.ingested:
-                raise EventIdTaken(f"execution {append.execution_id} has an event {each.event_id} already")
+        for event in derived.ingested:
+            if execution is not None and event.event_id in execution.ingested:
+                raise EventIdTaken(f"execution {append.execution_id} has an event {event.event_id} already")
         ids = [command.command_id for command in append.issue]
-        if not derived.terminal and (len(set(ids)) < len(ids) or any(self._holds(append, each) for each in ids)):
+        if not derived.terminal and (
+            len(set(ids)) < len(ids) or any(self._holds(append, event_id) for event_id in ids)
+        ):
             raise InvariantBroken(f"append to execution {append.execution_id} issues a command id that is in use")
         for command_id, fence in append.hold:
             held = execution.commands.get(command_id) if execution is not None else None
@@ -136,13 +138,13 @@ class Log(Executions, Work, Duties):
         self._check_open()
         execution = self._executions.get(execution_id)
         known = {} if execution is None else execution.ingested
-        ingested = {each: known[each] for each in event_ids if each in known}
+        ingested = {event_id: known[event_id] for event_id in event_ids if event_id in known}
         rows = [] if execution is None else [entry.row for entry in execution.rows]
-        for each in event_ids:
-            if node_of(each) in self._nodes:
+        for event_id in event_ids:
+            if node_of(event_id) in self._nodes:
                 for row in rows:
-                    if row.base <= each <= row.base + row.seq1 - row.seq0:
-                        ingested.setdefault(each, Ingested(each, "", row.seq0 + each - row.base))
+                    if row.base <= event_id <= row.base + row.seq1 - row.seq0:
+                        ingested.setdefault(event_id, Ingested(event_id, "", row.seq0 + event_id - row.base))
         return sorted(ingested.values(), key=lambda entry: entry.seq)
 
     async def events(
@@ -151,7 +153,7 @@ class Log(Executions, Work, Duties):
         self._check_open()
         bits = bits_of(types) if types else -1
         wanted = frozenset(types)
-        rows = (each for each in self._rows_from(execution_id, after + 1) if each.row.types & bits)
+        rows = (row for row in self._rows_from(execution_id, after + 1) if row.row.types & bits)
         return self._page(rows, limit, lambda it: it.seq > after and (not wanted or it.event.type in wanted))
 
     async def step_events(
@@ -164,30 +166,32 @@ class Log(Executions, Work, Duties):
             return []
         first = max(step_run.record.first_seq, after + 1)
         until = step_run.until
-        rows = (each for each in self._rows_from(execution_id, first) if until is None or each.row.seq0 <= until)
+        rows = (row for row in self._rows_from(execution_id, first) if until is None or row.row.seq0 <= until)
         return self._page(rows, limit, lambda it: it.seq >= first and it.event.step == step and it.event.run == run)
 
     def _rows_from(self, execution_id: int, seq: int) -> list[LogRow]:
         execution = self._executions.get(execution_id)
         if execution is None:
             return []
-        return execution.rows[bisect_left(execution.rows, seq, key=lambda each: each.row.seq1) :]
+        return execution.rows[bisect_left(execution.rows, seq, key=lambda row: row.row.seq1) :]
 
     def _page(self, rows: Iterable[LogRow], limit: int, wanted: Callable[[StoredEvent], bool]) -> list[StoredEvent]:
         page: list[StoredEvent] = []
-        for each in rows:
+        for row in rows:
             if len(page) >= limit:
                 break
-            page += filter(wanted, self._stored(each))
+            page += filter(wanted, self._stored(row))
         return page[: max(limit, 0)]
 
-    def _stored(self, each: LogRow) -> list[StoredEvent]:
-        return self._codec.stored(each.execution_id, each.row.seq0, each.row.base, each.ts, each.row.body)
+    def _stored(self, log_row: LogRow) -> list[StoredEvent]:
+        return self._codec.stored(
+            log_row.execution_id, log_row.row.seq0, log_row.row.base, log_row.ts, log_row.row.body
+        )
 
     async def tail(self, *, after: int = 0, limit: int = 100) -> list[LogBatch]:
         self._check_open()
-        rows = (each for each in self._log[max(after, 0) :] if each.execution_id in self._executions)
-        return [LogBatch(each.position, each.execution_id, self._stored(each)) for each in islice(rows, limit)]
+        rows = (row for row in self._log[max(after, 0) :] if row.execution_id in self._executions)
+        return [LogBatch(row.position, row.execution_id, self._stored(row)) for row in islice(rows, limit)]
 
     async def marks(self, event_type: str, *, since: int = 0, limit: int = 1000) -> list[Mark]:
         self._check_open()
@@ -210,16 +214,16 @@ class Log(Executions, Work, Duties):
         return sorted(mark for mark in marks if mark[:3] > after)[:limit]
 
     async def scanned_page(self, after: int, bits: int, query: EventQuery, limit: int) -> list[ScannedRow]:
-        rows = islice((each for each in self._log[max(after, 0) :] if each.execution_id in self._executions), limit)
+        rows = islice((row for row in self._log[max(after, 0) :] if row.execution_id in self._executions), limit)
         return [
-            ScannedRow(each.position, each.ts, self._stored(each))
-            if each.row.types & bits and self._is_within(each.execution_id, query)
-            else ScannedRow(each.position, each.ts)
-            for each in rows
+            ScannedRow(entry.position, entry.ts, self._stored(entry))
+            if entry.row.types & bits and self._is_within(entry.execution_id, query)
+            else ScannedRow(entry.position, entry.ts)
+            for entry in rows
         ]
 
     async def position_before(self, ts: int) -> int:
-        return next((each.position - 1 for each in self._log if each.ts >= ts), len(self._log))
+        return next((row.position - 1 for row in self._log if row.ts >= ts), len(self._log))
 
     async def events_at(self, keys: Sequence[Key]) -> list[StoredEvent]:
         events: list[StoredEvent] = []
@@ -248,17 +252,17 @@ class Log(Executions, Work, Duties):
     ) -> list[tuple[int, LogLine]]:
         self._check_open()
         start = bisect_right(self._lines, after, key=itemgetter(0))
-        own = (each for each in self._lines[start:] if each[1].execution_id == execution_id)
-        return list(islice((each for each in own if _fits(each[1], where)), limit))
+        own = (line for line in self._lines[start:] if line[1].execution_id == execution_id)
+        return list(islice((line for line in own if _fits(line[1], where)), limit))
 
     def _put_progress(self, line: LogLine) -> None:
         known = [
-            each for each in self._lines if each[1].stream == PROGRESS and each[1].execution_id == line.execution_id
+            kept for kept in self._lines if kept[1].stream == PROGRESS and kept[1].execution_id == line.execution_id
         ]
-        before = [each for each in known if _same_attempt(each[1], line)]
+        before = [kept for kept in known if _same_attempt(kept[1], line)]
         oldest = known[: max(0, len(known) + 1 - PROGRESS_KEPT)]
-        for each in before or oldest:
-            self._lines.remove(each)
+        for kept in before or oldest:
+            self._lines.remove(kept)
         self._keep_line(line)
 
     def _add_line(self, line: LogLine, max_bytes: int | None) -> None:

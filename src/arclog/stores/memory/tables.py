@@ -124,5 +124,7 @@ class Tables:
         return self._executions[command.execution_id].record.new.scope.tenant
 
     def _held_resources(self) -> dict[str, ResourceRecord]:
-        held = Counter(name for each in self._all_commands() if each.state == "claimed" for name in each.resources)
+        held = Counter(
+            name for command in self._all_commands() if command.state == "claimed" for name in command.resources
+        )
         return {name: replace(record, held=held[name]) for name, record in sorted(self._resources.items())}

@@ -59,11 +59,11 @@ class Work(Tables):
 
     async def backlog(self) -> list[Backlog]:
         self._check_open()
-        commands = [each for execution in self._executions.values() for each in execution.commands.values()]
+        commands = [command for execution in self._executions.values() for command in execution.commands.values()]
         backlog: list[Backlog] = []
-        for pool in sorted({each.pool for each in commands}):
-            issued = [each.command_id for each in commands if each.pool == pool and each.state == "issued"]
-            ends = [each.lease_until for each in commands if each.pool == pool and each.state == "claimed"]
+        for pool in sorted({command.pool for command in commands}):
+            issued = [command.command_id for command in commands if command.pool == pool and command.state == "issued"]
+            ends = [command.lease_until for command in commands if command.pool == pool and command.state == "claimed"]
             if issued or ends:
                 backlog.append(Backlog(pool, len(issued), min(issued, default=0), len(ends), min(ends, default=0)))
         return backlog
@@ -106,24 +106,26 @@ class Work(Tables):
     def _chosen(self, eligible: Sequence[CommandRecord], limit: int) -> list[CommandRecord]:
         """Claim from the commands that could be claimed."""
         waiting: dict[tuple[str, str, tuple[str, ...]], list[Waiting]] = {}
-        for each in eligible:
-            lane = (each.pool, self._tenant_of(each), each.resources)
-            waiting.setdefault(lane, []).append(Waiting(each.order, each.command_id, each.execution_id))
+        for command in eligible:
+            lane = (command.pool, self._tenant_of(command), command.resources)
+            waiting.setdefault(lane, []).append(Waiting(command.order, command.command_id, command.execution_id))
         lanes = [Lane(*lane, iter(sorted(those))) for lane, those in waiting.items()]
-        held = Counter((each.pool, self._tenant_of(each)) for each in self._all_commands() if each.state == "claimed")
+        held = Counter(
+            (command.pool, self._tenant_of(command)) for command in self._all_commands() if command.state == "claimed"
+        )
         room = Room(self._clock.now(), self._limits, held, self._held_resources())
         shared = len({lane.tenant for lane in lanes}) > 1
         chosen_commands = chosen(lanes, limit, room, self._service if shared else None)
         for name in room.spent:
             self._resources[name] = replace(room.resources[name], held=0)
-        return [self._executions[each.execution_id].commands[each.command_id] for each in chosen_commands]
+        return [self._executions[chosen.execution_id].commands[chosen.command_id] for chosen in chosen_commands]
 
     def _family(self, execution_id: int) -> set[int]:
         """An execution and those below it."""
         family = {execution_id}
-        for each in sorted(self._executions) if execution_id else ():  # a child's id is younger than its parent's
-            if self._executions[each].record.new.parent_execution_id in family:
-                family.add(each)
+        for child_id in sorted(self._executions) if execution_id else ():  # a child's id is younger than its parent's
+            if self._executions[child_id].record.new.parent_execution_id in family:
+                family.add(child_id)
         return family
 
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]], lease_until: int) -> list[int]:
@@ -144,8 +146,10 @@ class Work(Tables):
 
     async def expired(self, now: int, limit: int = 100) -> list[CommandRecord]:
         self._check_open()
-        expired = [each for each in self._all_commands() if each.state == "claimed" and each.lease_until < now]
-        return sorted(expired, key=lambda each: (each.lease_until, each.command_id))[:limit]
+        expired = [
+            command for command in self._all_commands() if command.state == "claimed" and command.lease_until < now
+        ]
+        return sorted(expired, key=lambda command: (command.lease_until, command.command_id))[:limit]
 
     async def commands(self, execution_id: int) -> list[CommandRecord]:
         self._check_open()
@@ -159,22 +163,24 @@ class Work(Tables):
     async def granted(self, by: tuple[int, int, int]) -> list[CommandRecord]:
         self._check_open()
         return [
-            each for each in self._all_commands() if self._grants.get(each.command_id, _NO_GRANT) == by != _NO_GRANT
+            command
+            for command in self._all_commands()
+            if self._grants.get(command.command_id, _NO_GRANT) == by != _NO_GRANT
         ]
 
     async def due_timers(self, now: int, limit: int = 100, *, latest: bool = False) -> list[Timer]:
         self._check_open()
-        due = sorted((each for each in self._all_timers() if each[0] <= now), reverse=latest)
+        due = sorted((timer for timer in self._all_timers() if timer[0] <= now), reverse=latest)
         return [Timer(owner, timer_id, at, decode(payload, _PAYLOAD)) for at, owner, timer_id, payload in due[:limit]]
 
     async def coming_timers(self, after: int, until: int, limit: int = 100) -> list[int]:
         self._check_open()
-        coming = sorted(each[:2] for each in self._all_timers() if after < each[0] <= until)
+        coming = sorted(timer[:2] for timer in self._all_timers() if after < timer[0] <= until)
         return [owner for _, owner in coming[:limit]]
 
     async def next_due(self) -> int | None:
         self._check_open()
-        return min((each[0] for each in self._all_timers()), default=None)
+        return min((timer[0] for timer in self._all_timers()), default=None)
 
     def _all_timers(self) -> Iterable[tuple[int, int, str, bytes]]:
         for execution_id, execution in self._executions.items():
@@ -212,13 +218,13 @@ class Work(Tables):
     async def shares(self) -> list[Share]:
         self._check_open()
         commands = self._all_commands()
-        counts = Counter((each.pool, self._tenant_of(each), each.state) for each in commands)
+        counts = Counter((command.pool, self._tenant_of(command), command.state) for command in commands)
         shares = []
         for pool, tenant in sorted({(pool, tenant) for pool, tenant, state in counts if state != "held"}):
             waiting = [
-                each.command_id
-                for each in commands
-                if (each.pool, self._tenant_of(each), each.state) == (pool, tenant, "issued")
+                command.command_id
+                for command in commands
+                if (command.pool, self._tenant_of(command), command.state) == (pool, tenant, "issued")
             ]
             shares.append(Share(pool, tenant, len(waiting), counts[pool, tenant, "claimed"], min(waiting, default=0)))
         return shares
@@ -226,19 +232,23 @@ class Work(Tables):
     async def queue_heads(self, tenant: str, limit: int = 100) -> list[QueueHead]:
         self._check_open()
         heads: dict[tuple[str, tuple[str, ...], tuple[str, ...]], CommandRecord] = {}
-        for each in self._all_commands():
-            lane = (each.pool, each.kinds, each.resources)
-            if each.state == "issued" and self._tenant_of(each) == tenant:
-                heads[lane] = min(heads.get(lane, each), each, key=attrgetter("order", "command_id"))
+        for command in self._all_commands():
+            lane = (command.pool, command.kinds, command.resources)
+            if command.state == "issued" and self._tenant_of(command) == tenant:
+                heads[lane] = min(heads.get(lane, command), command, key=attrgetter("order", "command_id"))
         return [
-            QueueHead(each.pool, each.kinds, each.command_id, each.execution_id, each.step)
-            for _, each in sorted(heads.items(), key=itemgetter(0))
+            QueueHead(command.pool, command.kinds, command.command_id, command.execution_id, command.step)
+            for _, command in sorted(heads.items(), key=itemgetter(0))
         ][:limit]
 
     async def contest(self, pool: str) -> Contest:
         self._check_open()
         tenants = sorted(
-            {self._tenant_of(each) for each in self._all_commands() if each.pool == pool and each.state == "issued"}
+            {
+                self._tenant_of(command)
+                for command in self._all_commands()
+                if command.pool == pool and command.state == "issued"
+            }
         )
         return Contest(
             tuple(sorted({*tenants[:1], *tenants[-1:]})), any(where in ("", pool) for where, _ in self._limits)
@@ -253,15 +263,15 @@ class Work(Tables):
         place = (mine.pool, self._tenant_of(mine))
         return sum(
             1
-            for each in self._all_commands()
-            if each.state == "issued"
-            and (each.pool, self._tenant_of(each)) == place
-            and (each.order, each.command_id) < (mine.order, mine.command_id)
+            for command in self._all_commands()
+            if command.state == "issued"
+            and (command.pool, self._tenant_of(command)) == place
+            and (command.order, command.command_id) < (mine.order, mine.command_id)
         )
 
     async def see_worker(self, worker: WorkerRecord, forget: int) -> bool:
         self._check_open()
-        self._seen = {key: each for key, each in self._seen.items() if each.seen_at >= forget}
+        self._seen = {key: worker for key, worker in self._seen.items() if worker.seen_at >= forget}
         known = self._seen.get(worker.worker_id)
         leaving = known is not None and known.draining
         self._seen[worker.worker_id] = replace(worker, draining=leaving)

@@ -90,8 +90,8 @@ class Wave:
             else:
                 self._put("named", [(own, change.step, change.run, closed, change.last, change.status)])
         if derived.results:
-            self._put("results", [result_columns(own, each, at)[:-1] for each in _merged(derived.results)])
-        outside = [(own, each.event_id, bytes.fromhex(each.digest), each.seq) for each in derived.ingested]
+            self._put("results", [result_columns(own, result, at)[:-1] for result in _merged(derived.results)])
+        outside = [(own, event.event_id, bytes.fromhex(event.digest), event.seq) for event in derived.ingested]
         self._put("from_outside", outside)
         self._put("to_hold", [(own, command_id, fence) for command_id, fence in append.hold])
         if append.slots:
@@ -101,7 +101,7 @@ class Wave:
             self._put("counted", [(own,)])
         else:
             self._add_work(append, derived)
-        deliveries = [(own, n, new.url, new.secret, new.event, new.body) for n, new in enumerate(append.tell, 1)]
+        deliveries = [(own, n, new.url, new.secret, new.event, new.body) for n, new in enumerate(append.deliveries, 1)]
         self._put("deliveries", deliveries)
 
     def _add_work(self, append: Append, derived: Derived) -> None:
@@ -237,11 +237,11 @@ def kinds_literal(kinds: tuple[str, ...]) -> str:
 def _merged(results: Sequence[NewResult]) -> Iterable[NewResult]:
     """Combine records of the same content under the same name: one record with the longer lifetime."""
     merged: dict[tuple[str, str], NewResult] = {}
-    for each in results:
-        key = (each.name, each.ref.meta.sha256)
+    for result in results:
+        key = (result.name, result.ref.meta.sha256)
         if (known := merged.get(key)) is not None:
-            ttl = None if known.ttl is None or each.ttl is None else max(known.ttl, each.ttl)
-            merged[key] = replace(each, scope=max(known.scope, each.scope), ttl=ttl)
+            ttl = None if known.ttl is None or result.ttl is None else max(known.ttl, result.ttl)
+            merged[key] = replace(result, scope=max(known.scope, result.scope), ttl=ttl)
         else:
-            merged[key] = each
+            merged[key] = result
     return merged.values()

@@ -14,7 +14,7 @@ from arclog.model.errors import ArclogError, Conflict, StoreUnavailable
 from arclog.ports.clock import Clock
 from arclog.ports.storage.store import Append, Appended, EventIdTaken, NoSlot, OutcomeUnknown
 from arclog.stores.postgres.append_statement import MOST_ROWS, Wave
-from arclog.stores.postgres.connection.pipeline import Call, Link, Lost, Rows, ints, translated
+from arclog.stores.postgres.connection.pipeline import Call, Lost, Pipeline, Rows, ints, translated
 from arclog.stores.postgres.connection.pool import Pool, closed
 from arclog.stores.records import refusal_of
 from arclog.stores.rows import Derived
@@ -73,7 +73,7 @@ async def refusal(pool: Pool, queries: dict[str, str], append: Append, *, termin
 
 
 async def find_out(
-    lane: Callable[[], Awaitable[Link]], pool: Pool, queries: dict[str, str], lost: Lost, items: Sequence[Item]
+    lane: Callable[[], Awaitable[Pipeline]], pool: Pool, queries: dict[str, str], lost: Lost, items: Sequence[Item]
 ) -> list[Item]:
     """After a lost connection: resolves the appends that were committed, and returns those that were not.
 
@@ -86,10 +86,10 @@ async def find_out(
     patience = Patience(pool.patience_s)
     while True:
         try:
-            link = await lane()
+            pipeline = await lane()
             # Two transactions, so that the second reads the state after the first at any isolation level.
-            end = link.request([(queries["end_session"], (lost.link,))])
-            [still_there], answers = await asyncio.gather(end, link.request(look))
+            end = pipeline.request([(queries["end_session"], (lost.pipeline,))])
+            [still_there], answers = await asyncio.gather(end, pipeline.request(look))
             if not still_there:
                 break
             problem: ArclogError = StoreUnavailable("its server process cannot be ended; look at pg_stat_activity")
@@ -186,17 +186,17 @@ class Writer:
         self,
         place: str,
         queries: dict[str, str],
-        open_link: Callable[[], Awaitable[Link]],
+        open_pipeline: Callable[[], Awaitable[Pipeline]],
         pool: Pool,
         clock: Clock,
         lanes: int,
     ) -> None:
         self._place = place
         self._queries = queries
-        self._open_link = open_link
+        self._open_pipeline = open_pipeline
         self._pool = pool
         self._clock = clock
-        self._lanes: list[Link | None] = [None] * lanes
+        self._lanes: list[Pipeline | None] = [None] * lanes
         self._free = list(range(lanes))
         self._pending: list[Item] = []
         #: executions with an append in progress
@@ -231,9 +231,9 @@ class Writer:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _close_lanes(self) -> None:
-        for number, link in enumerate(self._lanes):
-            if link is not None:
-                link.close()
+        for number, pipeline in enumerate(self._lanes):
+            if pipeline is not None:
+                pipeline.close()
             self._lanes[number] = None
 
     def append(self, append: Append, derived: Derived) -> asyncio.Future[Appended]:
@@ -257,13 +257,13 @@ class Writer:
 
     def _start(self, number: int, items: list[Item]) -> None:
         """The fast path, which wakes only the callers that wait for an append. Any error leads to `_recover`."""
-        link = self._lanes[number]
-        if link is None or link.lost is not None:
+        pipeline = self._lanes[number]
+        if pipeline is None or pipeline.lost is not None:
             self._recover(number, items)
             return
         try:
             group = Group(items, self._clock.now(), self._queries)
-            link.send(group.calls, partial(self._answered, number, group))
+            pipeline.send(group.calls, partial(self._answered, number, group))
         except Exception as error:  # noqa: BLE001 - it is raised where the append is awaited
             self._recover(number, items, error)
 
@@ -326,7 +326,9 @@ class Writer:
         except BaseException as problem:
             known = translated(problem, self._place)
             if isinstance(problem, asyncio.CancelledError):
-                known = OutcomeUnknown(f"{self._place} was closed meanwhile: what was handed in may be there or not")
+                known = OutcomeUnknown(
+                    f"{self._place} was closed in the meantime; the events may or may not have been stored"
+                )
             for item in items:
                 item.settle(type(known)(*known.args))  # a raised exception belongs to one raiser
             if not isinstance(problem, Exception):
@@ -342,14 +344,14 @@ class Writer:
                 if failed is not None:
                     problem, failed = failed, None
                     raise problem
-                link = await self._link(number)
+                pipeline = await self._pipeline(number)
                 group = Group(items, self._clock.now(), self._queries)
-                await self._refuse(group.settle(await link.request(group.calls)))
+                await self._refuse(group.settle(await pipeline.request(group.calls)))
                 return
             except Lost as error:
                 # The time to find out what was committed counts as well, so that an append ends in any case.
                 patience = patience or Patience(self._pool.patience_s)
-                items = await find_out(partial(self._link, number), self._pool, self._queries, error, items)
+                items = await find_out(partial(self._pipeline, number), self._pool, self._queries, error, items)
                 if items and not await patience.more():
                     raise
             except Exception as error:
@@ -374,18 +376,18 @@ class Writer:
                     raise  # the others would fail in the same way, after as long
                 item.settle(translated(problem, self._place))
 
-    async def _link(self, number: int) -> Link:
-        link = self._lanes[number]
-        if link is not None and link.lost is None:
-            return link
+    async def _pipeline(self, number: int) -> Pipeline:
+        pipeline = self._lanes[number]
+        if pipeline is not None and pipeline.lost is None:
+            return pipeline
         try:
-            link = self._lanes[number] = await self._open_link()
+            pipeline = self._lanes[number] = await self._open_pipeline()
         except Exception:
             others = [lane for lane in self._lanes if lane is not None and lane.lost is None]
             if (other := others[0] if others else self._pool.best()) is None:
                 raise
             return other  # no further connection is available: use this one
-        return link
+        return pipeline
 
     async def _refuse(self, items: Sequence[Item]) -> None:
         for item, reason in zip(items, await asyncio.gather(*map(self._refusal, items)), strict=True):

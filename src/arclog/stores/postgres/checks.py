@@ -65,7 +65,7 @@ async def _row(connection: AsyncConnection[Any], query: str, *values: Any) -> tu
 async def _server(connection: AsyncConnection[Any], address: Address) -> Check:
     row = await _row(connection, _SERVER)
     if row is None:
-        raise StoreUnavailable(f"{address.place} tells nothing of itself")
+        raise StoreUnavailable(f"{address.place} does not answer queries about its configuration")
     version, fsync, pages, commit, standby, size, wanted = row
     standbys = await _row(connection, _STANDBYS) or (0, 0)
     detail = (
@@ -75,7 +75,7 @@ async def _server(connection: AsyncConnection[Any], address: Address) -> Check:
     if standby:
         return Check("store", FAIL, detail, "this is a read-only standby: name the primary in ARCLOG_STORE_URL")
     if "off" in (fsync, pages, commit):
-        remedy = "what was answered may be lost: turn these on (ALTER SYSTEM, ALTER DATABASE, ALTER ROLE)"
+        remedy = "confirmed data may be lost: turn these on (ALTER SYSTEM, ALTER DATABASE, ALTER ROLE)"
         return Check("store", WARN if address.unsafe else FAIL, detail, remedy)
     if wanted and not standbys[0]:
         remedy = "synchronous_standby_names waits for a missing standby: commits hang until one is back"

@@ -39,10 +39,10 @@ class Log(SqlLog, PostgresPart):
 
     async def append_all(self, appends: Sequence[Append]) -> list[Appended | Exception]:
         outcomes = await asyncio.gather(*map(self._handed_in, appends), return_exceptions=True)
-        for each in outcomes:
-            if isinstance(each, BaseException) and not isinstance(each, Exception):
-                raise each
-        return [each for each in outcomes if isinstance(each, Appended | Exception)]
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException) and not isinstance(outcome, Exception):
+                raise outcome
+        return [outcome for outcome in outcomes if isinstance(outcome, Appended | Exception)]
 
     def _handed_in(self, append: Append) -> Awaitable[Appended]:
         """Pass an append to the writer at once, so that those of a group are sent together."""

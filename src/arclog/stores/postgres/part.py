@@ -75,7 +75,7 @@ class PostgresPart(SqlPart):
     async def _run(self, calls: Sequence[Call], *, again: bool = False) -> list[Rows]:
         return [*await self._pool.run([(self._sql[name], values) for name, values in calls], again=again)]
 
-    def _each(self, name: str, kinds: str, rows: Sequence[Sequence[Any]], *first: Any) -> list[Call]:
+    def _calls_for(self, name: str, kinds: str, rows: Sequence[Sequence[Any]], *first: Any) -> list[Call]:
         """One statement for all rows, whose columns are arrays."""
         return [(name, (*first, *columns(kinds, map(tuple, rows))))]
 

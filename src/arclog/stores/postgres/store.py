@@ -11,8 +11,8 @@ from arclog.model.config.settings import Settings
 from arclog.ports.clock import Clock
 from arclog.stores.postgres.administration import Access, Duties
 from arclog.stores.postgres.appends import Writer
-from arclog.stores.postgres.connection.connect import address_of, migrate, open_link
-from arclog.stores.postgres.connection.pipeline import Link, translated
+from arclog.stores.postgres.connection.connect import address_of, migrate, open_pipeline
+from arclog.stores.postgres.connection.pipeline import Pipeline, translated
 from arclog.stores.postgres.connection.pool import Pool
 from arclog.stores.postgres.executions import Catalog, Executions, Retention
 from arclog.stores.postgres.log import Log
@@ -44,15 +44,15 @@ class PostgresStore(Log, Executions, Catalog, Work, Duties, Access, Retention):
         self._sql = queries(self._address.schema)
         self._patience_s = settings.number("store.patience_s")
         most = settings.integer("store.connections") - _LANES
-        self._pool = Pool(self.place, self._open_link, most, self._patience_s)
+        self._pool = Pool(self.place, self._open_pipeline, most, self._patience_s)
         self._lookups = Lookups(self._read_executions)
         self._beginnings = Lookups(self._read_beginnings)
         self._claims = Claims(self.place, self._pool, self._sql)
         self._spans = Spans(self._address, self._pool, self._sql, settings.number("store.partition_s"))
-        self._writer = Writer(self.place, self._sql, self._open_link, self._pool, clock, _LANES)
+        self._writer = Writer(self.place, self._sql, self._open_pipeline, self._pool, clock, _LANES)
 
-    async def _open_link(self) -> Link:
-        return await open_link(self._address)
+    async def _open_pipeline(self) -> Pipeline:
+        return await open_pipeline(self._address)
 
     async def open(self) -> None:
         self._pool.patience_s = self._patience_s

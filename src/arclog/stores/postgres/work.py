@@ -14,7 +14,7 @@ from arclog.drivers.postgres.refusals import is_away
 from arclog.model.ids import MAX_ID
 from arclog.ports.storage.pools import EACH, QueueHead, Resource, ResourceRecord
 from arclog.stores.claim_choice import ClaimRequest, Lane, Room, Service, Waiting, chosen
-from arclog.stores.postgres.connection.pipeline import Call, Link, Rows, blobs, ints, texts, translated
+from arclog.stores.postgres.connection.pipeline import Call, Pipeline, Rows, blobs, ints, texts, translated
 from arclog.stores.postgres.connection.pool import Pool
 from arclog.stores.postgres.part import PostgresPart
 from arclog.stores.records import resources_of
@@ -91,7 +91,7 @@ class Claims:
         self._pool = pool
         self._sql = sql
         #: claims of one process do not wait for each other in the database
-        self._one = asyncio.Lock()
+        self._lock = asyncio.Lock()
         #: what the last claim found out about sets of crowded pools
         self._known: dict[tuple[str, ...], Turn] = {}
 
@@ -99,7 +99,7 @@ class Claims:
         """Rows of commands, in the order in which they were chosen."""
         narrowed = asked.execution_id or asked.tenant or asked.within
         if not narrowed and asked.pools in self._known:
-            async with self._one:
+            async with self._lock:
                 turn = self._known.get(asked.pools)
                 rows = None if turn is None else await self._in_turn(asked, turn)
             if rows is not None:
@@ -130,7 +130,7 @@ class Claims:
             # RETURNING has no defined order.
             taken = [row[_ABOUT:] for row in rows if row[_ABOUT] is not None]
             return sorted(taken, key=lambda row: (row[11], row[1]))
-        async with self._one:
+        async with self._lock:
             return await self._in_turn(asked, Turn(pools, wide, crowded, limited)) or []
 
     def _statement(self, name: str, asked: ClaimRequest) -> str:
@@ -142,20 +142,20 @@ class Claims:
         while True:
             taking = False
             try:
-                async with self._pool.alone() as link:
-                    facts = await self._facts(link, asked, turn)
+                async with self._pool.alone() as pipeline:
+                    facts = await self._facts(pipeline, asked, turn)
                     if turn.built and not _holds(turn, facts):
                         del self._known[asked.pools]
-                        await link.request([(_COMMIT, ())])
+                        await pipeline.request([(_COMMIT, ())])
                         return None
                     calls, commands = self._chosen(asked, facts, turn)
                     taking = True
-                    rows = await link.request([*calls, *self._tidying(facts), (_COMMIT, ())])
+                    rows = await pipeline.request([*calls, *self._tidying(facts), (_COMMIT, ())])
                 if crowds := _crowds(facts.rows):
                     await self._crowd(crowds)
                 if facts.window and set(turn.crowded) == set(asked.pools) and len(self._known) < _KNOWN:
                     self._known[asked.pools] = turn._replace(pools=asked.pools, crowded=asked.pools, built=True)
-                places = {(each.execution_id, each.command_id): n for n, each in enumerate(commands)}
+                places = {(command.execution_id, command.command_id): n for n, command in enumerate(commands)}
                 # A claim that needs no turn may have taken a command meanwhile.
                 return sorted(rows[0], key=lambda row: places[row[0], row[1]]) if commands else []
             except Exception as error:
@@ -165,7 +165,7 @@ class Claims:
                 if not await patience.more():
                     raise translated(error, self._place) from error
 
-    async def _facts(self, link: Link, asked: ClaimRequest, turn: Turn) -> Facts:
+    async def _facts(self, pipeline: Pipeline, asked: ClaimRequest, turn: Turn) -> Facts:
         """Take the turn and read the waiting commands."""
         crowded = texts(turn.crowded)
         lanes = (asked.limit, texts(turn.pools), _blobs(asked.kinds), asked.tenant)
@@ -189,7 +189,7 @@ class Claims:
             calls |= {"held": (), "two_lanes": (crowded, _blobs(asked.kinds))}
         elif turn.crowded:
             calls |= {"window": self._window(asked, turn, Room(0))}
-        answers = await self._request(link, asked, calls, begin=True)
+        answers = await self._request(pipeline, asked, calls, begin=True)
         room = Room(
             int(answers["time"][0][0]),
             {(pool, tenant): most for pool, tenant, most in answers["limits"]},
@@ -198,31 +198,31 @@ class Claims:
         )
         if turn.crowded and turn.limited:
             # Limits decide which lanes have to be read.
-            answers |= await self._request(link, asked, {"window": self._window(asked, turn, room)})
+            answers |= await self._request(pipeline, asked, {"window": self._window(asked, turn, room)})
         rows, window = answers.get("lanes", answers.get("lanes_in", [])), answers.get("window", [])
         tenants = {row[1] for row in (*rows, *window)} | {tenant for (tenant,) in answers.get("two_lanes", ())}
         return Facts(rows, window, room, len(tenants) > 1, {pool for (pool,) in answers.get("are_crowded", ())})
 
     def _window(self, asked: ClaimRequest, turn: Turn, room: Room) -> tuple[Any, ...]:
         pools = turn.crowded
-        named = room.named()
+        names = room.resource_names()
         most = ints(room.limits.get((pool, EACH), MAX_ID) for pool in pools)
         return (
             asked.limit,
             texts(pools),
             _blobs(asked.kinds),
-            texts([*named, *room.full()]),
+            texts([*names, *room.full()]),
             most,
-            texts(named),
+            texts(names),
         )
 
     async def _request(
-        self, link: Link, asked: ClaimRequest, calls: dict[str, tuple[Any, ...]], *, begin: bool = False
+        self, pipeline: Pipeline, asked: ClaimRequest, calls: dict[str, tuple[Any, ...]], *, begin: bool = False
     ) -> dict[str, Rows]:
         """The answers by the names of the statements."""
         first: list[Call] = [(_BEGIN, ())] if begin else []
         statements = {name: self._statement(name, asked) if name in _LIMITED else self._sql[name] for name in calls}
-        answers = await link.request([*first, *((statements[name], values) for name, values in calls.items())])
+        answers = await pipeline.request([*first, *((statements[name], values) for name, values in calls.items())])
         return dict(zip(calls, answers[len(first) :], strict=True))
 
     def _chosen(self, asked: ClaimRequest, facts: Facts, turn: Turn) -> tuple[list[Call], list[Waiting]]:
@@ -239,7 +239,7 @@ class Claims:
                 service.counts[pool, tenant] = served
         rows = [row[:6] for row in (*facts.rows, *facts.window)]
         lanes = [
-            Lane(pool, tenant, resources_of(needs), iter([Waiting(*each[3:]) for each in those]))
+            Lane(pool, tenant, resources_of(needs), iter([Waiting(*row[3:]) for row in those]))
             for (pool, tenant, needs), those in groupby(sorted(rows), key=lambda row: row[:3])
             # Tokens are shared by all pools: a command that came to need one after the turn was taken waits for the
             # next claim.
@@ -247,7 +247,7 @@ class Claims:
         ]
         before = dict(service.counts)
         waiting = chosen(lanes, asked.limit, room, service if facts.shared else None)
-        owners, ids = ints(each.execution_id for each in waiting), ints(each.command_id for each in waiting)
+        owners, ids = ints(command.execution_id for command in waiting), ints(command.command_id for command in waiting)
         calls: list[Call] = [(self._sql["take"], (asked.worker_id, asked.lease_until, owners, ids))] if waiting else []
         if room.spent:
             names = sorted(room.spent)
@@ -299,8 +299,8 @@ class Claims:
             (_COMMIT, ()),
         ]
         try:
-            async with self._pool.alone() as link:
-                await link.request(lock)
+            async with self._pool.alone() as pipeline:
+                await pipeline.request(lock)
         except Exception as problem:  # noqa: BLE001 - the next claim tries again
             log.debug("pools %s are not yet treated as crowded: %s", ", ".join(pools), problem)
 

@@ -79,12 +79,15 @@ class Duties(SqlPart):
     async def change_schedules(
         self, schedules: Sequence[Schedule], owner: str = "", until: int = 0
     ) -> list[Schedule | Conflict]:
-        changed = {(each.tenant, each.name): replace(each, revision=each.revision + 1) for each in schedules}
+        changed = {
+            (schedule.tenant, schedule.name): replace(schedule, revision=schedule.revision + 1)
+            for schedule in schedules
+        }
         rows = [
             (new.revision, new.wakes_at, owner, until, msgspec.json.encode(new), *key, new.revision - 1)
             for key, new in sorted(changed.items())  # the same order in every process avoids deadlocks
         ]
-        answers = await self._run(self._each("change_schedules", "iitibtti", rows)) if rows else []
+        answers = await self._run(self._calls_for("change_schedules", "iitibtti", rows)) if rows else []
         won = {tuple(row) for answer in answers for row in answer}
         return [new if key in won else _lost_race(new) for key, new in changed.items()]
 
@@ -95,7 +98,7 @@ class Duties(SqlPart):
         if not await self._is_due("free_schedules", now):
             return []
         leased = _decoded(await self._write("lease_schedules", owner, now, until, limit))
-        return sorted(leased, key=lambda each: (each.wakes_at, each.tenant, each.name))
+        return sorted(leased, key=lambda schedule: (schedule.wakes_at, schedule.tenant, schedule.name))
 
     # -- the outbox -------------------------------------------------------------------------------------------------
 
@@ -109,7 +112,9 @@ class Duties(SqlPart):
         if not await self._is_due("due_deliveries", now, left_out):
             return []
         rows = await self._write("lease_deliveries", now, until, limit, left_out)
-        return sorted((Delivery(*row) for row in rows), key=lambda each: (each.due, each.execution_id, each.n))
+        return sorted(
+            (Delivery(*row) for row in rows), key=lambda delivery: (delivery.due, delivery.execution_id, delivery.n)
+        )
 
     async def attempted(self, delivery: Delivery) -> None:
         changes = (delivery.state, delivery.due, delivery.attempts, self._shown(delivery.problem))
@@ -177,7 +182,7 @@ class Access(SqlPart):
         if not entries:
             return
         rows = [(entry.at, *map(self._shown, msgspec.structs.astuple(entry)[1:])) for entry in entries]
-        calls = self._each("add_audit", "itttttttt", rows)
+        calls = self._calls_for("add_audit", "itttttttt", rows)
         if keep_from > 0:
             calls.insert(0, ("forget_audit", (keep_from, _FORGOTTEN + len(entries))))
         await self._run(calls)
@@ -186,6 +191,6 @@ class Access(SqlPart):
         self, *, tenant: str = "", decision: str = "", before: int = 0, limit: int = 100
     ) -> list[tuple[int, AuditEntry]]:
         narrowed = {"of_tenant": tenant, "by_decision": decision}
-        name = "_".join(["audit", *(each for each, value in narrowed.items() if value)])
+        name = "_".join(["audit", *(column for column, value in narrowed.items() if value)])
         rows = await self._list(name, *filter(None, narrowed.values()), before or MAX_ID, limit)
         return [(pos, AuditEntry(*entry)) for pos, *entry in rows]

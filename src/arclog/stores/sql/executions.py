@@ -114,8 +114,8 @@ class Executions(SqlPart):
     async def remove_results(self, records: Sequence[ResultRecord], at: int) -> int:
         if not records:
             return 0
-        rows = [(each.execution_id, each.name, each.sha256, each.seq) for each in records]
-        return sum(map(len, await self._run(self._each("remove_results", "itti", rows, at))))
+        rows = [(record.execution_id, record.name, record.sha256, record.seq) for record in records]
+        return sum(map(len, await self._run(self._calls_for("remove_results", "itti", rows, at))))
 
 
 def execution_records(rows: Rows) -> list[ExecutionRecord]:

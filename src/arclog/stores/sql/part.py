@@ -43,7 +43,7 @@ class SqlPart(ABC):
         """
 
     @abstractmethod
-    def _each(self, name: str, kinds: str, rows: Sequence[Sequence[Any]], *first: Any) -> list[Call]:
+    def _calls_for(self, name: str, kinds: str, rows: Sequence[Sequence[Any]], *first: Any) -> list[Call]:
         """Calls that run a statement for each of some rows, whose values come after `first`. `kinds` has a letter a column:
         i(nteger), t(ext), b(ytes).
         """

@@ -46,7 +46,7 @@ class Work(SqlPart):
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]], lease_until: int) -> list[int]:
         if not held:
             return []
-        answers = await self._run(self._each("heartbeat", "ii", held, worker_id, lease_until))
+        answers = await self._run(self._calls_for("heartbeat", "ii", held, worker_id, lease_until))
         kept = {command_id for rows in answers for (command_id,) in rows}
         return [command_id for command_id, _ in held if command_id not in kept]
 

@@ -54,8 +54,8 @@ def append(tx: Tx, request: Append, derived: Derived) -> Appended:
         raise refusal_of(request, tx.execute(SQL["head"], (execution_id,)).fetchone(), terminal=derived.terminal)
     if request.asks and request.new is None:
         execute(SQL["count_approvals"], (request.now.approvals, execution_id, request.now.approvals))
-    for each in derived.rows:
-        execute(_ADD_ROW, (execution_id, each.seq0, each.seq1, each.base, tx.at, each.types, each.body))
+    for part in derived.rows:
+        execute(_ADD_ROW, (execution_id, part.seq0, part.seq1, part.base, tx.at, part.types, part.body))
     for event_type, seq in derived.marks:
         execute(SQL["add_mark"], (event_type, tx.at, execution_id, seq))
     for change in derived.steps:
@@ -65,7 +65,7 @@ def append(tx: Tx, request: Append, derived: Derived) -> Appended:
     for ingested in derived.ingested:
         execute(_ADD_INGESTED, (execution_id, ingested.event_id, bytes.fromhex(ingested.digest), ingested.seq))
     _change_work(tx, request, derived)
-    for n, new in enumerate(request.tell, 1):
+    for n, new in enumerate(request.deliveries, 1):
         row = (execution_id, n, new.url, new.secret, new.event, new.body, tx.at, tx.at)
         execute(SQL["add_delivery"], row)
     if derived.terminal:
@@ -164,7 +164,7 @@ def _is_plain(request: Append, derived: Derived) -> bool:
         or request.release
         or request.slots
         or request.extend
-        or request.tell
+        or request.deliveries
         or derived.ingested
         or derived.results
         or (request.asks and request.new is None)
@@ -210,7 +210,7 @@ def _advanced(tx: Tx, items: Sequence[Item]) -> set[int]:
 
 def _write(tx: Tx, items: Sequence[Item]) -> None:
     """All that belongs to appends that passed."""
-    log, marks, opened, named = [], [], [], []
+    log, marks, opened, results = [], [], [], []
     closed, cleared, issued, timers = [], [], [], []
     ended: list[int] = []
     for request, derived in items:
@@ -223,7 +223,7 @@ def _write(tx: Tx, items: Sequence[Item]) -> None:
                 until = change.last if end else None
                 opened.append((own, change.step, change.run, change.first, end, until, change.status))
             else:
-                named.append((own, change.step, change.run, end, change.last, change.status))
+                results.append((own, change.step, change.run, end, change.last, change.status))
         if derived.terminal:  # an execution that is over has no open work, whatever the append lists
             ended.append(own)
             continue
@@ -234,9 +234,9 @@ def _write(tx: Tx, items: Sequence[Item]) -> None:
     _change(tx, "group.add_rows", log, tx.at)
     _change(tx, "group.add_marks", marks, tx.at)
     _change(tx, "group.open_steps", opened)
-    ending = [row for row in named if row[3] is not None]
+    ending = [row for row in results if row[3] is not None]
     closed_now = set(_change(tx, "group.close_steps", ending))
-    _change(tx, "group.stretch_steps", [row for row in named if row[3] is None or row[:3] not in closed_now])
+    _change(tx, "group.stretch_steps", [row for row in results if row[3] is None or row[:3] not in closed_now])
     _change(tx, "group.close_commands", closed)
     _change(tx, "group.clear_timers", cleared)
     _change(tx, "group.issue", issued)

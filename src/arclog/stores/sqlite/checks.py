@@ -62,13 +62,11 @@ def _database(path: str, busy_timeout_s: float, pages_s: float) -> list[Check]:
         f"{size / _MIB:.1f} MiB and {wal_size / _MIB:.1f} MiB of write-ahead log in {path}"
     )
     if wal_size > _LARGE_WAL:
-        remedy = "a process that reads the store never lets go: find it (fuser) and end it, then the log shrinks"
+        remedy = "a process keeps a read transaction open: find it (fuser) and end it, and the log will shrink"
         return [Check("store", WARN, detail, remedy), _schema(version), pages]
     if not shrinks and free > total // 4 and size > _LARGE_FREE:
         detail += f", of which {free * size // max(total, 1) / _MIB:.1f} MiB are free"
-        remedy = (
-            "an older arclog made this file, and it cannot shrink: stop what uses it, then run `arclog gc --compact`"
-        )
+        remedy = "an older arclog made this file, and it cannot shrink: stop the processes that use it, then run `arclog gc --compact`"
         return [Check("store", WARN, detail, remedy), _schema(version), pages]
     return [Check("store", OK, detail), _schema(version), pages]
 
@@ -100,9 +98,7 @@ def _pages(connection: apsw.Connection, path: str, limit_s: float) -> Check:
 
 
 def _damaged(path: str, damage: str) -> Check:
-    remedy = (
-        "stop what uses this home, restore a backup, or save what can be read with `sqlite3 … .recover`; check the disk"
-    )
+    remedy = "stop the processes that use this home, restore a backup, or recover the readable data with `sqlite3 … .recover`; check the disk"
     return Check("pages", FAIL, f"{path} is damaged: {damage}", remedy)
 
 
@@ -131,7 +127,7 @@ def _schema(version: int) -> Check:
     if version > SCHEMA:
         return Check("schema", FAIL, detail, "a newer arclog has used this home: update this one")
     if version < SCHEMA:
-        remedy = "stop what an older arclog runs here, then a server or run of this version brings it up to date"
+        remedy = "stop the processes of the older arclog; a server or run of this version then upgrades it"
         return Check("schema", WARN, detail, remedy)
     return Check("schema", OK, detail)
 

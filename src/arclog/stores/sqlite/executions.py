@@ -145,7 +145,7 @@ _SHORTEN = [SQL[f"shorten.{table}"] for table in ("step_runs", "ingested", "task
 _SPARE_PART, _SPARE_PAGES = 10, 64
 
 
-class Found(NamedTuple):
+class Candidate(NamedTuple):
     execution_id: int
     #: rows and pages that it takes
     weight: int
@@ -174,7 +174,7 @@ class Sweep:
         self._rows = Pace(200)
         self._pages = Pace(50)
         self._page_size = 4096
-        self._found: deque[Found] = deque()
+        self._candidates: deque[Candidate] = deque()
         #: the moment for which runs were found last, and the id up to which they were looked through
         self._before, self._after = -1, 0
 
@@ -188,25 +188,25 @@ class Sweep:
 
     def _begin_anew(self) -> None:
         self._before = -1
-        self._found.clear()
+        self._candidates.clear()
 
     async def _retire(self, before: int) -> int:
         while True:
-            if not self._found:
+            if not self._candidates:
                 await self._find(before)
-            if not self._found:
+            if not self._candidates:
                 self._begin_anew()
                 return 0
-            first = self._found.popleft()
+            first = self._candidates.popleft()
             if first.weight > 2 * self._rows.size:
                 if await self._retire_large(first):
                     return 1
                 continue
             some, weight = [first.execution_id], first.weight
-            while self._found and weight + self._found[0].weight <= self._rows.size:
-                each = self._found.popleft()
-                some.append(each.execution_id)
-                weight += each.weight
+            while self._candidates and weight + self._candidates[0].weight <= self._rows.size:
+                candidate = self._candidates.popleft()
+                some.append(candidate.execution_id)
+                weight += candidate.weight
             if count := await self._retire_small(some, weight):
                 return count
 
@@ -220,15 +220,15 @@ class Sweep:
     async def _find(self, before: int) -> None:
         if before != self._before:
             self._before, self._after = before, 0
-            self._found += await self._lists.do(_retiring)
-            if self._found:
+            self._candidates += await self._lists.do(_retiring)
+            if self._candidates:
                 self._before = -1
                 return
         given = (self._after, _newest(before), before, _PAGE)
-        self._found += await self._lists.do(
-            lambda execute: [Found(*row) for row in execute(SQL["retirable"], given).fetchall()]
+        self._candidates += await self._lists.do(
+            lambda execute: [Candidate(*row) for row in execute(SQL["retirable"], given).fetchall()]
         )
-        self._after = self._found[-1].execution_id if self._found else MAX_ID
+        self._after = self._candidates[-1].execution_id if self._candidates else MAX_ID
 
     async def _retire_small(self, some: Sequence[int], weight: int) -> int:
         """Remove these runs completely; returns how many were removed."""
@@ -243,7 +243,7 @@ class Sweep:
         self._rows.note(weight, seconds)
         return count
 
-    async def _retire_large(self, run: Found) -> bool:
+    async def _retire_large(self, run: Candidate) -> bool:
         """Remove one run in pieces; returns whether it is gone."""
         execution_id = run.execution_id
         if not await self._writer.keep_up(lambda tx: _begin(tx, [execution_id])):
@@ -297,9 +297,9 @@ def _newest(before: int) -> int:
     return compose(max(before // 1000 + 1, EPOCH_MS), 0, 0)
 
 
-def _retiring(execute: Execute) -> list[Found]:
+def _retiring(execute: Execute) -> list[Candidate]:
     """Runs whose removal was begun and not finished."""
-    return [Found(*row) for row in execute(SQL["retiring"], (_PAGE,)).fetchall()]
+    return [Candidate(*row) for row in execute(SQL["retiring"], (_PAGE,)).fetchall()]
 
 
 def _begin(tx: Tx, some: Sequence[int]) -> list[int]:

@@ -42,7 +42,7 @@ class Log(SqlLog, SqlitePart):
         if len(appends) < _GROUPED:
             return await asyncio.gather(*map(self._outcome, appends))
         try:
-            items = [(each, self._codec.derive(each)) for each in appends]
+            items = [(append, self._codec.derive(append)) for append in appends]
             return list(await self._writer.do(lambda tx: write_group(tx, items), aside=True))
         except StoreUnavailable as problem:
             return [type(problem)(*problem.args) for _ in appends]  # a raised exception belongs to one raiser

@@ -44,7 +44,7 @@ class SqlitePart(SqlPart):
 
         return await self._writer.do(work)
 
-    def _each(self, name: str, kinds: str, rows: Sequence[Sequence[Any]], *first: Any) -> list[Call]:  # noqa: ARG002
+    def _calls_for(self, name: str, kinds: str, rows: Sequence[Sequence[Any]], *first: Any) -> list[Call]:  # noqa: ARG002
         return [(name, (*first, *row)) for row in rows]
 
     def _ints(self, values: Iterable[int]) -> str:

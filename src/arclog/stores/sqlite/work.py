@@ -55,8 +55,8 @@ def claim(tx: Tx, asked: ClaimRequest) -> list[Sequence[Any]]:
     else:
         candidates = _waiting(tx, sorted(set(asked.pools)) or _pools(tx), kinds, within, asked.limit)
     taken = [
-        tx.execute(_TAKE, (asked.worker_id, asked.lease_until, each.execution_id, each.command_id)).fetchall()
-        for each in _chosen(tx, candidates, kinds, asked.limit)
+        tx.execute(_TAKE, (asked.worker_id, asked.lease_until, command.execution_id, command.command_id)).fetchall()
+        for command in _chosen(tx, candidates, kinds, asked.limit)
     ]
     for pool in candidates.crowded:
         uncrowd(tx, pool)
@@ -75,7 +75,7 @@ def _chosen(tx: Tx, candidates: _Candidates, kinds: frozenset[str], limit: int) 
         lanes = lanes + _in_turn(tx, pool, kinds, limit, room, service)
     shared = any(lane.tenant != lanes[0].tenant for lane in lanes)
     if any(lane.resources for lane in lanes):
-        room.resources = {each.resource.name: each for each in read_resources(tx.execute)}
+        room.resources = {record.resource.name: record for record in read_resources(tx.execute)}
     if shared:
         _read_service(tx, candidates.lanes, service)
     before = dict(service.counts)
@@ -91,12 +91,14 @@ def _in_turn(tx: Tx, pool: str, kinds: frozenset[str], limit: int, room: Room, s
     """The lanes of a crowded pool that a claim has to read; notes what their tenants hold and were served."""
     service.present[pool] = present_of(tx, pool)
     lanes: list[Lane] = []
-    for each in window(tx, pool, kinds, limit, room, service.present[pool]):
-        room.held[pool, each.tenant] = each.held
-        if each.served > service.present[pool]:
-            service.counts[pool, each.tenant] = each.served
-        place = (pool, each.tenant, each.kinds, each.resources)
-        lanes.append(Lane(pool, each.tenant, resources_of(each.resources), _in_lane(tx, place, each.head, limit)))
+    for command in window(tx, pool, kinds, limit, room, service.present[pool]):
+        room.held[pool, command.tenant] = command.held
+        if command.served > service.present[pool]:
+            service.counts[pool, command.tenant] = command.served
+        place = (pool, command.tenant, command.kinds, command.resources)
+        lanes.append(
+            Lane(pool, command.tenant, resources_of(command.resources), _in_lane(tx, place, command.head, limit))
+        )
     return lanes
 
 
@@ -159,8 +161,8 @@ def _below(tx: Tx, execution_id: int, kinds: frozenset[str], pools: frozenset[st
         if (not pools or pool in pools) and (not tenant or owner == tenant) and kinds.issuperset(kinds_of(needs))
     ]
     lanes = [
-        Lane(pool, owner, resources_of(resources), iter([each[3] for each in those]))
-        for (pool, owner, resources), those in groupby(sorted(mine), key=lambda each: each[:3])
+        Lane(pool, owner, resources_of(resources), iter([row[3] for row in those]))
+        for (pool, owner, resources), those in groupby(sorted(mine), key=lambda row: row[:3])
     ]
     return _Candidates(lanes, bool(rows and rows[0][-1]))
 
@@ -238,8 +240,8 @@ def present_of(tx: Tx, pool: str) -> int:
 
 def window(tx: Tx, pool: str, kinds: frozenset[str], limit: int, room: Room, present: int) -> list[CrowdedLane]:
     """The lanes that a claim has to read. `room` has the limits and the held commands."""
-    named = room.named()
-    hidden = [*named, *room.full()]
+    names = room.resource_names()
+    hidden = [*names, *room.full()]
     most_held = room.limits.get((pool, EACH), MAX_ID)
     seen: dict[tuple[str, str, str], CrowdedLane] = {}
     for needs in _needs(tx, pool):
@@ -253,8 +255,8 @@ def window(tx: Tx, pool: str, kinds: frozenset[str], limit: int, room: Room, pre
                 # Whether tenants compete does not depend on their capacity; two tenants are enough.
                 two = tx.execute(SQL["two_lanes"], place).fetchall()
                 some += [CrowdedLane._make((*row[:5], Waiting._make(row[5:]))) for row in two]
-            seen.update((each[:3], each) for each in some)
-    for tenant in named:
+            seen.update((row[:3], row) for row in some)
+    for tenant in names:
         for needs, *rest in tx.execute(SQL["lanes_of"], (pool, tenant)).fetchall():
             if kinds.issuperset(kinds_of(needs)):
                 resources, held, served, *head = rest

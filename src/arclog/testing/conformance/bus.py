@@ -205,7 +205,7 @@ class NoticeRules(Rules):
         a.bus.notify(Notice(moved=((1, 1),)))
         await b.until(lambda ear: ear.heads)
         assert a.bus.figures().connected
-        await until(lambda: a.bus.figures().told >= 1)  # b may hear it before a knows that it was told
+        await until(lambda: a.bus.figures().sent >= 1)  # b may hear it before a knows that it was told
         assert b.bus.figures().heard >= 1
         assert a.bus.figures().dropped == b.bus.figures().dropped == 0
 
@@ -278,7 +278,7 @@ class LossRules(Rules):
         for number in range(1, 101):
             ear.bus.notify(Notice(moved=((number, 1),)))
         assert ear.bus.figures().dropped == 90
-        assert ear.bus.figures().told == 0
+        assert ear.bus.figures().sent == 0
         await ear.bus.close()
 
 

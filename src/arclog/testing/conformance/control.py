@@ -215,7 +215,7 @@ class ReportRules(Rules):
     async def test_a_whole_run(self, ground: Ground) -> None:
         command = await ground.claimed()
         answer = await ground.control.report(reported(command, 1, *WHOLE, wants=1))
-        assert (answer.accepted, answer.closed, [one.step for one in answer.commands]) == (1, False, ["second"])
+        assert (answer.accepted, answer.closed, [command.step for command in answer.commands]) == (1, False, ["second"])
         (second,) = answer.commands
         answer = await ground.control.report(reported(second, 1, *WHOLE, wants=1))
         assert answer.commands == [], "the third step is another pool's"
@@ -235,7 +235,11 @@ class ReportRules(Rules):
         assert await ground.control.report(reported(command, 1, "step.started")) == first
         last = await ground.control.report(reported(command, 2, *WHOLE[1:], wants=1))
         again = await ground.control.report(reported(command, 2, *WHOLE[1:], wants=1))
-        assert [one.command_id for one in again.commands] == [one.command_id for one in last.commands] != []
+        assert (
+            [command.command_id for command in again.commands]
+            == [command.command_id for command in last.commands]
+            != []
+        )
         assert (await ground.types(command)).count("step.done") == 1
 
     async def test_a_gap_names_what_is_expected(self, ground: Ground) -> None:
@@ -318,20 +322,20 @@ class ReportRules(Rules):
         report = reported(command, 1)
         report.events = events
         await ground.control.report(report)
-        found: list[LoopItem] = []
+        loop_items: list[LoopItem] = []
         after: int | None = 0
         while after is not None:
             page = await ground.control.loop_results(command.execution_id, "each", 1, after, 4)
-            found += page.items
+            loop_items += page.items
             after = page.after
-        assert [(item.path, item.data) for item in found] == [((0,), 0), ((1,), 10), ((2,), 20)]
+        assert [(item.path, item.data) for item in loop_items] == [((0,), 0), ((1,), 10), ((2,), 20)]
 
     async def test_log_lines_are_kept(self, ground: Ground) -> None:
         command = await ground.claimed()
         line = LogLine(command.execution_id, 5, "first", 1, "first_task", 1, 1, "stdout", "größer\x00")
         await ground.control.write_logs([line])
         kept = await ground.api.logs(str(command.execution_id))
-        assert [one["text"] for one in kept] == ["größer\x00"]
+        assert [line["text"] for line in kept] == ["größer\x00"]
 
 
 def iteration(command: Command, index: int) -> list[Event]:

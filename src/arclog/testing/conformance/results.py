@@ -60,7 +60,7 @@ async def read(results: Results, sha256: str, start: int = 0, end: int | None = 
 
 
 async def everything(results: Results) -> list[StoredBlob]:
-    return sorted([each async for each in results.all()], key=lambda each: (each.tenant, each.sha256))
+    return sorted([result async for result in results.all()], key=lambda result: (result.tenant, result.sha256))
 
 
 class Rules:
@@ -103,10 +103,10 @@ class StoringRules(Rules):
         assert (done.sha256, done.bytes) == (sha256_of(body), len(body))
         assert (done.content_type, done.rows) == ("text/plain", None)
         assert await read(results, done.sha256) == body
-        found = await results.find(TENANT, done.sha256)
-        assert found is not None
-        assert (found.tenant, found.sha256, found.stored_bytes) == (TENANT, done.sha256, done.stored_bytes)
-        assert await everything(results) == [found]
+        info = await results.find(TENANT, done.sha256)
+        assert info is not None
+        assert (info.tenant, info.sha256, info.stored_bytes) == (TENANT, done.sha256, done.stored_bytes)
+        assert await everything(results) == [info]
 
     async def test_nothing_at_all_is_content_too(self, results: Results) -> None:
         done = await stored(results, b"")
@@ -137,7 +137,7 @@ class StoringRules(Rules):
     async def test_many_writers_of_the_same_content(self, results: Results) -> None:
         body = noise(2_500_000)
         done = await asyncio.gather(*(stored(results, body) for _ in range(8)))
-        assert {each.sha256 for each in done} == {sha256_of(body)}
+        assert {stored.sha256 for stored in done} == {sha256_of(body)}
         assert len(await everything(results)) == 1
         assert await read(results, done[0].sha256) == body
 
@@ -204,7 +204,7 @@ class StoringRules(Rules):
         with pytest.raises(ResultUnavailable):
             await read(results, sha256, tenant="two")
         await stored(results, body, "two")
-        assert [each.tenant for each in await everything(results)] == ["one", "two"]
+        assert [stored.tenant for stored in await everything(results)] == ["one", "two"]
         assert await results.remove("one", sha256)
         assert await read(results, sha256, tenant="two") == body
 
@@ -213,7 +213,7 @@ class StoringRules(Rules):
             await stored(results, b"of tenant %d" % number, tenant)
         await stored(results, b"shared", ODD_TENANTS[0])
         assert len(await everything(results)) == len(ODD_TENANTS) + 1
-        assert {each.tenant for each in await everything(results)} == set(ODD_TENANTS)
+        assert {stored.tenant for stored in await everything(results)} == set(ODD_TENANTS)
         for number, tenant in enumerate(ODD_TENANTS):
             sha256 = sha256_of(b"of tenant %d" % number)
             assert await read(results, sha256, tenant=tenant) == b"of tenant %d" % number

@@ -58,9 +58,13 @@ class SecretsContract:
 
     async def test_it_is_given_back_as_it_was_put(self, books: Pair) -> None:
         here, there = books
-        for each in (sealed("a", "t/p/e"), sealed("empty", "t", b""), sealed("large", "t", bytes(range(256)) * 300)):
-            await here.put_secret(each)
-            assert await there.secret(each.info.name, [each.info.scope]) == each
+        for sealed_secret in (
+            sealed("a", "t/p/e"),
+            sealed("empty", "t", b""),
+            sealed("large", "t", bytes(range(256)) * 300),
+        ):
+            await here.put_secret(sealed_secret)
+            assert await there.secret(sealed_secret.info.name, [sealed_secret.info.scope]) == sealed_secret
         assert await there.secret("b", ["t/p/e"]) is None
         assert await there.secret("a", []) is None
 
@@ -68,9 +72,9 @@ class SecretsContract:
         here, there = books
         await here.put_secret(sealed("a", "t", b"one"))
         await there.put_secret(sealed("a", "t", b"two"))
-        found = await here.secret("a", ["t"])
-        assert found is not None
-        assert found.data == b"two"
+        read = await here.secret("a", ["t"])
+        assert read is not None
+        assert read.data == b"two"
         assert len(await here.secrets()) == 1
 
     async def test_the_longest_scope_wins_and_no_other_is_seen(self, books: Pair) -> None:
@@ -78,12 +82,12 @@ class SecretsContract:
         for scope in ("t", "t/p", "t/p/e", "x", "tt"):
             await here.put_secret(sealed("a", scope, scope.encode()))
         for scopes in (["t", "t/p", "t/p/e"], ["t/p/e", "t/p", "t"], ["t/p/e"]):
-            found = await there.secret("a", scopes)
-            assert found is not None
-            assert found.data == b"t/p/e"
-        found = await there.secret("a", ["t/q/e", "t/q", "t"])
-        assert found is not None
-        assert found.info.scope == "t"
+            read = await there.secret("a", scopes)
+            assert read is not None
+            assert read.data == b"t/p/e"
+        read = await there.secret("a", ["t/q/e", "t/q", "t"])
+        assert read is not None
+        assert read.info.scope == "t"
         assert await there.secret("a", ["y/p/e", "y/p", "y"]) is None
         assert await there.secret("A", ["t"]) is None
 
@@ -128,7 +132,7 @@ class SecretsContract:
         for round_ in range(10):
             puts = [books[n].put_secret(sealed(f"a{n}", "t", key=f"k{n}")) for n in (round_ % 2, 1 - round_ % 2)]
             outcomes = await asyncio.gather(*puts, return_exceptions=True)
-            assert sorted(type(each).__name__ for each in outcomes) == ["Conflict", "NoneType"]
+            assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Conflict", "NoneType"]
             [kept] = await books[0].secrets()
             assert await books[1].secrets_key() == kept.name.replace("a", "k")
             await books[1].remove_secret(kept.name, "t")

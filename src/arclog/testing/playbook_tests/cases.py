@@ -235,7 +235,7 @@ class _Reading:
         mock.item = self.item(raw.get("item"), (*path, "item"))
         attempt = raw.get("attempt", ())
         attempts = attempt if isinstance(attempt, list) else [attempt] if attempt != () else []
-        if not all(isinstance(one, int) and not isinstance(one, bool) and one > 0 for one in attempts):
+        if not all(isinstance(attempt, int) and not isinstance(attempt, bool) and attempt > 0 for attempt in attempts):
             self.add("attempt is a number from 1, or a list of them", (*path, "attempt"))
             attempts = []
         mock.attempts = tuple(attempts)

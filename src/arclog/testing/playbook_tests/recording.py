@@ -50,7 +50,7 @@ def recorded(events: Sequence[Mapping[str, Any]], name: str, run: Recorded) -> s
     for event in events:
         recording.add(event)
     case = {"name": name, **recording.case()}
-    head = "# Recorded by `arclog test record`. Review the values: they are what the run saw.\n"
+    head = "# Recorded by `arclog test record`. Review the values: they come from the run.\n"
     if recording.left_out:
         left = "\n".join(f"#   {line}" for line in recording.left_out)
         head += f"# Not recorded (stored outside the log, or redacted); fill in by hand:\n{left}\n"

@@ -67,12 +67,12 @@ class Coverage:
             elif event.type in ("policy.task.evaluated", "policy.admit.evaluated"):
                 index = event.payload.get("matched_rule_index")
                 if index is not None:
-                    what = (
+                    subject = (
                         "admission rule " + event.step
                         if event.type == "policy.admit.evaluated"
                         else f"rule {event.step}.{event.task}"
                     )
-                    self.taken.add(f"{what}[{index}]")
+                    self.taken.add(f"{subject}[{index}]")
 
     def merge(self, other: Coverage) -> None:
         """Add the coverage of another run of the same playbook's tests."""
@@ -81,7 +81,7 @@ class Coverage:
 
     @property
     def missed(self) -> dict[str, Position]:
-        return {what: at for what, at in self.places.items() if what not in self.taken}
+        return {subject: at for subject, at in self.places.items() if subject not in self.taken}
 
     @property
     def share(self) -> float:

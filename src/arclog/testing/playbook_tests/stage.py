@@ -41,7 +41,7 @@ from arclog.stores.memory import MemoryStore
 from arclog.testing.playbook_tests.cases import Case, SignalAt
 from arclog.testing.playbook_tests.mocks import Call, MockBook, MockedToolbox
 from arclog.testing.virtual import LoopClock
-from arclog.worker.reading import DirectBridge
+from arclog.worker.reading import DirectReader
 from arclog.worker.runner import Worker
 
 #: Longer than any test: what would look again by itself does not.
@@ -209,7 +209,7 @@ class Stage:
             clock,
             self.settings,
             FakeSecrets(case.keychain),
-            DirectBridge(),
+            DirectReader(),
         )
         working = asyncio.ensure_future(worker.run())
         ended = asyncio.ensure_future(api.ended(started.execution_id))

@@ -61,7 +61,7 @@ class _Zlib:
         try:
             yield from self._inflate(data)
         except zlib.error as problem:
-            raise bad_body(f"the body is not {self._name}, although its header says so: {problem}") from None
+            raise bad_body(f"the body is not {self._name}, although its header claims it: {problem}") from None
 
     def _inflate(self, data: bytes) -> Iterator[bytes]:
         while data:
@@ -103,7 +103,7 @@ class _Zstd:
                     if piece:
                         yield piece
         except self._zstd.ZstdError as problem:
-            raise bad_body(f"the body is not zstd, although its header says so: {problem}") from None
+            raise bad_body(f"the body is not zstd, although its header claims it: {problem}") from None
 
 
 class _Chain:

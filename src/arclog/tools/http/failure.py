@@ -26,7 +26,7 @@ def bad_body(message: str) -> Failure:
     return Failure(error("server_error", message, code="BAD_BODY", retryable=False))
 
 
-def of_status(status: int, what: str, detail: str) -> TaskError | None:
+def of_status(status: int, request: str, detail: str) -> TaskError | None:
     """The error for a status; None below 400."""
     if status < 400:
         return None
@@ -43,36 +43,36 @@ def of_status(status: int, what: str, detail: str) -> TaskError | None:
     except ValueError:
         phrase = ""
     shown = " ".join(shortened(detail).split())
-    return error(kind, f"{what} answered {status}{phrase}{f': {shown}' if shown else ''}", code=str(status))
+    return error(kind, f"{request} answered {status}{phrase}{f': {shown}' if shown else ''}", code=str(status))
 
 
-def of_exception(problem: Exception, what: str, timeouts: Timeouts) -> TaskError:
+def of_exception(problem: Exception, request: str, timeouts: Timeouts) -> TaskError:
     """The error for an exception of the client."""
     import httpcore2 as core
 
     text = str(problem) or type(problem).__name__
     if isinstance(problem, core.ConnectTimeout):
-        return error("timeout", f"{what}: no connection within {timeouts.connect:g} s (spec.timeout.connect)")
+        return error("timeout", f"{request}: no connection within {timeouts.connect:g} s (spec.timeout.connect)")
     if isinstance(problem, core.TimeoutException):
-        return error("timeout", f"{what}: nothing was received for {timeouts.read:g} s (spec.timeout.read)")
+        return error("timeout", f"{request}: nothing was received for {timeouts.read:g} s (spec.timeout.read)")
     cause: BaseException | None = problem
     while cause is not None and not isinstance(cause, ssl.SSLError):
         cause = cause.__cause__ or cause.__context__
     if isinstance(cause, ssl.SSLCertVerificationError):
         why = cause.verify_message or text
-        message = (
-            f"{what}: the server's certificate is not trusted: {why} (to trust its authority, name it in http.ca_file)"
-        )
+        message = f"{request}: the server's certificate is not trusted: {why} (to trust its authority, name it in http.ca_file)"
         return error("connection", message, code="CERTIFICATE", retryable=False)
     if isinstance(cause, ssl.SSLError):
-        return error("connection", f"{what}: no TLS connection: {cause.reason or text}", code="TLS")
+        return error("connection", f"{request}: no TLS connection: {cause.reason or text}", code="TLS")
     if isinstance(problem, core.RemoteProtocolError):
         if _TOO_MANY_HEADERS in text:
-            message = f"{what}: the answer's headers are larger than the client takes (setting http.max_header_bytes)"
+            message = (
+                f"{request}: the answer's headers are larger than the client takes (setting http.max_header_bytes)"
+            )
             return error("limit", message, code="http.max_header_bytes")
         if _CUT in text:
-            return error("connection", f"{what}: the answer was cut: {text}", code="CUT_BODY")
-    return error("connection", f"{what}: {_reason(problem) or text}")
+            return error("connection", f"{request}: the answer was cut: {text}", code="CUT_BODY")
+    return error("connection", f"{request}: {_reason(problem) or text}")
 
 
 def _reason(problem: BaseException) -> str:

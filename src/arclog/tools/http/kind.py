@@ -107,7 +107,7 @@ KIND = ToolKind(
             Field(
                 "decode",
                 "string",
-                "What the body becomes: `auto` (by its content type), `json`, `text`, `bytes` (stored), `none` (not read).",
+                "How the body is decoded: `auto` (by its content type), `json`, `text`, `bytes` (stored), `none` (not read).",
                 default="auto",
                 choices=("auto", "json", "text", "bytes", "none"),
             ),

@@ -150,9 +150,7 @@ class Reader:
             text, value, problem = _parsed(bytes(body), self._kind)
         if problem:
             shown = text.decode("utf-8", "replace")
-            failure = bad_body(
-                f"the body is not JSON that can be used: {problem}; it begins {shortened(shown)!r}"
-            ).problem
+            failure = bad_body(f"the body is not usable JSON: {problem}; it begins {shortened(shown)!r}").problem
             kept = await self._kept_text(text)
             return kept if lenient else kept._replace(problem=failure)
         if len(text) <= self._inline:
@@ -173,7 +171,7 @@ class Reader:
         async with aclosing(self._as_utf8(chunks, mend)) as texts:
             body = await self._inline_or_stored(texts, "text/plain; charset=utf-8")
         if mend.replaced:
-            self._context.log("log", f"the body is not all {self._kind.codec}: what is not was replaced by U+FFFD")
+            self._context.log("log", f"the body is not all {self._kind.codec}: invalid bytes were replaced by U+FFFD")
         return body._replace(data=body.data.decode("utf-8") if body.data is not None else None)
 
     @staticmethod

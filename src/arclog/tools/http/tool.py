@@ -66,8 +66,8 @@ class HttpTool:
         except ResultUnavailable as lost:
             return _failed(result_error(lost), message)
         except _CLIENT_TROUBLE as trouble:
-            what = described(message) if message else config.method
-            return _failed(of_exception(trouble, what, timeouts), message)
+            request = described(message) if message else config.method
+            return _failed(of_exception(trouble, request, timeouts), message)
 
     async def execution_ended(self, execution_id: str) -> None:
         """Connections are not bound to a run."""

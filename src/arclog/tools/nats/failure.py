@@ -37,16 +37,18 @@ def kind_of(status: int) -> str:
     return _BY_STATUS.get(status) or ("client_error" if 400 <= status < 500 else "server_error")
 
 
-def of_api(answer: dict[str, Any], what: str) -> Failure:
+def of_api(answer: dict[str, Any], operation: str) -> Failure:
     """The failure that JetStream answered with."""
     status, number = int(answer.get("code") or 0), int(answer.get("err_code") or 0)
     description = str(answer.get("description") or "")[:_SHOWN_CHARS]
     known = _KNOWN.get(number)
     if known is not None:
         kind, code, meaning = known
-        return Failure(error(kind, f"{what}: {meaning} ({description})", code=code))
+        return Failure(error(kind, f"{operation}: {meaning} ({description})", code=code))
     kind = kind_of(status)
-    return Failure(error(kind, f"{what}: the server reports: {description or status}", code=f"NATS_{number or status}"))
+    return Failure(
+        error(kind, f"{operation}: the server reports: {description or status}", code=f"NATS_{number or status}")
+    )
 
 
 def broken(where: str) -> Failure:
@@ -60,7 +62,7 @@ def denial(text: str) -> tuple[str, str] | None:
     return None if match is None else (match[1].lower(), match[2].lower())
 
 
-def too_late(what: str, waited_s: float, by: str) -> Failure:
+def too_late(operation: str, waited_s: float, by: str) -> Failure:
     return Failure(
-        error("timeout", f"{what}: no answer within {waited_s:g} s ({by})", retryable=ERROR_KINDS["timeout"])
+        error("timeout", f"{operation}: no answer within {waited_s:g} s ({by})", retryable=ERROR_KINDS["timeout"])
     )

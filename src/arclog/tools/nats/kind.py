@@ -101,11 +101,11 @@ def _check_publish(config: NatsConfig) -> None:
         if config.subject is UNSET or config.data is UNSET:
             raise refused("op publish needs `subject` and `data`, or `messages`")
     elif config.data is not UNSET or config.msg_id is not UNSET:
-        raise refused("`data` and `msg_id` of several messages stand in `messages`, each with its own")
+        raise refused("`data` and `msg_id` of several messages belong in the entries of `messages`")
     if config.stream is UNSET or config.stream is False:
         for name in ("msg_id", "ttl_s"):
             if getattr(config, name) is not UNSET:
-                raise refused(f"{name} is for a stream: say `stream: true`, or its name")
+                raise refused(f"{name} requires a stream: set `stream: true`, or its name")
 
 
 def _check_numbers(config: NatsConfig) -> None:
@@ -159,7 +159,7 @@ KIND = ToolKind(
             _field(
                 "messages",
                 "any",
-                "publish: a list of {subject, data, headers, msg_id}. ack: what `fetch` gave, one or a list.",
+                "publish: a list of {subject, data, headers, msg_id}. ack: a message from `fetch`, or a list of them.",
             ),
             _field(
                 "stream",
@@ -167,20 +167,22 @@ KIND = ToolKind(
                 "publish: true waits until a stream has the message, a name until that stream has it. fetch: the stream.",
             ),
             _field(
-                "msg_id", "string", "publish to a stream: what it knows the message by; the task's own key by default."
+                "msg_id",
+                "string",
+                "publish to a stream: the id for deduplication (default: the task's idempotency key).",
             ),
             _field("ttl_s", "integer", "publish to a stream, kv_create: seconds after which it expires.", minimum=1),
             _field(
                 "decode",
                 "string",
-                "What bytes become: auto (JSON, else text, else base64), json, text, base64.",
+                "How bytes are decoded: auto (JSON, else text, else base64), json, text, base64.",
                 default="auto",
                 choices=("auto", "json", "text", "base64"),
             ),
             _field(
                 "wait_s",
                 "number",
-                "request: how long to wait for the answer. fetch: how long for a first message; 0 takes what is there.",
+                "request: how long to wait for the answer. fetch: how long to wait for the first message; 0 fetches only available messages.",
                 minimum=0,
                 maximum=LONGEST_S,
             ),

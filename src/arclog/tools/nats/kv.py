@@ -18,9 +18,9 @@ from nats.aio.msg import Msg
 from arclog.model.outcome import Outcome, error
 from arclog.ports.tool import TaskContext
 from arclog.tools.listing import Rows
+from arclog.tools.nats.connection import SharedConnection
 from arclog.tools.nats.failure import Failure, refused
 from arclog.tools.nats.kind import NatsConfig
-from arclog.tools.nats.link import Link
 from arclog.tools.nats.payload import check_name, decoded, encoded, outcome_of
 from arclog.tools.nats.publish import MSG_ID, check_ttl, store, ttl_header
 from arclog.tools.nats.pull import Pull, delivered
@@ -39,16 +39,16 @@ _VALUES = 16
 _NANO = 1_000_000_000
 
 
-async def get(link: Link, config: NatsConfig, context: TaskContext) -> Outcome:
+async def get(connection: SharedConnection, config: NatsConfig, context: TaskContext) -> Outcome:
     bucket, key = _names(config)
-    entry = await _entry(link, bucket, key, 0 if config.revision is UNSET else config.revision)
+    entry = await _entry(connection, bucket, key, 0 if config.revision is UNSET else config.revision)
     if entry is None:
         raise Failure(error("not_found", _which(bucket, key) + " is not there", code="KEY_NOT_FOUND"))
     about = {"bucket": bucket, "key": key, "revision": entry["seq"], "time": _moment(entry)}
     return await outcome_of(_body(entry), config.decode, about, context, _which(bucket, key))
 
 
-async def write(link: Link, config: NatsConfig, context: TaskContext) -> Outcome:
+async def write(connection: SharedConnection, config: NatsConfig, context: TaskContext) -> Outcome:
     """put, create, update and delete."""
     bucket, key = _names(config)
     headers = {MSG_ID: context.key}
@@ -56,24 +56,24 @@ async def write(link: Link, config: NatsConfig, context: TaskContext) -> Outcome
     if config.op == "kv_delete":
         headers[_OPERATION] = "DEL"
     else:
-        body = await encoded(config.data, config.encoding, context.results, link.max_payload)
+        body = await encoded(config.data, config.encoding, context.results, connection.max_payload)
     if config.ttl_s is not UNSET:
-        check_ttl(link)
+        check_ttl(connection)
         headers |= ttl_header(config)
     if config.op == "kv_create":
         headers[_EXPECTED] = "0"
     elif config.revision is not UNSET:
         headers[_EXPECTED] = str(config.revision)
     try:
-        stored = await _stored(link, bucket, key, body, headers)
+        stored = await _stored(connection, bucket, key, body, headers)
     except Failure as failure:
         if failure.problem.code != "WRONG_REVISION":
             raise
-        stored = await _settled(link, config, body, headers)
+        stored = await _settled(connection, config, body, headers)
     return Outcome(result={"bucket": bucket, "key": key, "data": {"revision": stored["seq"]}}, data_at="data")
 
 
-async def keys(link: Link, config: NatsConfig, context: TaskContext, most: int) -> Outcome:
+async def keys(connection: SharedConnection, config: NatsConfig, context: TaskContext, most: int) -> Outcome:
     bucket = check_name(config.bucket, "bucket")
     wanted = ">" if config.filter is UNSET else config.filter
     if not _FILTER.fullmatch(wanted):
@@ -81,7 +81,7 @@ async def keys(link: Link, config: NatsConfig, context: TaskContext, most: int) 
     asked = {"deliver_policy": "last_per_subject", "headers_only": True, "filter_subject": _subject(bucket, wanted)}
     rows = Rows(context, "keys")
     try:
-        async with aclosing(_each(link, bucket, asked, most, _KEYS)) as messages:
+        async with aclosing(_messages(connection, bucket, asked, most, _KEYS)) as messages:
             async for some in messages:
                 there = [message for message in some if _operation(message.headers or {}) not in _GONE]
                 await rows.add([message.subject.removeprefix(_subject(bucket, "")) for message in there])
@@ -90,12 +90,12 @@ async def keys(link: Link, config: NatsConfig, context: TaskContext, most: int) 
         await rows.close()
 
 
-async def history(link: Link, config: NatsConfig, context: TaskContext, most: int) -> Outcome:
+async def history(connection: SharedConnection, config: NatsConfig, context: TaskContext, most: int) -> Outcome:
     bucket, key = _names(config)
     rows = Rows(context, "revisions")
     try:
         asked = {"deliver_policy": "all", "filter_subject": _subject(bucket, key)}
-        async with aclosing(_each(link, bucket, asked, most, _VALUES)) as messages:
+        async with aclosing(_messages(connection, bucket, asked, most, _VALUES)) as messages:
             async for some in messages:
                 await rows.add([_revision(message, config, _which(bucket, key)) for message in some])
         return await rows.outcome({"bucket": bucket, "key": key})
@@ -103,10 +103,12 @@ async def history(link: Link, config: NatsConfig, context: TaskContext, most: in
         await rows.close()
 
 
-async def _settled(link: Link, config: NatsConfig, body: bytes, headers: dict[str, str]) -> dict[str, Any]:
+async def _settled(
+    connection: SharedConnection, config: NatsConfig, body: bytes, headers: dict[str, str]
+) -> dict[str, Any]:
     """The result of a write that found another revision than expected."""
     bucket, key = _names(config)
-    last = await _last(link, bucket, key)
+    last = await _last(connection, bucket, key)
     if last is not None and _headers(last).get(MSG_ID) == headers[MSG_ID]:
         return last  # an earlier attempt of this task did it
     if config.op != "kv_create":
@@ -117,42 +119,46 @@ async def _settled(link: Link, config: NatsConfig, body: bytes, headers: dict[st
     if last is not None and _operation(_headers(last)) in _GONE:
         try:
             # The marker of a deleted key counts as its last revision.
-            return await _stored(link, bucket, key, body, {**headers, _EXPECTED: str(last["seq"])})
+            return await _stored(connection, bucket, key, body, {**headers, _EXPECTED: str(last["seq"])})
         except Failure as failure:
             if failure.problem.code != "WRONG_REVISION":
                 raise
     raise Failure(error("conflict", f"{_which(bucket, key)} already exists", code="EXISTS"))
 
 
-async def _stored(link: Link, bucket: str, key: str, body: bytes, headers: dict[str, str]) -> dict[str, Any]:
+async def _stored(
+    connection: SharedConnection, bucket: str, key: str, body: bytes, headers: dict[str, str]
+) -> dict[str, Any]:
     what = _which(bucket, key)
     try:
-        return await store(link, _subject(bucket, key), body, headers, what)
+        return await store(connection, _subject(bucket, key), body, headers, what)
     except Failure as failure:
         if failure.problem.code == "NO_STREAM":
             raise _no_bucket(bucket) from None
         raise
 
 
-async def _entry(link: Link, bucket: str, key: str, revision: int) -> dict[str, Any] | None:
+async def _entry(connection: SharedConnection, bucket: str, key: str, revision: int) -> dict[str, Any] | None:
     """The last value of a key, or that of a revision; None if there is none."""
     if not revision:
-        message = await _last(link, bucket, key)
+        message = await _last(connection, bucket, key)
     else:
-        message = await _message(link, bucket, {"seq": revision}, _which(bucket, key))
+        message = await _message(connection, bucket, {"seq": revision}, _which(bucket, key))
         if message is not None and message["subject"] != _subject(bucket, key):
             message = None  # the revision of another key
     return None if message is None or _operation(_headers(message)) in _GONE else message
 
 
-async def _last(link: Link, bucket: str, key: str) -> dict[str, Any] | None:
-    return await _message(link, bucket, {"last_by_subj": _subject(bucket, key)}, _which(bucket, key))
+async def _last(connection: SharedConnection, bucket: str, key: str) -> dict[str, Any] | None:
+    return await _message(connection, bucket, {"last_by_subj": _subject(bucket, key)}, _which(bucket, key))
 
 
-async def _message(link: Link, bucket: str, asked: dict[str, Any], what: str) -> dict[str, Any] | None:
+async def _message(
+    connection: SharedConnection, bucket: str, asked: dict[str, Any], what: str
+) -> dict[str, Any] | None:
     """A message of the bucket's stream, from its leader, so that earlier writes are visible."""
     try:
-        answer = await link.api(f"STREAM.MSG.GET.KV_{bucket}", asked, what)
+        answer = await connection.api(f"STREAM.MSG.GET.KV_{bucket}", asked, what)
     except Failure as failure:
         if failure.problem.code == "MESSAGE_NOT_FOUND":
             return None
@@ -172,14 +178,14 @@ def _revision(message: Msg, config: NatsConfig, what: str) -> dict[str, Any]:
     return row
 
 
-async def _each(
-    link: Link, bucket: str, asked: dict[str, Any], most: int, batch: int
+async def _messages(
+    connection: SharedConnection, bucket: str, asked: dict[str, Any], most: int, batch: int
 ) -> AsyncGenerator[list[Msg], None]:
     """Messages of the bucket's stream, some at a time, through a temporary consumer."""
     stream, what = f"KV_{bucket}", f"bucket {bucket}"
     config = {**asked, "ack_policy": "none", "mem_storage": True, "inactive_threshold": 60 * _NANO}
     try:
-        made = await link.api(f"CONSUMER.CREATE.{stream}", {"stream_name": stream, "config": config}, what)
+        made = await connection.api(f"CONSUMER.CREATE.{stream}", {"stream_name": stream, "config": config}, what)
     except Failure as failure:
         raise (_no_bucket(bucket) if failure.problem.code == "STREAM_NOT_FOUND" else failure) from None
     left = int(made["num_pending"])
@@ -187,7 +193,7 @@ async def _each(
         if left > most:
             message = f"{what}: holds {left:,} entries of these, and {most:,} are given (setting nats.max_entries)"
             raise Failure(error("limit", f"{message}; narrow it with `filter`", code="nats.max_entries"))
-        async with Pull(link, stream, made["name"], what) as pull:
+        async with Pull(connection, stream, made["name"], what) as pull:
             while left > 0:
                 came = await pull.ask(min(left, batch), 0)
                 if not came:
@@ -196,7 +202,7 @@ async def _each(
                 left -= len(came)
     finally:
         with suppress(Failure):  # the server removes unused consumers
-            await link.api(f"CONSUMER.DELETE.{stream}.{made['name']}", None, what)
+            await connection.api(f"CONSUMER.DELETE.{stream}.{made['name']}", None, what)
 
 
 def _no_bucket(bucket: str) -> Failure:

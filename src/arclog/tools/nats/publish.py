@@ -17,9 +17,9 @@ from nats.errors import NoRespondersError
 from arclog.model.outcome import ERROR, Outcome, error
 from arclog.model.refs import ResultRef
 from arclog.ports.tool import TaskContext
+from arclog.tools.nats.connection import SharedConnection, answered, too_old
 from arclog.tools.nats.failure import Failure, kind_of, refused
 from arclog.tools.nats.kind import Message, NatsConfig
-from arclog.tools.nats.link import Link, answered, too_old
 from arclog.tools.nats.payload import check_name, check_size, check_subject, encoded, headers_of, outcome_of
 
 #: Messages to a stream that are in flight at a time.
@@ -42,40 +42,40 @@ class _Ready(Struct, frozen=True):
     headers: dict[str, str]
 
 
-async def publish(link: Link, config: NatsConfig, context: TaskContext) -> Outcome:
+async def publish(connection: SharedConnection, config: NatsConfig, context: TaskContext) -> Outcome:
     to_stream = config.stream is not UNSET and config.stream is not False
     if config.ttl_s is not UNSET:
-        check_ttl(link)
+        check_ttl(connection)
     done: dict[str, Any] = {"published": 0}
     if to_stream:
         done |= {"duplicates": 0, "stream": None, "seq": None}
     single = config.messages is UNSET
     total = None if isinstance(config.messages, ResultRef) or single else len(_listed(config.messages))
-    async for ready in _ready(link, config, context, to_stream=to_stream):
+    async for ready in _ready(connection, config, context, to_stream=to_stream):
         if to_stream:
-            for stored in await _to_stream(link, ready, total):
+            for stored in await _to_stream(connection, ready, total):
                 done["duplicates"] += bool(stored.get("duplicate"))
                 done["stream"], done["seq"] = stored.get("stream"), stored.get("seq")
         else:
-            await link.send([(message.subject, message.body, message.headers) for message in ready])
+            await connection.send([(message.subject, message.body, message.headers) for message in ready])
         done["published"] += len(ready)
         context.progress(done["published"], total, "messages")
     return Outcome(result={"data": done}, data_at="data")
 
 
-async def request(link: Link, config: NatsConfig, context: TaskContext) -> Outcome:
+async def request(connection: SharedConnection, config: NatsConfig, context: TaskContext) -> Outcome:
     subject = check_subject(config.subject, "subject")
     headers = headers_of(config.headers or None)
     body = b""
     if config.data is not UNSET:
-        body = await encoded(config.data, config.encoding, context.results, link.max_payload)
-    check_size(body, headers, link.max_payload)
-    wait_s, by = link.answer_s, "setting nats.request_timeout_s"
+        body = await encoded(config.data, config.encoding, context.results, connection.max_payload)
+    check_size(body, headers, connection.max_payload)
+    wait_s, by = connection.answer_s, "setting nats.request_timeout_s"
     if config.wait_s is not UNSET:
         wait_s, by = config.wait_s, "wait_s"
     what = f"the request to {subject}"
     try:
-        answer = await link.request(subject, body, headers, wait_s=wait_s, what=what, by=by)
+        answer = await connection.request(subject, body, headers, wait_s=wait_s, what=what, by=by)
     except NoRespondersError:
         raise Failure(error("server_error", f"{what}: there is no subscriber", code="NO_RESPONDERS")) from None
     answer_headers = dict(answer.headers or {})
@@ -93,40 +93,42 @@ async def request(link: Link, config: NatsConfig, context: TaskContext) -> Outco
     return outcome
 
 
-async def store(link: Link, subject: str, body: bytes, headers: dict[str, str], what: str) -> dict[str, Any]:
+async def store(
+    connection: SharedConnection, subject: str, body: bytes, headers: dict[str, str], what: str
+) -> dict[str, Any]:
     """Publish a message to the stream with its subject; returns the acknowledgement."""
-    check_size(body, headers, link.max_payload)
+    check_size(body, headers, connection.max_payload)
     try:
-        return answered(await link.request(subject, body, headers, what=what), what)
+        return answered(await connection.request(subject, body, headers, what=what), what)
     except NoRespondersError:
-        raise await _nobody(link, what) from None
+        raise await _nobody(connection, what) from None
 
 
-def check_ttl(link: Link) -> None:
-    if link.version < _TTL_SINCE:
-        raise too_old(link, "ttl_s", _TTL_SINCE)
+def check_ttl(connection: SharedConnection) -> None:
+    if connection.version < _TTL_SINCE:
+        raise too_old(connection, "ttl_s", _TTL_SINCE)
 
 
 def ttl_header(config: NatsConfig) -> dict[str, str]:
     return {} if config.ttl_s is UNSET else {_TTL: f"{config.ttl_s}s"}
 
 
-async def _nobody(link: Link, what: str) -> Failure:
+async def _nobody(connection: SharedConnection, what: str) -> Failure:
     """The error if no stream accepted a message."""
-    await link.api("INFO", None, what)  # says so when there is no JetStream
+    await connection.api("INFO", None, what)  # says so when there is no JetStream
     return Failure(error("not_found", f"{what}: no stream has this subject", code="NO_STREAM"))
 
 
-async def _to_stream(link: Link, ready: list[_Ready], total: int | None) -> list[dict[str, Any]]:
+async def _to_stream(connection: SharedConnection, ready: list[_Ready], total: int | None) -> list[dict[str, Any]]:
     """Send messages without waiting for one before the next; the first that fails is the failure."""
 
     async def publish_message(message: _Ready) -> dict[str, Any]:
         what = f"publishing to {message.subject}"
         if total is not None:
             what += f" (message {message.number} of {total})"
-        return await store(link, message.subject, message.body, message.headers, what)
+        return await store(connection, message.subject, message.body, message.headers, what)
 
-    first = [] if link.attuned else [await publish_message(ready[0])]
+    first = [] if connection.attuned else [await publish_message(ready[0])]
     going = [asyncio.ensure_future(publish_message(message)) for message in ready[len(first) :]]
     try:
         return first + [await answer for answer in going]
@@ -137,7 +139,7 @@ async def _to_stream(link: Link, ready: list[_Ready], total: int | None) -> list
 
 
 async def _ready(
-    link: Link, config: NatsConfig, context: TaskContext, *, to_stream: bool
+    connection: SharedConnection, config: NatsConfig, context: TaskContext, *, to_stream: bool
 ) -> AsyncIterator[list[_Ready]]:
     """The task's messages, in windows; an invalid message is reported before any of its window is sent."""
     common = headers_of(config.headers or None)
@@ -152,8 +154,8 @@ async def _ready(
         headers = {**common, **headers_of(message.headers)}
         if to_stream:
             headers = {**headers_of({MSG_ID: key if message.msg_id is None else message.msg_id}), **headers}
-        body = await encoded(message.data, config.encoding, context.results, link.max_payload)
-        check_size(body, headers, link.max_payload)
+        body = await encoded(message.data, config.encoding, context.results, connection.max_payload)
+        check_size(body, headers, connection.max_payload)
         return _Ready(number, check_subject(None if subject is UNSET else subject, where), body, headers)
 
     if config.messages is UNSET:

@@ -20,9 +20,9 @@ from nats.errors import NoRespondersError
 from arclog.model.outcome import Outcome, error
 from arclog.ports.tool import TaskContext
 from arclog.tools.listing import Rows
+from arclog.tools.nats.connection import SharedConnection
 from arclog.tools.nats.failure import Failure, refused
 from arclog.tools.nats.kind import NatsConfig
-from arclog.tools.nats.link import Link
 from arclog.tools.nats.payload import check_name, decoded
 from arclog.tools.nats.publish import pieces
 
@@ -60,7 +60,9 @@ def delivered(reply: str) -> Delivered:
     return Delivered(stream, consumer, int(deliveries), int(seq), int(nanos), int(pending))
 
 
-async def fetch(link: Link, config: NatsConfig, context: TaskContext, most: int, most_bytes: int) -> Outcome:
+async def fetch(
+    connection: SharedConnection, config: NatsConfig, context: TaskContext, most: int, most_bytes: int
+) -> Outcome:
     stream, consumer = check_name(config.stream, "stream"), check_name(config.consumer, "consumer")
     batch = _BATCH if config.batch is UNSET else config.batch
     if batch > most:
@@ -68,7 +70,7 @@ async def fetch(link: Link, config: NatsConfig, context: TaskContext, most: int,
             error("limit", f"batch: {batch} is above {most} (setting nats.max_messages)", code="nats.max_messages")
         )
     what = f"consumer {consumer} of stream {stream}"
-    pull = Pull(link, stream, consumer, what)
+    pull = Pull(connection, stream, consumer, what)
     rows = Rows(context, "messages")
     got: list[Msg] = []
     pending = 0
@@ -84,10 +86,10 @@ async def fetch(link: Link, config: NatsConfig, context: TaskContext, most: int,
         if got:
             pending = delivered(got[-1].reply).pending
         if config.ack == "now":
-            await _acknowledge(link, [message.reply for message in got], _SAYS["ack"])
+            await _acknowledge(connection, [message.reply for message in got], _SAYS["ack"])
         return await rows.outcome({"stream": stream, "consumer": consumer, "pending": pending})
     except BaseException:
-        await _give_back(link, got)
+        await _give_back(connection, got)
         raise
     finally:
         await rows.close()
@@ -108,7 +110,7 @@ def _row(message: Msg, config: NatsConfig, what: str) -> dict[str, Any]:
     }
 
 
-async def acknowledge(link: Link, config: NatsConfig, context: TaskContext) -> Outcome:
+async def acknowledge(connection: SharedConnection, config: NatsConfig, context: TaskContext) -> Outcome:
     how = "ack" if config.how is UNSET else config.how
     says = _SAYS[how]
     if config.delay_s is not UNSET:
@@ -118,7 +120,7 @@ async def acknowledge(link: Link, config: NatsConfig, context: TaskContext) -> O
     if isinstance(given, str | dict):
         given = [given]
     async for some in pieces(given, context):
-        await _acknowledge(link, [_token(one, done + at) for at, one in enumerate(some)], says)
+        await _acknowledge(connection, [_token(one, done + at) for at, one in enumerate(some)], says)
         done += len(some)
         context.progress(done, None, "messages")
     return Outcome(result={"data": {how: done}}, data_at="data")
@@ -132,14 +134,14 @@ def _token(given: Any, at: int) -> str:
     return token
 
 
-async def _acknowledge(link: Link, tokens: list[str], says: bytes) -> None:
+async def _acknowledge(connection: SharedConnection, tokens: list[str], says: bytes) -> None:
     """Send acknowledgements, and wait until the stream has confirmed them."""
 
     async def acknowledge(token: str) -> None:
         parts = token.split(".")
         what = f"acknowledging a message of stream {parts[4] if len(parts) > 9 else parts[2]}"
         try:
-            await link.request(token, says, what=what)
+            await connection.request(token, says, what=what)
         except NoRespondersError:
             raise Failure(error("not_found", f"{what}: its consumer is gone", code="CONSUMER_NOT_FOUND")) from None
 
@@ -153,19 +155,19 @@ async def _acknowledge(link: Link, tokens: list[str], says: bytes) -> None:
         await asyncio.gather(*going, return_exceptions=True)
 
 
-async def _give_back(link: Link, got: list[Msg]) -> None:
+async def _give_back(connection: SharedConnection, got: list[Msg]) -> None:
     """Return messages, so that others get them at once instead of after the consumer's ack_wait."""
     if not got:
         return
     with suppress(Failure):
-        await link.send([(message.reply, _SAYS["nak"], {}) for message in got])
+        await connection.send([(message.reply, _SAYS["nak"], {}) for message in got])
 
 
 class Pull:
     """Requests messages from a consumer, through a separate inbox."""
 
-    def __init__(self, link: Link, stream: str, consumer: str, what: str) -> None:
-        self._link = link
+    def __init__(self, connection: SharedConnection, stream: str, consumer: str, what: str) -> None:
+        self._connection = connection
         self._stream = stream
         self._consumer = consumer
         self._what = what
@@ -173,14 +175,14 @@ class Pull:
         self._asked = 0
 
     async def __aenter__(self) -> Self:
-        self._inbox = await self._link.listen(self._hear)
+        self._inbox = await self._connection.listen(self._hear)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._link.leave(self._inbox)
+        await self._connection.leave(self._inbox)
         # Messages that arrived but were not returned, because the fetch was interrupted.
         left = [self._came.get_nowait() for _ in range(self._came.qsize())]
-        await _give_back(self._link, [message for message in left if message.reply.startswith(_TOKEN)])
+        await _give_back(self._connection, [message for message in left if message.reply.startswith(_TOKEN)])
 
     async def _hear(self, message: Msg) -> None:
         self._came.put_nowait(message)
@@ -189,21 +191,21 @@ class Pull:
         """At most so many messages; without `wait_s`, only available ones. None if there are none."""
         got: list[Msg] = []
         try:
-            async with aclosing(self.each(batch, most_bytes, wait_s)) as messages:
+            async with aclosing(self.messages(batch, most_bytes, wait_s)) as messages:
                 async for message in messages:
                     got.append(message)  # noqa: PERF401 - what came before a failure is given back
         except BaseException:
-            await _give_back(self._link, got)
+            await _give_back(self._connection, got)
             raise
         return got
 
-    async def each(self, batch: int, most_bytes: int, wait_s: float = 0.0) -> AsyncGenerator[Msg, None]:
+    async def messages(self, batch: int, most_bytes: int, wait_s: float = 0.0) -> AsyncGenerator[Msg, None]:
         asked: dict[str, Any] = {"batch": batch, "max_bytes": most_bytes}
         asked |= {"expires": round(wait_s * _NANO)} if wait_s else {"no_wait": True}
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._consumer}"
         self._asked += 1
         reply = f"{self._inbox.subject.removesuffix('*')}{self._asked}"
-        await self._link.ask(subject, msgspec.json.encode(asked), reply)
+        await self._connection.ask(subject, msgspec.json.encode(asked), reply)
         came = 0
         while came < batch:
             message = await self._next(wait_s, subject)
@@ -220,14 +222,14 @@ class Pull:
             raise await self._refusal(status, described)
 
     async def _next(self, wait_s: float, subject: str) -> Msg:
-        within_s = wait_s + max(_SLACK_S, self._link.answer_s)
+        within_s = wait_s + max(_SLACK_S, self._connection.answer_s)
         waiting = asyncio.wait_for(self._came.get(), within_s)
-        return await self._link.during(waiting, self._what, frozenset({subject}), wait_s=within_s)
+        return await self._connection.during(waiting, self._what, frozenset({subject}), wait_s=within_s)
 
     async def _refusal(self, status: str, described: str) -> Failure:
         if status == _NO_RESPONDERS:
             # Says whether JetStream, the stream or the consumer is missing.
-            await self._link.api(f"CONSUMER.INFO.{self._stream}.{self._consumer}", None, self._what)
+            await self._connection.api(f"CONSUMER.INFO.{self._stream}.{self._consumer}", None, self._what)
             return Failure(error("server_error", f"{self._what}: has no leader at the moment", code="NO_LEADER"))
         if "maxbytes" in described.lower():
             message = f"{self._what}: the next message is larger than one fetch may be (setting nats.max_bytes)"

@@ -21,9 +21,9 @@ from arclog.model.outcome import Outcome, error, failed
 from arclog.ports.secrets import Credential
 from arclog.ports.tool import TaskContext
 from arclog.tools.nats import kv
+from arclog.tools.nats.connection import SharedConnection, version_failure
 from arclog.tools.nats.failure import Failure, refused
 from arclog.tools.nats.kind import NatsConfig, check
-from arclog.tools.nats.link import Link, version_failure
 from arclog.tools.nats.payload import check_subject
 from arclog.tools.nats.publish import publish, request
 from arclog.tools.nats.pull import acknowledge, fetch
@@ -169,16 +169,16 @@ class _Place:
     """The slot of one target's connection."""
 
     def __init__(self) -> None:
-        self.link: Link | None = None
+        self.connection: SharedConnection | None = None
         #: the connection being opened; concurrent tasks share it, and its failure
-        self.opening: asyncio.Task[Link] | None = None
+        self.opening: asyncio.Task[SharedConnection] | None = None
         self.users = 0
         self.expiry: asyncio.TimerHandle | None = None
 
 
-class Links:
+class Connections:
     def __init__(self, settings: Settings) -> None:
-        self._guard = Guard(settings.text(SETTING), setting=SETTING, who="nats tasks")
+        self._guard = Guard(settings.text(SETTING), setting=SETTING, caller="nats tasks")
         self._ca_file = settings.text("nats.ca_file")
         self._connect_s = settings.number("nats.connect_timeout_s")
         self._answer_s = settings.number("nats.request_timeout_s")
@@ -189,7 +189,7 @@ class Links:
         self._closing: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
-    async def to(self, target: Target) -> AsyncIterator[Link]:
+    async def to(self, target: Target) -> AsyncIterator[SharedConnection]:
         """The connection to a target, for the time of one task."""
         place = self._places.pop(target, None) or _Place()
         self._places[target] = place
@@ -198,7 +198,7 @@ class Links:
             place.expiry.cancel()
             place.expiry = None
         try:
-            yield await self._link(target, place)
+            yield await self._connection(target, place)
         finally:
             place.users -= 1
             if not place.users:
@@ -211,24 +211,24 @@ class Links:
         while self._closing:
             await asyncio.gather(*self._closing, return_exceptions=True)
 
-    async def _link(self, target: Target, place: _Place) -> Link:
-        link = place.link
-        if link is not None and link.usable and not link.doubted:
-            return link
+    async def _connection(self, target: Target, place: _Place) -> SharedConnection:
+        connection = place.connection
+        if connection is not None and connection.usable and not connection.doubted:
+            return connection
         if place.opening is None:
             place.opening = asyncio.ensure_future(self._open(target, place))
             place.opening.add_done_callback(lambda opening: _opened(place, opening))
         return await asyncio.shield(place.opening)
 
-    async def _open(self, target: Target, place: _Place) -> Link:
-        link = place.link
-        if link is not None and link.usable and await link.proved(self._connect_s):
-            return link
+    async def _open(self, target: Target, place: _Place) -> SharedConnection:
+        connection = place.connection
+        if connection is not None and connection.usable and await connection.proved(self._connect_s):
+            return connection
         self._close(place)
-        place.link = await self._connected(target)
-        return place.link
+        place.connection = await self._connected(target)
+        return place.connection
 
-    async def _connected(self, target: Target) -> Link:
+    async def _connected(self, target: Target) -> SharedConnection:
         """A connection to the first of the target's servers that accepts one."""
         failure = refused("there is no server to connect to")
         for server in target.servers:
@@ -246,7 +246,7 @@ class Links:
                         raise  # all servers of a cluster know the same logins
         raise failure
 
-    async def _connected_at(self, server: Server, address: str, target: Target) -> Link:
+    async def _connected_at(self, server: Server, address: str, target: Target) -> SharedConnection:
         where = target.shown(server)
         try:
             client = await connect(
@@ -265,16 +265,16 @@ class Links:
             raise _not_connected(problem, where, auth=target.login != Login()) from None
         except AddressError as problem:
             raise refused(f"auth: {problem}") from None
-        return Link(client, where, self._answer_s)
+        return SharedConnection(client, where, self._answer_s)
 
     def _leave(self, target: Target, place: _Place) -> None:
-        if self._places.get(target) is not place or place.link is None or not self._idle_s:
+        if self._places.get(target) is not place or place.connection is None or not self._idle_s:
             self._forget(target, place)
             return
         place.expiry = asyncio.get_running_loop().call_later(self._idle_s, self._forget, target, place)
-        unused = [(link, at) for link, at in self._places.items() if not at.users]
-        for link, at in unused[: max(0, len(unused) - _KEPT)]:
-            self._forget(link, at)
+        unused = [(connection, at) for connection, at in self._places.items() if not at.users]
+        for connection, at in unused[: max(0, len(unused) - _KEPT)]:
+            self._forget(connection, at)
 
     def _forget(self, target: Target, place: _Place) -> None:
         if self._places.get(target) is place:
@@ -289,7 +289,7 @@ class Links:
             self._later(self._abandon(place, place.opening))
         self._close(place)
 
-    async def _abandon(self, place: _Place, opening: asyncio.Task[Link]) -> None:
+    async def _abandon(self, place: _Place, opening: asyncio.Task[SharedConnection]) -> None:
         """Cancel the opening of a connection; the client may swallow one cancellation."""
         while not opening.done():
             opening.cancel()
@@ -302,9 +302,9 @@ class Links:
         closing.add_done_callback(self._closing.discard)
 
     def _close(self, place: _Place) -> None:
-        link, place.link = place.link, None
-        if link is not None:
-            self._later(link.close())
+        connection, place.connection = place.connection, None
+        if connection is not None:
+            self._later(connection.close())
 
     def _trusted(self) -> ssl.SSLContext:
         if self._trust is None:
@@ -318,7 +318,7 @@ class Links:
         return self._trust
 
 
-def _opened(place: _Place, opening: asyncio.Task[Link]) -> None:
+def _opened(place: _Place, opening: asyncio.Task[SharedConnection]) -> None:
     place.opening = None
     if not opening.cancelled():
         opening.exception()  # those who wait for it have it
@@ -371,7 +371,7 @@ class NatsTool:
     Config: type[Struct] = NatsConfig
 
     def __init__(self, settings: Settings) -> None:
-        self._links = Links(settings)
+        self._connections = Connections(settings)
         self._max_messages = settings.integer("nats.max_messages")
         self._max_bytes = settings.integer("nats.max_bytes")
         self._max_entries = settings.integer("nats.max_entries")
@@ -380,8 +380,8 @@ class NatsTool:
         try:
             check(config)
             target = target_of(config, context.auth, context.scope)
-            async with self._links.to(target) as link:
-                return await self._do(link, config, context)
+            async with self._connections.to(target) as connection:
+                return await self._do(connection, config, context)
         except Failure as failure:
             return failed(failure.problem)
         except ResultUnavailable as lost:
@@ -391,23 +391,23 @@ class NatsTool:
         """Connections are shared by all executions of their scope."""
 
     async def close(self) -> None:
-        await self._links.close()
+        await self._connections.close()
 
-    async def _do(self, link: Link, config: NatsConfig, context: TaskContext) -> Outcome:
+    async def _do(self, connection: SharedConnection, config: NatsConfig, context: TaskContext) -> Outcome:
         match config.op:
             case "publish":
-                return await publish(link, config, context)
+                return await publish(connection, config, context)
             case "request":
-                return await request(link, config, context)
+                return await request(connection, config, context)
             case "fetch":
-                return await fetch(link, config, context, self._max_messages, self._max_bytes)
+                return await fetch(connection, config, context, self._max_messages, self._max_bytes)
             case "ack":
-                return await acknowledge(link, config, context)
+                return await acknowledge(connection, config, context)
             case "kv_get":
-                return await kv.get(link, config, context)
+                return await kv.get(connection, config, context)
             case "kv_keys":
-                return await kv.keys(link, config, context, self._max_entries)
+                return await kv.keys(connection, config, context, self._max_entries)
             case "kv_history":
-                return await kv.history(link, config, context, self._max_entries)
+                return await kv.history(connection, config, context, self._max_entries)
             case _:
-                return await kv.write(link, config, context)
+                return await kv.write(connection, config, context)

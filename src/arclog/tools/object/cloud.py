@@ -133,8 +133,10 @@ def translated(problem: Exception, url: str, *, signed: bool, route: Route | Non
     status, code, message, late = report_of(problem)
     detail = f" ({message})" if message else ""
     if isinstance(problem, FileNotFoundError) or status == 404:
-        what = "there is no such bucket" if code in ("NoSuchBucket", "ContainerNotFound") else "there is no such object"
-        return refuse("not_found", f"{url}: {what}", code or "NOT_FOUND")
+        reason = (
+            "there is no such bucket" if code in ("NoSuchBucket", "ContainerNotFound") else "there is no such object"
+        )
+        return refuse("not_found", f"{url}: {reason}", code or "NOT_FOUND")
     if isinstance(problem, exceptions.AlreadyExistsError):
         return refuse("conflict", f"{url}: already exists (if_absent)", "EXISTS")
     if isinstance(problem, exceptions.PreconditionError):
@@ -173,7 +175,7 @@ def translated(problem: Exception, url: str, *, signed: bool, route: Route | Non
             f"{url}: the server did not answer in time (settings object.connect_timeout_s, object.read_timeout_s)",
         )
     if isinstance(problem, exceptions.BaseError) and not _TRANSPORT.search(str(problem)):
-        return refuse("server_error", f"{url}: the server's answer is none that this store gives", "BAD_ANSWER")
+        return refuse("server_error", f"{url}: the server's response is not one of this kind of store", "BAD_ANSWER")
     if isinstance(problem, exceptions.BaseError | OSError):
         return refuse("connection", f"{url}: the server cannot be reached, or the connection broke", "CONNECTION")
     raise problem

@@ -320,7 +320,9 @@ KIND = ToolKind(
                 "put: `base64` when content is binary written as base64.",
                 choices=("text", "base64"),
             ),
-            _field("if_absent", "boolean", "put: only where there is none yet; else an error of kind `conflict`."),
+            _field(
+                "if_absent", "boolean", "put: only if the object does not exist; otherwise an error of kind `conflict`."
+            ),
             _field(
                 "decode",
                 "string",
@@ -337,7 +339,7 @@ KIND = ToolKind(
                     _field("last", "integer", "So many bytes from the end.", minimum=0),
                 ),
             ),
-            _field("recursive", "boolean", "list: also what lies in folders below.", default=True),
+            _field("recursive", "boolean", "list: also the contents of subfolders.", default=True),
             _field(
                 "max_keys",
                 "integer",

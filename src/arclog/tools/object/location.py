@@ -109,7 +109,7 @@ async def check_endpoint(endpoint: str, guard: Guard, *, allow_http: bool, proxi
     if "@" in endpoint or parts.query or parts.fragment:
         raise refuse("config", "endpoint: an address must not contain credentials; use `auth`")
     if parts.scheme == "http" and not allow_http:
-        raise refuse("config", f"endpoint {endpoint} is not encrypted; say allow_http: true if that is meant")
+        raise refuse("config", f"endpoint {endpoint} is not encrypted; set allow_http: true to allow this")
     from arclog.drivers.failure import Failure
 
     try:

@@ -337,10 +337,10 @@ class Hosts:
         if host is None:
             host = Host(self._launcher, self._folders, self._confinement, self._settings, scope)
         self._hosts[scope] = host  # the last one used comes last
-        idle = [each for each in self._hosts.values() if not each.in_use and each is not host]
-        for each in idle[: max(0, len(idle) - _IDLE_HOSTS)]:
-            del self._hosts[each.scope]
-            self._end(each)
+        idle = [other for other in self._hosts.values() if not other.in_use and other is not host]
+        for other in idle[: max(0, len(idle) - _IDLE_HOSTS)]:
+            del self._hosts[other.scope]
+            self._end(other)
         return host
 
     def _end(self, host: Host) -> None:
@@ -384,5 +384,5 @@ def _header(data: bytes) -> dict[str, Any]:
 
 def extension_folder(settings: Settings) -> str:
     """Where DuckDB's extensions are."""
-    named = settings.text("duckdb.extensions")
-    return str(Path(named).absolute() if named else Path.home() / ".duckdb" / "extensions")
+    configured = settings.text("duckdb.extensions")
+    return str(Path(configured).absolute() if configured else Path.home() / ".duckdb" / "extensions")

@@ -112,14 +112,14 @@ def check(config: TransferConfig) -> None:
         raise SqlFailure("config", f"chunk_rows: {config.chunk_rows} is below 1")
     if config.columns is not None and not config.columns:
         raise SqlFailure("config", "columns: names none")
-    for what, end in (("source", config.source), ("target", config.target)):
+    for role, end in (("source", config.source), ("target", config.target)):
         if end is None:
             continue
         for name, kinds in _ONLY.items():
             if getattr(end, name, None) is not None and end.kind not in kinds:
-                raise SqlFailure("config", f"{what}.{name} does not belong to kind {end.kind}")
+                raise SqlFailure("config", f"{role}.{name} does not belong to kind {end.kind}")
         if end.kind in FILES and not end.path:
-            raise SqlFailure("config", f"{what}: kind {end.kind} needs `path`")
+            raise SqlFailure("config", f"{role}: kind {end.kind} needs `path`")
     if (
         config.source is not None
         and config.source.kind in DATABASES
@@ -137,9 +137,7 @@ def _check_target(target: TargetConfig) -> None:
     if target.kind in FILES and target.mode not in (None, "replace"):
         raise SqlFailure("config", f"target.mode: a file is always replaced, never {target.mode}")
     if (target.mode == "upsert") != bool(target.key):
-        raise SqlFailure(
-            "config", "target: `mode: upsert` and `key` (the columns that tell rows apart) belong together"
-        )
+        raise SqlFailure("config", "target: `mode: upsert` and `key` (the columns that identify a row) belong together")
 
 
 # ── kind ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -211,8 +209,8 @@ class TransferTool:
             )
             return await self._threads.call(move.interrupt, move.run)
         finally:
-            for each in opened:
-                each.close()
+            for end in opened:
+                end.close()
 
     async def execution_ended(self, execution_id: str) -> None:
         """Nothing is kept warm."""

@@ -103,7 +103,9 @@ class Move:
             name for name in self._types if name not in (self._wanted or [column.name for column in source_columns])
         ]
         if unknown and source_columns:
-            raise SqlFailure("config", f"types: there is no column '{unknown[0]}'; there are {_named(source_columns)}")
+            raise SqlFailure(
+                "config", f"types: there is no column '{unknown[0]}'; there are {_column_names(source_columns)}"
+            )
         if self._wanted is None:
             return None, list(source_columns)
         if not source_columns:  # rows that are no rows: nothing names their columns
@@ -112,7 +114,7 @@ class Move:
         for name in self._wanted.values():
             if name not in at:
                 raise SqlFailure(
-                    "config", f"columns: the source has no column '{name}'; it has {_named(source_columns)}"
+                    "config", f"columns: the source has no column '{name}'; it has {_column_names(source_columns)}"
                 )
         indexes = [at[name] for name in self._wanted.values()]
         columns = [Column(name, source_columns[index].type) for name, index in zip(self._wanted, indexes, strict=True)]
@@ -122,14 +124,14 @@ class Move:
         return itemgetter(*indexes), columns
 
 
-def _named(columns: Sequence[Column]) -> str:
+def _column_names(columns: Sequence[Column]) -> str:
     shown = ", ".join(column.name for column in columns[:20])
     return shown + (f" and {len(columns) - 20} more" if len(columns) > 20 else "") if columns else "none"
 
 
-def _each_once(names: Sequence[str], whose: str) -> None:
+def _each_once(names: Sequence[str], owner: str) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise SqlFailure("config", f"{whose} gives two columns called '{name}'; name one of them with AS")
+            raise SqlFailure("config", f"{owner} gives two columns called '{name}'; name one of them with AS")
         seen.add(name)

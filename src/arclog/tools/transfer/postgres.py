@@ -332,8 +332,8 @@ class PostgresTarget(_Session):
 
         try:
             self._copying.close()
-        except psycopg.Error as said:
-            return _placed(said)
+        except psycopg.Error as answer:
+            return _placed(answer)
         return _placed(problem)
 
 

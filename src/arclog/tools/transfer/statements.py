@@ -46,7 +46,7 @@ def query_of(dialect: str, query: str, params: Sequence[Any] | Mapping[str, Any]
         if isinstance(piece, str):
             text.append(piece)
         elif isinstance(piece, Hole):
-            raise SqlFailure("config", "query: a template cannot stand here; bind its value with `params`")
+            raise SqlFailure("config", "query: a template cannot be used here; bind its value with `params`")
         else:
             values.append(params[piece.key])  # type: ignore[index]  # the scan found it there
             text.append(reading.placeholder.format(len(values)))
@@ -76,4 +76,4 @@ def check_key(columns: Sequence[Column], key: Sequence[str]) -> None:
     names = [column.name for column in columns]
     for name in key:
         if names and name not in names:
-            raise SqlFailure("config", f"key: '{name}' is none of the columns that are written: {', '.join(names)}")
+            raise SqlFailure("config", f"key: '{name}' is not one of the written columns: {', '.join(names)}")

@@ -80,7 +80,9 @@ def restore(settings: Settings, source: Path) -> Manifest:
             f"{left} is a leftover of another store and would be read into this one; move it away first"
         )
     if _digest(source / DATABASE) != manifest.sha256:
-        raise StoreUnavailable(f"{source / DATABASE} is not what was backed up (its hash differs); take another backup")
+        raise StoreUnavailable(
+            f"{source / DATABASE} differs from the backed-up file (its hash differs); take another backup"
+        )
     connect.check(os.fspath(source / DATABASE))
     prepare_home(home)
     # The mark of an earlier store is not valid for this one.

@@ -35,8 +35,8 @@ class MailSender:
         """Send the message. Returns '' if the mail server accepted it, else the error."""
         if not self._settings.text("smtp.host"):
             return "no mail server is set (smtp.host)"
-        if refused := [each for each in url.removeprefix(SCHEME).split(",") if not self._is_allowed(each)]:
-            return f"{refused[0]} is none of those that e-mails may go to (smtp.allow_recipients)"
+        if refused := [address for address in url.removeprefix(SCHEME).split(",") if not self._is_allowed(address)]:
+            return f"{refused[0]} is not an allowed recipient (smtp.allow_recipients)"
         try:
             message = as_message(json.loads(body), url.removeprefix(SCHEME), delivery, self._settings)
         except (ValueError, LookupError) as problem:  # an invalid header
@@ -50,7 +50,7 @@ class MailSender:
         return ""
 
     def _is_allowed(self, recipient: str) -> bool:
-        allowed = [each.strip().lower() for each in self._settings.text("smtp.allow_recipients").split(",")]
+        allowed = [address.strip().lower() for address in self._settings.text("smtp.allow_recipients").split(",")]
         address = recipient.strip().lower()
         return allowed == [""] or address in allowed or address.rpartition("@")[2] in allowed
 

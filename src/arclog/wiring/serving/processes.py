@@ -88,7 +88,7 @@ def _bound(settings: Settings, port: int, *, shared: bool) -> socket.socket:
             raise
     except OSError as problem:
         raise SettingsError(
-            f"cannot listen on {host}:{port}: {problem.strerror or problem}; stop what listens there, or choose "
+            f"cannot listen on {host}:{port}: {problem.strerror or problem}; stop the process that uses it, or choose "
             "another port (--port, ARCLOG_SERVER_PORT; 0 takes a free one)"
         ) from None
     return listener
@@ -112,19 +112,19 @@ class Member:
     """What the supervisor passes to one of its processes."""
 
     listener: socket.socket
-    link: socket.socket
+    channel: socket.socket
     #: where each process writes its metrics
     folder: Path
 
     def is_ready(self) -> None:
         with suppress(OSError):
-            self.link.send(_READY)
+            self.channel.send(_READY)
 
     async def orphaned(self) -> None:
         """Returns when the supervisor is gone."""
-        self.link.setblocking(False)
+        self.channel.setblocking(False)
         with suppress(OSError):
-            await asyncio.get_running_loop().sock_recv(self.link, 1)
+            await asyncio.get_running_loop().sock_recv(self.channel, 1)
 
 
 def member_of(environment: MutableMapping[str, str]) -> Member | None:
@@ -134,10 +134,10 @@ def member_of(environment: MutableMapping[str, str]) -> Member | None:
     given = environment.pop(VARIABLE, "")
     if not given:
         return None
-    listener, link, folder = given.split(":", 2)
-    member = Member(socket.socket(fileno=int(listener)), socket.socket(fileno=int(link)), Path(folder))
-    for each in (member.listener, member.link):
-        each.set_inheritable(False)
+    listener, channel, folder = given.split(":", 2)
+    member = Member(socket.socket(fileno=int(listener)), socket.socket(fileno=int(channel)), Path(folder))
+    for sock in (member.listener, member.channel):
+        sock.set_inheritable(False)
     return member
 
 
@@ -150,26 +150,26 @@ def supervise(settings: Settings, announce: Callable[[str], None]) -> int:
         )
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="arclog-server-"))
-        sockets = [stack.enter_context(each) for each in listen_shared(settings, settings.integer("server.processes"))]
+        sockets = [stack.enter_context(sock) for sock in listen_shared(settings, settings.integer("server.processes"))]
         return asyncio.run(_Supervisor(settings, sockets, folder, announce).run())
 
 
 class _Process:
     """One process, from its start to its end."""
 
-    def __init__(self, index: int, process: asyncio.subprocess.Process, link: socket.socket) -> None:
+    def __init__(self, index: int, process: asyncio.subprocess.Process, channel: socket.socket) -> None:
         self.index = index
         self.process = process
         self.began = time.monotonic()
         #: the pause before the restart, if it ended early
         self.pause = 0.0
-        self._link = link
+        self._channel = channel
 
     async def ready(self) -> bool:
         """False when it ended before."""
         loop = asyncio.get_running_loop()
         try:
-            return await loop.sock_recv(self._link, 1) == _READY
+            return await loop.sock_recv(self._channel, 1) == _READY
         except OSError:
             return False
 
@@ -179,7 +179,7 @@ class _Process:
 
     async def ended(self) -> int:
         code = await self.process.wait()
-        self._link.close()
+        self._channel.close()
         return code
 
 
@@ -225,8 +225,8 @@ class _Supervisor:
             await asyncio.wait((work, stopping), return_when=asyncio.FIRST_COMPLETED)
             return work.done() and not self._stop.is_set()
         finally:
-            for each in (work, stopping):
-                each.cancel()
+            for task in (work, stopping):
+                task.cancel()
             await asyncio.gather(work, stopping, return_exceptions=True)
 
     def _on_stop_signal(self) -> None:

@@ -146,9 +146,9 @@ async def _warn_of_secrets(settings: Settings, vault: Vault) -> None:
         wrong = await vault.problem()
     except ArclogError as problem:
         wrong = str(problem)
-    for each in (wrong, await asyncio.to_thread(left_in_home, settings, vault)):
-        if each:
-            log.error("secrets: %s", each)
+    for finding in (wrong, await asyncio.to_thread(left_in_home, settings, vault)):
+        if finding:
+            log.error("secrets: %s", finding)
 
 
 class _Server(uvicorn.Server):

@@ -123,7 +123,7 @@ async def test_something_else_than_nats() -> None:
 
     async with answering(talk) as server:
         assert (await refused(server)).cause in (Cause.REFUSED, Cause.UNREACHABLE)
-        with pytest.raises(ValueError, match="does not begin with INFO"):
+        with pytest.raises(ValueError, match="does not start with INFO"):
             await greeting(server)
 
 

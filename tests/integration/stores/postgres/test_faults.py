@@ -14,7 +14,7 @@ import pytest
 from arclog.model.errors import Conflict, StoreUnavailable
 from arclog.model.events import Event
 from arclog.ports.storage.store import Appended, OutcomeUnknown
-from arclog.stores.postgres.connection.pipeline import Link, Lost
+from arclog.stores.postgres.connection.pipeline import Lost, Pipeline
 from tests.servers.arclog import running
 from tests.servers.postgres import running_postgres
 from tests.unit.stores.support import change, creation
@@ -139,30 +139,30 @@ async def test_a_refusal_that_got_lost_is_a_refusal(own, opened, monkeypatch):
 
 def lose_after_commit(monkeypatch):
     """The next append's connection is lost after its commit and before its answer."""
-    send = Link.send
-    lost: list[Link] = []
+    send = Pipeline.send
+    lost: list[Pipeline] = []
 
-    def lose(link, calls, answered):
+    def lose(pipeline, calls, answered):
         def answered_by_nobody(outcome):
             if lost or not isinstance(outcome, list):
                 answered(outcome)
                 return
-            lost.append(link)
-            link.close("the network was cut")
+            lost.append(pipeline)
+            pipeline.close("the network was cut")
             error = Lost("the network was cut")
-            error.link = link.name
+            error.pipeline = pipeline.name
             answered(error)
 
         ours = calls[-1][0].startswith("WITH") and "won AS" in calls[-1][0]
-        send(link, calls, answered_by_nobody if ours else answered)
+        send(pipeline, calls, answered_by_nobody if ours else answered)
 
-    monkeypatch.setattr(Link, "send", lose)
+    monkeypatch.setattr(Pipeline, "send", lose)
 
 
 def lose_before_sending(monkeypatch):
     """The next append's connection is lost before anything of it reaches the server."""
-    flush = Link._flush
-    lost: list[Link] = []
+    flush = Pipeline._flush
+    lost: list[Pipeline] = []
 
     def lose(self):
         if not lost and self._requests:
@@ -171,7 +171,7 @@ def lose_before_sending(monkeypatch):
             return
         flush(self)
 
-    monkeypatch.setattr(Link, "_flush", lose)
+    monkeypatch.setattr(Pipeline, "_flush", lose)
 
 
 async def test_a_server_that_hangs_does_not_hang_us(own_server, own, opened):

@@ -134,7 +134,7 @@ def statements(queries: dict[str, str]) -> Iterator[tuple[str, str]]:
             issue=[replace(work, command_id=3)], close=[3, 4], release=[5], hold=[(6, 1)], unhold=[8], extend=[(9, 1, 2)],
             set_timers=[Timer(7, "t", 5)], clear_timers=["u"], slots=2,
         ),
-        replace(change(8, 3, Event("playbook.finished", 1)), tell=[HOOK]),
+        replace(change(8, 3, Event("playbook.finished", 1)), deliveries=[HOOK]),
         replace(change(9, 3, Event("task.done", 1, own_id=77)), digests={77: "00" * 32}),
     ):  # fmt: skip
         wave.add(what, codec.derive(what), 1, 0)

@@ -143,7 +143,7 @@ async def test_a_body_that_is_longer_than_it_says_does_not_reach_the_next_answer
         (b'{"a": 1', "truncated"),
         (b'{"a": NaN}', "malformed"),
         (b'"\xff"', "can't decode"),
-        (b'["\\ud800"]', "not JSON that can be used"),
+        (b'["\\ud800"]', "not usable JSON"),
         (b"[" * 300 + b"]" * 300, "200 levels"),
         (b"[" * 90_000, "200 levels"),
         (b"1e999", "out of range"),

@@ -134,9 +134,9 @@ async def test_a_login_that_a_server_does_not_take(opened: Open, users: NatsServ
         (credential("postgres_credential", host="h"), "gives no login"),
         (credential(username="ada"), "gives no login"),
         (value("-----BEGIN NATS USER JWT-----\nCANARY\n------END NATS USER JWT------\n"), "is no .creds file"),
-        (credential(seed="SUCANARY"), "is no NKEY of a user"),
-        (value("nats://CANARY:CANARY@h:port"), "is no address of a NATS server"),
-        (value("nats://h/CANARY"), "is no address of a NATS server"),
+        (credential(seed="SUCANARY"), "is not an NKEY of a user"),
+        (value("nats://CANARY:CANARY@h:port"), "is not an address of a NATS server"),
+        (value("nats://h/CANARY"), "is not an address of a NATS server"),
     ],
 )
 async def test_a_credential_that_does_not_suit(opened: Open, users: NatsServer, auth: Credential, said: str) -> None:

@@ -284,7 +284,7 @@ async def test_a_cancelled_request_ends_and_leaves_the_connection_whole(run: Run
         ({"subject": "a", "messages": [{"dta": 1}]}, "messages[0]: Object contains unknown field `dta`"),
         ({"messages": [{"data": 1}]}, "messages[0].subject must be made of parts"),
         ({"subject": "a"}, "needs `subject` and `data`, or `messages`"),
-        ({"subject": "a", "messages": [], "data": 1}, "stand in `messages`"),
+        ({"subject": "a", "messages": [], "data": 1}, "belong in the entries of `messages`"),
         ({"subject": "a", "data": 1, "msg_id": "x"}, "msg_id is for a stream"),
         (
             {"subject": "a", "data": 1, "stream": True, "msg_id": "a\nb"},

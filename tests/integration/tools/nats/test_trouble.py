@@ -298,11 +298,11 @@ async def test_a_server_that_says_nothing(opened: Open) -> None:
         ("", "a nats task needs to know its server"),
         ("nats://user:CANARY@127.0.0.1:4222", "must not contain credentials; use `auth`"),
         ("nats://CANARY@127.0.0.1:4222", "must not contain credentials; use `auth`"),
-        ("ws://127.0.0.1:4222", "is no address of a NATS server"),
-        ("nats://127.0.0.1:4222/CANARY", "is no address of a NATS server"),
-        ("nats://:4222", "is no address of a NATS server"),
-        ("nats://127.0.0.1:4222, , tls://", "is no address of a NATS server"),
-        ("nats://127.0.0.1:99999", "is no address of a NATS server"),
+        ("ws://127.0.0.1:4222", "is not an address of a NATS server"),
+        ("nats://127.0.0.1:4222/CANARY", "is not an address of a NATS server"),
+        ("nats://:4222", "is not an address of a NATS server"),
+        ("nats://127.0.0.1:4222, , tls://", "is not an address of a NATS server"),
+        ("nats://127.0.0.1:99999", "is not an address of a NATS server"),
     ],
 )
 async def test_what_is_no_address(run: Runner, servers: str, said: str) -> None:

@@ -36,16 +36,16 @@ def test_addresses(text: str, servers: list[str], login: Login) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "no address of a NATS server"),
-        ("http://h", "no address of a NATS server"),
-        ("nats://", "no address of a NATS server"),
-        ("nats://u:canary@h:port", "no address of a NATS server"),
-        ("nats://u:canary@h:99999", "no address of a NATS server"),
-        ("nats://u:canary@h/path", "no address of a NATS server"),
-        ("nats://h?token=canary", "no address of a NATS server"),
+        ("", "not an address of a NATS server"),
+        ("http://h", "not an address of a NATS server"),
+        ("nats://", "not an address of a NATS server"),
+        ("nats://u:canary@h:port", "not an address of a NATS server"),
+        ("nats://u:canary@h:99999", "not an address of a NATS server"),
+        ("nats://u:canary@h/path", "not an address of a NATS server"),
+        ("nats://h?token=canary", "not an address of a NATS server"),
         ("nats://h?token=can@ary", r"a \?name= before an @"),
-        ("nats://a,nats://u:canary@b", "with the first of several"),
-        ("nats://u:can,ary@h", "no address of a NATS server"),
+        ("nats://a,nats://u:canary@b", "in the first of several"),
+        ("nats://u:can,ary@h", "not an address of a NATS server"),
         ("nats://a,tls://b", "are mixed"),
     ],
 )
@@ -78,7 +78,7 @@ def test_the_login_of_a_creds_file() -> None:
 
 @pytest.mark.parametrize("seed", ["canary", "SUcanary", f"{SEED}canary"])
 def test_a_seed_that_is_none_is_refused_without_repeating_it(seed: str) -> None:
-    with pytest.raises(AddressError, match="no NKEY of a user") as refused:
+    with pytest.raises(AddressError, match="not an NKEY of a user") as refused:
         Login(seed=seed).options()
     assert "canary" not in str(refused.value)
 

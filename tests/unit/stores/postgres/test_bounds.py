@@ -55,7 +55,7 @@ class Scripted:
                 answered(rows)
                 return
             self.lost = error = Lost(f"no answer within {TIMEOUT_S:g} s")
-            error.link = self.name
+            error.pipeline = self.name
             answered(error)
 
         loop.call_later(TIMEOUT_S, end)
@@ -98,14 +98,14 @@ def immortal(calls: list[Any]) -> list[list[Any]] | None:
 async def told_after(script: Script | None, ask: Callable[[Writer, Pool], Any]) -> tuple[float, Any]:
     """How long it took until there was an answer, and which. Without a script no connection is to be had."""
 
-    async def open_link() -> Any:
+    async def open_pipeline() -> Any:
         await asyncio.sleep(CONNECT_S)
         if script is None:
             raise psycopg.OperationalError("connection timeout expired")
         return Scripted(script)
 
-    pool = Pool("postgresql://somewhere", open_link, 4, PATIENCE_S)
-    writer = Writer("postgresql://somewhere", SQL, open_link, pool, LoopClock(), 2)
+    pool = Pool("postgresql://somewhere", open_pipeline, 4, PATIENCE_S)
+    writer = Writer("postgresql://somewhere", SQL, open_pipeline, pool, LoopClock(), 2)
     pool.open()
     writer.open()
     loop = asyncio.get_running_loop()

@@ -94,7 +94,7 @@ class NatsBlobs(Blobs):
 
     async def close(self) -> None:
         await super().close()
-        await self._bucket.link.close()
+        await self._bucket.connection.close()
 
 
 def _blob(tenant: str, sha256: str, current: Current) -> StoredBlob:
@@ -115,7 +115,7 @@ class NatsBlob(Blob):
 
     async def read_index(self) -> Index:
         try:
-            places = [int(each) for each in self._info.metadata.get("tail", "").split()]
+            places = [int(place) for place in self._info.metadata.get("tail", "").split()]
         except ValueError as problem:
             raise Damaged(problem) from problem
         tail = await self._bucket.get(self._info.nuid, places)
@@ -198,7 +198,7 @@ class NatsUpload(Upload):
         count = len(self._places) + len(tail)
         if (await self._bucket.chunk_counts(self._nuid)).get(self._nuid, 0) < count:
             raise ResultUnavailable(
-                f"what was written of a result to {self._bucket.place} is gone: the bucket was emptied, or gc took it for "
+                f"the unfinished result in {self._bucket.place} is gone: the bucket was emptied, or gc took it for "
                 "the leftover of a writer that died (setting results.orphan_grace_s); run it again"
             )
         return info_of(

@@ -44,7 +44,7 @@ class _Lost(Exception):
     """The connection was lost while something was asked."""
 
 
-class NatsLink:
+class BucketConnection:
     def __init__(self, connect: Connect, place: str, settings: Settings) -> None:
         #: for messages
         self.place = place
@@ -158,10 +158,10 @@ class Bucket:
             raise SettingsError(
                 f"ARCLOG_RESULTS_BUCKET: {name!r} is not a valid name of a bucket; letters, digits, _ and - may be"
             )
-        self.link = NatsLink(connect, place, settings)
+        self.connection = BucketConnection(connect, place, settings)
         self.names = Subjects(name)
         #: for messages
-        self.place = f"{self.link.place} bucket {name}"
+        self.place = f"{self.connection.place} bucket {name}"
         self._replicas = settings.integer("bus.replicas")
         self._max_bytes = settings.integer("results.bucket_max_bytes")
         self._timeout_s = settings.number("results.timeout_s")
@@ -170,9 +170,9 @@ class Bucket:
     async def chunk_bytes(self) -> int:
         """Make the bucket if it is not there; the largest chunk that it takes."""
         if not self._prepared:
-            await self.link.run(self._prepare)
+            await self.connection.run(self._prepare)
             self._prepared = True
-        return min(CHUNK_BYTES, self.link.max_payload - _HEADERS_BYTES)
+        return min(CHUNK_BYTES, self.connection.max_payload - _HEADERS_BYTES)
 
     async def _prepare(self, stream: JetStreamContext) -> None:
         try:
@@ -201,7 +201,7 @@ class Bucket:
             ]
             return await asyncio.gather(*sent)
 
-        return await self.link.run(work)
+        return await self.connection.run(work)
 
     async def publish_info(self, subject: str, info: ObjectInfo, instead_of: int) -> int:
         """Say this of an object, if the message at this place (0: none) is still the last one; its place."""
@@ -210,7 +210,7 @@ class Bucket:
             api.Header.EXPECTED_LAST_SUBJECT_SEQUENCE: str(instead_of),
         }
         try:
-            return await self.link.run(
+            return await self.connection.run(
                 lambda stream: self._publish(stream, subject, msgspec.json.encode(info), headers)
             )
         except js_errors.BadRequestError:
@@ -233,7 +233,7 @@ class Bucket:
     async def current(self, subject: str) -> Current | None:
         """The newest message of an object, as the stream's leader knows it."""
         try:
-            message = await self.link.run(lambda stream: stream.get_last_msg(self.names.stream, subject))
+            message = await self.connection.run(lambda stream: stream.get_last_msg(self.names.stream, subject))
         except js_errors.NotFoundError:
             return None
         return _current(message)
@@ -258,7 +258,7 @@ class Bucket:
                 raise
 
         try:
-            return await self.link.run(work)
+            return await self.connection.run(work)
         except js_errors.NotFoundError:
             return None
 
@@ -266,7 +266,7 @@ class Bucket:
         """The chunks at these places; None when one is no longer there."""
         subject = self.names.chunks(nuid)
 
-        async def one(stream: JetStreamContext, place: int) -> api.RawStreamMsg:
+        async def message_at(stream: JetStreamContext, place: int) -> api.RawStreamMsg:
             try:
                 return await stream.get_msg(self.names.stream, seq=place, direct=True)
             except (js_errors.NotFoundError, nats.errors.NoRespondersError):
@@ -274,10 +274,10 @@ class Bucket:
                 return await stream.get_msg(self.names.stream, seq=place)
 
         async def work(stream: JetStreamContext) -> list[api.RawStreamMsg]:
-            return await asyncio.gather(*(one(stream, place) for place in places))
+            return await asyncio.gather(*(message_at(stream, place) for place in places))
 
         try:
-            messages = await self.link.run(work)
+            messages = await self.connection.run(work)
         except js_errors.NotFoundError:
             return None
         if any(message.subject != subject for message in messages):
@@ -288,7 +288,7 @@ class Bucket:
         """Remove an object's chunks."""
         with suppress(js_errors.NotFoundError):
             subject = self.names.chunks(nuid)
-            await self.link.run(lambda stream: stream.purge_stream(self.names.stream, subject=subject))
+            await self.connection.run(lambda stream: stream.purge_stream(self.names.stream, subject=subject))
 
     async def erase(self, place: int) -> None:
         """Remove one message."""
@@ -297,13 +297,13 @@ class Bucket:
             with suppress(js_errors.APIError):  # it is gone already
                 await stream.delete_msg(self.names.stream, place)
 
-        await self.link.run(work)
+        await self.connection.run(work)
 
     async def last_chunk_at(self, nuid: str) -> int:
         """When the last chunk of an object came, microseconds since 1970; 0 when there is none."""
         try:
             subject = self.names.chunks(nuid)
-            return _moment(await self.link.run(lambda stream: stream.get_last_msg(self.names.stream, subject)))
+            return _moment(await self.connection.run(lambda stream: stream.get_last_msg(self.names.stream, subject)))
         except js_errors.NotFoundError:
             return 0
 
@@ -313,7 +313,7 @@ class Bucket:
         counts: dict[str, int] = {}
         while True:
             asked = {"subjects_filter": wanted, "offset": len(counts)}
-            page = await self.link.run(lambda stream: self._info(stream, asked))  # noqa: B023 - run before the next turn
+            page = await self.connection.run(lambda stream: self._info(stream, asked))  # noqa: B023 - run before the next turn
             counts |= {name.rpartition(".")[2]: count for name, count in page.items()}
             if not page or nuid:
                 return counts

@@ -18,7 +18,7 @@ from msgspec import Struct
 from arclog.model.config.settings import Settings
 from arclog.model.errors import ResultStoreAway, ResultUnavailable
 from arclog.ports.results import StoredBlob
-from arclog.results.blobs.object.bucket import ObjectLink
+from arclog.results.blobs.object.bucket import Bucket
 from arclog.results.blobs.port import Blob, Blobs, Known, RangeBlob, Replaced, Upload
 from arclog.results.parts import folder_of, is_sha256, tenant_of
 
@@ -125,10 +125,10 @@ class ObjectBlobs(Blobs):
     def __init__(self, url: str, settings: Settings | None = None) -> None:
         super().__init__()
         settings = settings or Settings()
-        self.link = ObjectLink(url, settings)
-        self.name = self.link.address.scheme
-        self.place = self.link.place
-        self.keys = Keys(self.link.address.prefix)
+        self.bucket = Bucket(url, settings)
+        self.name = self.bucket.address.scheme
+        self.place = self.bucket.place
+        self.keys = Keys(self.bucket.address.prefix)
         self._max_bytes = settings.integer("results.max_bytes")
 
     def put(self, tenant: str, *, listed: bool) -> ObjectUpload:
@@ -138,9 +138,9 @@ class ObjectBlobs(Blobs):
         versions = await self.versions(tenant, sha256)
         if not versions:
             return None
-        version = (([each for each in versions if each.listed] if listed else []) or versions)[-1]
+        version = (([version for version in versions if version.listed] if listed else []) or versions)[-1]
         key = self.keys.content(version, self.keys.of_version(tenant, sha256, version))
-        return ObjectBlob(self.link, key, version.stored_bytes)
+        return ObjectBlob(self.bucket, key, version.stored_bytes)
 
     async def stat(self, tenant: str, sha256: str) -> StoredBlob | None:
         versions = await self.versions(tenant, sha256)
@@ -161,14 +161,14 @@ class ObjectBlobs(Blobs):
     async def sweep(self, older_than: int) -> int:
         # Data first: what is referred to meanwhile is found below.
         orphans: dict[str, str] = {}
-        async for some in self.link.listing(self.keys.all_data):
-            for each in some:
-                nonce = self.keys.nonce_of(each["path"])
-                if nonce is not None and each["last_modified"].timestamp() * 1_000_000 < older_than:
-                    orphans[nonce] = each["path"]
+        async for some in self.bucket.listing(self.keys.all_data):
+            for entry in some:
+                nonce = self.keys.nonce_of(entry["path"])
+                if nonce is not None and entry["last_modified"].timestamp() * 1_000_000 < older_than:
+                    orphans[nonce] = entry["path"]
         count = 0
         async for tenant, sha256, versions in self._every():
-            gone = {each for each in superseded(versions) if each.stored_at < older_than}
+            gone = {version for version in superseded(versions) if version.stored_at < older_than}
             for version in gone:
                 await self._delete(tenant, sha256, version)
             count += len(gone)
@@ -176,42 +176,42 @@ class ObjectBlobs(Blobs):
                 if version.referred:
                     orphans.pop(version.nonce, None)
         for key in orphans.values():
-            await self.link.delete(key)
+            await self.bucket.delete(key)
         return count + len(orphans)
 
     async def versions(self, tenant: str, sha256: str) -> list[Version]:
         """What is stored of some content, the latest last."""
         stored: list[Version] = []
-        async for some in self.link.listing(self.keys.of(tenant, sha256)):
-            parsed = [self.keys.parsed(each["path"]) for each in some]
-            stored += [each[2] for each in parsed if each is not None and each[:2] == (tenant, sha256)]
+        async for some in self.bucket.listing(self.keys.of(tenant, sha256)):
+            parsed = [self.keys.parsed(entry["path"]) for entry in some]
+            stored += [parts[2] for parts in parsed if parts is not None and parts[:2] == (tenant, sha256)]
         return sorted(stored)
 
     async def tidy(self, tenant: str, sha256: str, upto: Version) -> None:
         """Remove the versions that this one stands for."""
         versions = [version for version in await self.versions(tenant, sha256) if version <= upto]
-        for each in superseded(versions):
-            await self._delete(tenant, sha256, each)
+        for old in superseded(versions):
+            await self._delete(tenant, sha256, old)
 
     async def close(self) -> None:
         await super().close()
-        await self.link.close()
+        await self.bucket.close()
 
     def now(self) -> int:
         return time.time_ns() // 1000
 
     async def _delete(self, tenant: str, sha256: str, version: Version) -> None:
-        await self.link.delete(self.keys.of_version(tenant, sha256, version))
+        await self.bucket.delete(self.keys.of_version(tenant, sha256, version))
         if version.referred:
-            await self.link.delete(self.keys.of_data(version.nonce))
+            await self.bucket.delete(self.keys.of_data(version.nonce))
 
     async def _every(self) -> AsyncIterator[tuple[str, str, list[Version]]]:
         """All contents. Buckets list in the order of keys, in which the versions of one content stand together."""
         at: tuple[str, str] | None = None
         versions: list[Version] = []
-        async for some in self.link.listing(self.keys.root):
-            for each in some:
-                parsed = self.keys.parsed(each["path"])
+        async for some in self.bucket.listing(self.keys.root):
+            for entry in some:
+                parsed = self.keys.parsed(entry["path"])
                 if parsed is None:
                     continue
                 if at != parsed[:2]:
@@ -230,14 +230,14 @@ def _blob(tenant: str, sha256: str, version: Version) -> StoredBlob:
 class ObjectBlob(RangeBlob):
     """An object of a known size."""
 
-    def __init__(self, link: ObjectLink, key: str, size: int) -> None:
+    def __init__(self, bucket: Bucket, key: str, size: int) -> None:
         super().__init__(size)
         self.identity = key
-        self._link = link
+        self._bucket = bucket
         self._key = key
 
     async def read(self, start: int, end: int) -> bytes:
-        got = await self._link.get(self._key, start, end)
+        got = await self._bucket.get(self._key, start, end)
         if got is None:
             raise Replaced
         return got
@@ -262,7 +262,7 @@ class ObjectUpload(Upload):
 
     def __init__(self, blobs: ObjectBlobs, tenant: str, *, listed: bool, max_bytes: int) -> None:
         self._blobs = blobs
-        self._link = blobs.link
+        self._bucket = blobs.bucket
         self._tenant = tenant
         self._listed = listed
         self._piece = max(PIECE_BYTES, -(-max_bytes // _MOST_PIECES))
@@ -282,10 +282,10 @@ class ObjectUpload(Upload):
             if self._held_bytes <= PIECE_BYTES:
                 return
             self._unreferred = True
-            self._upload = _Upload(self._link, self._blobs.keys.of_data(self._nonce), self._piece)
+            self._upload = _Upload(self._bucket, self._blobs.keys.of_data(self._nonce), self._piece)
             held, self._held = self._held, []
-            for each in held:
-                await self._upload.give(each)
+            for piece in held:
+                await self._upload.give(piece)
         else:
             await self._upload.give(frame)
 
@@ -302,14 +302,14 @@ class ObjectUpload(Upload):
             body = b"".join([*self._held, end])
         before = await self._blobs.versions(self._tenant, sha256)
         version = Version(
-            stored_at=max(self._blobs.now(), *(each.stored_at + 1 for each in before), 0),
+            stored_at=max(self._blobs.now(), *(version.stored_at + 1 for version in before), 0),
             nonce=self._nonce,
             stored_bytes=self._bytes + len(end),
             listed=self._listed,
             referred=self._upload is not None,
         )
         try:
-            await self._link.put(self._blobs.keys.of_version(self._tenant, sha256, version), body)
+            await self._bucket.put(self._blobs.keys.of_version(self._tenant, sha256, version), body)
         except ResultStoreAway:
             self._unreferred = False  # it may have come: then gc finds out
             raise
@@ -327,18 +327,18 @@ class ObjectUpload(Upload):
             await self._upload.stop()
         if self._unreferred:
             self._unreferred = False
-            await self._link.delete(self._blobs.keys.of_data(self._nonce))
+            await self._bucket.delete(self._blobs.keys.of_data(self._nonce))
 
 
 class _Upload:
     """An upload in progress; at most one piece waits for it."""
 
-    def __init__(self, link: ObjectLink, key: str, piece_bytes: int) -> None:
-        self._link = link
+    def __init__(self, bucket: Bucket, key: str, piece_bytes: int) -> None:
+        self._bucket = bucket
         self._pieces: asyncio.Queue[bytes | None] = asyncio.Queue(1)
         self._stopped = asyncio.Event()
         self._sending: asyncio.Future[Any] = asyncio.ensure_future(
-            obstore.put_async(link.store, key, self, chunk_size=piece_bytes, max_concurrency=_AT_A_TIME)
+            obstore.put_async(bucket.store, key, self, chunk_size=piece_bytes, max_concurrency=_AT_A_TIME)
         )
 
     @property
@@ -361,7 +361,7 @@ class _Upload:
         try:
             await self._sending
         except Exception as problem:  # noqa: BLE001 - `meant` raises what is none of its own
-            raise self._link.meant(problem) from None
+            raise self._bucket.meant(problem) from None
 
     async def stop(self) -> None:
         self._stopped.set()

@@ -69,7 +69,7 @@ def address_of(url: str) -> Address:
     if not parts.netloc or not options.keys() <= known or parts.fragment:
         raise SettingsError(f"ARCLOG_RESULTS_URL is not an address of a bucket; {wanted}")
     prefix = parts.path.strip("/")
-    if any(each in ("", ".", "..") for each in prefix.split("/")) and prefix:
+    if any(segment in ("", ".", "..") for segment in prefix.split("/")) and prefix:
         raise SettingsError(f"ARCLOG_RESULTS_URL: the prefix has an empty part, '.' or '..'; {wanted}")
     return Address(parts.scheme, parts.netloc, prefix, options.get("endpoint", ""), options.get("region", ""))
 
@@ -125,7 +125,7 @@ def _credentials(file: str) -> dict[str, str]:
     return options
 
 
-class ObjectLink:
+class Bucket:
     """Objects of one bucket."""
 
     def __init__(self, url: str, settings: Settings) -> None:

@@ -18,7 +18,7 @@ from arclog.drivers.postgres.address import PostgresAddress, configured_address
 from arclog.drivers.postgres.connect import answering
 from arclog.model.config.settings import Settings
 from arclog.model.errors import SettingsError, StoreUnavailable
-from arclog.stores.postgres.connection.pipeline import Link, Preparing
+from arclog.stores.postgres.connection.pipeline import Pipeline, Preparing
 from arclog.stores.postgres.queries import load_migrations
 from arclog.stores.sql.files import is_online, oldest_for
 
@@ -96,7 +96,7 @@ async def connect(address: Address, name: str = "arclog") -> AsyncConnection[Any
     )
 
 
-async def open_link(address: Address) -> Link:
+async def open_pipeline(address: Address) -> Pipeline:
     """A connection for requests; the server's configuration is checked again."""
     name = f"arclog {uuid4().hex}"
     connection = await connect(address, name)
@@ -106,9 +106,9 @@ async def open_link(address: Address) -> Link:
             if pid == connection.info.backend_pid:
                 await connection.execute(_PLAINLY.format(local="false"))
                 await connection.execute(_WATCHFULLY.format(**driver.keepalives(address.timeout_s)))
-                return Link(connection, name, address.preparing, address.timeout_s)
+                return Pipeline(connection, name, address.preparing, address.timeout_s)
         # A pooler, not the server itself: settings must not outlive the transaction.
-        return Link(connection, name, address.preparing, address.timeout_s, first=_PLAINLY.format(local="true"))
+        return Pipeline(connection, name, address.preparing, address.timeout_s, first=_PLAINLY.format(local="true"))
     except BaseException:
         await connection.close()
         raise
@@ -133,9 +133,9 @@ async def check(connection: AsyncConnection[Any], address: Address) -> int:
     if address.unsafe:
         return int(pid)
     for name, value, loss in (
-        ("fsync", fsync, "a power cut would lose or damage what was committed"),
+        ("fsync", fsync, "a power failure would lose or damage committed data"),
         ("full_page_writes", full_pages, "a power cut could damage pages"),
-        ("synchronous_commit", commit, "a crash would lose what was answered"),
+        ("synchronous_commit", commit, "a crash would lose confirmed data"),
     ):
         if value == "off":
             raise StoreUnavailable(
@@ -209,14 +209,14 @@ async def _carry_out(connection: AsyncConnection[Any], address: Address, number:
         version = await _version(connection, address)
         if version < 0:
             await _create(connection, address)
-        for each, script in load_migrations(max(version, 0), schema):
-            if version > 0 and each > number:
+        for step, script in load_migrations(max(version, 0), schema):
+            if version > 0 and step > number:
                 break
             if version <= 0 or not is_online(script):
                 await connection.execute(script)
             await connection.execute(
                 f'UPDATE "{schema}".schema_version SET version = %s, oldest = greatest(oldest, %s)',  # noqa: S608 - the schema is a plain name
-                (each, oldest_for(script)),
+                (step, oldest_for(script)),
             )
     return True
 

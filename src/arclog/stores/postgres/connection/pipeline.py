@@ -177,7 +177,7 @@ class _Request:
         self.left: deque[str] = deque()
 
 
-class Link:
+class Pipeline:
     """Takes over a connection, which nothing else may use from then on."""
 
     def __init__(
@@ -358,7 +358,7 @@ class Link:
         requests, self._requests = self._requests, deque()
         for request in requests:
             request.error = Lost(str(error).strip() or "connection lost")
-            request.error.link = self.name
+            request.error.pipeline = self.name
             self._answer(request)
 
 
@@ -366,4 +366,4 @@ class Lost(psycopg.OperationalError):
     """The connection was lost while a request was in progress, which may have been carried out or not."""
 
     #: the connection's name
-    link = ""
+    pipeline = ""

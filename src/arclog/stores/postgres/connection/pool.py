@@ -14,19 +14,21 @@ from typing import Any
 from arclog.drivers.backoff import Patience
 from arclog.drivers.postgres.refusals import is_away, is_conflict
 from arclog.model.errors import StoreUnavailable
-from arclog.stores.postgres.connection.pipeline import Call, Link, Lost, Rows, translated
+from arclog.stores.postgres.connection.pipeline import Call, Lost, Pipeline, Rows, translated
 
 #: immediate retries of a transaction that a conflict rolled back
 _TANGLES = 5
 
 
 class Pool:
-    def __init__(self, place: str, open_link: Callable[[], Awaitable[Link]], most: int, patience_s: float) -> None:
+    def __init__(
+        self, place: str, open_pipeline: Callable[[], Awaitable[Pipeline]], most: int, patience_s: float
+    ) -> None:
         self.place = place
-        self._open_link = open_link
+        self._open_pipeline = open_pipeline
         self._most = most
         self.patience_s = patience_s
-        self._links: list[Link] = []
+        self._pipelines: list[Pipeline] = []
         self._opening = 0
         self._lent = 0
         self._is_open = False
@@ -47,9 +49,9 @@ class Pool:
     def abandon(self) -> None:
         """Close at once; pending requests fail."""
         self._is_open = False
-        for link in self._links:
-            link.close()
-        self._links.clear()
+        for pipeline in self._pipelines:
+            pipeline.close()
+        self._pipelines.clear()
 
     async def read(self, text: str, *values: Any) -> Rows:
         """Run a statement that changes nothing."""
@@ -73,7 +75,7 @@ class Pool:
                 self._idle.set()
 
     @asynccontextmanager
-    async def alone(self) -> AsyncIterator[Link]:
+    async def alone(self) -> AsyncIterator[Pipeline]:
         """A connection for exclusive use, for a transaction of several requests. After an exception the transaction may
         be open, so the connection is closed, which ends it.
         """
@@ -82,18 +84,18 @@ class Pool:
         self._busy += 1
         self._idle.clear()
         try:
-            link = await self._link()
-            self._links.remove(link)
+            pipeline = await self._pipeline()
+            self._pipelines.remove(pipeline)
             self._lent += 1
             try:
-                yield link
+                yield pipeline
             except BaseException:
-                link.close("a transaction was left")
+                pipeline.close("a transaction was left")
                 raise
             finally:
                 self._lent -= 1
-                if link.lost is None:
-                    self._links.append(link)
+                if pipeline.lost is None:
+                    self._pipelines.append(pipeline)
                 self._opened.set()  # a connection is free, or another may be opened
         finally:
             self._busy -= 1
@@ -105,8 +107,8 @@ class Pool:
         tangles = 0
         while True:
             try:
-                link = await self._link()
-                return await link.request(calls)
+                pipeline = await self._pipeline()
+                return await pipeline.request(calls)
             except Exception as error:
                 if is_conflict(error) and tangles < _TANGLES:
                     tangles += 1
@@ -117,15 +119,15 @@ class Pool:
                 if not await patience.more():
                     raise translated(error, self.place) from error
 
-    def best(self) -> Link | None:
+    def best(self) -> Pipeline | None:
         """The connection with the fewest pending requests; None if there is none."""
-        self._links = [link for link in self._links if link.lost is None]
-        return min(self._links, key=lambda link: link.waiting, default=None)
+        self._pipelines = [pipeline for pipeline in self._pipelines if pipeline.lost is None]
+        return min(self._pipelines, key=lambda pipeline: pipeline.waiting, default=None)
 
-    async def _link(self) -> Link:
+    async def _pipeline(self) -> Pipeline:
         while True:
             best = self.best()
-            full = len(self._links) + self._opening + self._lent >= self._most
+            full = len(self._pipelines) + self._opening + self._lent >= self._most
             if best is not None and (full or not best.waiting):
                 return best
             if not full:
@@ -134,7 +136,7 @@ class Pool:
             await self._opened.wait()  # all connections that may be opened are being opened or in exclusive use
         self._opening += 1
         try:
-            link = await self._open_link()
+            pipeline = await self._open_pipeline()
         except Exception:
             if (best := self.best()) is not None:
                 return best  # no further connection is available: use this one
@@ -142,8 +144,8 @@ class Pool:
         finally:
             self._opening -= 1
             self._opened.set()
-        self._links.append(link)
-        return link
+        self._pipelines.append(pipeline)
+        return pipeline
 
 
 def closed(place: str) -> StoreUnavailable:

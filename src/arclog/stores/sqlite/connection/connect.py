@@ -45,12 +45,12 @@ def translated(error: BaseException, path: str, waited: float = 0.0) -> ArclogEr
     if isinstance(error, apsw.CorruptError):
         return Damaged(
             f"{path} is damaged ({error}); nothing more is written to it. Restore it from a backup, "
-            "or save what can be read with `sqlite3 … .recover`"
+            "or recover the readable data with `sqlite3 … .recover`"
         )
     if isinstance(error, apsw.IOError):
         return Damaged(
             f"the disk failed under {path} ({error}); the last transaction may or may not be on it, and nothing more is "
-            "written. Check the disk, then start again: what was committed is read back"
+            "written. Check the disk, then start again; committed data is read back"
         )
     if isinstance(error, apsw.ReadOnlyError | apsw.PermissionsError):
         return StoreUnavailable(
@@ -207,8 +207,8 @@ def _use_wal(connection: apsw.Connection, path: str, busy_timeout_s: float) -> N
             sleep(0.005)
     if mode != "wal":
         raise StoreUnavailable(
-            f"{path} cannot be used with a write-ahead log (journal mode {mode!r}); network file systems lack what "
-            "it needs: choose an ARCLOG_HOME on a local disk"
+            f"{path} cannot be used with a write-ahead log (journal mode {mode!r}); network file systems do not "
+            "support it: choose an ARCLOG_HOME on a local disk"
         )
     connection.execute(
         f"PRAGMA synchronous = FULL; PRAGMA cache_size = -16000; PRAGMA journal_size_limit = {_WAL_BYTES}"

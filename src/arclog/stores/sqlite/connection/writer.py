@@ -376,9 +376,9 @@ class Writer:
             self._damage = known
         answers: list[Answer] = []
         for _, future in group:
-            each = type(known)(*known.args)  # a raised exception belongs to one raiser
-            each.__cause__ = error
-            answers.append((future, None, each))
+            problem = type(known)(*known.args)  # a raised exception belongs to one raiser
+            problem.__cause__ = error
+            answers.append((future, None, problem))
         return answers
 
     def _roll_back(self) -> None:

@@ -87,8 +87,10 @@ class HistoryRules(Rules):
         execution_id = await done(api)
         (routed, _) = await api.events(execution_id, types=("next.evaluated",))
         renamed = HELLO.replace("step: end", "step: finish")
-        said = rf"event {routed['seq']}: the token that step start .* has no arc.*fits up to event {routed['seq'] - 1}"
-        with pytest.raises(DoesNotFit, match=said):
+        message = (
+            rf"event {routed['seq']}: the token that step start .* has no arc.*fits up to event {routed['seq'] - 1}"
+        )
+        with pytest.raises(DoesNotFit, match=message):
             await api.fork(execution_id, ForkRequest(at=routed["seq"], playbook=renamed))
         new = await api.fork(execution_id, ForkRequest(at=routed["seq"], playbook=renamed, map={"end": "finish"}))
         assert (await over(api, new.execution_id)).state == "COMPLETED"
@@ -106,13 +108,13 @@ class HistoryRules(Rules):
 
     async def test_what_cannot_be_gone_on_from_is_refused(self, api: Api) -> None:
         execution_id = await done(api)
-        for request, said in (
+        for request, message in (
             (ForkRequest(failed=True), "nothing in the run failed"),
             (ForkRequest(step="nowhere"), "has not run"),
             (ForkRequest(at=10_000), "has events 1 to"),
             (ForkRequest(at=1), "never started"),
         ):
-            with pytest.raises(RequestRejected, match=said):
+            with pytest.raises(RequestRejected, match=message):
                 await api.fork(execution_id, request)
         with pytest.raises(PlaybookError):
             await api.fork(execution_id, ForkRequest(at=5, playbook="metadata: {name: x}\nworkflow: []\n"))
@@ -130,28 +132,28 @@ class HistoryRules(Rules):
             await api.fork(execution_id, ForkRequest(failed=True))
         new = await api.fork(execution_id, ForkRequest(at=waiting["seq"]))
         await until_event(api, new.execution_id, "command.completed")
-        for each in (execution_id, new.execution_id):
-            await api.cancel(each, "enough")
+        for run_id in (execution_id, new.execution_id):
+            await api.cancel(run_id, "enough")
         retried = await api.fork(new.execution_id, ForkRequest(failed=True))
         await until_event(api, retried.execution_id, "command.completed")
         await api.cancel(retried.execution_id, "enough")
 
     async def test_a_recorded_run_is_decided_again_as_it_was(self, api: Api) -> None:
         execution_id = await done(api, _BROKEN)
-        found = await api.replay(execution_id)
-        assert (found.ok, found.difference, found.folded) == (True, None, 0)
-        assert found.events == len(await api.events(execution_id, limit=10_000))
-        assert found.decisions > 2
+        report = await api.replay(execution_id)
+        assert (report.ok, report.difference, report.folded) == (True, None, 0)
+        assert report.events == len(await api.events(execution_id, limit=10_000))
+        assert report.decisions > 2
 
     async def test_two_runs_are_compared(self, api: Api) -> None:
-        one, two = await done(api), await done(api, name="Ada")
-        alike = await api.diff(one, await done(api))
+        first, two = await done(api), await done(api, name="Ada")
+        alike = await api.diff(first, await done(api))
         assert (alike.divergence, alike.steps, alike.values, alike.net) == (None, [], [], None)
-        found = await api.diff(one, two)
-        assert found.divergence is not None
-        assert (found.divergence["what"], found.divergence["cause"]) == ("request", "workload.name differs")
-        assert {"path": "result", "a": "hello world", "b": "hello Ada"} in found.values
-        assert [each["step"] for each in found.durations] == ["start", "end"]
+        difference = await api.diff(first, two)
+        assert difference.divergence is not None
+        assert (difference.divergence["what"], difference.divergence["cause"]) == ("request", "workload.name differs")
+        assert {"path": "result", "a": "hello world", "b": "hello Ada"} in difference.values
+        assert [duration["step"] for duration in difference.durations] == ["start", "end"]
 
     async def test_the_item_whose_rule_failed_is_the_difference_and_not_those_that_were_cut_short(
         self, api: Api
@@ -159,11 +161,11 @@ class HistoryRules(Rules):
         changed = _RULED.replace("iter.n == 19", "iter.n == 99")
         failed, good = await done(api, _RULED), await done(api, changed)
         for a, b, which in ((failed, good, "first"), (good, failed, "second")):
-            found = (await api.diff(a, b)).divergence
-            assert found is not None
-            assert (found["step"], found["what"]) == ("each", "item")
-            assert found["cause"] == f"item 19 of step each failed in the {which} run only"
-            shown = await api.events(a, after=found["a_seq"] - 1, limit=1)
+            where = (await api.diff(a, b)).divergence
+            assert where is not None
+            assert (where["step"], where["what"]) == ("each", "item")
+            assert where["cause"] == f"item 19 of step each failed in the {which} run only"
+            shown = await api.events(a, after=where["a_seq"] - 1, limit=1)
             assert shown[0]["event_type"] == f"loop.iteration.{'failed' if a == failed else 'done'}"
 
     async def test_a_changed_playbook_is_simulated_and_nothing_is_written(self, api: Api) -> None:
@@ -175,9 +177,9 @@ class HistoryRules(Rules):
         assert {run.execution_id for run in same.runs} == set(runs)
         # A new condition reads a part of a stored result.
         routed = text.replace("arcs: [{step: each}]", "arcs: [{step: each, when: '{{ start.rows[3] == 4 }}'}]")
-        found = await api.simulate(SimulateRequest(routed, runs=runs[:1]))
-        (run,) = found.runs
-        assert (found.ok, run.verdict, run.recorded, run.simulated) == (False, "path", "COMPLETED", "COMPLETED")
+        outcome = await api.simulate(SimulateRequest(routed, runs=runs[:1]))
+        (run,) = outcome.runs
+        assert (outcome.ok, run.verdict, run.recorded, run.simulated) == (False, "path", "COMPLETED", "COMPLETED")
         assert run.divergence is not None
         assert run.divergence["cause"] == "after step start the run went to each; it would go to no step"
         called = text.replace("kind: noop, data: {count", "kind: python, code: 'result = 1', args: {count")
@@ -224,14 +226,14 @@ class HistoryRules(Rules):
 
     async def test_a_value_is_followed_back_to_the_request(self, api: Api) -> None:
         execution_id = await done(api, name="Ada")
-        found = await api.trace(execution_id, "result")
-        assert (found.execution_id, found.path, found.node.value, found.is_cut) == (
+        traced = await api.trace(execution_id, "result")
+        assert (traced.execution_id, traced.path, traced.node.value, traced.is_cut) == (
             execution_id,
             "result",
             "hello Ada",
             False,
         )
-        node = found.node
+        node = traced.node
         while node.sources:
             node = node.sources[0]
         assert (node.what, node.name, node.value, node.seq) == ("workload", "workload.name", "Ada", 1)
@@ -243,19 +245,23 @@ class HistoryRules(Rules):
     async def test_the_runs_of_a_playbook_are_counted_and_timed(self, api: Api) -> None:
         text = _BROKEN.replace("name: broken", "name: counted").replace("best_effort", "fail_fast")
         runs = [await done(api, text, by=by) for by in (1, 1, 0)]
-        found = await api.stats("counted")
-        assert (found.runs, found.states, found.success_rate) == (3, {"FAILED": 1, "COMPLETED": 2}, 0.6667)
-        assert found.p50_ms is not None
-        assert found.p95_ms is not None
-        assert found.p50_ms <= found.p95_ms
-        steps = {step["step"]: step for step in found.steps}
+        step_stats = await api.stats("counted")
+        assert (step_stats.runs, step_stats.states, step_stats.success_rate) == (
+            3,
+            {"FAILED": 1, "COMPLETED": 2},
+            0.6667,
+        )
+        assert step_stats.p50_ms is not None
+        assert step_stats.p95_ms is not None
+        assert step_stats.p50_ms <= step_stats.p95_ms
+        steps = {step["step"]: step for step in step_stats.steps}
         assert {name: (step["runs"], step["failed"]) for name, step in steps.items()} == {
             "start": (3, 0),
             "each": (3, 1),
             "end": (2, 0),
         }
-        assert all(step["slowest_in"] in runs for step in found.steps)
-        assert sum(day["runs"] for day in found.days) == 3
+        assert all(step["slowest_in"] in runs for step in step_stats.steps)
+        assert sum(day["runs"] for day in step_stats.days) == 3
         assert (await api.stats("counted", limit=1)).runs == 1
         with pytest.raises(NotFound, match="no run of 'nowhere'"):
             await api.stats("nowhere")

@@ -111,14 +111,14 @@ class OverviewRules(Rules):
         assert await api.failing() == []
         await done(api, _FAILING)
         last = await done(api, _FAILING)
-        (one,) = await api.failing()
-        assert (one.path, one.failures, one.last.execution_id) == ("shop/orders", 2, last)
-        assert one.since is not None
-        assert one.last.error
+        (failing_path,) = await api.failing()
+        assert (failing_path.path, failing_path.failures, failing_path.last.execution_id) == ("shop/orders", 2, last)
+        assert failing_path.since is not None
+        assert failing_path.last.error
         await done(api, _FAILING, fail=False)
         assert await api.failing() == []
         await done(api, _FAILING)
-        assert [each.failures for each in await api.failing()] == [1]
+        assert [path.failures for path in await api.failing()] == [1]
 
     async def test_what_waits_for_an_approval_is_listed_until_it_is_decided(self, api: Api) -> None:
         await started(api, WAITING)
@@ -131,8 +131,10 @@ class OverviewRules(Rules):
         assert first.run.approvals == 1
         assert (second.run.execution_id, second.key, second.step) == (guarded, "", "")
         page = await api.approvals(limit=1)
-        assert [each.run.execution_id for each in page.approvals] == [asking]
-        assert [each.run.execution_id for each in (await api.approvals(after=page.next or "")).approvals] == [guarded]
+        assert [approval.run.execution_id for approval in page.approvals] == [asking]
+        assert [approval.run.execution_id for approval in (await api.approvals(after=page.next or "")).approvals] == [
+            guarded
+        ]
         assert (await api.signal(asking, SignalRequest("APPROVE", step=first.key))).accepted
         assert (await api.signal(guarded, SignalRequest("REJECT", reason="no"))).accepted
         assert (await over(api, asking)).state == "COMPLETED"
@@ -166,9 +168,9 @@ class CatalogRules(Rules):
         again = await api.register(RegisterRequest(_playbook(1)))
         assert (again.version, again.created) == (1, False)
         assert await _register(api, 2) == 2
-        assert [each.version for each in await api.versions("team/answer")] == [2, 1]
-        assert [each.version for each in await api.versions("team/answer", before=2)] == [1]
-        assert [each.version for each in await api.versions("team/answer", limit=1)] == [2]
+        assert [entry.version for entry in await api.versions("team/answer")] == [2, 1]
+        assert [entry.version for entry in await api.versions("team/answer", before=2)] == [1]
+        assert [entry.version for entry in await api.versions("team/answer", limit=1)] == [2]
         assert (await api.registered("team/answer")).source == _playbook(2)
         assert (await api.registered("team/answer", 1)).source == _playbook(1)
 
@@ -184,17 +186,17 @@ class CatalogRules(Rules):
     async def test_paths_are_listed_in_order_and_in_pages(self, api: Api) -> None:
         for path in ("b/one", "a/two", "a/one", "odd path/ü&?=%2F#"):
             await _register(api, 1, path)
-        assert [each.path for each in await api.catalog()] == ["a/one", "a/two", "b/one", "odd path/ü&?=%2F#"]
-        assert [each.path for each in await api.catalog(prefix="a/")] == ["a/one", "a/two"]
-        assert [each.path for each in await api.catalog(after="a/one", limit=2)] == ["a/two", "b/one"]
+        assert [entry.path for entry in await api.catalog()] == ["a/one", "a/two", "b/one", "odd path/ü&?=%2F#"]
+        assert [entry.path for entry in await api.catalog(prefix="a/")] == ["a/one", "a/two"]
+        assert [entry.path for entry in await api.catalog(after="a/one", limit=2)] == ["a/two", "b/one"]
         assert (await api.registered("odd path/ü&?=%2F#")).version == 1
 
     async def test_two_versions_are_compared(self, api: Api) -> None:
         for result in (1, 2):
             await _register(api, result)
-        told = await api.difference("team/answer", 1)
-        assert (told.path, told.older, told.newer) == ("team/answer", 1, 2)
-        changed = [line for line in told.diff.splitlines() if line[:1] in "+-" and line[:3] not in ("+++", "---")]
+        compared = await api.difference("team/answer", 1)
+        assert (compared.path, compared.older, compared.newer) == ("team/answer", 1, 2)
+        changed = [line for line in compared.diff.splitlines() if line[:1] in "+-" and line[:3] not in ("+++", "---")]
         assert [line[0] for line in changed] == ["-", "+"]
         assert (await api.difference("team/answer", 2, 2)).diff == ""
         with pytest.raises(NotFound):
@@ -204,7 +206,7 @@ class CatalogRules(Rules):
         await _register(api, 1)
         assert (await api.archive("team/answer")).archived_at is not None
         assert await api.catalog() == []
-        assert [each.path for each in await api.catalog(archived=True)] == ["team/answer"]
+        assert [entry.path for entry in await api.catalog(archived=True)] == ["team/answer"]
         with pytest.raises(RequestRejected):
             await api.execute(ExecuteRequest(path="team/answer"))
         assert (await api.archive("team/answer", archived=False)).archived_at is None

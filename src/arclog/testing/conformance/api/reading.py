@@ -94,21 +94,21 @@ class ReadingRules(Rules):
             return places
 
         def expected(*types: str) -> list[tuple[str, int]]:
-            return [(one["execution_id"], one["seq"]) for one in logs if one["event_type"] in types]
+            return [(event["execution_id"], event["seq"]) for event in logs if event["event_type"] in types]
 
         assert await positions(types=("playbook.finished",)) == expected("playbook.finished")
         assert await positions(types=("step.failed", "playbook.finished")) == expected(
             "step.failed", "playbook.finished"
         )
         assert await positions(types=("task.started", "step.done")) == expected("task.started", "step.done")
-        assert sorted(await positions(100)) == sorted((one["execution_id"], one["seq"]) for one in logs)
-        ends = [one for one in logs if one["event_type"] == "playbook.finished"]
+        assert sorted(await positions(100)) == sorted((event["execution_id"], event["seq"]) for event in logs)
+        ends = [event for event in logs if event["event_type"] == "playbook.finished"]
         since, until = ends[1]["persisted_at"], ends[2]["persisted_at"]
         for types in (("playbook.finished",), ("task.done", "playbook.finished")):
             some = [
-                (one["execution_id"], one["seq"])
-                for one in logs
-                if one["event_type"] in types and since <= one["persisted_at"] < until
+                (event["execution_id"], event["seq"])
+                for event in logs
+                if event["event_type"] in types and since <= event["persisted_at"] < until
             ]
             assert await positions(types=types, since=since, until=until) == some
         filters: list[tuple[str, str, tuple[str, ...]]] = [
@@ -123,13 +123,15 @@ class ReadingRules(Rules):
         for entity, where, only in filters:
             kind, _, name = entity.partition(":")
             some = [
-                (one["execution_id"], one["seq"])
-                for one in logs
-                if (not kind or one["entity_type"] == kind)
-                and (not name or one["entity_id"] == name)
-                and (not only or one["event_type"] in only)
-                and ("finished" not in where or (one["event_type"], one["status"]) == ("playbook.finished", "failed"))
-                and ("execution_id" not in where or one["execution_id"] != runs[0])
+                (event["execution_id"], event["seq"])
+                for event in logs
+                if (not kind or event["entity_type"] == kind)
+                and (not name or event["entity_id"] == name)
+                and (not only or event["event_type"] in only)
+                and (
+                    "finished" not in where or (event["event_type"], event["status"]) == ("playbook.finished", "failed")
+                )
+                and ("execution_id" not in where or event["execution_id"] != runs[0])
                 and "nowhere" not in where
             ]
             assert sorted(await positions(entity=entity, where=where, types=only)) == sorted(some)
@@ -185,7 +187,9 @@ class ReadingRules(Rules):
         assert (nothing.at, nothing.event_type, nothing.steps) == (0, None, {})
         assert (newest.at, newest.head, newest.state, newest.result) == (head, head, "COMPLETED", "hello world")
         assert await api.state(execution_id, head + 100) == newest
-        middle = next(one["seq"] for one in await api.events(execution_id) if one["event_type"] == "step.scheduled")
+        middle = next(
+            event["seq"] for event in await api.events(execution_id) if event["event_type"] == "step.scheduled"
+        )
         then = await api.state(execution_id, middle)
         assert (then.at, then.event_type, [run.step for run in then.step_runs]) == (middle, "step.scheduled", ["start"])
         with pytest.raises(RequestRejected):
@@ -287,10 +291,10 @@ class StoredRules(Rules):
     async def test_one_result_is_described(self, api: Api) -> None:
         execution_id = await done(api, _STORING)
         many, _ = await api.results(execution_id)
-        told = await api.result(many.ref)
-        assert (told.ref, told.bytes, told.sha256) == (many.ref, many.bytes, many.sha256)
-        assert told.stored_bytes
-        assert told.preview
+        described = await api.result(many.ref)
+        assert (described.ref, described.bytes, described.sha256) == (many.ref, many.bytes, many.sha256)
+        assert described.stored_bytes
+        assert described.preview
 
     async def test_a_ref_that_nobody_has_is_not_found_and_one_that_is_none_is_refused(self, api: Api) -> None:
         execution_id = await done(api, _STORING)

@@ -43,8 +43,8 @@ class StartingRules(Rules):
     async def test_a_playbook_that_cannot_run_is_refused_with_every_finding_and_its_source(self, api: Api) -> None:
         with pytest.raises(PlaybookError) as caught:
             await api.execute(ExecuteRequest(playbook=_BAD, file="bad.yaml"))
-        found = {(finding.at.line, finding.severity) for finding in caught.value.findings}
-        assert {(4, "error"), (5, "error")} <= found
+        places = {(finding.at.line, finding.severity) for finding in caught.value.findings}
+        assert {(4, "error"), (5, "error")} <= places
         assert (caught.value.source, caught.value.file) == (_BAD, "bad.yaml")
 
     async def test_called_files_come_with_the_request(self, api: Api) -> None:
@@ -134,8 +134,8 @@ class SignalRules(Rules):
         assert (answer.accepted, answer.execution_id, answer.signal) == (True, execution_id, "go")
         assert answer.waiting
         assert (await over(api, execution_id)).state == "COMPLETED"
-        (told,) = await api.events(execution_id, types=("signal.received",))
-        assert told["payload"]["reason"] == "why not"
+        (received,) = await api.events(execution_id, types=("signal.received",))
+        assert received["payload"]["reason"] == "why not"
 
     async def test_the_same_signal_id_again_does_nothing_more(self, api: Api) -> None:
         execution_id = await started(api, WAITING)

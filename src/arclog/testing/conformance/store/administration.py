@@ -44,9 +44,9 @@ class OperationRules(Rules):
         store = world.store
         for name, tenant in (("b", "acme"), ("a", "acme"), ("c", "acme"), ("a", "zeta")):
             await store.add_schedule(schedule(name, tenant=tenant))
-        assert [each.name for each in await store.schedules("acme")] == ["a", "b", "c"]
-        assert [each.name for each in await store.schedules("acme", after="a", limit=1)] == ["b"]
-        assert [(each.tenant, each.name) for each in await store.schedules()] == [
+        assert [schedule.name for schedule in await store.schedules("acme")] == ["a", "b", "c"]
+        assert [schedule.name for schedule in await store.schedules("acme", after="a", limit=1)] == ["b"]
+        assert [(schedule.tenant, schedule.name) for schedule in await store.schedules()] == [
             ("acme", "a"),
             ("acme", "b"),
             ("acme", "c"),
@@ -58,8 +58,8 @@ class OperationRules(Rules):
         store = world.store
         for name, due, tenant in (("a", 30, "acme"), ("b", 10, "acme"), ("c", 20, "acme"), ("d", 5, "zeta")):
             await store.add_schedule(schedule(name, due, tenant=tenant))
-        assert [each.name for each in await store.next_schedules("acme")] == ["b", "c", "a"]
-        assert [each.name for each in await store.next_schedules("acme", limit=1)] == ["b"]
+        assert [schedule.name for schedule in await store.next_schedules("acme")] == ["b", "c", "a"]
+        assert [schedule.name for schedule in await store.next_schedules("acme", limit=1)] == ["b"]
 
     async def test_a_change_of_an_old_revision_is_a_conflict(self, world: World) -> None:
         store = world.store
@@ -80,7 +80,7 @@ class OperationRules(Rules):
         store = world.store
         for name in ("a", "b", "c"):
             await store.add_schedule(schedule(name))
-        known = {each.name: each for each in await store.schedules("acme")}
+        known = {schedule.name: schedule for schedule in await store.schedules("acme")}
         known["b"] = replace(known["b"], revision=7)
         answers = await asyncio.gather(
             store.change_schedule(replace(known["a"], note="first")),
@@ -93,7 +93,7 @@ class OperationRules(Rules):
         refused = [isinstance(answer, Conflict) for answer in answers]
         assert refused[1:3] + refused[4:] == [True, False, True]
         assert refused[0] != refused[3]
-        now = {each.name: each for each in await store.schedules("acme")}
+        now = {schedule.name: schedule for schedule in await store.schedules("acme")}
         assert now["a"] in answers
         assert now["b"].note == ""
         assert now["c"] == answers[2]
@@ -102,14 +102,17 @@ class OperationRules(Rules):
         store = world.store
         for name in ("c", "a", "b"):
             await store.add_schedule(schedule(name))
-        known = {each.name: each for each in await store.schedules("acme")}
+        known = {schedule.name: schedule for schedule in await store.schedules("acme")}
         old = replace(known["a"], revision=7)
         changes = [replace(known["c"], note="ü"), old, replace(known["b"], note="2"), replace(known["b"], name="none")]
         answers = await store.change_schedules(changes, "me", 900)
         assert [isinstance(answer, Conflict) for answer in answers] == [False, True, False, True]
-        now = {each.name: each for each in await store.schedules("acme")}
+        now = {schedule.name: schedule for schedule in await store.schedules("acme")}
         assert (now["c"], now["b"]) == (answers[0], answers[2])
-        assert [each.revision for each in (now["c"], now["a"])] == [known["c"].revision + 1, known["a"].revision]
+        assert [schedule.revision for schedule in (now["c"], now["a"])] == [
+            known["c"].revision + 1,
+            known["a"].revision,
+        ]
         assert await store.change_schedules([]) == []
 
     async def test_a_schedule_is_leased_when_it_is_due_and_to_one_alone(self, world: World) -> None:
@@ -120,10 +123,10 @@ class OperationRules(Rules):
         await store.add_schedule(schedule("over", None))
 
         async def leased(owner: str, now: int, until: int, limit: int = 100) -> list[str]:
-            return [each.name for each in await store.lease_schedules(owner, now, until, limit)]
+            return [schedule.name for schedule in await store.lease_schedules(owner, now, until, limit)]
 
-        assert [each.name for each in await store.late_schedules(100)] == ["soon", "soonest"]
-        assert [each.name for each in await store.late_schedules(400, 2)] == ["late", "soon"]
+        assert [schedule.name for schedule in await store.late_schedules(100)] == ["soon", "soonest"]
+        assert [schedule.name for schedule in await store.late_schedules(400, 2)] == ["late", "soon"]
         assert await leased("x", 49, 200) == []
         assert await leased("x", 100, 200, limit=1) == ["soonest"]
         both = await asyncio.gather(leased("x", 100, 200), leased("y", 100, 200))
@@ -140,8 +143,8 @@ class OperationRules(Rules):
     async def test_a_schedule_with_work_left_is_due_at_once(self, world: World) -> None:
         await world.store.add_schedule(schedule("queued", 900, queue=(5,)))
         await world.store.add_schedule(schedule("firing", 900, firing=5))
-        found = await world.store.lease_schedules("x", 1, 2)
-        assert [each.name for each in found] == ["firing", "queued"]
+        leased = await world.store.lease_schedules("x", 1, 2)
+        assert [schedule.name for schedule in leased] == ["firing", "queued"]
 
     # -- the outbox ---------------------------------------------------------------------------------------------------
 
@@ -149,10 +152,10 @@ class OperationRules(Rules):
         store = world.store
         execution_id = await world.create()
         with pytest.raises(Conflict):
-            await world.add(execution_id, 7, event("playbook.finished"), now=DONE, tell=[HOOK])
+            await world.add(execution_id, 7, event("playbook.finished"), now=DONE, deliveries=[HOOK])
         assert await store.deliveries(execution_id) == []
         await world.add(
-            execution_id, 1, event("playbook.finished"), now=DONE, tell=[HOOK, replace(HOOK, url="http://b/")]
+            execution_id, 1, event("playbook.finished"), now=DONE, deliveries=[HOOK, replace(HOOK, url="http://b/")]
         )
         first, second = await store.deliveries(execution_id)
         assert (first.n, second.n, second.url) == (1, 2, "http://b/")
@@ -161,7 +164,7 @@ class OperationRules(Rules):
 
     async def test_a_delivery_is_leased_when_due_and_to_one_alone(self, world: World) -> None:
         store, now = world.store, world.clock.now()
-        execution_id = await world.create(event("playbook.finished"), now=DONE, tell=[HOOK])
+        execution_id = await world.create(event("playbook.finished"), now=DONE, deliveries=[HOOK])
         assert await store.lease_deliveries(now - 1, now + 50) == []
         both = await asyncio.gather(store.lease_deliveries(now, now + 50), store.lease_deliveries(now, now + 50))
         assert sorted(map(len, both)) == [0, 1]
@@ -174,21 +177,21 @@ class OperationRules(Rules):
         await store.attempted(replace(again, state=DELIVERED, attempts=2, problem=""))
         assert await store.lease_deliveries(now + 9999, now + 99999) == []
         await store.attempted(replace(again, state=DEAD))  # too late: it stays what it is
-        assert [each.state for each in await store.deliveries(execution_id)] == [DELIVERED]
+        assert [delivery.state for delivery in await store.deliveries(execution_id)] == [DELIVERED]
 
     async def test_receivers_that_have_enough_in_hand_are_passed_over(self, world: World) -> None:
         store, now = world.store, world.clock.now()
         urls = ["http://a/1", "HTTP://A", "http://a:8/1", "http://ab/1", "http://a?x", "https://a/1"]
-        await world.create(event("playbook.finished"), now=DONE, tell=[replace(HOOK, url=url) for url in urls])
-        found = await store.lease_deliveries(now, now + 50, but=["http://a"])
-        assert [each.url for each in found] == ["http://a:8/1", "http://ab/1", "https://a/1"]
-        found = await store.lease_deliveries(now, now + 50, 2, but=["http://a:8", "http://%", "http://_"])
-        assert [each.url for each in found] == ["http://a/1", "HTTP://A"]
+        await world.create(event("playbook.finished"), now=DONE, deliveries=[replace(HOOK, url=url) for url in urls])
+        leased = await store.lease_deliveries(now, now + 50, but=["http://a"])
+        assert [delivery.url for delivery in leased] == ["http://a:8/1", "http://ab/1", "https://a/1"]
+        leased = await store.lease_deliveries(now, now + 50, 2, but=["http://a:8", "http://%", "http://_"])
+        assert [delivery.url for delivery in leased] == ["http://a/1", "HTTP://A"]
         assert {receiver_of(url) for url in urls[:2]} == {"http://a"} == {receiver_of(urls[4])}
 
     async def test_an_execution_is_told_once_nothing_is_pending(self, world: World) -> None:
         store, now = world.store, world.clock.now()
-        execution_id = await world.create(event("playbook.finished"), now=DONE, tell=[HOOK, HOOK])
+        execution_id = await world.create(event("playbook.finished"), now=DONE, deliveries=[HOOK, HOOK])
         first, second = await store.lease_deliveries(now, now + 50)
         await store.attempted(replace(first, state=DELIVERED))
         assert await store.executions_to_settle() == []
@@ -199,19 +202,19 @@ class OperationRules(Rules):
 
     async def test_what_was_given_up_is_told_newest_execution_first(self, world: World) -> None:
         store, now = world.store, world.clock.now()
-        older = await world.create(event("playbook.finished"), now=DONE, tell=[HOOK, HOOK])
-        newer = await world.create(event("playbook.finished"), now=DONE, tell=[HOOK])
-        for each in await store.lease_deliveries(now, now + 50):
-            state = DELIVERED if (each.execution_id, each.n) == (older, 1) else DEAD
-            await store.attempted(replace(each, state=state, attempts=12, problem="refused"))
+        older = await world.create(event("playbook.finished"), now=DONE, deliveries=[HOOK, HOOK])
+        newer = await world.create(event("playbook.finished"), now=DONE, deliveries=[HOOK])
+        for delivery in await store.lease_deliveries(now, now + 50):
+            state = DELIVERED if (delivery.execution_id, delivery.n) == (older, 1) else DEAD
+            await store.attempted(replace(delivery, state=state, attempts=12, problem="refused"))
         await store.settle_deliveries(older)
         dead = await store.given_up(0)
-        assert [(each.execution_id, each.n, each.problem) for each in dead] == [
+        assert [(delivery.execution_id, delivery.n, delivery.problem) for delivery in dead] == [
             (newer, 1, "refused"),
             (older, 2, "refused"),
         ]
-        assert [each.execution_id for each in await store.given_up(0, limit=1)] == [newer]
-        assert [each.execution_id for each in await store.given_up(newer)] == [newer]
+        assert [delivery.execution_id for delivery in await store.given_up(0, limit=1)] == [newer]
+        assert [delivery.execution_id for delivery in await store.given_up(newer)] == [newer]
 
     # -- the backlog --------------------------------------------------------------------------------------------------
 
@@ -303,9 +306,9 @@ class DutyRules(Rules):
         await world.create()
         moved = await world.create()
         await world.add(moved, 1, event("step.scheduled", "s", 1))
-        assert [each.execution_id for each in await world.store.idle(since)] == [left, pending]
-        assert [each.execution_id for each in await world.store.idle(since, after=left)] == [pending]
-        assert [each.execution_id for each in await world.store.idle(since, limit=1)] == [left]
+        assert [execution.execution_id for execution in await world.store.idle(since)] == [left, pending]
+        assert [execution.execution_id for execution in await world.store.idle(since, after=left)] == [pending]
+        assert [execution.execution_id for execution in await world.store.idle(since, limit=1)] == [left]
 
     async def test_the_store_tells_the_time(self, world: World) -> None:
         first = await world.store.time()
@@ -387,8 +390,8 @@ class AccessRules(Rules):
         await store.add_audit([_entry(3, "denied", "t1", "no such role")])
 
         async def times(tenant: str = "", decision: str = "", before: int = 0, limit: int = 100) -> list[int]:
-            found = await store.audit(tenant=tenant, decision=decision, before=before, limit=limit)
-            return [entry.at for _, entry in found]
+            entries = await store.audit(tenant=tenant, decision=decision, before=before, limit=limit)
+            return [entry.at for _, entry in entries]
 
         assert await times() == [3, 2, 1]
         assert await times(limit=2) == [3, 2]

@@ -97,11 +97,11 @@ def command(command_id: int, *kinds: str, **more: Any) -> NewCommand:
 
 
 def seqs(events: Sequence[StoredEvent]) -> list[int]:
-    return [each.seq for each in events]
+    return [event.seq for event in events]
 
 
 def ids(commands: Sequence[CommandRecord]) -> list[int]:
-    return [each.command_id for each in commands]
+    return [command.command_id for command in commands]
 
 
 class Rules:

@@ -38,7 +38,7 @@ class CommandRules(Rules):
         assert (await world.store.commands(execution_id))[0].state == "issued"
         assert (await world.store.commands(execution_id))[0].fence == 1
         again = await world.store.claim("v", limit=5, lease_until=80, kinds=["noop"])
-        assert [(each.fence, each.worker_id, each.lease_until) for each in again] == [(2, "v", 80)]
+        assert [(claimed.fence, claimed.worker_id, claimed.lease_until) for claimed in again] == [(2, "v", 80)]
 
     async def test_a_worker_gets_only_what_it_knows(self, world: World) -> None:
         http, both, noop, none = (world.ids() for _ in range(4))
@@ -131,9 +131,9 @@ class CommandRules(Rules):
     async def test_a_kind_may_have_any_name(self, world: World) -> None:
         odd = ["a,b", '"', "a", "b", "ü\x00", "%", "]"]
         work = [world.ids() for _ in odd]
-        await world.create(issue=[command(each, kind) for each, kind in zip(work, odd, strict=True)])
-        for each, kind in zip(work, odd, strict=True):
-            assert ids(await world.store.claim("w", limit=9, lease_until=9, kinds=[kind])) == [each]
+        await world.create(issue=[command(command_id, kind) for command_id, kind in zip(work, odd, strict=True)])
+        for command_id, kind in zip(work, odd, strict=True):
+            assert ids(await world.store.claim("w", limit=9, lease_until=9, kinds=[kind])) == [command_id]
 
     async def test_pools_are_apart(self, world: World) -> None:
         first, second, third = (world.ids() for _ in range(3))
@@ -159,14 +159,17 @@ class CommandRules(Rules):
         for i in range(4):
             mine = reversed(work[i::4])
             await world.create(
-                issue=[command(each, kinds[each % 3], pool=("default", "gpu")[each % 2]) for each in mine]
+                issue=[
+                    command(command_id, kinds[command_id % 3], pool=("default", "gpu")[command_id % 2])
+                    for command_id in mine
+                ]
             )
-        found = await world.store.claim("w", limit=limit, lease_until=9, kinds=kinds, pools=["gpu", "default"])
-        assert ids(found) == work[:limit]
+        claimed = await world.store.claim("w", limit=limit, lease_until=9, kinds=kinds, pools=["gpu", "default"])
+        assert ids(claimed) == work[:limit]
 
     async def test_a_heartbeat_extends_what_is_held_and_names_what_is_not(self, world: World) -> None:
         mine, old, others, gone, issued = (world.ids() for _ in range(5))
-        execution_id = await world.create(issue=[command(each) for each in (mine, old, others, gone)])
+        execution_id = await world.create(issue=[command(command_id) for command_id in (mine, old, others, gone)])
         claim, store = world.store.claim, world.store
         await claim("w", limit=9, lease_until=50, kinds=["noop"])
         await world.add(
@@ -176,14 +179,14 @@ class CommandRules(Rules):
         await claim("v", limit=1, lease_until=50, kinds=["noop"])  # `others` by somebody else
         lost = await store.heartbeat("w", [(mine, 1), (old, 1), (others, 2), (gone, 1), (issued, 0), (12345, 1)], 90)
         assert lost == [old, others, gone, issued, 12345]
-        leases = {each.command_id: each.lease_until for each in await store.commands(execution_id)}
+        leases = {command.command_id: command.lease_until for command in await store.commands(execution_id)}
         assert leases == {mine: 90, old: 50, others: 50, issued: 0}
         assert await store.heartbeat("w", [(mine, 1), (old, 2)], 95) == []
         assert await store.heartbeat("w", [], 95) == []
 
     async def test_expired_are_the_claims_whose_lease_ended(self, world: World) -> None:
         work = [world.ids() for _ in range(4)]
-        await world.create(issue=[command(each) for each in work])
+        await world.create(issue=[command(command_id) for command_id in work])
         for lease_until in (30, 10, 20):
             await world.store.claim("w", limit=1, lease_until=lease_until, kinds=["noop"])
         assert ids(await world.store.expired(10)) == []
@@ -200,7 +203,7 @@ class CommandRules(Rules):
         await world.add(execution_id, 1, event("task.started"), extend=[(work, 1, 80)])
         assert (await world.store.commands(execution_id))[0].lease_until == 80
         await world.add(execution_id, 2, event("task.done"), extend=[(work, 2, 99), (idle, 0, 99), (5, 1, 99)])
-        assert [each.lease_until for each in await world.store.commands(execution_id)] == [80, 0]
+        assert [command.lease_until for command in await world.store.commands(execution_id)] == [80, 0]
 
     async def test_closed_commands_are_gone(self, world: World) -> None:
         first, second = world.ids(), world.ids()
@@ -233,9 +236,16 @@ class CommandRules(Rules):
             issue=[command(second, grant=grant), command(third)],
         )
         granted = await world.store.granted((first, 1, 4))
-        assert [(each.command_id, each.state, each.fence, each.worker_id, each.lease_until) for each in granted] == [
-            (second, "claimed", 1, "w", 60)
-        ]
+        assert [
+            (
+                granted_command.command_id,
+                granted_command.state,
+                granted_command.fence,
+                granted_command.worker_id,
+                granted_command.lease_until,
+            )
+            for granted_command in granted
+        ] == [(second, "claimed", 1, "w", 60)]
         assert ids(await world.store.claim("v", limit=9, lease_until=9, kinds=["noop"])) == [third]
         assert await world.store.heartbeat("w", [(second, 1)], 70) == []
         for by in ((first, 1, 3), (first, 2, 4), (second, 1, 4), (0, 0, 0)):
@@ -250,7 +260,7 @@ class CommandRules(Rules):
         await world.add(execution_id, 1, event("command.issued"), release=[work])
         assert await world.store.granted(by) == []
         claimed = await world.store.claim("v", limit=1, lease_until=90, kinds=["noop"])
-        assert [each.fence for each in claimed] == [2]
+        assert [record.fence for record in claimed] == [2]
         assert await world.store.granted(by) == []  # it is somebody else's now
         assert await world.store.heartbeat("w", [(work, 1)], 99) == [work]
 
@@ -258,7 +268,7 @@ class CommandRules(Rules):
         work = world.ids()
         execution_id = await world.create(issue=[command(work)])
         await world.add(execution_id, 1, event("task.done"), close=[work], issue=[command(work, "http")])
-        assert [each.kinds for each in await world.store.commands(execution_id)] == [("http",)]
+        assert [command.kinds for command in await world.store.commands(execution_id)] == [("http",)]
 
 
 # ── control ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -357,14 +367,15 @@ class ControlRules(Rules):
     async def test_never_more_than_so_many_start(self, world: World) -> None:
         waiting = [await world.create(now=PENDING) for _ in range(12)]
         results = await asyncio.gather(
-            *(world.add(one, 1, event("playbook.started"), slots=3) for one in waiting), return_exceptions=True
+            *(world.add(execution_id, 1, event("playbook.started"), slots=3) for execution_id in waiting),
+            return_exceptions=True,
         )
-        assert Counter(type(each) for each in results) == {Appended: 3, NoSlot: 9}
+        assert Counter(type(result) for result in results) == {Appended: 3, NoSlot: 9}
 
     async def test_a_new_execution_that_runs_at_once_needs_a_slot(self, world: World) -> None:
         results = await asyncio.gather(*(world.create(slots=2) for _ in range(6)), return_exceptions=True)
-        started = tuple(sorted(each for each in results if isinstance(each, int)))
-        refused = [each for each in results if isinstance(each, NoSlot)]
+        started = tuple(sorted(result for result in results if isinstance(result, int)))
+        refused = [result for result in results if isinstance(result, NoSlot)]
         assert (len(started), len(refused)) == (2, 4), results
         assert await world.create(new=world.new(path="flows/b"), slots=1)
         with pytest.raises(NoSlot) as problem:
@@ -383,7 +394,7 @@ class ControlRules(Rules):
         tenant, path = SCOPE.tenant, "flows/a"
 
         async def execution_ids(state: str, **page: int) -> list[int]:
-            return [each.execution_id for each in await world.store.live_in_path(tenant, path, state, **page)]
+            return [execution.execution_id for execution in await world.store.live_in_path(tenant, path, state, **page)]
 
         assert await execution_ids("PENDING") == [first, second]
         assert await execution_ids("RUNNING") == [running]

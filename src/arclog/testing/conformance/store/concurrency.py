@@ -64,7 +64,7 @@ CHANGES: dict[str, Change] = {
     "a step that had ended": lambda world, run, _: world.change(run, HEAD, event("next.evaluated", "b", 1)),
     "something long": lambda world, run, _: world.change(run, HEAD, event("task.done", "a", 1, payload={"x": "y" * 5000})),
     "a word to others": lambda world, run, _: world.change(
-        run, HEAD, event("playbook.finished"), now=DONE, tell=[NewDelivery("http://a/", "", "completed", b"{}")]
+        run, HEAD, event("playbook.finished"), now=DONE, deliveries=[NewDelivery("http://a/", "", "completed", b"{}")]
     ),
     "a lease": lambda world, run, held: world.change(run, HEAD, event("task.started", "a", 1), extend=[(held, 1, 99)]),
     "a held command": lambda world, run, held: world.change(run, HEAD, event("signal.received"), hold=[(held, 0)]),
@@ -77,42 +77,45 @@ async def _seen(world: World, execution_id: int) -> tuple[Any, ...]:
     store = world.store
     record = await store.execution(execution_id)
     assert record is not None
-    timers = [each for each in await store.due_timers(1 << 62, limit=10_000) if each.execution_id == execution_id]
+    timers = [timer for timer in await store.due_timers(1 << 62, limit=10_000) if timer.execution_id == execution_id]
     return (
         (record.head, record.now, record.new.path),
-        [(each.seq, each.event) for each in await store.events(execution_id)],
+        [(stored.seq, stored.event) for stored in await store.events(execution_id)],
         await store.step_runs(execution_id),
-        [(each.step, each.pool, each.kinds, each.state, each.fence) for each in await store.commands(execution_id)],
-        [(each.timer_id, each.due, each.payload) for each in timers],
+        [
+            (command.step, command.pool, command.kinds, command.state, command.fence)
+            for command in await store.commands(execution_id)
+        ],
+        [(timer.timer_id, timer.due, timer.payload) for timer in timers],
         [len(await _marks(world, name, execution_id)) for name in ("playbook.started", "playbook.finished")],
-        [(each.url, each.event) for each in await store.deliveries(execution_id)],
+        [(delivery.url, delivery.event) for delivery in await store.deliveries(execution_id)],
     )
 
 
 async def _marks(world: World, name: str, execution_id: int) -> list[Any]:
-    return [each for each in await world.store.marks(name, limit=10_000) if each.execution_id == execution_id]
+    return [mark for mark in await world.store.marks(name, limit=10_000) if mark.execution_id == execution_id]
 
 
 async def _counts(world: World) -> list[tuple[int, int, int]]:
-    found = await world.store.run_counts("acme")
-    return [(each.completed, each.failed, each.cancelled) for each in found]
+    counts = await world.store.run_counts("acme")
+    return [(count.completed, count.failed, count.cancelled) for count in counts]
 
 
 def _kinds(answers: Sequence[object]) -> list[type]:
-    return [type(each) for each in answers]
+    return [type(answer) for answer in answers]
 
 
 class GroupRules(Rules):
     async def test_a_group_does_what_each_of_it_does_alone(self, world: World) -> None:
         alone = [change(world, *await _begun(world)) for change in CHANGES.values()]
-        for each in alone:
-            await world.store.append(each)
+        for run in alone:
+            await world.store.append(run)
         counted = await _counts(world)
         together = [change(world, *await _begun(world)) for change in CHANGES.values()]
         answers = await world.store.append_all(together)
         assert _kinds(answers) == [Appended] * len(CHANGES)
-        for name, one, other, answer in zip(CHANGES, alone, together, answers, strict=True):
-            seen = await _seen(world, one.execution_id)
+        for name, before, other, answer in zip(CHANGES, alone, together, answers, strict=True):
+            seen = await _seen(world, before.execution_id)
             assert await _seen(world, other.execution_id) == seen, name
             assert isinstance(answer, Appended)
             assert (answer.first_seq, answer.last_seq) == (other.expected + 1, seen[0][0]), name
@@ -191,10 +194,10 @@ class RaceRules(Rules):
         await asyncio.gather(*(write(writer) for writer in range(8)))
         stored = await world.store.events(execution_id, limit=10_000)
         assert seqs(stored) == list(range(1, await world.head(execution_id) + 1))
-        counts = Counter((each.event.step, each.event.run) for each in stored[1:])
+        counts = Counter((stored_event.event.step, stored_event.event.run) for stored_event in stored[1:])
         assert counts == {(f"w{writer}", n + 1): 1 + n % 3 for writer in range(8) for n in range(10)}
         assert conflicts > 0
-        assert len({each.event_id for each in stored}) == len(stored)
+        assert len({event.event_id for event in stored}) == len(stored)
 
     async def test_many_executions_at_once(self, world: World) -> None:
         async def run(n: int) -> int:
@@ -215,11 +218,11 @@ class RaceRules(Rules):
         results = await asyncio.gather(
             *(world.add(execution_id, 1, event(name), now=DONE) for name in names), return_exceptions=True
         )
-        assert Counter(type(each) for each in results) == {Appended: 1, TerminalExists: 19}
+        assert Counter(type(result) for result in results) == {Appended: 1, TerminalExists: 19}
 
     async def test_one_of_many_starts_with_a_key_wins(self, world: World) -> None:
         results = await asyncio.gather(*(world.create(new=world.new("k")) for _ in range(20)), return_exceptions=True)
-        assert Counter(type(each) for each in results) == {int: 1, Conflict: 19}
+        assert Counter(type(result) for result in results) == {int: 1, Conflict: 19}
 
     async def test_a_tail_reader_misses_nothing(self, world: World) -> None:
         writers = 6
@@ -241,7 +244,7 @@ class RaceRules(Rules):
             for batch in batches:
                 assert batch.position > position
                 position = batch.position
-                read += [(batch.execution_id, each.seq) for each in batch.events]
+                read += [(batch.execution_id, event.seq) for event in batch.events]
             if ended and not batches:
                 break
             await asyncio.sleep(0)
@@ -250,18 +253,18 @@ class RaceRules(Rules):
         by_execution: dict[int, list[int]] = {}
         for execution_id, seq in read:
             by_execution.setdefault(execution_id, []).append(seq)
-        assert all(found == list(range(1, 102)) for found in by_execution.values())
+        assert all(seqs == list(range(1, 102)) for seqs in by_execution.values())
 
     async def test_no_two_workers_get_the_same_command(self, world: World) -> None:
         all_work = [world.ids() for _ in range(120)]
         for i in range(0, 120, 10):
-            await world.create(issue=[command(each) for each in all_work[i : i + 10]])
+            await world.create(issue=[command(command_id) for command_id in all_work[i : i + 10]])
         taken: list[int] = []
 
         async def work(worker: str) -> None:
-            while found := await world.store.claim(worker, limit=3, lease_until=99, kinds=["noop"]):
-                assert all(each.fence == 1 and each.worker_id == worker for each in found)
-                taken.extend(each.command_id for each in found)
+            while claimed := await world.store.claim(worker, limit=3, lease_until=99, kinds=["noop"]):
+                assert all(record.fence == 1 and record.worker_id == worker for record in claimed)
+                taken.extend(record.command_id for record in claimed)
 
         await asyncio.gather(*(work(f"w{n}") for n in range(10)))
         assert sorted(taken) == all_work

@@ -76,8 +76,8 @@ class ListRules(Rules):
                 and execution_id >= which.since
                 and (not before or execution_id < before)
             ]
-            found = await world.store.executions(which, before=before, limit=limit)
-            assert [each.execution_id for each in found] == expected[:limit], which
+            records = await world.store.executions(which, before=before, limit=limit)
+            assert [record.execution_id for record in records] == expected[:limit], which
 
     async def test_a_state_that_there_is_not_has_no_runs(self, world: World) -> None:
         await run(world, DONE)
@@ -91,7 +91,7 @@ class ListRules(Rules):
         other = await run(world, waiting, tenant="t2")
 
         async def execution_ids(tenant: str = "t1", **more: int) -> list[int]:
-            return [each.execution_id for each in await store.awaiting_approval(tenant, **more)]
+            return [execution.execution_id for execution in await store.awaiting_approval(tenant, **more)]
 
         assert await execution_ids() == [first, second]
         assert await execution_ids(limit=1) == [first]
@@ -155,8 +155,8 @@ class ListRules(Rules):
             QueueHead("default", ("http", "noop"), ids[2], a, "s"),
             QueueHead("gpu", ("http",), ids[3], a, "s"),
         ]
-        found = await store.queue_heads("t1")
-        assert sorted(found, key=lambda each: each.command_id) == sorted(lanes, key=lambda each: each.command_id)
+        heads = await store.queue_heads("t1")
+        assert sorted(heads, key=lambda head: head.command_id) == sorted(lanes, key=lambda head: head.command_id)
         assert len(await store.queue_heads("t1", limit=2)) == 2
         assert await store.queue_heads("t2") == [QueueHead("default", ("http",), ids[6], b, "s")]
         assert await store.queue_heads("t3") == []
@@ -181,7 +181,9 @@ def stored_event(execution_id: int, name: str, content: str, **more: Any) -> Eve
 
 
 def names(records: list[ResultRecord]) -> list[tuple[int, str, str]]:
-    return [(each.execution_id, each.name, next(key for key in SHA if SHA[key] == each.sha256)) for each in records]
+    return [
+        (record.execution_id, record.name, next(key for key in SHA if SHA[key] == record.sha256)) for record in records
+    ]
 
 
 class StoredRules(Rules):
@@ -191,13 +193,13 @@ class StoredRules(Rules):
         done = await world.add(
             execution_id, 1, event("task.started"), stored_event(execution_id, "s.t", "a", rows=3, ttl_s=60)
         )
-        found = await world.store.result(execution_id, "s.t", SHA["a"])
+        record = await world.store.result(execution_id, "s.t", SHA["a"])
         at = done.persisted_at
-        assert found == ResultRecord(
+        assert record == ResultRecord(
             execution_id, "s.t", SHA["a"], 70_000, 3, "application/json", "acme", "execution", at, at + 60 * SECOND,
             "s", 2, "t", 3,
         )  # fmt: skip
-        assert await world.store.results(execution_id) == [found]
+        assert await world.store.results(execution_id) == [record]
         assert await world.store.result(execution_id, "s.t", SHA["b"]) is None
         assert await world.store.result(execution_id, "s.u", SHA["a"]) is None
         assert await world.store.result(execution_id + 1, "s.t", SHA["a"]) is None
@@ -250,7 +252,7 @@ class StoredRules(Rules):
         for head, (name, content) in enumerate([("z", "a"), ("a", "b"), ("m", "a"), ("a", "c")], 1):
             await world.add(execution_id, head, stored_event(execution_id, name, content))
         listed = await world.store.results(execution_id)
-        assert [each.name for each in listed] == ["z", "a", "m", "a"]
+        assert [result.name for result in listed] == ["z", "a", "m", "a"]
         assert await world.store.results(execution_id, after=listed[0].seq, limit=2) == listed[1:3]
 
     async def test_the_same_content_again_is_one_record_with_the_longer_life(self, world: World) -> None:
@@ -263,9 +265,9 @@ class StoredRules(Rules):
                 await world.add(execution_id, head, stored_event(execution_id, "s.t", "a", scope=scope, **more))
             ).persisted_at
             head += 1
-            (found,) = await world.store.results(execution_id)
-            assert (found.stored_at, found.seq) == (at, head)
-            lives.append((found.scope, None if found.expires_at is None else (found.expires_at - at) // SECOND))
+            (result,) = await world.store.results(execution_id)
+            assert (result.stored_at, result.seq) == (at, head)
+            lives.append((result.scope, None if result.expires_at is None else (result.expires_at - at) // SECOND))
             world.clock.advance(1)
         # the first ttl still counts from when it was stored first
         assert lives == [
@@ -294,13 +296,17 @@ class StoredRules(Rules):
     async def test_who_keeps_some_content(self, world: World) -> None:
         first, second = await world.create(), await world.create()
         foreign = await world.create(new=world.new(scope=Scope("other", "p", "e")))
-        for each in (first, second, foreign):
+        for execution_id in (first, second, foreign):
             await world.add(
-                each, 1, stored_event(each, "x", "a"), stored_event(each, "y", "a"), stored_event(each, "y", "b")
+                execution_id,
+                1,
+                stored_event(execution_id, "x", "a"),
+                stored_event(execution_id, "y", "a"),
+                stored_event(execution_id, "y", "b"),
             )
-        found = await world.store.keepers("acme", SHA["a"])
-        assert names(found) == [(first, "x", "a"), (first, "y", "a"), (second, "x", "a"), (second, "y", "a")]
-        assert await world.store.keepers("acme", SHA["a"], after=(first, "y"), limit=1) == found[2:3]
+        kept_by = await world.store.keepers("acme", SHA["a"])
+        assert names(kept_by) == [(first, "x", "a"), (first, "y", "a"), (second, "x", "a"), (second, "y", "a")]
+        assert await world.store.keepers("acme", SHA["a"], after=(first, "y"), limit=1) == kept_by[2:3]
         assert names(await world.store.keepers("other", SHA["b"])) == [(foreign, "y", "b")]
         assert await world.store.keepers("nobody", SHA["a"]) == []
         assert await world.store.keepers("acme", SHA["c"]) == []
@@ -360,23 +366,23 @@ class RetentionRules(Rules):
             await world.create(event("playbook.started"), new=replace(world.new(f"k{n}"), run_id=f"r{n}"))
             for n in range(3)
         ]
-        for each in old:
-            await world.add(each, 1, event("step.scheduled", "a", 1), event("step.done", "a", 1))
-            await store.append_logs([LogLine(each, 1, "a", 1, "t", 1, 1, "stdout", "hello")])
-            await store.put_snapshot(each, 2, "v", b"state")
-            await end(world, each, 3)
+        for old_id in old:
+            await world.add(old_id, 1, event("step.scheduled", "a", 1), event("step.done", "a", 1))
+            await store.append_logs([LogLine(old_id, 1, "a", 1, "t", 1, 1, "stdout", "hello")])
+            await store.put_snapshot(old_id, 2, "v", b"state")
+            await end(world, old_id, 3)
         world.clock.advance(60)
         before = world.clock.now()
         assert await store.retire(before, dry_run=True) in (2, 3)
         assert len(await store.executions()) == 3
         assert await forget(world, before) in (2, 3), "a store may keep the newest, for the sake of its position"
         assert await forget(world, before) == 0
-        for each in old[:2]:
-            assert await store.execution(each) is None
-            assert await store.events(each) == []
-            assert await store.step_runs(each) == []
-            assert await store.logs(each) == []
-            assert await store.snapshot(each, "v") is None
+        for old_id in old[:2]:
+            assert await store.execution(old_id) is None
+            assert await store.events(old_id) == []
+            assert await store.step_runs(old_id) == []
+            assert await store.logs(old_id) == []
+            assert await store.snapshot(old_id, "v") is None
         assert await store.by_run_id("r0") is None
         assert {mark.execution_id for mark in await store.marks("playbook.finished")} <= {old[2]}
         assert {batch.execution_id for batch in await store.tail()} <= {old[2]}
@@ -397,33 +403,33 @@ class RetentionRules(Rules):
         called = await world.create(new=replace(world.new(), parent_execution_id=live))
         keeps = await world.create()
         await world.add(keeps, 1, stored_event(keeps, "s.t", "a"))
-        tells = await world.create()
+        with_delivery = await world.create()
         await end(world, called, 1)
         await end(world, keeps, 2)
-        await end(world, tells, 1, tell=[HOOK])
+        await end(world, with_delivery, 1, deliveries=[HOOK])
         world.clock.advance(60)
         before = world.clock.now()
         world.clock.advance(60)
         late = await world.create()
         await end(world, late, 1)
         assert await forget(world, before) == 0
-        for each in (live, called, keeps, tells, late):
-            assert await store.execution(each) is not None
-            assert len(await store.events(each)) > 0
+        for execution_id in (live, called, keeps, with_delivery, late):
+            assert await store.execution(execution_id) is not None
+            assert len(await store.events(execution_id)) > 0
 
         # … until nobody needs it any more
         await end(world, live, 1)
         (kept,) = await store.results(keeps)
         await store.remove_results([kept], before)
-        (told,) = await store.lease_deliveries(before, before + SECOND)
-        await store.attempted(replace(told, state=DELIVERED))
-        await store.settle_deliveries(tells)
+        (delivery,) = await store.lease_deliveries(before, before + SECOND)
+        await store.attempted(replace(delivery, state=DELIVERED))
+        await store.settle_deliveries(with_delivery)
         await end(world, await world.create(), 1)
         world.clock.advance(60)
         await forget(world, world.clock.now())
-        for each in (live, called, keeps, tells):
-            assert await store.execution(each) is None
-        assert await store.deliveries(tells) == []
+        for execution_id in (live, called, keeps, with_delivery):
+            assert await store.execution(execution_id) is None
+        assert await store.deliveries(with_delivery) == []
         assert await store.results(keeps) == []
 
     async def test_results_that_are_kept_for_ever_outlive_the_record(self, world: World) -> None:
@@ -435,4 +441,4 @@ class RetentionRules(Rules):
         world.clock.advance(60)
         await forget(world, world.clock.now())
         assert await world.store.execution(execution_id) is None
-        assert [each.name for each in await world.store.results(execution_id)] == ["s.t"]
+        assert [result.name for result in await world.store.results(execution_id)] == ["s.t"]

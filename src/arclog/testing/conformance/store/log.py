@@ -35,7 +35,7 @@ class LogRules(Rules):
         world.clock.advance(5)
         appended = await world.add(execution_id, 2, event("step.scheduled", "a", 1))
         assert appended == Appended(3, 3, world.clock.now(), appended.decoded_bytes)
-        assert [each.persisted_at for each in await world.store.events(execution_id, after=2)] == [world.clock.now()]
+        assert [event.persisted_at for event in await world.store.events(execution_id, after=2)] == [world.clock.now()]
         larger = await world.add(execution_id, 3, event("step.scheduled", "b", 1, payload={"args": {"a": "x" * 9000}}))
         assert larger.decoded_bytes - appended.decoded_bytes >= 9000, "it says what its events take in memory"
 
@@ -146,10 +146,10 @@ class LogRules(Rules):
         bad = world.change(first, 1, event("playbook.started"), issue=[command(taken)])
         good = [world.change(other, 1, event("playbook.started")) for other in others]
         results = await asyncio.gather(
-            *(world.store.append(each) for each in [good[0], bad, *good[1:]]), return_exceptions=True
+            *(world.store.append(new) for new in [good[0], bad, *good[1:]]), return_exceptions=True
         )
-        assert [type(each) for each in results] == [Appended, InvariantBroken, Appended, Appended]
-        assert [await world.head(each) for each in [first, *others]] == [1, 2, 2, 2]
+        assert [type(result) for result in results] == [Appended, InvariantBroken, Appended, Appended]
+        assert [await world.head(execution_id) for execution_id in [first, *others]] == [1, 2, 2, 2]
 
     async def test_an_append_without_events_checks_the_head_and_keeps_it(self, world: World) -> None:
         execution_id = await world.create()
@@ -157,15 +157,15 @@ class LogRules(Rules):
         assert (await world.add(execution_id, 1, issue=[command(work)])).last_seq == 1
         with pytest.raises(Conflict):
             await world.add(execution_id, 2, close=[work])
-        assert [each.command_id for each in await world.store.commands(execution_id)] == [work]
+        assert [command.command_id for command in await world.store.commands(execution_id)] == [work]
 
     async def test_appends_handed_in_without_waiting_keep_their_order(self, world: World) -> None:
         execution_id = await world.create()
         appends = [world.change(execution_id, 1 + i, event("task.started", "a", 1, attempt=i)) for i in range(50)]
-        answers = await asyncio.gather(*(world.store.append(each) for each in appends))
-        assert [each.first_seq for each in answers] == list(range(2, 52))
+        answers = await asyncio.gather(*(world.store.append(new) for new in appends))
+        assert [answer.first_seq for answer in answers] == list(range(2, 52))
         stored = await world.store.events(execution_id, after=1)
-        assert [each.event.attempt for each in stored] == list(range(50))
+        assert [stored_event.event.attempt for stored_event in stored] == list(range(50))
 
     async def test_what_is_built_on_a_failed_append_fails_too(self, world: World) -> None:
         execution_id = await world.create()
@@ -175,8 +175,8 @@ class LogRules(Rules):
             world.change(execution_id, 3, event("task.started")),
             world.change(execution_id, 4, event("task.done")),
         ]
-        answers = await asyncio.gather(*(world.store.append(each) for each in appends), return_exceptions=True)
-        assert [type(each) for each in answers] == [Appended, Conflict, Conflict, Conflict]
+        answers = await asyncio.gather(*(world.store.append(new) for new in appends), return_exceptions=True)
+        assert [type(answer) for answer in answers] == [Appended, Conflict, Conflict, Conflict]
         assert await world.head(execution_id) == 2
 
     # -- terminal -----------------------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ class LogRules(Rules):
         work = world.ids()
         execution_id = await world.create(issue=[command(work)])
         await world.add(execution_id, 1, event("playbook.finished", informative=True))
-        assert [each.command_id for each in await world.store.commands(execution_id)] == [work]
+        assert [command.command_id for command in await world.store.commands(execution_id)] == [work]
         await world.add(execution_id, 2, event("playbook.finished"), now=DONE)
         assert await world.head(execution_id) == 3
 
@@ -233,8 +233,8 @@ class LogRules(Rules):
         with pytest.raises(Conflict):
             await world.create(new=world.new("k"))
         other = await world.create(new=world.new("k", Scope("acme", "shop", "live")))
-        found = [await world.store.by_idempotency_key(scope, "k") for scope in (SCOPE, Scope("acme", "shop", "live"))]
-        assert [each and each.execution_id for each in found] == [first, other]
+        records = [await world.store.by_idempotency_key(scope, "k") for scope in (SCOPE, Scope("acme", "shop", "live"))]
+        assert [record and record.execution_id for record in records] == [first, other]
         assert await world.store.by_idempotency_key(SCOPE, "unknown") is None
 
     async def test_no_key_is_no_key(self, world: World) -> None:
@@ -261,7 +261,7 @@ class LogRules(Rules):
         ]
         await asyncio.sleep(0)
         await world.store.close()
-        assert [each.last_seq for each in await asyncio.gather(*handed_in)] == list(range(2, 22))
+        assert [appended.last_seq for appended in await asyncio.gather(*handed_in)] == list(range(2, 22))
         await world.store.open()
         assert await world.head(execution_id) == 21
 
@@ -318,7 +318,7 @@ class IngestedRules(Rules):
         assert await world.store.ingested(execution_id, [9]) == [nine]
         assert await world.store.ingested(execution_id, []) == []
         assert await world.store.ingested(other, [7]) == []
-        assert [each.event_id for each in await world.store.events(execution_id, after=2)] == [7, 9]
+        assert [event.event_id for event in await world.store.events(execution_id, after=2)] == [7, 9]
 
     async def test_an_id_of_our_own_is_known_for_one(self, world: World) -> None:
         now = world.clock.now()
@@ -335,10 +335,10 @@ class IngestedRules(Rules):
         execution_id, other = await world.create(), await world.create()
         await world.add(execution_id, 1, ingested_event(7), digests={7: SAID["a"]})
         before = await world.everything(execution_id)
-        for said in "ab":
+        for label in "ab":
             with pytest.raises(EventIdTaken):
                 await world.add(
-                    execution_id, 2, ingested_event(8), ingested_event(7), digests={8: SAID["c"], 7: SAID[said]}
+                    execution_id, 2, ingested_event(8), ingested_event(7), digests={8: SAID["c"], 7: SAID[label]}
                 )
         assert await world.everything(execution_id) == before
         assert await world.store.ingested(execution_id, [8]) == []
@@ -367,14 +367,14 @@ class IngestedRules(Rules):
         execution_id = await world.create()
         many = range(1, 3001)
         await world.add(execution_id, 1, *map(ingested_event, many), digests=dict.fromkeys(many, SAID["a"]))
-        found = await world.store.ingested(execution_id, [*many, 5000])
-        assert [(each.event_id, each.seq) for each in found] == [(number, number + 1) for number in many]
+        known = await world.store.ingested(execution_id, [*many, 5000])
+        assert [(record.event_id, record.seq) for record in known] == [(number, number + 1) for number in many]
 
     async def test_an_execution_is_found_by_its_run_id(self, world: World) -> None:
         first = await world.create(new=replace(world.new(), run_id="a-1"))
         second = await world.create(new=replace(world.new(), run_id="a-2"))
-        found = [await world.store.by_run_id(run_id) for run_id in ("a-1", "a-2", "a", "")]
-        assert [each and each.execution_id for each in found] == [first, second, None, None]
+        records = [await world.store.by_run_id(run_id) for run_id in ("a-1", "a-2", "a", "")]
+        assert [record and record.execution_id for record in records] == [first, second, None, None]
 
 
 # ── payloads ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -422,7 +422,7 @@ class PayloadRules(Rules):
         events = [event("task.done", "a", 1, payload={"n": n}) for n in range(600)]
         events[300] = event("task.done", "a", 1, payload={"x": "\ud800"})
         execution_id = await world.create(*events)
-        assert [each.event for each in await world.store.events(execution_id)] == events
+        assert [stored.event for stored in await world.store.events(execution_id)] == events
 
 
 async def _check(world: World, payload: dict[str, Any]) -> None:
@@ -430,4 +430,4 @@ async def _check(world: World, payload: dict[str, Any]) -> None:
     (stored,) = await world.store.events(execution_id)
     assert repr(stored.event.payload) == repr(payload)  # tells 1 from 1.0 and True, 0.0 from -0.0
     timers = await world.store.due_timers(1, limit=100_000)
-    assert repr([each.payload for each in timers if each.execution_id == execution_id]) == repr([payload])
+    assert repr([timer.payload for timer in timers if timer.execution_id == execution_id]) == repr([payload])

@@ -20,8 +20,8 @@ class PoolRules(Rules):
     async def test_tenants_take_turns_however_many_one_has_waiting(self, world: World) -> None:
         big = await _issued(world, "big", 30)
         small = await _issued(world, "small", 3)
-        given = [await _one(world) for _ in range(8)]
-        assert [each in small for each in given] == [False, True, False, True, False, True, False, False]
+        given = [await _claim_single(world) for _ in range(8)]
+        assert [command_id in small for command_id in given] == [False, True, False, True, False, True, False, False]
         assert given == [big[0], small[0], big[1], small[1], big[2], small[2], big[3], big[4]]
 
     async def test_turns_count_when_each_command_is_over_at_once(self, world: World) -> None:
@@ -29,9 +29,9 @@ class PoolRules(Rules):
         small = await _issued(world, "small", 5)
         given = []
         for _ in range(10):
-            given.append(await _one(world))
+            given.append(await _claim_single(world))
             await _close(world, given[-1])
-        assert [each in small for each in given] == [False, True] * 5
+        assert [command_id in small for command_id in given] == [False, True] * 5
 
     async def test_one_claim_of_many_is_shared_too(self, world: World) -> None:
         await _issued(world, "big", 20)
@@ -44,13 +44,13 @@ class PoolRules(Rules):
         await _issued(world, "a", 40)
         await _issued(world, "b", 40)
         for _ in range(20):
-            await _close(world, await _one(world))
+            await _close(world, await _claim_single(world))
         new = await _issued(world, "new", 40)
         given = []
         for _ in range(9):
-            given.append(await _one(world))
+            given.append(await _claim_single(world))
             await _close(world, given[-1])
-        assert sum(each in new for each in given) == 3, "no more than its share: it has saved nothing up"
+        assert sum(command_id in new for command_id in given) == 3, "no more than its share: it has saved nothing up"
 
     async def test_who_holds_fewer_comes_first(self, world: World) -> None:
         slow = await _issued(world, "slow", 4)
@@ -64,7 +64,7 @@ class PoolRules(Rules):
         assert await _claim(world, 3, pools=["gpu"]) == held
         first = await _issued(world, "a", 1)
         await _issued(world, "b", 1)
-        assert await _one(world) == first[0]
+        assert await _claim_single(world) == first[0]
 
     async def test_a_worker_of_one_tenant_gets_that_tenants_alone(self, world: World) -> None:
         await _issued(world, "a", 3)
@@ -81,7 +81,9 @@ class PoolRules(Rules):
     async def test_the_smallest_order_comes_first_then_the_oldest(self, world: World) -> None:
         work = [world.ids() for _ in range(5)]
         orders = (7, 7, -3, 100, 7)
-        await world.create(issue=[command(each, order=order) for each, order in zip(work, orders, strict=True)])
+        await world.create(
+            issue=[command(command_id, order=order) for command_id, order in zip(work, orders, strict=True)]
+        )
         assert await _claim(world, 9) == [work[2], work[0], work[1], work[4], work[3]]
 
     async def test_order_is_between_commands_of_one_tenant(self, world: World) -> None:
@@ -116,7 +118,7 @@ class PoolRules(Rules):
             ]
         )
         await _issued(world, "other", 3, order=-9)
-        assert [await world.store.ahead(execution_id, each) for each in work] == [1, 0, 2, 0]
+        assert [await world.store.ahead(execution_id, command_id) for command_id in work] == [1, 0, 2, 0]
         assert await world.store.ahead(execution_id, 999) == 0
 
     # -- limits -------------------------------------------------------------------------------------------------------
@@ -169,7 +171,7 @@ class PoolRules(Rules):
 
     async def test_a_limit_binds_a_claim_for_one_execution_too(self, world: World) -> None:
         work = [world.ids() for _ in range(3)]
-        execution_id = await world.create(issue=[command(each) for each in work])
+        execution_id = await world.create(issue=[command(command_id) for command_id in work])
         await world.store.set_limit(Limit("default", "", 1))
         assert await _claim(world, 9, execution_id=execution_id) == work[:1]
         assert await _claim(world, 9, execution_id=execution_id) == []
@@ -184,7 +186,7 @@ class PoolRules(Rules):
         await _issued(world, "a", 30)
         await world.store.set_limit(Limit("default", "", 7))
         taken = await asyncio.gather(*(_claim(world, 2) for _ in range(20)))
-        assert len({each for some in taken for each in some}) == sum(map(len, taken)) == 7
+        assert len({command_id for some in taken for command_id in some}) == sum(map(len, taken)) == 7
 
     async def test_limits_are_kept_by_place(self, world: World) -> None:
         store = world.store
@@ -265,7 +267,7 @@ class PoolRules(Rules):
         ]
         assert await store.remove_resource("a")
         assert not await store.remove_resource("a")
-        assert [each.resource.name for each in await store.resources()] == ["b"]
+        assert [view.resource.name for view in await store.resources()] == ["b"]
 
     async def test_new_terms_keep_what_is_owed_up_to_the_burst(self, world: World) -> None:
         store = world.store
@@ -329,7 +331,7 @@ class PoolRules(Rules):
         store = world.store
         await store.see_worker(_WORKER, 0)
         await store.see_worker(replace(_WORKER, worker_id="w2", seen_at=300), 101)
-        assert [each.worker_id for each in await store.workers()] == ["w2"]
+        assert [worker.worker_id for worker in await store.workers()] == ["w2"]
 
 
 #: No token comes back while a test runs.
@@ -343,8 +345,8 @@ async def _issued(
     new = world.new()
     new = replace(new, scope=replace(new.scope, tenant=tenant))
     work = [world.ids() for _ in range(count)]
-    for each in work:
-        await world.create(new=new, issue=[command(each, kind, pool=pool, **more)])
+    for command_id in work:
+        await world.create(new=new, issue=[command(command_id, kind, pool=pool, **more)])
     return work
 
 
@@ -352,7 +354,7 @@ async def _claim(world: World, limit: int, **more: Any) -> list[int]:
     return ids(await world.store.claim("w", limit=limit, lease_until=1 << 60, kinds=["noop"], **more))
 
 
-async def _one(world: World) -> int:
+async def _claim_single(world: World) -> int:
     (only,) = await _claim(world, 1)
     return only
 

@@ -19,7 +19,7 @@ class ReadingRules(Rules):
         change = world.change(execution_id, 1, *[event("task.started", "a", 1)] * 600)
         await world.store.append(change)
         stored = await world.store.events(execution_id, after=1)
-        assert [each.event_id for each in stored] == [change.base_id + i for i in range(600)]
+        assert [event.event_id for event in stored] == [change.base_id + i for i in range(600)]
 
     async def test_a_long_run_of_ids_goes_on_in_the_next_millisecond(self, world: World) -> None:
         execution_id = await world.create()
@@ -27,12 +27,12 @@ class ReadingRules(Rules):
         change = replace(world.change(execution_id, 1, *[event("task.started", "a", 1)] * 5000), base_id=base)
         await world.store.append(change)
         stored = await world.store.events(execution_id, after=1, limit=10_000)
-        ids = [each.event_id for each in stored]
+        ids = [event.event_id for event in stored]
         assert ids == [moved(base, i) for i in range(5000)]
         assert ids == sorted(set(ids))
-        assert {node_of(each) for each in ids} == {1023}
+        assert {node_of(event_id) for event_id in ids} == {1023}
         assert ids[99:101] == [base + 99, compose(EPOCH_MS + 1_000_001, 1023, 0)]
-        assert [moved(each, -i) for i, each in enumerate(ids)] == [base] * 5000
+        assert [moved(event_id, -i) for i, event_id in enumerate(ids)] == [base] * 5000
 
     async def test_an_outside_producers_id_is_kept(self, world: World) -> None:
         execution_id = await world.create()
@@ -66,8 +66,8 @@ class ReadingRules(Rules):
         )
         execution_id = await world.create(full, Event("playbook.started", -1))
         stored = await world.store.events(execution_id)
-        assert [each.event for each in stored] == [full, Event("playbook.started", -1)]
-        assert {each.execution_id for each in stored} == {execution_id}
+        assert [row.event for row in stored] == [full, Event("playbook.started", -1)]
+        assert {row.execution_id for row in stored} == {execution_id}
 
     async def test_what_was_handed_in_may_be_changed_afterwards(self, world: World) -> None:
         payload = {"list": [1]}
@@ -84,11 +84,11 @@ class ReadingRules(Rules):
         head = 1
         for count in (1, 2, 30, 300, 1, 5):
             head = (await world.add(execution_id, head, *[event("task.started", "a", 1)] * count)).last_seq
-        found: list[int] = []
-        while batch := await world.store.events(execution_id, after=found[-1] if found else 0, limit=page):
+        numbers: list[int] = []
+        while batch := await world.store.events(execution_id, after=numbers[-1] if numbers else 0, limit=page):
             assert len(batch) <= page
-            found += seqs(batch)
-        assert found == list(range(1, head + 1))
+            numbers += seqs(batch)
+        assert numbers == list(range(1, head + 1))
 
     async def test_a_page_may_start_anywhere(self, world: World) -> None:
         execution_id = await world.create(*[event("task.started")] * 5)
@@ -102,9 +102,9 @@ class ReadingRules(Rules):
         for i in range(300):
             names = ["task.started", "task.done"] + (["step.failed"] if i % 100 == 0 else [])
             head = (await world.add(execution_id, head, *[event(name, "a", 1) for name in names])).last_seq
-        found = await world.store.events(execution_id, types=["step.failed"])
-        assert len(found) == 3
-        assert {each.event.type for each in found} == {"step.failed"}
+        failed = await world.store.events(execution_id, types=["step.failed"])
+        assert len(failed) == 3
+        assert {stored.event.type for stored in failed} == {"step.failed"}
         page = await world.store.events(execution_id, types=["step.failed", "task.done"], limit=10, after=2)
         assert len(page) == 10
         assert seqs(page)[0] == 3
@@ -117,9 +117,9 @@ class ReadingRules(Rules):
         appended = await world.add(execution_id, 1, *[big] * 20, *[event("task.started", "a", 1)] * 1000)
         assert (appended.first_seq, appended.last_seq) == (2, 1021)
         assert seqs(await world.store.events(execution_id, limit=2000)) == list(range(1, 1022))
-        batches = [each for each in await world.store.tail() if each.execution_id == execution_id]
+        batches = [batch for batch in await world.store.tail() if batch.execution_id == execution_id]
         assert len(batches) > 5
-        assert [each.seq for batch in batches for each in batch.events] == list(range(1, 1022))
+        assert [event.seq for batch in batches for event in batch.events] == list(range(1, 1022))
         assert max(len(batch.events) for batch in batches) <= 256
         done = await world.store.events(execution_id, types=["task.done"])
         assert seqs(done) == list(range(2, 22))
@@ -137,8 +137,8 @@ class ReadingRules(Rules):
     async def test_executions_do_not_mix(self, world: World) -> None:
         first, second = await world.create(event("task.started", "a", 1)), await world.create()
         await world.add(first, 1, event("task.done", "a", 1))
-        assert [each.execution_id for each in await world.store.events(first)] == [first, first]
-        assert [each.execution_id for each in await world.store.events(second)] == [second]
+        assert [event.execution_id for event in await world.store.events(first)] == [first, first]
+        assert [event.execution_id for event in await world.store.events(second)] == [second]
 
     # -- step runs ----------------------------------------------------------------------------------------------------
 
@@ -190,10 +190,12 @@ class ReadingRules(Rules):
         for _ in range(20):
             both = [event("task.started", "a", 1), event("task.started", "b", 1)] * 20
             head = (await world.add(execution_id, head, *both)).last_seq
-        found: list[int] = []
-        while page := await world.store.step_events(execution_id, "b", 1, after=found[-1] if found else 0, limit=37):
-            found += seqs(page)
-        assert found == [2, *range(4, head + 1, 2)]
+        numbers: list[int] = []
+        while page := await world.store.step_events(
+            execution_id, "b", 1, after=numbers[-1] if numbers else 0, limit=37
+        ):
+            numbers += seqs(page)
+        assert numbers == [2, *range(4, head + 1, 2)]
 
     # -- marks --------------------------------------------------------------------------------------------------------
 
@@ -209,7 +211,7 @@ class ReadingRules(Rules):
         started = await world.store.marks("playbook.started")
         assert started == [Mark("playbook.started", at, owner, 2) for at, owner in zip(times, where, strict=True)]
         failed = await world.store.marks("task.failed", since=times[2])
-        assert [(each.execution_id, each.seq) for each in failed] == [(where[3], 3), (where[3], 4)]
+        assert [(mark.execution_id, mark.seq) for mark in failed] == [(where[3], 3), (where[3], 4)]
         assert await world.store.marks("task.failed", since=times[3]) == failed
         assert len(await world.store.marks("task.failed", limit=3)) == 3
         assert await world.store.marks("task.failed", since=times[4]) == []
@@ -228,16 +230,16 @@ class ReadingRules(Rules):
         await world.add(first, 1, event("playbook.started"), event("workflow.started"))
         await world.add(second, 1, event("playbook.finished"), now=DONE)
         batches = await world.store.tail()
-        assert [(each.execution_id, seqs(each.events)) for each in batches] == [
+        assert [(batch.execution_id, seqs(batch.events)) for batch in batches] == [
             (first, [1]),
             (second, [1]),
             (first, [2, 3]),
             (second, [2]),
         ]
-        positions = [each.position for each in batches]
+        positions = [batch.position for batch in batches]
         assert positions == sorted(set(positions))
         assert positions[0] > 0
         assert await world.store.tail(after=positions[1], limit=1) == batches[2:3]
         assert await world.store.tail(after=positions[3]) == []
-        stored = [each for batch in batches if batch.execution_id == first for each in batch.events]
+        stored = [event for batch in batches if batch.execution_id == first for event in batch.events]
         assert stored == await world.store.events(first)

@@ -29,13 +29,13 @@ Place = tuple[int, int]
 
 async def pages(world: World, query: EventQuery, limit: int, cursor: str = "") -> list[list[Place]]:
     """(execution_id, seq) of all pages, to the end."""
-    found: list[list[Place]] = []
+    places: list[list[Place]] = []
     while True:
         page = await world.store.search(query, cursor=cursor, limit=limit)
         assert len(page.events) <= limit
-        found.append([(one.execution_id, one.seq) for one in page.events])
+        places.append([(event.execution_id, event.seq) for event in page.events])
         if not page.more:
-            return found
+            return places
         assert page.cursor != cursor, "a page that leads nowhere"
         cursor = page.cursor
 
@@ -51,19 +51,19 @@ async def _filled(world: World, runs: int = 5) -> tuple[dict[str, list[Place]], 
     times: list[int] = []
     names = ("task.started", "task.done", "task.failed", "step.failed", "task.done")
     for turn in range(4):
-        for each in ids:
+        for execution_id in ids:
             world.clock.advance(1)
-            head = await world.head(each)
+            head = await world.head(execution_id)
             events = [event(name, "a", 1) for name in names[: 2 + turn]]
-            appended = await world.add(each, head, *events)
+            appended = await world.add(execution_id, head, *events)
             times.append(appended.persisted_at)
-            for index, one in enumerate(events, head + 1):
-                where.setdefault(one.type, []).append((each, index))
-    for each in ids[:2]:
+            for index, new_event in enumerate(events, head + 1):
+                where.setdefault(new_event.type, []).append((execution_id, index))
+    for execution_id in ids[:2]:
         world.clock.advance(1)
-        head = await world.head(each)
-        times.append((await world.add(each, head, event("playbook.finished"), now=DONE)).persisted_at)
-        where.setdefault("playbook.finished", []).append((each, head + 1))
+        head = await world.head(execution_id)
+        times.append((await world.add(execution_id, head, event("playbook.finished"), now=DONE)).persisted_at)
+        where.setdefault("playbook.finished", []).append((execution_id, head + 1))
     return where, times
 
 
@@ -74,18 +74,18 @@ class SearchRules(Rules):
         self, world: World, types: tuple[str, ...], limit: int
     ) -> None:
         where, _ = await _filled(world)
-        found = await all_of(world, limit, types=types)
-        assert sorted(found) == sorted(place for name in types for place in where[name])
-        moments = [await _persisted(world, place) for place in found]
+        places = await all_of(world, limit, types=types)
+        assert sorted(places) == sorted(place for name in types for place in where[name])
+        moments = [await _persisted(world, place) for place in places]
         assert moments == sorted(moments)
         if len(types) == 1:
-            assert found == where[types[0]]
+            assert places == where[types[0]]
 
     async def test_without_types_everything_is_found(self, world: World) -> None:
         where, _ = await _filled(world)
-        found = await all_of(world)
-        assert len(found) == 5 + sum(map(len, where.values()))
-        assert len(set(found)) == len(found)
+        places = await all_of(world)
+        assert len(places) == 5 + sum(map(len, where.values()))
+        assert len(set(places)) == len(places)
         assert await all_of(world, types=("step.exploded",)) == []
 
     @pytest.mark.parametrize("types", TYPES, ids=" ".join)
@@ -94,16 +94,16 @@ class SearchRules(Rules):
         everything = await all_of(world, types=types)
         moments = {place: await _persisted(world, place) for place in everything}
         for since, until in ((times[3], times[-3]), (times[0], times[0]), (times[-1], times[-1] + 1), (0, times[5])):
-            found = await all_of(world, types=types, since=since, until=until)
-            assert found == [place for place in everything if since <= moments[place] < until]
+            places = await all_of(world, types=types, since=since, until=until)
+            assert places == [place for place in everything if since <= moments[place] < until]
         assert await all_of(world, types=types, since=times[-1] + 1) == []
 
     @pytest.mark.parametrize("types", TYPES, ids=" ".join)
     async def test_a_search_keeps_to_its_scope(self, world: World, types: tuple[str, ...]) -> None:
         scopes = [Scope(*parts) for parts in (("t1", "p", "e"), ("t1", "p", "f"), ("t1", "q", "e"), ("t2", "p", "e"))]
         runs = {scope: await world.create(new=world.new(scope=scope)) for scope in scopes}
-        for each in runs.values():
-            await world.add(each, 1, *[event(name, "a", 1) for name in types if name != "playbook.finished"])
+        for run in runs.values():
+            await world.add(run, 1, *[event(name, "a", 1) for name in types if name != "playbook.finished"])
 
         async def owners(**where: Any) -> set[int]:
             return {execution_id for execution_id, _ in await all_of(world, types=types, **where)}
@@ -170,17 +170,17 @@ class SearchRules(Rules):
         assert len(every) > 3
         places = [place for page in every for place in page if place[0] != rare]
         assert sorted(places) == sorted(place for name in types for place in where[name])
-        found = await pages(world, EventQuery(types=types, tenant="rare"), 100)
-        assert found[0] == []
-        assert {execution_id for page in found for execution_id, _ in page} == {rare}
+        hits = await pages(world, EventQuery(types=types, tenant="rare"), 100)
+        assert hits[0] == []
+        assert {execution_id for page in hits for execution_id, _ in page} == {rare}
         late = await pages(world, EventQuery(types=types, since=times[-1]), 100)
         assert len(late) < len(every), "what was before is not looked at"
         await store.close()
 
 
 async def _persisted(world: World, place: Place) -> int:
-    (one,) = await world.store.events(place[0], after=place[1] - 1, limit=1)
-    return one.persisted_at
+    (stored,) = await world.store.events(place[0], after=place[1] - 1, limit=1)
+    return stored.persisted_at
 
 
 # ── task logs ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -210,7 +210,7 @@ ALL = LogFilter(streams=("stdout", "stderr", "log", "progress"))
 
 
 async def texts(world: World, where: LogFilter = ANY_LINE, execution_id: int = 1) -> list[str]:
-    return [each.text for _, each in await world.store.logs(execution_id, where=where)]
+    return [line.text for _, line in await world.store.logs(execution_id, where=where)]
 
 
 class TaskLogRules(Rules):
@@ -222,10 +222,10 @@ class TaskLogRules(Rules):
         await world.store.append_logs(lines[:10])
         await world.store.append_logs([])
         await world.store.append_logs(lines[10:])
-        found = await world.store.logs(1)
-        assert [each for _, each in found] == lines[::2]
-        assert [each for _, each in await world.store.logs(2)] == lines[1::2]
-        assert await world.store.logs(1, after=found[2][0], limit=3) == found[3:6]
+        numbered = await world.store.logs(1)
+        assert [line for _, line in numbered] == lines[::2]
+        assert [line for _, line in await world.store.logs(2)] == lines[1::2]
+        assert await world.store.logs(1, after=numbered[2][0], limit=3) == numbered[3:6]
         assert await world.store.logs(3) == []
 
     @pytest.mark.parametrize(
@@ -262,24 +262,24 @@ class TaskLogRules(Rules):
             progress(3, at=99),
         ]
         await world.store.append_logs([*lines, line("another's error", execution_id=2)])
-        found = [each for _, each in await world.store.logs(1, where=where)]
-        assert found == [lines[index] for index in expected]
+        lines_read = [line for _, line in await world.store.logs(1, where=where)]
+        assert lines_read == [lines[index] for index in expected]
 
     async def test_a_search_is_paged(self, world: World) -> None:
         await world.store.append_logs([line(f"{'yes' if n % 3 == 0 else 'no'} {n}") for n in range(100)])
         where = LogFilter(text="yes")
-        after, found = 0, []
+        after, texts = 0, []
         while page := await world.store.logs(1, after=after, limit=7, where=where):
             assert len(page) <= 7
-            found += [each.text for _, each in page]
+            texts += [line.text for _, line in page]
             after = page[-1][0]
-        assert found == [f"yes {n}" for n in range(0, 100, 3)]
+        assert texts == [f"yes {n}" for n in range(0, 100, 3)]
 
     async def test_only_the_newest_progress_of_an_attempt_is_kept_and_seen_as_new(self, world: World) -> None:
         store = world.store
         await store.append_logs([progress(1), line("between"), progress(2)])
         first = await store.logs(1, where=ALL)
-        assert [each.text for _, each in first] == ["between", progress(2).text]
+        assert [line.text for _, line in first] == ["between", progress(2).text]
         await store.append_logs([progress(3)])
         [(position, newest)] = await store.logs(1, after=first[-1][0], where=ALL)
         assert newest == progress(3)
@@ -308,7 +308,7 @@ class TaskLogRules(Rules):
         await store.append_logs([*lines[8:], line("other", execution_id=2)], cap)
         await store.append_logs([line("late")], cap)
         cut = replace(lines[10], stream="log", text=LOG_CUT.format(max_bytes=cap))
-        assert [each for _, each in await store.logs(1)] == [*lines[:10], cut]
+        assert [line for _, line in await store.logs(1)] == [*lines[:10], cut]
         assert await texts(world, execution_id=2) == ["other"]
 
     async def test_progress_does_not_count_and_goes_on_after_the_cut(self, world: World) -> None:
@@ -327,6 +327,6 @@ class TaskLogRules(Rules):
         lines = [progress(n, iteration=(n,)) for n in range(PROGRESS_KEPT + 50)]
         await store.append_logs(lines)
         await store.append_logs([progress(0, iteration=(60,))])
-        found = [each for _, each in await store.logs(1, limit=2 * PROGRESS_KEPT, where=ALL)]
-        assert found == [line("printed"), *lines[50:60], *lines[61:], progress(0, iteration=(60,))]
+        lines_read = [line for _, line in await store.logs(1, limit=2 * PROGRESS_KEPT, where=ALL)]
+        assert lines_read == [line("printed"), *lines[50:60], *lines[61:], progress(0, iteration=(60,))]
         assert len(await store.logs(2, where=ALL)) == 1

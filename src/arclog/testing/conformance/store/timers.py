@@ -25,7 +25,7 @@ class TimerRules(Rules):
         assert await store.next_due() == 10
         assert await store.due_timers(9) == []
         assert await store.due_timers(10) == [Timer(first, "soon", 10, {"n": [1, None]})]
-        assert [(each.execution_id, each.timer_id) for each in await store.due_timers(99)] == [
+        assert [(timer.execution_id, timer.timer_id) for timer in await store.due_timers(99)] == [
             (first, "soon"),
             (second, "soon"),
             (first, "late"),
@@ -64,7 +64,7 @@ class TimerRules(Rules):
         made = [await world.create() for _ in range(7)]
 
         async def listed(before: int = 0, limit: int = 50) -> list[int]:
-            return [each.execution_id for each in await world.store.executions(before=before, limit=limit)]
+            return [execution.execution_id for execution in await world.store.executions(before=before, limit=limit)]
 
         assert await listed() == made[::-1]
         assert await listed(limit=3) == [made[6], made[5], made[4]]
@@ -80,7 +80,7 @@ class TimerRules(Rules):
         d = await world.create(event("playbook.finished"), new=record("a", "t1"), now=DONE)
 
         async def ids_of(**which: Any) -> list[int]:
-            return [each.execution_id for each in await world.store.executions(ExecutionFilter(**which))]
+            return [execution.execution_id for execution in await world.store.executions(ExecutionFilter(**which))]
 
         assert await ids_of(states=("PENDING", "RUNNING")) == [c, b, a]
         assert await ids_of(states=("RUNNING",), path="a") == [c]
@@ -93,14 +93,14 @@ class TimerRules(Rules):
         assert await ids_of(tenant="t1", name=world.new().name, path="a") == [d, a]
         assert await ids_of(tenant="t2", states=("COMPLETED",)) == []
         pages = [await world.store.executions(ExecutionFilter(path="a"), before=before, limit=2) for before in (0, c)]
-        assert [[each.execution_id for each in page] for page in pages] == [[d, c], [a]]
+        assert [[record.execution_id for record in page] for page in pages] == [[d, c], [a]]
 
     async def test_executions_are_found_by_name_and_time(self, world: World) -> None:
         names = ("load_orders", "load_items", "report")
         a, b, c = [await world.create(new=replace(world.new(), name=name)) for name in names]
 
         async def ids_of(**which: Any) -> list[int]:
-            return [each.execution_id for each in await world.store.executions(ExecutionFilter(**which))]
+            return [execution.execution_id for execution in await world.store.executions(ExecutionFilter(**which))]
 
         assert await ids_of(name="load") == [b, a]
         assert await ids_of(name="LOAD") == []
@@ -117,7 +117,7 @@ class TimerRules(Rules):
         over = await world.create(event("playbook.finished"), new=world.new(scope=Scope("t", "p", "prod")), now=DONE)
 
         async def ids_of(**which: Any) -> list[int]:
-            return [each.execution_id for each in await world.store.executions(ExecutionFilter(**which))]
+            return [execution.execution_id for execution in await world.store.executions(ExecutionFilter(**which))]
 
         for tenant in ("t", ""):
             assert await ids_of(tenant=tenant, project="p") == [over, dev, prod]
@@ -135,7 +135,7 @@ class TimerRules(Rules):
         )
 
         async def ids_of(**which: Any) -> list[int]:
-            return [each.execution_id for each in await world.store.executions(ExecutionFilter(**which))]
+            return [execution.execution_id for execution in await world.store.executions(ExecutionFilter(**which))]
 
         assert await ids_of(parent=root) == [second, first]
         assert await ids_of(parent=first) == [inner]
@@ -156,16 +156,16 @@ class TimerRules(Rules):
         async def seen(project: str = "", environment: str = "") -> list[int]:
             """The versions that are valid there, newest first; every way of reading agrees on them."""
             where: dict[str, Any] = {"tenant": "t1", "project": project, "environment": environment}
-            found = [each.version for each in await store.versions("flows/a", **where)]
+            numbers = [entry.version for entry in await store.versions("flows/a", **where)]
             newest = await store.registered("flows/a", **where)
             entry = await store.catalog_path("flows/a", **where)
             listed = await store.catalog(**where)
-            assert [each.version for each in (newest, entry) if each is not None] == found[:1] * 2
-            assert [each.version for each in listed] == found[:1]
+            assert [plan.version for plan in (newest, entry) if plan is not None] == numbers[:1] * 2
+            assert [entry.version for entry in listed] == numbers[:1]
             for version in range(1, 6):
                 known = await store.registered("flows/a", version, **where)
-                assert (known is not None) == (version in found)
-            return found
+                assert (known is not None) == (version in numbers)
+            return numbers
 
         assert [await register("everywhere"), await register("dev", "shop", "dev")] == [1, 2]
         assert [await register("shop", "shop"), await register("live", "", "live")] == [3, 4]
@@ -234,12 +234,12 @@ class TimerRules(Rules):
             "flows/b",
         ]
         versions = await store.versions("flows/a", tenant="t1")
-        assert [(each.version, each.source, each.body) for each in versions] == [
+        assert [(entry.version, entry.source, entry.body) for entry in versions] == [
             (2, "source 2", b""),
             (1, "source 1", b""),
         ]
-        assert [each.version for each in await store.versions("flows/a", before=2, tenant="t1")] == [1]
-        assert [each.version for each in await store.versions("flows/a", limit=1, tenant="t1")] == [2]
+        assert [entry.version for entry in await store.versions("flows/a", before=2, tenant="t1")] == [1]
+        assert [entry.version for entry in await store.versions("flows/a", limit=1, tenant="t1")] == [2]
         assert await store.versions("none", tenant="t1") == []
 
     async def test_an_archived_path_is_put_away_and_can_be_brought_back(self, world: World) -> None:

@@ -36,7 +36,7 @@ Outgoing = tuple[str, bytes, Mapping[str, str]]
 _AGAIN_S = 0.05
 
 
-class Link:
+class SharedConnection:
     """An open connection."""
 
     def __init__(self, client: Connection, where: str, answer_s: float) -> None:
@@ -218,15 +218,15 @@ def answered(answer: Msg, what: str) -> dict[str, Any]:
     except msgspec.DecodeError:
         body = None
     if not isinstance(body, dict):
-        message = f"{what}: who answered is not a stream; without `stream` the message is published to all current subscribers"
+        message = f"{what}: the response is not from a stream; without `stream` the message is published to all current subscribers"
         raise Failure(error("server_error", message, code="NO_STREAM", retryable=False))
     if body.get("error"):
         raise of_api(body["error"], what)
     return body
 
 
-def too_old(link: Link, what: str, least: Version) -> Failure:
-    return version_failure(link.where, what, ".".join(map(str, link.version)), least)
+def too_old(connection: SharedConnection, what: str, least: Version) -> Failure:
+    return version_failure(connection.where, what, ".".join(map(str, connection.version)), least)
 
 
 def version_failure(where: str, what: str, version: str, least: Version) -> Failure:

@@ -1,0 +1,353 @@
+"""Requests over kept HTTP/1.1 connections to servers that the caller trusts: arclog's own.
+
+A worker sends a small request for every report. A general client spends more time on such a request than the worker
+spends on the task, and its pool looks at all open requests whenever one begins or ends. This client has no cookies,
+redirects, proxies or encodings: it writes a request and reads the answer.
+
+Law: a connection carries one request at a time. It is kept only if its answer was read to the end, nothing followed the
+answer, and neither side wants to close it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import ssl
+
+#: An idle connection is kept for so long; servers and proxies close theirs later than that.
+KEPT_S = 3.0
+#: The most idle connections that are kept to one server.
+KEPT = 128
+#: The longest head of an answer, and the longest line of a chunked body.
+_LONGEST_HEAD = 65_536
+_END_OF_HEAD = b"\r\n\r\n"
+_NO_BODY = (204, 304)
+
+
+class RequestFailed(Exception):
+    """A request has no answer."""
+
+
+class NotConnected(RequestFailed):
+    """No connection could be made, so that nothing was sent."""
+
+
+class NotAnswered(RequestFailed):
+    """The server was silent for too long."""
+
+
+class BrokenOff(RequestFailed):
+    """The connection was closed, or what came over it is not HTTP."""
+
+
+class Answer(NamedTuple):
+    status: int
+    #: names in lower case; values of a name that occurs several times are joined by commas
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def is_success(self) -> bool:
+        return 200 <= self.status < 300
+
+
+class Origin(NamedTuple):
+    """Where connections go."""
+
+    host: str
+    port: int
+    #: None for http
+    trust: ssl.SSLContext | None = None
+
+    @property
+    def authority(self) -> str:
+        """Host and port as the Host header names them."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == (443 if self.trust else 80) else f"{host}:{self.port}"
+
+
+class DirectClient:
+    """Requests of one event loop."""
+
+    def __init__(self, *, kept: int = KEPT, kept_s: float = KEPT_S) -> None:
+        self._kept = kept
+        self._kept_s = kept_s
+        #: idle connections, the last used one at the end
+        self._idle: dict[Origin, list[_Wire]] = {}
+        self._is_closed = False
+
+    async def request(
+        self,
+        origin: Origin,
+        method: str,
+        target: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        connect_s: float,
+        silence_s: float,
+    ) -> Answer:
+        """Send a request and read the answer to its end.
+
+        `target` is the path with its query, encoded. Raises NotConnected after `connect_s` without a connection,
+        NotAnswered when nothing is received (or taken) for `silence_s`, and BrokenOff.
+        """
+        wire = self._idle_wire(origin) or await _connected(origin, connect_s)
+        try:
+            answer = await wire.exchange(_request(origin, method, target, headers, body), silence_s)
+        except BaseException:  # a cancellation, too: an answer that comes later belongs to nobody
+            wire.abort()
+            raise
+        self._keep(origin, wire)
+        return answer
+
+    def close(self) -> None:
+        """Close idle connections. Those in use are closed when their requests end."""
+        self._is_closed = True
+        for wires in self._idle.values():
+            for wire in wires:
+                wire.close()
+        self._idle.clear()
+
+    def _idle_wire(self, origin: Origin) -> _Wire | None:
+        wires = self._idle.get(origin)
+        while wires:
+            wire = wires.pop()
+            if wire.is_usable(self._kept_s):
+                return wire
+            wire.close()
+        return None
+
+    def _keep(self, origin: Origin, wire: _Wire) -> None:
+        wires = self._idle.setdefault(origin, [])
+        if self._is_closed or len(wires) >= self._kept or not wire.is_usable(self._kept_s):
+            wire.close()
+            return
+        wires.append(wire)
+        # The longest unused one is first: without new requests to it, it would never be looked at again.
+        if not wires[0].is_usable(self._kept_s):
+            wires.pop(0).close()
+
+
+async def _connected(origin: Origin, connect_s: float) -> _Wire:
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(connect_s):
+            _, wire = await loop.create_connection(lambda: _Wire(loop), origin.host, origin.port, ssl=origin.trust)
+    except TimeoutError:
+        raise NotConnected(f"no connection within {connect_s:g} s") from None
+    except (OSError, UnicodeError) as problem:  # ssl.SSLError is an OSError
+        raise NotConnected(str(problem)) from None
+    return wire
+
+
+def _request(origin: Origin, method: str, target: str, headers: Mapping[str, str], body: bytes | None) -> bytes:
+    lines = [f"{method} {target} HTTP/1.1", f"Host: {origin.authority}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    if body is not None or method not in ("GET", "HEAD"):
+        lines.append(f"Content-Length: {len(body or b'')}")
+    head = "\r\n".join(lines).encode("latin-1")
+    if head.count(b"\n") != len(lines) - 1 or b"\0" in head:
+        raise ValueError("a request's head has a line break in it")
+    return b"".join((head, _END_OF_HEAD, body or b""))
+
+
+class _Wire(asyncio.Protocol):
+    """A connection, and the answer that is being read from it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._transport: Any = None
+        self._received = bytearray()
+        self._answer: asyncio.Future[Answer] | None = None
+        self._reader: _Reader | None = None
+        self._may_stay = True
+        self._heard_at = 0.0
+        self._unsent = 0
+
+    # ── what the client asks ──────────────────────────────────────────────────────────────────────────────────────────
+
+    async def exchange(self, request: bytes, silence_s: float) -> Answer:
+        self._answer, self._reader = self._loop.create_future(), _Reader()
+        self._heard_at = self._loop.time()
+        self._transport.write(request)
+        self._unsent = self._transport.get_write_buffer_size()
+        timer = self._loop.call_later(silence_s, self._look, silence_s)
+        self._timer = timer
+        try:
+            return await self._answer
+        finally:
+            self._timer.cancel()
+            self._answer = None
+
+    def is_usable(self, kept_s: float) -> bool:
+        return self._may_stay and not self._received and self._loop.time() - self._heard_at < kept_s
+
+    def close(self) -> None:
+        self._may_stay = False
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._may_stay = False
+        self._transport.abort()
+
+    # ── what the event loop reports ───────────────────────────────────────────────────────────────────────────────────
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._heard_at = self._loop.time()
+        self._received += data
+        if self._answer is None or self._reader is None or self._answer.done():
+            self.abort()  # bytes that no request asked for
+            return
+        try:
+            answer = self._reader.read(self._received)
+        except ValueError as problem:
+            self._fail(BrokenOff(str(problem)))
+            return
+        if answer is not None:
+            self._may_stay = self._reader.may_stay
+            self._answer.set_result(answer)
+
+    def eof_received(self) -> bool:
+        return False  # the transport closes itself
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._may_stay = False
+        if self._answer is None or self._answer.done():
+            return
+        answer = self._reader.at_end(self._received) if self._reader is not None and exc is None else None
+        if answer is not None:
+            self._answer.set_result(answer)
+        else:
+            self._fail(BrokenOff(str(exc) if exc is not None else "the server closed the connection"))
+
+    def _look(self, silence_s: float) -> None:
+        """Fail if nothing was received, and nothing of the request taken, for so long."""
+        unsent = self._transport.get_write_buffer_size()
+        now = self._loop.time()
+        if unsent < self._unsent:
+            self._unsent, self._heard_at = unsent, now
+        left_s = self._heard_at + silence_s - now
+        if left_s > 0:
+            self._timer = self._loop.call_later(left_s, self._look, silence_s)
+        else:
+            self._fail(NotAnswered(""))
+
+    def _fail(self, error: RequestFailed) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(error)
+        self.abort()
+
+
+class _Reader:
+    """Reads one answer from what was received. Raises ValueError for what is not HTTP/1."""
+
+    def __init__(self) -> None:
+        self._status = 0
+        self._headers: dict[str, str] = {}
+        #: None: until the end of the connection
+        self._length: int | None = None
+        self._is_chunked = False
+        #: chunks that are complete
+        self._chunks: list[bytes] = []
+        self._is_in_trailer = False
+        self.may_stay = False
+
+    def read(self, received: bytearray) -> Answer | None:
+        """The answer, if it is complete; what was read is removed from `received`."""
+        while not self._status:
+            end = received.find(_END_OF_HEAD)
+            if end < 0:
+                if len(received) > _LONGEST_HEAD:
+                    raise ValueError(f"the head of the answer is longer than {_LONGEST_HEAD} bytes")
+                return None
+            self._read_head(bytes(received[:end]))
+            del received[: end + len(_END_OF_HEAD)]
+        if self._is_chunked:
+            return self._read_chunks(received)
+        if self._length is None or len(received) < self._length:
+            return None
+        body = bytes(received if len(received) == self._length else received[: self._length])
+        del received[: self._length]
+        return Answer(self._status, self._headers, body)
+
+    def at_end(self, received: bytearray) -> Answer | None:
+        """The answer, if it is complete because the connection has ended."""
+        if not self._status or self._is_chunked or self._length is not None:
+            return None
+        return Answer(self._status, self._headers, bytes(received))
+
+    def _read_head(self, head: bytes) -> None:
+        first, *lines = head.decode("latin-1").split("\r\n")
+        version, _, rest = first.partition(" ")
+        number = rest[:3]
+        if version not in ("HTTP/1.1", "HTTP/1.0") or not (number.isascii() and number.isdigit()) or rest[3:4].strip():
+            raise ValueError("the answer is not HTTP/1.1")
+        status = int(number)
+        if status < 200:
+            if status == 101:
+                raise ValueError("the server switches to another protocol")
+            return  # the answer itself follows
+        headers: dict[str, str] = {}
+        for line in lines:
+            name, colon, value = line.partition(":")
+            if not colon or not name or name != name.strip():
+                raise ValueError("a header of the answer is malformed")
+            key, text = name.lower(), value.strip(" \t")
+            headers[key] = f"{headers[key]}, {text}" if key in headers else text
+        self._status, self._headers = status, headers
+        self.may_stay = version == "HTTP/1.1" and "close" not in headers.get("connection", "").lower()
+        self._find_length(status, headers)
+
+    def _find_length(self, status: int, headers: Mapping[str, str]) -> None:
+        coding, length = headers.get("transfer-encoding"), headers.get("content-length")
+        if status in _NO_BODY:
+            self._length = 0
+        elif coding is not None:
+            if coding.lower() != "chunked":
+                raise ValueError(f"the answer has the unknown transfer encoding {coding[:40]!r}")
+            self._is_chunked = True
+        elif length is not None:
+            if not (length.isascii() and length.isdigit()):
+                raise ValueError("the answer has a malformed Content-Length")
+            self._length = int(length)
+        else:
+            self.may_stay = False
+
+    def _read_chunks(self, received: bytearray) -> Answer | None:
+        while True:
+            end = received.find(b"\r\n")
+            if end < 0:
+                if len(received) > _LONGEST_HEAD:
+                    raise ValueError("a line of the answer's chunked body is too long")
+                return None
+            if self._is_in_trailer:
+                del received[: end + 2]
+                if end == 0:
+                    return Answer(self._status, self._headers, b"".join(self._chunks))
+                continue
+            size = _size_of_chunk(bytes(received[:end]))
+            if size == 0:
+                del received[: end + 2]
+                self._is_in_trailer = True
+                continue
+            begin, after = end + 2, end + 2 + size
+            if len(received) < after + 2:
+                return None
+            if received[after : after + 2] != b"\r\n":
+                raise ValueError("a chunk of the answer is longer than it says")
+            self._chunks.append(bytes(received[begin:after]))
+            del received[: after + 2]
+
+
+def _size_of_chunk(line: bytes) -> int:
+    digits = line.partition(b";")[0].strip()
+    if not digits or len(digits) > 16 or digits.strip(b"0123456789abcdefABCDEF"):
+        raise ValueError("a chunk of the answer has a malformed size")
+    return int(digits, 16)
