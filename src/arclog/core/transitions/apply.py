@@ -48,10 +48,7 @@ def apply(program: Program, state: State, event: Event) -> Sequence[timers.Move]
         return ()
     known = _BY_TYPE.get(event.type)
     if known is None or (event.version != 1 and is_newer(event)):
-        raise NewerLog(
-            f"event {state.head + 1} of execution {state.execution_id} is {event.type} in version {event.version}, which a "
-            f"newer arclog wrote; this one ({__version__}) leaves the run alone: update it"
-        )
+        raise newer_log(state.execution_id, state.head + 1, event)
     state.head += 1
     if event.report:
         _count_report(state, event)
@@ -60,6 +57,14 @@ def apply(program: Program, state: State, event: Event) -> Sequence[timers.Move]
     if effect is not None:
         effect(program, state, event)
     return moves
+
+
+def newer_log(execution_id: int, seq: int, event: Event) -> NewerLog:
+    """The error of an event that only a newer release understands."""
+    return NewerLog(
+        f"event {seq} of execution {execution_id} is {event.type} in version {event.version}, which a "
+        f"newer arclog wrote; this one ({__version__}) leaves the run alone: update it"
+    )
 
 
 def _count_report(state: State, event: Event) -> None:

@@ -15,7 +15,7 @@ from arclog.engine.commits.ids import new_uuid
 from arclog.engine.history.bulk import aside, few_collections
 from arclog.engine.runs.starting import Going
 from arclog.history import choosing, diff, fitting, replay, stats
-from arclog.history.step_runs import Log
+from arclog.history.step_runs import Log, check_release
 from arclog.history.taking import Head, Taken, Taking
 from arclog.history.taking import Origin as Beginning
 from arclog.model.data.json_data import deep_merge
@@ -123,6 +123,7 @@ async def _forked(
     engine: Engine, record: ExecutionRecord, request: ForkRequest, going: Going | None, key: str, last: int
 ) -> Forked:
     events = [stored.event for stored in await read_log(engine, record.execution_id, last)]
+    check_release(record.execution_id, events)
     log = Log(events)
     old = await engine.live.program(record.new.plan)
     program = old if going is None else going.program

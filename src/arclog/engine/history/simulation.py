@@ -19,6 +19,7 @@ from arclog.expr import MISSING
 from arclog.expr.stored import is_json
 from arclog.history import paths
 from arclog.history.simulate import Call, Limits, Simulated, simulate
+from arclog.history.step_runs import check_release
 from arclog.model.data.json_data import deep_merge
 from arclog.model.errors import InputsRefused, RequestRejected, ResultUnavailable
 from arclog.model.events import Event
@@ -80,6 +81,7 @@ async def _simulated(
 ) -> SimulatedRun:
     old = await engine.live.program(record.new.plan)
     events = [stored.event for stored in await read_log(engine, record.execution_id, record.head)]
+    check_release(record.execution_id, events)
     try:
         asked = _request(program, old, record, events[0], request.workload)
     except InputsRefused as refused:
