@@ -16,13 +16,13 @@ SIGNS = {"<=": "≤", ">=": "≥"}
 
 
 def text(findings: list[Findings], machine: dict[str, str], problems: list[str]) -> str:
-    rows = [(each.workload, line) for each in findings for line in each.ratios]
+    rows = [(finding.workload, line) for finding in findings for line in finding.ratios]
     lines = [f"WRONG RESULT  {problem}" for problem in problems]
     lines += [f"NOISY  {warning}" for warning in _warnings(machine)]
     lines += ["RATIOS AND GOALS", *_table(rows, with_goal=True), "", "FIGURES"]
-    for each in findings:
-        lines += [f"{each.workload}  {each.title}", *_table(("", line) for line in each.figures)]
-        lines += [f"    ({note})" for note in each.notes]
+    for finding in findings:
+        lines += [f"{finding.workload}  {finding.title}", *_table(("", line) for line in finding.figures)]
+        lines += [f"    ({note})" for note in finding.notes]
     lines += ["", "MACHINE", *(f"  {name:<13} {value}" for name, value in machine.items()), "", NOISE]
     return "\n".join(lines)
 
@@ -31,22 +31,22 @@ def markdown(findings: list[Findings], machine: dict[str, str], problems: list[s
     lines = [f"**Wrong result:** {problem}\n" for problem in problems]
     lines += [f"**Noisy:** {warning}\n" for warning in _warnings(machine)]
     lines += ["| workload | ratio or goal | measured | range | goal | |", "| --- | --- | ---: | --- | --- | --- |"]
-    for each in findings:
-        for line in each.ratios:
+    for finding in findings:
+        for line in finding.ratios:
             value, rounds, goal, verdict = _cells(line)
-            lines.append(f"| {each.workload} | {line.what} | {value} | {rounds} | {goal} | {verdict} |")
+            lines.append(f"| {finding.workload} | {line.what} | {value} | {rounds} | {goal} | {verdict} |")
     lines += ["", "| workload | figure | measured | range |", "| --- | --- | ---: | --- |"]
-    for each in findings:
-        for line in each.figures:
+    for finding in findings:
+        for line in finding.figures:
             value, rounds, _, _ = _cells(line)
-            lines.append(f"| {each.workload} | {line.what} | {value} | {rounds} |")
-    notes = [f"- {each.workload}: {note}" for each in findings for note in each.notes]
+            lines.append(f"| {finding.workload} | {line.what} | {value} | {rounds} |")
+    notes = [f"- {finding.workload}: {note}" for finding in findings for note in finding.notes]
     about = "; ".join(f"{name} {value}" for name, value in machine.items())
     return "\n".join([*lines, "", *notes, "", f"Machine: {about}.", NOISE])
 
 
 def as_json(findings: list[Findings], machine: dict[str, str], problems: list[str]) -> str:
-    whole = {"machine": machine, "problems": problems, "workloads": [asdict(each) for each in findings]}
+    whole = {"machine": machine, "problems": problems, "workloads": [asdict(finding) for finding in findings]}
     return json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
 
 

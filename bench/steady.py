@@ -63,7 +63,7 @@ def main(argv: list[str]) -> int:
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump(
-                {"machine": about, "gc_per_s": pace, "samples": [asdict(each) for each in samples]}, file, indent=1
+                {"machine": about, "gc_per_s": pace, "samples": [asdict(sample) for sample in samples]}, file, indent=1
             )
     return 1 if failed else 0
 
@@ -174,13 +174,13 @@ def _collected(home: str, env: dict[str, str]) -> float:
 
 def report(samples: Sequence[Sample], failed: int, pace: float, rate: float, about: dict[str, str]) -> str:
     last = samples[-1]
-    largest_wal = max(each.wal_mib for each in samples)
+    largest_wal = max(sample.wal_mib for sample in samples)
     lines = [
         f"{'at':>6}  {'file':>9}  {'live data':>9}  {'WAL':>8}  {'memory':>8}  {'runs/s':>7}  {'p50':>8}  {'p99':>9}",
         *(
-            f"{each.at_s:5.0f}s  {each.file_mib:5.1f} MiB  {each.live_mib:5.1f} MiB  {each.wal_mib:4.1f} MiB  "
-            f"{each.memory_mib:4.0f} MiB  {each.runs / SAMPLE_S:7.1f}  {each.p50_ms:5.1f} ms  {each.p99_ms:6.1f} ms"
-            for each in samples[:: max(len(samples) // 30, 1)]
+            f"{sample.at_s:5.0f}s  {sample.file_mib:5.1f} MiB  {sample.live_mib:5.1f} MiB  {sample.wal_mib:4.1f} MiB  "
+            f"{sample.memory_mib:4.0f} MiB  {sample.runs / SAMPLE_S:7.1f}  {sample.p50_ms:5.1f} ms  {sample.p99_ms:6.1f} ms"
+            for sample in samples[:: max(len(samples) // 30, 1)]
         ),
         "",
         _verdict("file ÷ live data at the end", last.file_mib / last.live_mib, FILE_GOAL, "×"),
@@ -210,7 +210,7 @@ def drawn(samples: Sequence[Sample], rate: float) -> str:
     ]
     width, height, left, gap = 760, 150, 60, 48
     total = gap + len(panels) * (height + gap)
-    end = max(each.at_s for each in samples)
+    end = max(sample.at_s for sample in samples)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {total}" font-family="sans-serif" font-size="12">',
         f'<rect width="{width}" height="{total}" fill="#fff"/>',
@@ -220,7 +220,7 @@ def drawn(samples: Sequence[Sample], rate: float) -> str:
     inner = width - left - 20
     for index, (title, lines) in enumerate(panels):
         top = gap + index * (height + gap)
-        most = max(getattr(each, key) for each in samples for key, _ in lines) * 1.05 or 1.0
+        most = max(getattr(sample, key) for sample in samples for key, _ in lines) * 1.05 or 1.0
         parts.append(f'<text x="{left}" y="{top - 8}">{title}</text>')
         for share in (0.0, 0.5, 1.0):
             y = top + height * (1 - share)
@@ -228,8 +228,8 @@ def drawn(samples: Sequence[Sample], rate: float) -> str:
             parts.append(f'<text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end">{most * share:.3g}</text>')
         for place, (key, label) in enumerate(lines):
             points = " ".join(
-                f"{left + inner * each.at_s / end:.1f},{top + height * (1 - getattr(each, key) / most):.1f}"
-                for each in samples
+                f"{left + inner * sample.at_s / end:.1f},{top + height * (1 - getattr(sample, key) / most):.1f}"
+                for sample in samples
             )
             colour = colours[place]
             parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"/>')

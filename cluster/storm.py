@@ -122,8 +122,8 @@ class Storm:
             await self._strike_network(away_s)
             return
         what: list[tuple[str, Callable[[float], Awaitable[None]]]] = [
-            *(("server killed", self._killed(each)) for each in cluster.servers),
-            *(("worker killed", self._killed(each)) for each in cluster.workers),
+            *(("server killed", self._killed(server)) for server in cluster.servers),
+            *(("worker killed", self._killed(worker)) for worker in cluster.workers),
             ("server stood still past its leases", self._stopped(random.choice(cluster.servers))),
             ("worker stood still past its lease", self._stopped(random.choice(cluster.workers))),
             ("PostgreSQL killed", self._without_postgres),

@@ -20,8 +20,10 @@ _PLAIN = {"string": "string", "integer": "number", "number": "number", "boolean"
 
 def typescript(document: dict[str, Any]) -> str:
     """All schemas as interfaces, and all routes as one."""
-    # What workers send has types of its own, and nobody looks at it here.
-    document["paths"] = {path: one for path, one in document["paths"].items() if not path.startswith("/api/worker/")}
+    # The console does not use the operations of workers.
+    document["paths"] = {
+        path: operation for path, operation in document["paths"].items() if not path.startswith("/api/worker/")
+    }
     schemas: dict[str, Any] = document["components"]["schemas"]
     answers, bodies = _used(document, schemas)
     schemas = {name: schema for name, schema in schemas.items() if name in answers | bodies}
@@ -73,8 +75,8 @@ def _named(name: str, schema: dict[str, Any], *, body: bool, twice: set[str]) ->
 
 
 def _type(schema: dict[str, Any], *, body: bool, twice: set[str]) -> str:
-    def inner(one: dict[str, Any]) -> str:
-        return _type(one, body=body, twice=twice)
+    def inner(part: dict[str, Any]) -> str:
+        return _type(part, body=body, twice=twice)
 
     if "$ref" in schema:
         name: str = schema["$ref"].removeprefix(_REF)
@@ -85,7 +87,7 @@ def _type(schema: dict[str, Any], *, body: bool, twice: set[str]) -> str:
         return " | ".join(dict.fromkeys(map(inner, schema.get("anyOf") or schema["oneOf"])))
     kind = schema.get("type")
     if isinstance(kind, list):
-        return " | ".join(inner({**schema, "type": one}) for one in kind)
+        return " | ".join(inner({**schema, "type": name}) for name in kind)
     if kind == "array":
         prefix = schema.get("prefixItems")
         if prefix:
@@ -116,9 +118,9 @@ def _routes(document: dict[str, Any], twice: set[str]) -> Iterator[str]:
 
 def _parameters(asked: list[dict[str, Any]], where: str) -> str:
     fields = [
-        f"{_key(one['name'])}{'' if one.get('required') else '?'}: {_type(one['schema'], body=True, twice=set())}"
-        for one in asked
-        if one["in"] == where
+        f"{_key(given['name'])}{'' if given.get('required') else '?'}: {_type(given['schema'], body=True, twice=set())}"
+        for given in asked
+        if given["in"] == where
     ]
     return f"{{ {'; '.join(fields)} }}" if fields else "Record<string, never>"
 

@@ -53,7 +53,7 @@ YEARLY = "0 0 1 1 *"
 
 def chain(name: str, steps: int) -> str:
     names = ["start", *(f"s{number}" for number in range(1, steps))]
-    parts = [f"  - step: {each}\n    tool: {{kind: noop}}\n" for each in names]
+    parts = [f"  - step: {name}\n    tool: {{kind: noop}}\n" for name in names]
     for number, following in enumerate(names[1:]):
         parts[number] += f"    next: {{arcs: [{{step: {following}}}]}}\n"
     return HEAD.format(name=name) + "".join(parts)

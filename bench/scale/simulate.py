@@ -177,7 +177,7 @@ def simulate(inputs: Inputs, cluster: Cluster, steps: float, *, seconds: float, 
     return Seen(
         done / counted,
         waited_s / max(1, done),
-        sum(each.busy_s for each in databases) / counted / cluster.database_cores / cluster.shards,
-        sum(each.busy_s for each in servers) / counted / cluster.server_cores / cluster.servers,
+        sum(database.busy_s for database in databases) / counted / cluster.database_cores / cluster.shards,
+        sum(server.busy_s for server in servers) / counted / cluster.server_cores / cluster.servers,
         round(unpublished * inputs.events),
     )

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from arclog.authoring.beside import FilesBeside, called_playbooks
+from arclog.authoring.playbook_files import FilesBeside, called_playbooks
 from arclog.model.errors import RequestRejected, RunFailed
 from arclog.ports.tool import ToolKind
 from arclog.ports.views.api import ExecuteRequest, SignalRequest, Summary
@@ -58,14 +58,19 @@ class _RunFields:
 
 @dataclass(frozen=True)
 class Run(_RunFields):
-    """A run, as it was when it was looked at."""
+    """The state of a run at the time when it was read."""
 
     _settings: Settings = field(repr=False, compare=False)
 
     def events(self, *, types: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
-        """The events of the run's log, in order; with `types`, only those.
+        """Read the events of the run's log, in order.
 
-        Each is a map with `event_id`, `event_type`, `timestamp`, `entity`, `payload` and so on: docs/events.md.
+        Args:
+            types: Only events of these types, such as `task.done`.
+
+        Returns:
+            The events as maps with `event_id`, `event_type`, `timestamp`, `entity`, `payload` and so on: docs/events.md.
+
         """
         with _Loop() as loop:
             here = loop.do(_opened(self._settings, (), reads=True))
@@ -80,12 +85,20 @@ class Run(_RunFields):
 
 @dataclass(frozen=True)
 class AsyncRun(_RunFields):
-    """A run, as it was when it was looked at."""
+    """The state of a run at the time when it was read."""
 
     _app: AsyncArclog = field(repr=False, compare=False)
 
     async def events(self, *, types: Sequence[str] = ()) -> AsyncIterator[dict[str, Any]]:
-        """The events of the run's log, in order; with `types`, only those."""
+        """Read the events of the run's log, in order.
+
+        Args:
+            types: Only events of these types, such as `task.done`.
+
+        Returns:
+            The events as maps with `event_id`, `event_type`, `timestamp`, `entity`, `payload` and so on: docs/events.md.
+
+        """
         after = 0
         while page := await self._app.here.api.events(self.execution_id, after=after, limit=_PAGE, types=types):
             for event in page:
@@ -110,14 +123,14 @@ def run(
 
     Args:
         playbook: The path of a file, or the text of a playbook. A `str` with a line break is a text.
-        workload: Laid over the playbook's own workload, as `--set` is.
+        workload: Merged over the playbook's own workload, like `--set`.
         home: The folder that keeps the runs. Default: as for the `arclog` command (`ARCLOG_HOME`, else `.arclog`).
         kinds: Tool kinds of this program, made by `arclog.kind`.
-        settings: Settings by name, such as `{"worker.slots": 2}`; they come before those of environment and file.
+        settings: Settings by name, such as `{"worker.slots": 2}`; they take precedence over environment and file.
         check: Raise RunFailed unless the run completes.
 
     Returns:
-        The run, whatever became of it: a task that fails is data, not an exception.
+        The run in its final state. A failed run is returned as well, unless `check` is set.
 
     Raises:
         PlaybookError: The playbook has errors; `findings` has all of them.
@@ -157,7 +170,20 @@ def open(  # noqa: A001 - `arclog.open` is its public name
             second = app.start("flow.yaml", workload={"n": 2})
             print(app.wait(first).result, app.wait(second).result)
 
-    Runs that were begun and not ended in this home continue. The arguments are those of `arclog.run`.
+    Runs of this home that another process left unfinished continue.
+
+    Args:
+        home: The folder that keeps the runs. Default: as for the `arclog` command (`ARCLOG_HOME`, else `.arclog`).
+        kinds: Tool kinds of this program, made by `arclog.kind`.
+        settings: Settings by name, such as `{"worker.slots": 2}`; they take precedence over environment and file.
+
+    Returns:
+        The open home, to be closed by `close()` or at the end of `with`.
+
+    Raises:
+        SettingsError: A setting is wrong.
+        StoreUnavailable: The home cannot be opened.
+
     """
     return Arclog(_settings(home, settings), kinds)
 
@@ -168,7 +194,15 @@ def open_async(
     kinds: Sequence[ToolKind | type[Any]] = (),
     settings: Mapping[str, Any] | None = None,
 ) -> _Opening:
-    """`arclog.open` for asyncio: `async with arclog.open_async() as app: run = await app.run("flow.yaml")`."""
+    """Open a home in asyncio; the arguments and errors are those of `arclog.open`.
+
+        async with arclog.open_async() as app:
+            run = await app.run("flow.yaml")
+
+    Returns:
+        An asynchronous context manager that returns an `AsyncArclog`.
+
+    """
     return _Opening(_settings(home, settings), kinds)
 
 
@@ -184,9 +218,20 @@ class AsyncArclog:
     async def start(
         self, playbook: Playbook, *, workload: Mapping[str, Any] | None = None, idempotency_key: str = ""
     ) -> str:
-        """Start a run and return its execution id.
+        """Start a run.
 
-        The same idempotency key again is the same run. Raises PlaybookError and InputsRefused.
+        Args:
+            playbook: The path of a file, or the text of a playbook. A `str` with a line break is a text.
+            workload: Merged over the playbook's own workload.
+            idempotency_key: A second start with the same key returns the id of the first run.
+
+        Returns:
+            The execution id of the run.
+
+        Raises:
+            PlaybookError: The playbook has errors; `findings` has all of them.
+            InputsRefused: The workload does not fit the playbook's inputs.
+
         """
         text, file = _text_of(playbook)
         beside = FilesBeside(self.settings).of(file)
@@ -198,25 +243,74 @@ class AsyncArclog:
     async def run(
         self, playbook: Playbook, *, workload: Mapping[str, Any] | None = None, timeout_s: float | None = None
     ) -> AsyncRun:
-        """Start a run and wait for its end, at most `timeout_s` seconds: then its `state` is RUNNING, and it continues."""
+        """Start a run and wait for its end.
+
+        Args:
+            playbook: The path of a file, or the text of a playbook. A `str` with a line break is a text.
+            workload: Merged over the playbook's own workload.
+            timeout_s: The longest time to wait. Default: until the run ends.
+
+        Returns:
+            The run. After the time-out its `state` is RUNNING, and it continues.
+
+        Raises:
+            PlaybookError: The playbook has errors; `findings` has all of them.
+            InputsRefused: The workload does not fit the playbook's inputs.
+
+        """
         return await self.wait(await self.start(playbook, workload=workload), timeout_s=timeout_s)
 
     async def wait(self, execution_id: str, *, timeout_s: float | None = None) -> AsyncRun:
-        """Wait for the end of a run, at most `timeout_s` seconds. Raises NotFound."""
+        """Wait for the end of a run.
+
+        Args:
+            execution_id: The id that `start` returned.
+            timeout_s: The longest time to wait. Default: until the run ends.
+
+        Returns:
+            The run. After the time-out its `state` is RUNNING, and it continues.
+
+        Raises:
+            NotFound: There is no such run in this home.
+
+        """
         await self.here.api.ended(execution_id, timeout_s=timeout_s)
         return await self.get(execution_id)
 
     async def get(self, execution_id: str) -> AsyncRun:
-        """A run as it is now. Raises NotFound."""
+        """Read a run.
+
+        Args:
+            execution_id: The id of the run.
+
+        Returns:
+            The run in its current state.
+
+        Raises:
+            NotFound: There is no such run in this home.
+
+        """
         summary_now = await self.here.api.summary(execution_id)
         return AsyncRun(**_fields(summary_now), _app=self)
 
     async def signal(
         self, execution_id: str, signal: str, *, step: str = "", data: Any = None, reason: str = "", by: str = ""
     ) -> None:
-        """Send a signal: PAUSE, RESUME, CANCEL, APPROVE, REJECT, RETRY_STEP, SKIP_STEP, or the name that a `wait` task has.
+        """Send a signal to a run.
 
-        CANCEL, REJECT and SKIP_STEP need a reason. Raises NotFound, and RequestRejected when the run does not take it.
+        Args:
+            execution_id: The id of the run.
+            signal: PAUSE, RESUME, CANCEL, APPROVE, REJECT, RETRY_STEP, SKIP_STEP, or the name of a signal that a `wait`
+                task waits for.
+            step: The step that the signal is for, where it needs one.
+            data: Passed to the task that waits for the signal.
+            reason: Recorded in the log; CANCEL, REJECT and SKIP_STEP require it.
+            by: The name of the sender, recorded in the log.
+
+        Raises:
+            NotFound: There is no such run in this home.
+            RequestRejected: The run cannot apply the signal in its state.
+
         """
         answer = await self.here.api.signal(
             execution_id, SignalRequest(signal, step=step, data=data, reason=reason, by=by)
@@ -230,7 +324,7 @@ class AsyncArclog:
 
 
 class Arclog:
-    """An open home. It may be used by many threads, and is closed by `close()` or at the end of `with`."""
+    """An open home. Threads can share it. It is closed by `close()` or at the end of `with`."""
 
     def __init__(self, settings: Settings, kinds: Sequence[ToolKind | type[Any]]) -> None:
         self._loop = _Loop()
@@ -241,32 +335,92 @@ class Arclog:
             raise
 
     def start(self, playbook: Playbook, *, workload: Mapping[str, Any] | None = None, idempotency_key: str = "") -> str:
-        """Start a run and return its execution id.
+        """Start a run.
 
-        The same idempotency key again is the same run. Raises PlaybookError and InputsRefused.
+        Args:
+            playbook: The path of a file, or the text of a playbook. A `str` with a line break is a text.
+            workload: Merged over the playbook's own workload.
+            idempotency_key: A second start with the same key returns the id of the first run.
+
+        Returns:
+            The execution id of the run.
+
+        Raises:
+            PlaybookError: The playbook has errors; `findings` has all of them.
+            InputsRefused: The workload does not fit the playbook's inputs.
+
         """
         return self._loop.do(self._app.start(playbook, workload=workload, idempotency_key=idempotency_key))
 
     def run(
         self, playbook: Playbook, *, workload: Mapping[str, Any] | None = None, timeout_s: float | None = None
     ) -> Run:
-        """Start a run and wait for its end, at most `timeout_s` seconds: then its `state` is RUNNING, and it continues."""
+        """Start a run and wait for its end.
+
+        Args:
+            playbook: The path of a file, or the text of a playbook. A `str` with a line break is a text.
+            workload: Merged over the playbook's own workload.
+            timeout_s: The longest time to wait. Default: until the run ends.
+
+        Returns:
+            The run. After the time-out its `state` is RUNNING, and it continues.
+
+        Raises:
+            PlaybookError: The playbook has errors; `findings` has all of them.
+            InputsRefused: The workload does not fit the playbook's inputs.
+
+        """
         return self.wait(self.start(playbook, workload=workload), timeout_s=timeout_s)
 
     def wait(self, execution_id: str, *, timeout_s: float | None = None) -> Run:
-        """Wait for the end of a run, at most `timeout_s` seconds. Raises NotFound."""
+        """Wait for the end of a run.
+
+        Args:
+            execution_id: The id that `start` returned.
+            timeout_s: The longest time to wait. Default: until the run ends.
+
+        Returns:
+            The run. After the time-out its `state` is RUNNING, and it continues.
+
+        Raises:
+            NotFound: There is no such run in this home.
+
+        """
         return _blocking(self._loop.do(self._app.wait(execution_id, timeout_s=timeout_s)), self._app)
 
     def get(self, execution_id: str) -> Run:
-        """A run as it is now. Raises NotFound."""
+        """Read a run.
+
+        Args:
+            execution_id: The id of the run.
+
+        Returns:
+            The run in its current state.
+
+        Raises:
+            NotFound: There is no such run in this home.
+
+        """
         return _blocking(self._loop.do(self._app.get(execution_id)), self._app)
 
     def signal(
         self, execution_id: str, signal: str, *, step: str = "", data: Any = None, reason: str = "", by: str = ""
     ) -> None:
-        """Send a signal: PAUSE, RESUME, CANCEL, APPROVE, REJECT, RETRY_STEP, SKIP_STEP, or the name that a `wait` task has.
+        """Send a signal to a run.
 
-        CANCEL, REJECT and SKIP_STEP need a reason. Raises NotFound, and RequestRejected when the run does not take it.
+        Args:
+            execution_id: The id of the run.
+            signal: PAUSE, RESUME, CANCEL, APPROVE, REJECT, RETRY_STEP, SKIP_STEP, or the name of a signal that a `wait`
+                task waits for.
+            step: The step that the signal is for, where it needs one.
+            data: Passed to the task that waits for the signal.
+            reason: Recorded in the log; CANCEL, REJECT and SKIP_STEP require it.
+            by: The name of the sender, recorded in the log.
+
+        Raises:
+            NotFound: There is no such run in this home.
+            RequestRejected: The run cannot apply the signal in its state.
+
         """
         self._loop.do(self._app.signal(execution_id, signal, step=step, data=data, reason=reason, by=by))
 
@@ -284,7 +438,7 @@ class Arclog:
 
 
 class _Opening:
-    """What `async with arclog.open_async()` opens."""
+    """The context manager of `arclog.open_async`."""
 
     def __init__(self, settings: Settings, kinds: Sequence[ToolKind | type[Any]]) -> None:
         self._settings = settings
@@ -301,7 +455,7 @@ class _Opening:
 
 
 class _Loop:
-    """An event loop in a thread of its own, so that blocking calls work anywhere, inside a running loop too."""
+    """An event loop in a separate thread, so that blocking calls work everywhere, also inside a running loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()

@@ -170,7 +170,9 @@ def test_a_worker_cut_off_past_its_lease_reports_late_and_is_refused(site: Site)
     site.be(Mode.BLACK_HOLE, "worker-1 to server-1", "worker-1 to server-2")
     site.spare.start()
     events = site.judged(one, ledger, run)
-    assert "lease_lost" in [each["payload"].get("reason") for each in events if each["event_type"] == "command.issued"]
+    assert "lease_lost" in [
+        event["payload"].get("reason") for event in events if event["event_type"] == "command.issued"
+    ]
     site.be(Mode.PASS, "worker-1 to server-1", "worker-1 to server-2")
     site.until(lambda: [site.said(server, "lease lost") for server in site.servers] != refusals, "it is refused")
     assert site.events(one, run) == events, "what it said late changed nothing"

@@ -136,7 +136,11 @@ class Site:
         """The workers that hold commands of a run."""
 
         async def held(here: Embedded) -> list[str]:
-            return [each.worker_id for each in await here.engine.store.commands(int(execution_id)) if each.worker_id]
+            return [
+                command.worker_id
+                for command in await here.engine.store.commands(int(execution_id))
+                if command.worker_id
+            ]
 
         found: list[str] = self.ask(held, read_only=True)
         return found

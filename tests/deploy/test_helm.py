@@ -131,7 +131,7 @@ def test_every_container_is_confined(plain: list[dict[str, Any]], everything: li
 
 
 def test_servers_are_probed_and_leave_slowly(plain: list[dict[str, Any]]):
-    (pod, server), *_ = [found for found in containers(plain) if found[1]["name"] == "server"]
+    (pod, server), *_ = [container for container in containers(plain) if container[1]["name"] == "server"]
     paths = [server[f"{kind}Probe"]["httpGet"]["path"] for kind in ("startup", "liveness", "readiness")]
     assert paths == ["/health", "/health", "/ready"]
     drain = next(row.default for row in TABLE if row.name == "server.drain_s")

@@ -133,7 +133,7 @@ def built() -> Iterator[Built]:
                 (source / shlex.split(step.rest)[-1] / "index.html").write_text("<title>arclog</title>")
             elif step.word == "COPY":
                 *sources, target = shlex.split(step.rest)
-                _copied([ROOT / each for each in sources], source / target)
+                _copied([ROOT / source for source in sources], source / target)
             elif step.word == "RUN":
                 command = step.rest.replace("/opt/", f"{opt}/")
                 done = subprocess.run(["sh", "-ec", command], cwd=source, env=env, capture_output=True, text=True)
@@ -172,12 +172,12 @@ def _installer() -> dict[str, str]:
 
 
 def _copied(sources: list[Path], target: Path) -> None:
-    for each in sources:
-        if each.is_dir():
-            shutil.copytree(each, target, ignore=shutil.ignore_patterns("__pycache__", "static"))
+    for source in sources:
+        if source.is_dir():
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", "static"))
         else:
             target.mkdir(parents=True, exist_ok=True)
-            shutil.copy(each, target / each.name)
+            shutil.copy(source, target / source.name)
 
 
 def _environment(**more: str) -> dict[str, str]:

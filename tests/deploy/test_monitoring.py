@@ -106,7 +106,7 @@ def test_the_test_above_would_find_a_wrong_name(told: dict[str, set[str]]):
     expression = promql_parser.parse(
         'sum by (pool) (rate(arclog_nonsense_total{colour="red"}[5m])) / arclog_queue_depth'
     )
-    assert {each.name for each in selectors(expression)} == {"arclog_nonsense_total", "arclog_queue_depth"}
+    assert {selector.name for selector in selectors(expression)} == {"arclog_nonsense_total", "arclog_queue_depth"}
     assert "arclog_nonsense_total" not in told
     assert "colour" not in told["arclog_queue_depth"]
 

@@ -45,20 +45,20 @@ async def test_all_of_it_with_keys_a_worker_and_a_schedule(server: RunningServer
     assert [event.get("step") for event in streamed] == ["here", "there", None]
     assert streamed[-1]["event_type"] == "playbook.finished"
     answers: list[dict[str, Any]] = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
-    (status,) = [one for one in answers if "completion_inferred" in one]
+    (status,) = [answer for answer in answers if "completion_inferred" in answer]
     assert (len(status), status["state"]) == (7, "COMPLETED")
-    pages = [one["events"] for one in answers if "events" in one]
+    pages = [answer["events"] for answer in answers if "events" in answer]
     assert [len(page) for page in pages[:2]] == [2, 2]
     assert {event["event_type"] for event in pages[1]} == {"step.exit"}
     assert [event["eventType"] for event in pages[2]][0::5] == ["RunStarted", "RunCompleted"]
-    (lines,) = [one["lines"] for one in answers if "lines" in one]
+    (lines,) = [answer["lines"] for answer in answers if "lines" in answer]
     assert [line["text"] for line in lines] == ["here", "there"]
-    states = [one["state"] for one in answers if one.get("accepted") is True]
+    states = [answer["state"] for answer in answers if answer.get("accepted") is True]
     assert states[-1] == "CANCELLED"
     assert len(states) == 3
-    (fired,) = [one["executions"] for one in answers if "executions" in one]
+    (fired,) = [answer["executions"] for answer in answers if "executions" in answer]
     assert len(fired) == 2
-    (audit,) = [one["entries"] for one in answers if "entries" in one]
+    (audit,) = [answer["entries"] for answer in answers if "entries" in answer]
     assert audit[0]["principal"] == "ada"
     assert answers[-1]["name"] == "gpu-1"
     assert answers[-1]["revoked_at"]

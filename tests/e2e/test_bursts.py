@@ -60,8 +60,8 @@ def started(home: Path) -> subprocess.Popen[str]:
 
 
 async def fire_the_rest(here: Embedded) -> None:
-    for each in await here.engine.store.executions(limit=COUNT):
-        await here.api.ended(str(each.execution_id))
+    for execution in await here.engine.store.executions(limit=COUNT):
+        await here.api.ended(str(execution.execution_id))
 
 
 async def each_fired_once(here: Embedded) -> None:

@@ -139,7 +139,7 @@ def test_events_of_all_runs_are_searched_by_type_entity_and_condition(home: Home
 
     def found(*words: str) -> list[tuple[str, str, str]]:
         lines = [json.loads(line) for line in home.says("events", *words, "--json").splitlines()]
-        return [(one["execution_id"], one["event_type"], one.get("step", "")) for one in lines]
+        return [(line["execution_id"], line["event_type"], line.get("step", "")) for line in lines]
 
     both = [low["execution_id"], high["execution_id"]]
     assert found("--type", "playbook.finished") == [(each, "playbook.finished", "") for each in both]

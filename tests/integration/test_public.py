@@ -39,6 +39,22 @@ def test_the_public_names() -> None:
         _ = arclog.engine_of_the_past
 
 
+def test_every_public_method_has_a_docstring() -> None:
+    classes = [arclog.Arclog, arclog.AsyncArclog, arclog.AsyncClient, arclog.AsyncRun, arclog.Client, arclog.Run]
+    methods = [(kind, name) for kind in classes for name, _ in inspect.getmembers(kind, callable) if name[0] != "_"]
+    assert len(methods) > 90
+    assert [f"{kind.__name__}.{name}" for kind, name in methods if not inspect.getdoc(getattr(kind, name))] == []
+
+
+@pytest.mark.parametrize("kind", [arclog.Arclog, arclog.AsyncArclog])
+@pytest.mark.parametrize("name", ["start", "run", "wait", "get", "signal"])
+def test_arguments_and_errors_of_an_open_home_are_documented(kind: type[Any], name: str) -> None:
+    doc = inspect.getdoc(getattr(kind, name)) or ""
+    arguments = [argument for argument in inspect.signature(getattr(kind, name)).parameters if argument != "self"]
+    assert [argument for argument in arguments if f"{argument}: " not in doc] == []
+    assert "Raises:" in doc
+
+
 @pytest.mark.parametrize("module", [arclog, arclog.errors, arclog.testing])
 def test_every_public_name_and_method_is_typed_and_described(module: Any) -> None:
     for name in module.__all__:

@@ -116,7 +116,7 @@ def print_table(chosen: Sequence[Attack], columns: dict[str, list[str]]) -> None
     print(f"| class | attack | {' | '.join(columns)} |")
     print(f"| --- | --- |{' --- |' * len(columns)}")
     for at, attack in enumerate(chosen):
-        cells = [(found[at] or "stopped").replace("|", "\\|").replace("\n", " ") for found in columns.values()]
+        cells = [(column[at] or "stopped").replace("|", "\\|").replace("\n", " ") for column in columns.values()]
         print(f"| {attack['class']} | {attack['name']} | {' | '.join(cells)} |")
     for label, found in columns.items():
         print(f"\n{label}: {sum(not got for got in found)} of {len(found)} stopped")

@@ -242,7 +242,7 @@ def test_a_pause_names_its_signal_and_reason() -> None:
     (resumed,) = of("paused", "RunResumed")
     assert (paused["payload"]["reason"], resumed["payload"]["reason"]) == ("maintenance", "repaired")
     ids = [record["payload"]["signalId"] for record in (paused, resumed)]
-    assert [str(UUID(one)) for one in ids] == ids
+    assert [str(UUID(event_id)) for event_id in ids] == ids
 
 
 # -- 5: attempts ------------------------------------------------------------------------------------------------------

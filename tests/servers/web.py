@@ -293,7 +293,7 @@ class Web:
                 return
             line, *lines = head.rstrip("\r\n").split("\r\n")
             method, target, protocol = line.split(" ")
-            headers = {name.lower(): value.strip() for name, _, value in (each.partition(":") for each in lines)}
+            headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
             body = await self._body(reader, headers)
             await self._route(Asked(method, target, headers, body, protocol, number), wire)
 

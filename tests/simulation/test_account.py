@@ -115,7 +115,7 @@ def test_failed_items_of_a_run_that_completed_are_told_everywhere() -> None:
     step = summary.steps["start"]
     assert step.items is not None
     assert (step.items.total, step.items.ok, step.items.failed) == (1000, 997, 3)
-    assert [(each.item, each.task, each.kind) for each in step.errors] == [
+    assert [(error.item, error.task, error.kind) for error in step.errors] == [
         ("5", "start_task", "exception"),
         ("50", "start_task", "exception"),
         ("700", "start_task", "exception"),

@@ -85,7 +85,7 @@ def test_a_child_gets_args_and_gives_its_result() -> None:
             await asyncio.sleep(10)
             wait = next(iter((await world.state()).waits.values()))
             why = await world.here.api.why(str(world.execution_id))
-            assert [one.what for one in why.waits] == ["child"]
+            assert [wait.what for wait in why.waits] == ["child"]
             assert str(wait.child) in why.summary
             state = await going
             assert state.result == {"got": 42, "state": "COMPLETED"}

@@ -59,13 +59,13 @@ async def start(life: Life, program: Program, tenant: str, *, priority: int | No
 
 async def seconds_until_ended(life: Life, ids: list[int]) -> float:
     began = life.engine.clock.monotonic()
-    for each in ids:
-        assert await life.api.ended(str(each), timeout_s=100_000)
+    for event_id in ids:
+        assert await life.api.ended(str(event_id), timeout_s=100_000)
     return life.engine.clock.monotonic() - began
 
 
 async def are_open(world: World, ids: list[int]) -> bool:
-    found = [await world.store.execution(each) for each in ids]
+    found = [await world.store.execution(event_id) for event_id in ids]
     return any(each is not None and each.now.terminal_event is None for each in found)
 
 
@@ -364,9 +364,9 @@ def test_a_worker_that_shall_leave_takes_nothing_new_and_ends() -> None:
             (task,) = life.tasks
             later = await start(life, world.program, "a")
             await asyncio.sleep(TASK_S / 2)
-            assert [each.workers for each in await EnginePools(life.engine).pools()] == [1]
+            assert [pool.workers for pool in await EnginePools(life.engine).pools()] == [1]
             told = await EnginePools(life.engine).drain("w")
-            assert [each.workers for each in await EnginePools(life.engine).pools()] == [0]
+            assert [pool.workers for pool in await EnginePools(life.engine).pools()] == [0]
             assert [(each.worker_id, each.state) for each in told] == [("w", "draining")]
             await asyncio.wait_for(task, timeout=TASK_S)
             assert (await world.state()).terminal == "playbook.finished", "what it had begun is done"

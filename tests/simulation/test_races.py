@@ -121,7 +121,7 @@ def test_a_worker_never_holds_more_commands_than_slots() -> None:
     async def main() -> None:
         async def hook(call: Call, context: TaskContext) -> Outcome | None:
             nonlocal most
-            held = [one for one in await world.store.commands(world.execution_id) if one.state == "claimed"]
+            held = [command for command in await world.store.commands(world.execution_id) if command.state == "claimed"]
             most = max(most, len(held))
             return None
 

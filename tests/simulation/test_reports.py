@@ -140,7 +140,7 @@ def test_an_old_fence_is_refused_and_the_new_holder_is_not_disturbed() -> None:
             with pytest.raises(StaleFence):
                 await control.report(_report(world, command, 2, "step.done"))
             answer = await control.report(_report(world, again, 1, "step.done", wants=1))
-            assert [one.step for one in answer.commands] == ["two"]
+            assert [command.step for command in answer.commands] == ["two"]
             # The first holder hears that it is over, and is given nothing.
             late = await control.report(_report(world, command, 2, "step.done", wants=1))
             assert late.closed

@@ -61,7 +61,9 @@ class Mortal:
     async def die(self) -> None:
         world = self.world
         self.deaths += 1
-        execution = world.execution_id or next((one.execution_id for one in await world.store.executions()), 0)
+        execution = world.execution_id or next(
+            (execution.execution_id for execution in await world.store.executions()), 0
+        )
         done = set()
         for one in await world.store.events(execution, limit=1_000_000):
             event = one.event
@@ -72,7 +74,7 @@ class Mortal:
             elif event.type in {"task.done", "task.failed"}:
                 done.add((key, event.payload["outcome"]["meta"]["attempt"]))
         self.finished.append(done)
-        self.under_way.append(sum([self.at_a_time[one.step] for one in await world.store.commands(execution)]))
+        self.under_way.append(sum([self.at_a_time[command.step] for command in await world.store.commands(execution)]))
         world.crash_now()
         await forever()
 

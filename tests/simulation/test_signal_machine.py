@@ -104,7 +104,7 @@ class Signals(RuleBasedStateMachine):
         recorded = [one for one in self.do(self.here.stored()) if one.event.type == "signal.received"]
         if any(one.event.payload["signal_id"] == request.signal_id for one in recorded):
             assert (repeated.accepted, repeated.message) == (answer.accepted, answer.message)
-        assert len(recorded) == sum(one.event.type == "signal.received" for one in heads)
+        assert len(recorded) == sum(head.event.type == "signal.received" for head in heads)
 
     @rule(seconds=MOMENTS)
     def wait(self, seconds: float) -> None:

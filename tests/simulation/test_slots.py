@@ -33,7 +33,7 @@ async def another(world: World, life: Life, tenant: str = "tenant") -> int:
 
 
 async def records(world: World, ids: list[int]) -> list[ExecutionRecord]:
-    found = [await world.store.execution(each) for each in ids]
+    found = [await world.store.execution(event_id) for event_id in ids]
     return [each for each in found if each is not None]
 
 
@@ -52,20 +52,20 @@ def test_runs_queue_for_a_slot_and_start_in_order(most: int) -> None:
             ids += [await another(world, life) for _ in range(6)]
             life.start_sweeper()
             life.start_worker()
-            states = [each.now.state for each in await records(world, ids)]
+            states = [record.now.state for record in await records(world, ids)]
             assert states == ["RUNNING"] * most + ["PENDING"] * (7 - most)
             why = (await life.api.why(str(ids[-1]))).summary
             assert f"concurrency slot held by execution {ids[0]}" in why
             assert why.endswith(f"(`arclog why {ids[0]}`)")
-            for each in ids:
-                assert await life.api.ended(str(each), timeout_s=1000)
+            for event_id in ids:
+                assert await life.api.ended(str(event_id), timeout_s=1000)
             found = await records(world, ids)
             assert {each.now.state for each in found} == {"COMPLETED"}
             assert busiest(found) == most
             starts = [each.now.started_at or 0 for each in found]
             assert starts == sorted(starts)
-            for each in ids:
-                world.execution_id = each
+            for event_id in ids:
+                world.execution_id = event_id
                 check_log(await world.stored())
 
     run_virtually(main())
@@ -78,7 +78,7 @@ def test_too_many_are_rejected_visibly() -> None:
             first = await world.start()
             second = await another(world, life)
             third = await another(world, life, tenant="other")
-            states = [each.now.state for each in await records(world, [first, second, third])]
+            states = [record.now.state for record in await records(world, [first, second, third])]
             assert states == ["RUNNING", "FAILED", "RUNNING"]
             events = await life.api.events(str(second))
             assert [(e["event_type"], e["status"]) for e in events[1:]] == [
@@ -98,12 +98,12 @@ def test_an_approved_run_still_waits_for_its_slot() -> None:
             ids = [await world.start(), await another(world, life)]
             life.start_sweeper()
             life.start_worker()
-            for each in ids:
-                assert (await life.api.signal(str(each), SignalRequest("APPROVE"))).accepted
+            for event_id in ids:
+                assert (await life.api.signal(str(event_id), SignalRequest("APPROVE"))).accepted
             await asyncio.sleep(3)
-            assert [each.now.state for each in await records(world, ids)] == ["RUNNING", "PENDING"]
-            for each in ids:
-                assert await life.api.ended(str(each), timeout_s=100)
+            assert [record.now.state for record in await records(world, ids)] == ["RUNNING", "PENDING"]
+            for event_id in ids:
+                assert await life.api.ended(str(event_id), timeout_s=100)
             assert busiest(await records(world, ids)) == 1
 
     run_virtually(main())
@@ -119,7 +119,7 @@ def test_a_queued_run_can_be_cancelled_and_a_cancelled_one_frees_its_slot() -> N
             await life.api.cancel(str(ids[1]), "no longer needed")
             await life.api.cancel(str(ids[0]), "nor this")
             assert await life.api.ended(str(ids[2]), timeout_s=100)
-            assert [each.now.state for each in await records(world, ids)] == ["CANCELLED", "CANCELLED", "COMPLETED"]
+            assert [record.now.state for record in await records(world, ids)] == ["CANCELLED", "CANCELLED", "COMPLETED"]
 
     run_virtually(main())
 
@@ -157,7 +157,7 @@ def test_two_processes_never_pass_together() -> None:
             for life in lives:
                 life.engine.live.keep(world.program)
             made: Any = await asyncio.gather(*(another(world, life) for life in lives for _ in range(4)))
-            found = [each.now.state for each in await records(world, [world.execution_id, *made])]
+            found = [record.now.state for record in await records(world, [world.execution_id, *made])]
             assert found.count("RUNNING") == 2
             assert found.count("PENDING") == 11
 

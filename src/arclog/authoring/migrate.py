@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from arclog.authoring.beside import FilesBeside
 from arclog.authoring.migration import cases, flat, keys, policies, routing, sinks, tasks, templates, variables
 from arclog.authoring.migration.source import Change, KnownKinds, Rule, Source, changed
+from arclog.authoring.playbook_files import FilesBeside
 from arclog.authoring.spans import Edit, column_of, compose, entries, entry, is_flow, items, scalar, start
 from arclog.model.config.kinds import KindSpec
 from arclog.model.config.settings import Settings

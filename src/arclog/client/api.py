@@ -28,6 +28,7 @@ from arclog.operations import signals as signal_ops
 from arclog.operations.operation import OfExecution
 from arclog.ports.storage.task_logs import ANY_LINE, LogFilter
 from arclog.ports.views.api import (
+    Api,
     CatalogDiff,
     CatalogEntry,
     CatalogVersion,
@@ -59,7 +60,7 @@ _PART = 16 * 1024 * 1024
 _PARTIAL_CONTENT = 206
 
 
-class RemoteApi(Caller):
+class RemoteApi(Caller, Api):
     """Implements `ports.views.api.Api` over a server's operations."""
 
     def __init__(self, connection: Connection, settings: Settings) -> None:

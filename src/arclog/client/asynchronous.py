@@ -120,9 +120,9 @@ DEFAULT_SERVER = "http://127.0.0.1:8420"
 
 
 class AsyncClient(RemoteApi):
-    """A server, as one caller sees it.
+    """A client of a server, for asyncio.
 
-    Without arguments it is the one that `ARCLOG_SERVER` names, else the one on this machine; the token is `ARCLOG_TOKEN`.
+    Without arguments it uses the server in `ARCLOG_SERVER`, else the one on this machine, with the token in `ARCLOG_TOKEN`.
     """
 
     def __init__(self, server: str = "", *, token: str = "", settings: Settings | None = None) -> None:
@@ -168,6 +168,7 @@ class AsyncClient(RemoteApi):
         await self.close()
 
     async def close(self) -> None:
+        """Close the connections; a second call does nothing."""
         await self._connection.close()
 
     async def start(

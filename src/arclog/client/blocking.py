@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
@@ -85,6 +86,7 @@ def _done(
     def call(self: Blocking[S_co], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self._loop.done(method(self._twin, *args, **kwargs))
 
+    call.__doc__ = inspect.getdoc(method)  # the port's, unless the method has its own
     return call
 
 
@@ -97,6 +99,7 @@ def _iterating(
     def call(self: Blocking[S_co], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
         return self._loop.iterate(method(self._twin, *args, **kwargs))
 
+    call.__doc__ = inspect.getdoc(method)
     return call
 
 
@@ -150,7 +153,7 @@ class Credentials(Blocking[RemoteCredentials]):
 
 
 class Client(Blocking[AsyncClient]):
-    """A server, as one caller sees it. Every method does what the method of `AsyncClient` with its name does."""
+    """A blocking client of a server, with the methods of `AsyncClient`."""
 
     def __init__(self, server: str = "", *, token: str = "", settings: Settings | None = None) -> None:
         super().__init__(AsyncClient(server, token=token, settings=settings), Loop())

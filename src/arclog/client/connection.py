@@ -456,9 +456,9 @@ def checked_url(url: str) -> str:
         raise SettingsError(
             f"the server's address {shown(url)} has more than a path; a token belongs into ARCLOG_TOKEN"
         )
-    named = f"[{host}]" if ":" in host else host
+    shown_host = f"[{host}]" if ":" in host else host
     path = quote(parts.path, safe="/%:@!$&'()*+,;=~")
-    return f"{parts.scheme}://{named}{'' if port is None else f':{port}'}{path}".rstrip("/")
+    return f"{parts.scheme}://{shown_host}{'' if port is None else f':{port}'}{path}".rstrip("/")
 
 
 def _port(parts: SplitResult) -> int:

@@ -1,4 +1,4 @@
-"""The step runs of a log: what each of them took, made and came to."""
+"""The step runs of a log: the tokens that each consumed and created, and its outcome."""
 
 from __future__ import annotations
 

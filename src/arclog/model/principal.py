@@ -59,10 +59,6 @@ class Principal(Struct, frozen=True):
         """Whether it acts in one project or one environment only."""
         return bool(self.project or self.environment)
 
-    def reaches(self, tenant: str, project: str, environment: str) -> bool:
-        """Whether it acts in this scope: what belongs to another one is not there for it."""
-        return tenant == self.tenant and self.project in ("", project) and self.environment in ("", environment)
-
 
 def may_signal(caller: Principal, signal: str) -> None:
     """Raise NotAllowed unless the caller may give this signal."""

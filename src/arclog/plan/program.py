@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from arclog.expr import Limits, Template, Tree, compile_condition, compile_tree
 from arclog.model.config.settings import Settings
-from arclog.model.data.kept import Kept
+from arclog.model.data.lru import LruCache
 from arclog.model.errors import NOWHERE, InvariantBroken, Position
 from arclog.plan.guards import Guards
 from arclog.plan.net import ArcPlan, LoopPlan, Plan, StepPlan, TaskPlan, TaskRule, event_room
@@ -492,8 +492,8 @@ class Programs:
 
     def __init__(self, settings: Settings) -> None:
         most, most_bytes = settings.integer("engine.cache_programs"), settings.integer("engine.cache_programs_bytes")
-        self._small: Kept[str, Program] = Kept(most, most_bytes, _size)
-        self._large: Kept[str, Program] = Kept(most, most_bytes, _size)
+        self._small: LruCache[str, Program] = LruCache(most, most_bytes, _size)
+        self._large: LruCache[str, Program] = LruCache(most, most_bytes, _size)
 
     def get(self, digest: str) -> Program | None:
         return self._small.get(digest) or self._large.get(digest)
@@ -506,7 +506,7 @@ class Programs:
         """Whether it is a large one that is no longer kept."""
         return program.size >= LARGE and program.digest not in self._large
 
-    def _side(self, program: Program) -> Kept[str, Program]:
+    def _side(self, program: Program) -> LruCache[str, Program]:
         return self._large if program.size >= LARGE else self._small
 
 

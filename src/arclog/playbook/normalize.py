@@ -20,7 +20,7 @@ from arclog.playbook.canon import Arc, Loop, Playbook, Rule, Step, Webhook
 from arclog.playbook.declarations import read_entry, read_inputs, read_notifications, read_schedules
 from arclog.playbook.document import Document, Path, above_zero, as_list, as_map, as_text, dig, priority_of, whole
 from arclog.playbook.files import Files
-from arclog.playbook.older import CONTROL
+from arclog.playbook.legacy_forms import CONTROL
 from arclog.playbook.rules import read_rules
 from arclog.playbook.schema import ADMIT_THEN, ENDS, ITER_KEYS, LIMITS, POOL_NAME, has_template, root_field
 from arclog.playbook.tasks import Layer, TaskReader

@@ -10,7 +10,7 @@ from typing import Any
 from arclog.model.data.shapes import Field
 from arclog.model.errors import Finding, Position
 from arclog.playbook.document import Document, Path
-from arclog.playbook.older import CONTROL, CONTROL_LABELS, FOREIGN, LEGACY, PLACEHOLDERS
+from arclog.playbook.legacy_forms import CONTROL, CONTROL_LABELS, FOREIGN, LEGACY, PLACEHOLDERS
 from arclog.playbook.schema import ACTIONS, NAME, NAME_LENGTH, RESERVED, has_template
 
 #: Errors, and other findings, of one playbook; past it the rest is only counted.

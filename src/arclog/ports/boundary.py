@@ -60,11 +60,11 @@ class Boundary(Struct, frozen=True):
     # -- visibility --------------------------------------------------------------------------------------------------
 
     def sees(self, scope: Scope) -> bool:
-        """Whether what belongs to this scope is there for it."""
+        """Whether the caller sees data of this scope."""
         return self.reach.covers(scope)
 
     def check(self, scope: Scope | None, noun: str) -> None:
-        """Raise NotFound unless something is there and lies within the boundary; `what` names it."""
+        """Raise NotFound unless the scope is known and within the boundary; `noun` names the thing in the message."""
         if scope is None or not self.sees(scope):
             raise NotFound(f"there is no {noun}")
 
@@ -72,6 +72,16 @@ class Boundary(Struct, frozen=True):
         """Raise NotFound for the name of a tenant that is not the caller's own; '' is."""
         if tenant and not self.reach.tenant == tenant:
             raise NotFound(f"there is no tenant {tenant[:128]!r} for this caller")
+
+    def owns(self, tenant: str) -> bool:
+        """Whether this is the tenant that it works in. The owner of a store works in the tenant of the settings."""
+        return tenant == self.home.tenant
+
+    def works_in(self, scope: Scope) -> bool:
+        """Whether this scope is in the tenant that it works in, and in the project and environment that it is bound to."""
+        return self.owns(scope.tenant) and (
+            self.reach.project in ("", scope.project) and self.reach.environment in ("", scope.environment)
+        )
 
     def uses(self, scope: Scope) -> bool:
         """Whether runs that it sees may use what is valid in a scope, of which '' parts are all."""

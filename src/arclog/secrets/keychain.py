@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from arclog.drivers.postgres.address import AddressError, parts_of
 from arclog.model.config.settings import Settings
-from arclog.model.data.kept import Kept
+from arclog.model.data.lru import LruCache
 from arclog.model.errors import SecretUnavailable, SettingsError, StoreError
 from arclog.ports.clock import Clock
 from arclog.ports.secrets import Credential, SecretManager, SecretSource
@@ -377,7 +377,7 @@ class ManagedSecrets:
         self._manager = manager
         self._clock = clock
         self._cache_s = settings.number("secrets.manager_cache_s")
-        self._kept: Kept[str, _Kept] = Kept(_MOST)
+        self._kept: LruCache[str, _Kept] = LruCache(_MOST)
         self._asking: dict[str, asyncio.Future[str]] = {}
 
     async def get(self, name: str, scope: str) -> str:

@@ -13,7 +13,7 @@ from msgspec import Struct
 from arclog.dialects.names import state_of
 from arclog.dialects.rendering import Reader
 from arclog.model.config.settings import Settings
-from arclog.model.data.kept import Kept
+from arclog.model.data.lru import LruCache
 from arclog.model.errors import Finding
 from arclog.model.principal import Principal
 from arclog.plan import draw
@@ -105,7 +105,7 @@ class ReaderPosition(Struct, frozen=True):
 
 class ReaderPositions:
     def __init__(self) -> None:
-        self._positions: Kept[tuple[str, str, tuple[str, ...]], list[ReaderPosition]] = Kept(_MOST_READERS)
+        self._positions: LruCache[tuple[str, str, tuple[str, ...]], list[ReaderPosition]] = LruCache(_MOST_READERS)
 
     def best(self, execution_id: str, dialect: str, names: Sequence[str], after: int) -> ReaderPosition | None:
         """The furthest position from which all records after a seq can still be rendered."""

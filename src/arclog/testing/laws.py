@@ -17,7 +17,7 @@ from arclog.model.envelope import Subject, widen
 from arclog.model.events import REGISTRY, TERMINAL, Event, is_closing, status_of
 from arclog.model.ids import moved
 from arclog.ports.storage.store import StoredEvent
-from arclog.testing.closed import check_events, check_layers, check_run_records
+from arclog.testing.closed_logs import check_events, check_layers, check_run_records
 
 # ── dialect laws ──────────────────────────────────────────────────────────────────────────────────────────────────────
 # The laws of every dialect, for the log of any run that has ended.

@@ -14,7 +14,7 @@ from msgspec.json import encode
 from arclog.model.events import Event
 from arclog.ports.tool import ToolKind
 from arclog.testing.playbook_tests.cases import Case, read_cases
-from arclog.testing.playbook_tests.judging import path_of
+from arclog.testing.playbook_tests.expectations import path_of
 from arclog.testing.playbook_tests.mocks import Call
 from arclog.testing.playbook_tests.runner import mock_problems, stage_of
 from arclog.testing.playbook_tests.stage import CaseRun, Stage

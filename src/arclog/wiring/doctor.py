@@ -20,6 +20,7 @@ from arclog.model.config.settings import Settings
 from arclog.model.errors import ArclogError, SecretUnavailable, SettingsError
 from arclog.model.ids import MICROS
 from arclog.ports import work
+from arclog.ports.boundary import Boundary
 from arclog.ports.secrets import Vault
 from arclog.ports.views.checks import CONFINEMENT, FAIL, OK, SECRETS, WARN, Check, Diagnosis
 from arclog.wiring.backends import DATABASE, keeps_files
@@ -41,7 +42,7 @@ async def diagnosed(settings: Settings, here: Embedded, tenant: str = "", *, ser
         ("clock", lambda: _clock(settings, here)),
         ("results", lambda: _results(settings, here)),
         (SECRETS, lambda: _secrets(settings, here)),
-        *WorkDoctor(here.engine, here.api, tenant, served=served).probes(),
+        *WorkDoctor(here.engine, here.api, Boundary.owner(settings, tenant), served=served).probes(),
     ]
     checks = await examined(probes, settings.number("doctor.check_s"))
     return Diagnosis(__version__, work.PROTOCOL, here.engine.clock.now(), checks)

@@ -339,7 +339,7 @@ def test_a_condition_that_compares_rendered_texts() -> None:
     ("step", "line", "words"),
     [
         ("    tool: {kind: noop}\n    case: [{when: x, then: {set: {a: 1}}}]\n", 6, "on one line"),
-        ("    tool: {kind: noop}\n    case:\n      - when: \"{{ event.name == 'step.enter' }}\"\n        then: {next: a}\n", 7, "begins"),
+        ("    tool: {kind: noop}\n    case:\n      - when: \"{{ event.name == 'step.enter' }}\"\n        then: {next: a}\n", 7, "at the start of a step"),
         ("    tool: {kind: noop}\n    case:\n      - when: x\n        then:\n          collect: {into: pages}\n", 9, "collect"),
         ("    tool: {kind: noop}\n    case:\n      - then: {next: a}\n", 7, "{when, then}"),
         ("    tool: {kind: noop}\n    case:\n      - when: x\n        then: {next: [a, b]}\n      - else: {next: c}\n", 7, "several"),

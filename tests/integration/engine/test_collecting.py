@@ -13,7 +13,9 @@ import pytest
 from arclog.engine.duties.doctor import WorkDoctor
 from arclog.engine.duties.duty import Duty
 from arclog.engine.duties.garbage_collection import GC, LOOK_S, Collector
+from arclog.model.config.settings import Settings
 from arclog.model.errors import ResultStoreAway
+from arclog.ports.boundary import Boundary
 from arclog.ports.views.checks import OK, WARN, Check
 from tests.servers.arclog import running
 from tests.unit.engine.test_stored import KEEP, Home
@@ -143,7 +145,7 @@ async def test_trouble_is_told_and_the_next_interval_does_it(
 
 async def test_the_doctor_knows_whether_somebody_collects(site: Site) -> None:
     async def found(**settings: float) -> Check:
-        (check,) = await WorkDoctor(Site(**settings).at(site).engine, site.api).duties()
+        (check,) = await WorkDoctor(Site(**settings).at(site).engine, site.api, Boundary.owner(Settings())).duties()
         return check
 
     await site.turned(site.server("a"))

@@ -161,7 +161,7 @@ async def test_a_run_may_have_more_events_from_outside_than_of_its_own(arclog: E
     answers = await here.ingest.batch(
         {"execution_id": here.id, "events": [{"event_type": "batch.completed"}] * 50}, here.within(PRODUCER)
     )
-    assert all(isinstance(one, Taken) for one in answers)
+    assert all(isinstance(answer, Taken) for answer in answers)
     await arclog.start_worker()
     assert await arclog.api.ended(here.id, timeout_s=60)
     assert (await arclog.api.status(here.id)).state == "COMPLETED"

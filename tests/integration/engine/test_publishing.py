@@ -75,7 +75,7 @@ async def logged(here: Embedded) -> dict[int, list[int]]:
     after = 0
     while page := await here.engine.store.tail(after=after, limit=1000):
         for row in page:
-            found[row.execution_id] += [each.seq for each in row.events]
+            found[row.execution_id] += [event.seq for event in row.events]
         after = page[-1].position
     return dict(found)
 
@@ -280,14 +280,14 @@ async def test_events_of_runs_are_in_the_stream(tmp_path: Path, nats_server: Nat
         messages = await read(nats_server.url, settings, sum(map(len, log.values())))
     subject = settings.text("bus.events_subject")
     for number, events in log.items():
-        own = [one for one in messages if one.headers["execution_id"] == str(number)]
+        own = [message for message in messages if message.headers["execution_id"] == str(number)]
         bodies = [json.loads(one.data) for one in own]
         assert [one.subject for one in own] == [f"{subject}.{event['event_type']}" for event in events]
         assert [one.headers["Nats-Msg-Id"] for one in own] == [f"{number}-{event['seq']}" for event in events]
         for body, event in zip(bodies, events, strict=True):
             assert {**body, "payload": None} == {**event, "payload": None}
             assert set(body["payload"]) <= set(event["payload"])
-    said = b"\n".join(one.data for one in messages).decode()
+    said = b"\n".join(message.data for message in messages).decode()
     assert CANARY not in said
     assert '"path":"flows/published"' in said
     assert '"selected":[{"step":"end"' in said

@@ -197,7 +197,7 @@ async def test_an_id_of_one_of_our_own_events_is_refused(wire: Wire) -> None:
     items = await wire.batch(
         {"event_type": "batch.completed", "event_id": before[0]["event_id"]}, {"event_type": "batch.completed"}
     )
-    assert [one["status"] for one in items["results"]] == [409, 200]
+    assert [item["status"] for item in items["results"]] == [409, 200]
     assert len(await wire.log()) == len(before) + 1
 
 
@@ -215,8 +215,8 @@ async def test_of_many_senders_of_one_event_one_writes(wire: Wire) -> None:
     answers = await asyncio.gather(
         *(wire.post(event_id=OTHER, event_type="batch.completed", payload={"n": n % 2}) for n in range(40))
     )
-    good = [one.json() for one in answers if one.status_code == 200]
-    assert sorted(one.status_code for one in answers) == [200] * 20 + [409] * 20
+    good = [answer.json() for answer in answers if answer.status_code == 200]
+    assert sorted(answer.status_code for answer in answers) == [200] * 20 + [409] * 20
     assert len({one["seq"] for one in good}) == 1
     assert [one["duplicate"] for one in good].count(False) == 1
     assert len(await wire.log()) == before + 1
@@ -230,7 +230,7 @@ async def test_two_servers_on_one_store_take_an_event_once(home: Path) -> None:
         ids = [str(int(OTHER) + n // 2) for n in range(60)]
         sent = [wires[n % 2].post(event_id=event_id, event_type="batch.completed") for n, event_id in enumerate(ids)]
         answers = [one.json() for one in await asyncio.gather(*sent)]
-        assert len({(one["event_id"], one["seq"]) for one in answers}) == 30
+        assert len({(answer["event_id"], answer["seq"]) for answer in answers}) == 30
         assert len(await wires[0].log()) == before + 30
 
 
@@ -271,8 +271,8 @@ async def test_a_batch_for_several_runs(home: Path) -> None:
         answer = await client.post("/api/events/batch", json={"events": events})
         taken = [one["event"] for one in answer.json()["results"]]
         assert [one["execution_id"] for one in taken] == [ids[n % 3] for n in range(9)]
-        for each in ids:
-            said = [one["payload"]["value"] for one in (await Wire(client, home, each).log())[-3:]]
+        for event_id in ids:
+            said = [one["payload"]["value"] for one in (await Wire(client, home, event_id).log())[-3:]]
             assert said == sorted(said)
 
 
@@ -612,7 +612,7 @@ async def test_events_are_found_across_runs(home: Path) -> None:
             return places
 
         for name in ("playbook.started", "playbook.initialized", "RunStarted", "playbook_started"):
-            assert await found(type=name) == [(each, "playbook.started") for each in ids]
+            assert await found(type=name) == [(event_id, "playbook.started") for event_id in ids]
         await Wire(client, home, ids[1]).post(event_type="playbook_completed")
         assert await found(type="playbook.completed") == []
         assert await found(type="playbook.completed", informative=True) == [(ids[1], "playbook.finished")]

@@ -300,7 +300,7 @@ async def test_the_catalog(client: httpx2.AsyncClient) -> None:
     listed = (await client.get("/api/catalog", params={"prefix": "examples/"})).json()
     assert [(one["path"], one["version"]) for one in listed["playbooks"]] == [("examples/hello", 2)]
     versions = (await client.get("/api/catalog/versions", params={"path": "examples/hello"})).json()["versions"]
-    assert [one["version"] for one in versions] == [2, 1]
+    assert [version["version"] for version in versions] == [2, 1]
     shown = (await client.get("/api/catalog/show", params={"path": "examples/hello", "version": 1})).json()
     assert shown["source"] == HELLO
     diff = (await client.get("/api/catalog/diff", params={"path": "examples/hello", "from": 1})).json()

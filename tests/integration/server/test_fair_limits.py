@@ -57,7 +57,7 @@ def test_there_is_room_for_others_whoever_takes_all_he_can() -> None:
     assert len(filled(traffic, caller("a", "colleague"), 50)) == 50
     hogs = [filled(traffic, caller(tenant, f"hog-{n}")) for tenant in "bcd" for n in range(5)]
     assert len(filled(traffic, caller("e", "newcomer"), 5)) == 5
-    for slot in (one for slots in (hog, *hogs) for one in slots):
+    for slot in (slot for slots in (hog, *hogs) for slot in slots):
         slot.leave()
     assert len(filled(traffic, caller("a", "hog"))) > 650
 

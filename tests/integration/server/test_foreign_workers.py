@@ -205,7 +205,7 @@ async def test_the_server_evaluates_the_policy_of_a_task(world: World) -> None:
     await world.say("step.exit")
     assert (await world.summary())["ctx"] == {"tries": 3}
     attempts = await world.log("task.attempt.started", "task.attempt.failed", "task.attempt.done")
-    assert [(one["event_type"], one["attempt"]) for one in attempts] == [
+    assert [(attempt["event_type"], attempt["attempt"]) for attempt in attempts] == [
         ("task.attempt.failed", 1),
         ("task.attempt.started", 2),
         ("task.attempt.failed", 2),
@@ -401,7 +401,7 @@ async def test_a_repeated_event_is_answered_as_before(world: World) -> None:
     other = await world.post("step.enter", event_id=77, payload={"other": 1})
     assert other.status_code == 409
     answers = await asyncio.gather(*(world.post("task.started", event_id=78) for _ in range(5)))
-    assert [one.status_code for one in answers] == [200] * 5
+    assert [answer.status_code for answer in answers] == [200] * 5
     assert (await world.types()).count("task.started") == 1
 
 

@@ -83,7 +83,7 @@ async def test_a_server_says_when_runs_begin_and_end(tmp_path: Path, capsys: pyt
             async with client.stream("GET", f"/api/executions/{ids[-1]}/events/stream") as stream:
                 async for _ in stream.aiter_lines():
                     pass
-    told = [each for each in lines(capsys.readouterr().err) if "execution_id" in each]
+    told = [line for line in lines(capsys.readouterr().err) if "execution_id" in line]
     assert [(each["execution_id"], each["event"]) for each in told] == [
         (ids[0], "run requested"),
         (ids[0], "run ended"),

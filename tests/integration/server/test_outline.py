@@ -51,7 +51,7 @@ async def test_it_tells_of_every_event_once_and_in_order(server: RunningServer, 
     async with server.client() as client:
         answer = await streamed(client, run)
         events = (await client.get(f"/api/executions/{run}/events", params={"limit": 1000})).json()["events"]
-    expected = [(each["seq"], each["event_type"], each.get("step", "")) for each in events]
+    expected = [(event["seq"], event["event_type"], event.get("step", "")) for event in events]
     parts = parts_of(answer.text)
     assert events_of(parts) == expected
     items = [item for part in parts for item in part["item"] if item != -1]

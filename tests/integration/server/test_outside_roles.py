@@ -63,7 +63,7 @@ async def test_a_run_of_another_tenant_takes_no_events(world: World) -> None:
         assert answer.status_code == 404
         batch = {"events": [{"execution_id": world.run["executionId"], "event_type": "batch.completed"}]}
         items = (await world.ask("POST", "/api/events/batch", role, "globex", json=batch)).json()["results"]
-        assert [one["status"] for one in items] == [404]
+        assert [item["status"] for item in items] == [404]
     held = {"command_id": 5, "fence": 1, "worker_id": "w"}
     assert (await world.say("worker", "globex", event_type="step.enter", **held)).status_code == 404
     assert (await world.say("producer", event_type="call.done", event_id=5)).json()["duplicate"] is False
@@ -109,6 +109,6 @@ async def test_signals_take_their_roles_and_say_who_gave_them(world: World) -> N
 async def test_every_record_names_the_tenant(world: World) -> None:
     path = f"/api/runs/{world.run['runId']}/events"
     records = (await world.ask("GET", path, "viewer")).json()["events"]
-    assert {one["tenantId"] for one in records} == {"acme"}
+    assert {record["tenantId"] for record in records} == {"acme"}
     for role in ("viewer", "admin"):
         assert (await world.ask("GET", path, role, "globex")).status_code == 404

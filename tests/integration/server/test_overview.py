@@ -42,7 +42,7 @@ async def test_work_that_no_worker_takes_is_told_with_the_reason(tmp_path: Path)
         await started(client, STUCK)
         other = await started(client, HELLO)
         runs = (await client.get("/api/stuck")).json()["runs"]
-        assert [(one["run"]["execution_id"], one["step"], one["pool"]) for one in runs] == [
+        assert [(run["run"]["execution_id"], run["step"], run["pool"]) for run in runs] == [
             (first, "resize", "gpu"),  # one for its lane: the other run waits behind it
             (other, "start", "default"),
         ]

@@ -74,7 +74,7 @@ async def test_resources_are_set_shown_and_taken_away(tmp_path: Path) -> None:
         assert (made.rate, made.burst, made.concurrency, made.tokens, made.held) == ("1.66667/s", 20, 4, 20, 0)
         assert (await pools.set_resource("slow", NewResource("5/h"))).rate == "5/h"
         assert (await pools.set_resource("db", NewResource(concurrency=0))).tokens is None
-        assert [each.name for each in await pools.resources()] == ["api", "db", "slow"]
+        assert [resource.name for resource in await pools.resources()] == ["api", "db", "slow"]
         await pools.remove_resource("api")
         with pytest.raises(NotFound, match="resource 'api' has no limit"):
             await pools.remove_resource("api")
@@ -126,7 +126,7 @@ async def test_a_worker_is_seen_and_can_be_told_to_leave(tmp_path: Path, capsys:
         assert done.state == "COMPLETED"
         async with asyncio.timeout(PATIENCE_S):
             # The one that got nothing may not have asked yet, and it is another process.
-            while len(known := {each.worker_id: each for each in await client.pools.workers()}) < 2:  # noqa: ASYNC110 - see above
+            while len(known := {worker.worker_id: worker for worker in await client.pools.workers()}) < 2:  # noqa: ASYNC110 - see above
                 await asyncio.sleep(0.02)
         assert set(known) == {first.name, second.name}  # type: ignore[attr-defined] # for the test
         one = known[first.name]  # type: ignore[attr-defined] # for the test

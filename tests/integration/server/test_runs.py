@@ -128,7 +128,7 @@ async def test_a_run_is_started_and_told_in_the_contracts_records(client: Client
     run = await client.start(PLAIN, parameters={"a": 1})
     assert (run["planId"], run["planVersion"], run["substatus"]) == ("flows/plain", "1", None)
     records = await client.until(run["runId"], "RunCompleted")
-    assert [(one["eventType"], one.get("stepId")) for one in records] == [
+    assert [(record["eventType"], record.get("stepId")) for record in records] == [
         ("RunStarted", None),
         ("StepStarted", "start"),
         ("StepCompleted", "start"),
@@ -136,7 +136,7 @@ async def test_a_run_is_started_and_told_in_the_contracts_records(client: Client
         ("StepCompleted", "after"),
         ("RunCompleted", None),
     ]
-    seqs = [one["runSeq"] for one in records]
+    seqs = [record["runSeq"] for record in records]
     assert seqs == sorted(set(seqs))
     assert records[2]["payload"]["result"] == {"n": 3}
     assert records[2]["payload"]["durationMs"] >= 0
@@ -152,13 +152,19 @@ async def test_every_record_has_the_key_of_the_formula_and_fits_the_published_sc
     for playbook, last in ((PLAIN, "RunCompleted"), (FAILS, "RunFailed")):
         run = await client.start(playbook)
         records = await client.until(run["runId"], last)
-        for one in records:
-            jsonschema.validate(one, schema)
-            jsonschema.validate({key: one[key] for key in one if key not in ("runSeq", "persistedAt")}, write)
-            parts = [one["runId"], one.get("stepId", "RUN"), str(one["logicalAttemptId"]), one["eventType"], "1"]
-            assert one["idempotencyKey"] == sha256("|".join(parts).encode()).hexdigest()
-            assert one["tenantId"], one["projectId"]
-        assert len({one["idempotencyKey"] for one in records}) == len(records)
+        for record in records:
+            jsonschema.validate(record, schema)
+            jsonschema.validate({key: record[key] for key in record if key not in ("runSeq", "persistedAt")}, write)
+            parts = [
+                record["runId"],
+                record.get("stepId", "RUN"),
+                str(record["logicalAttemptId"]),
+                record["eventType"],
+                "1",
+            ]
+            assert record["idempotencyKey"] == sha256("|".join(parts).encode()).hexdigest()
+            assert record["tenantId"], record["projectId"]
+        assert len({record["idempotencyKey"] for record in records}) == len(records)
     for vector in VECTORS["vectors"]:
         step = None if vector["stepIdNormalized"] == "RUN" else vector["stepIdNormalized"]
         key = idempotency_key(
@@ -170,9 +176,9 @@ async def test_every_record_has_the_key_of_the_formula_and_fits_the_published_sc
 async def test_a_retry_is_an_attempt_of_its_own_and_errors_say_what_they_must(client: Client) -> None:
     run = await client.start(FAILS)
     records = await client.until(run["runId"], "RunFailed")
-    steps = [(one["eventType"], one["logicalAttemptId"]) for one in records if "stepId" in one]
+    steps = [(record["eventType"], record["logicalAttemptId"]) for record in records if "stepId" in record]
     assert steps == [("StepStarted", 1), ("StepFailed", 1), ("StepStarted", 2), ("StepFailed", 2)]
-    failures = [one["payload"] for one in records if one["eventType"] in ("StepFailed", "RunFailed")]
+    failures = [record["payload"] for record in records if record["eventType"] in ("StepFailed", "RunFailed")]
     for payload in failures:
         assert payload["errorCode"]
         assert "no such order" in payload["errorMessage"]
@@ -185,7 +191,9 @@ async def test_a_retry_is_an_attempt_of_its_own_and_errors_say_what_they_must(cl
 async def test_a_step_that_is_entered_again_has_a_name_of_its_own(client: Client) -> None:
     run = await client.start(AGAIN)
     records = await client.until(run["runId"], "RunCompleted")
-    told = [(one["stepId"], one["payload"]["step"]) for one in records if one["eventType"] == "StepCompleted"]
+    told = [
+        (record["stepId"], record["payload"]["step"]) for record in records if record["eventType"] == "StepCompleted"
+    ]
     assert told == [("start", "start"), ("start#2", "start"), ("start#3", "start")]
 
 
@@ -214,7 +222,7 @@ async def test_a_cursor_ahead_of_the_log_misses_nothing(idle: Client) -> None:
     await idle.http.post(f"/api/runs/{run['runId']}/cancel", json={"reason": "enough"})
     told = await idle.records(run["runId"], afterSeq=6)
     assert [one["eventType"] for one in told] == ["RunCancelled"]
-    assert told == [one for one in await idle.records(run["runId"]) if one["runSeq"] > 6]
+    assert told == [record for record in await idle.records(run["runId"]) if record["runSeq"] > 6]
 
 
 async def test_records_cannot_be_appended(idle: Client) -> None:
@@ -248,8 +256,8 @@ async def test_the_same_key_is_the_same_run(idle: Client) -> None:
     answers = await asyncio.gather(
         *(idle.http.post("/api/runs", json={"playbook": WAITS, "idempotencyKey": "k"}) for _ in range(8))
     )
-    assert sorted(one.status_code for one in answers) == [200] * 7 + [201]
-    assert len({one.json()["runId"] for one in answers}) == 1
+    assert sorted(answer.status_code for answer in answers) == [200] * 7 + [201]
+    assert len({answer.json()["runId"] for answer in answers}) == 1
     other = await idle.http.post("/api/runs", json={"playbook": PLAIN, "idempotencyKey": "k"})
     assert other.status_code == 409
 
@@ -262,7 +270,7 @@ async def test_a_run_waits_for_approval(idle: Client) -> None:
     assert (early.status_code, early.json()["decision"]["decision"]) == (409, "REJECTED")
     answer = await idle.signal(run["runId"], "APPROVE", "yes")
     assert (answer.json()["decision"], answer.json()["status"]) == ("ACCEPTED", "RUNNING")
-    assert [one["eventType"] for one in await idle.records(run["runId"])] == ["RunStarted"]
+    assert [record["eventType"] for record in await idle.records(run["runId"])] == ["RunStarted"]
 
 
 async def test_approved_is_what_waits_for_its_slot_only(idle: Client) -> None:
@@ -298,7 +306,7 @@ async def test_a_pause_drains_first(tmp_path: Path) -> None:
             assert (paused["status"], paused["substatus"]) == ("RUNNING", "DRAINING")
             status = await client.status(run["runId"])
             assert (status["status"], status["substatus"]) == ("RUNNING", "DRAINING")
-            assert [one["eventType"] for one in await client.records(run["runId"])] == ["RunStarted"]
+            assert [record["eventType"] for record in await client.records(run["runId"])] == ["RunStarted"]
             await worker.control.give_back("w", command.execution_id, command.command_id, command.fence)
         status = await client.status(run["runId"])
         assert (status["status"], status["substatus"]) == ("PAUSED", None)
@@ -306,7 +314,7 @@ async def test_a_pause_drains_first(tmp_path: Path) -> None:
         assert (again.status_code, again.json()["status"]) == (200, "PAUSED")
         resumed = await client.signal(run["runId"], "RESUME", "r-1", reason="done")
         assert resumed.json()["status"] == "RUNNING"
-        told = [(one["eventType"], one.get("payload")) for one in await client.records(run["runId"])]
+        told = [(record["eventType"], record.get("payload")) for record in await client.records(run["runId"])]
         assert told[1:] == [
             ("RunPaused", {"signalId": uuid_of("p-1"), "reason": "maintenance"}),
             ("RunResumed", {"signalId": uuid_of("r-1"), "reason": "done"}),
@@ -350,7 +358,7 @@ async def test_a_run_that_ended_is_run_again_as_another(idle: Client) -> None:
     assert (await idle.signal(run["runId"], "RETRY_RUN", "r")).status_code == 409
     await idle.http.post(f"/api/runs/{run['runId']}/cancel", json={"reason": "enough"})
     answers = [await idle.signal(run["runId"], "RETRY_RUN", "again") for _ in range(2)]
-    started = {one.json()["startedRunId"] for one in answers}
+    started = {answer.json()["startedRunId"] for answer in answers}
     assert len(started) == 1
     assert (await idle.status(started.pop()))["status"] == "RUNNING"
 

@@ -104,7 +104,7 @@ async def test_a_server_with_another_key_or_none_says_so_and_harms_nothing(
                 assert str(tmp_path) not in refused.text
             for client, status in ((a, "ok"), (b, "fail")):
                 checks = (await client.get("/api/doctor")).json()["checks"]
-                [check] = [one for one in checks if one["name"] == "secrets"]
+                [check] = [check for check in checks if check["name"] == "secrets"]
                 assert check["status"] == status
             assert said in check["detail"]
             assert "secrets.key_file" in check["remedy"]
@@ -121,7 +121,7 @@ async def test_a_server_with_another_key_or_none_says_so_and_harms_nothing(
             assert "sealed with another key" in caplog.text
             assert "holds secrets that are not used" in caplog.text
             checks = (await client.get("/api/doctor")).json()["checks"]
-            told = [(one["status"], one["detail"]) for one in checks if one["name"] == "secrets"]
+            told = [(check["status"], check["detail"]) for check in checks if check["name"] == "secrets"]
             assert [status for status, _ in told] == ["fail", "warn"]
             assert "old_one" in told[1][1]
             assert (await client.delete("/api/credentials/crm")).status_code == 200, "that needs no key"

@@ -58,12 +58,14 @@ async def test_metrics_name_no_tenant_no_run_and_no_path(tmp_path: Path) -> None
 )
 async def test_metrics_may_take_a_role(tmp_path: Path, role: str, may: str) -> None:
     roles = ("viewer", "operator", "engineer", "admin", "worker", "producer")
-    keys = await make_keys(tmp_path, [("default", one) for one in roles])
+    keys = await make_keys(tmp_path, [("default", role) for role in roles])
     settings: dict[str, Any] = {"server.metrics_role": role}
     async with running(tmp_path, **settings) as server, server.client() as client:
         assert (await client.get("/metrics")).status_code == 401
-        found = {one: (await client.get("/metrics", headers=bearer(keys["default", one]))).status_code for one in roles}
-        assert found == {one: 200 if one in may.split() else 403 for one in roles}
+        found = {
+            role: (await client.get("/metrics", headers=bearer(keys["default", role]))).status_code for role in roles
+        }
+        assert found == {role: 200 if role in may.split() else 403 for role in roles}
         assert (await client.get("/health")).status_code == (await client.get("/ready")).status_code == 200
 
 

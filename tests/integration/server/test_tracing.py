@@ -55,7 +55,7 @@ def spans(web: Web) -> dict[str, list[Any]]:
         request = ExportTraceServiceRequest()
         request.ParseFromString(asked.body)
         for resource in request.resource_spans:
-            names = {each.key: each.value.string_value for each in resource.resource.attributes}
+            names = {attribute.key: attribute.value.string_value for attribute in resource.resource.attributes}
             assert names["service.name"] == "arclog"
             for scope in resource.scope_spans:
                 for span in scope.spans:
@@ -96,7 +96,7 @@ async def test_a_run_is_a_trace_of_its_steps_and_tasks(web: Web, tmp_path: Path)
     assert all(root.start_time_unix_nano <= span.start_time_unix_nano for span in everything)
     assert (root.status.code, ask.status.code, bad.status.code) == (2, 1, 2)
     assert [event.name for event in bad.events].count("task.attempt.failed") >= 1
-    about = {each.key: each.value.string_value for each in root.attributes}
+    about = {attribute.key: attribute.value.string_value for attribute in root.attributes}
     assert (about["arclog.execution_id"], about["arclog.path"]) == (run, "flows/traced")
     # What the task asked for is a part of the same trace.
     (asked,) = (each for each in web.asked if each.path == "/data")
@@ -128,7 +128,7 @@ async def test_too_many_spans_are_left_out_and_said(web: Web, tmp_path: Path) ->
         await ran(server, text)
     found = spans(web)
     assert sum(map(len, found.values())) == 6
-    told = {each.key: each.value.int_value for each in found["run wide"][0].attributes}
+    told = {attribute.key: attribute.value.int_value for attribute in found["run wide"][0].attributes}
     assert told["arclog.spans_dropped"] == 16
 
 

@@ -173,7 +173,7 @@ async def test_a_claim_whose_answer_was_lost_is_answered_again(here: Embedded, u
         async def claim(n: int) -> list[int]:
             body = msgspec.json.encode(work.ClaimAsked(ONE, 1, 0.0, n))
             answer = await client.post(f"{work.ROOT}/claim", content=body)
-            return [one.command_id for one in msgspec.json.decode(answer.content, type=work.Claimed).commands]
+            return [command.command_id for command in msgspec.json.decode(answer.content, type=work.Claimed).commands]
 
         first = await claim(1)
         assert len(first) == 1
@@ -203,7 +203,7 @@ async def test_a_claim_that_a_later_one_has_overtaken_takes_nothing(here: Embedd
         async def claim(n: int) -> list[int]:
             body = msgspec.json.encode(work.ClaimAsked(ONE, 1, 0.0, n))
             answer = await client.post(f"{work.ROOT}/claim", content=body)
-            return [one.command_id for one in msgspec.json.decode(answer.content, type=work.Claimed).commands]
+            return [command.command_id for command in msgspec.json.decode(answer.content, type=work.Claimed).commands]
 
         first = await claim(2)
         assert len(first) == 1

@@ -106,7 +106,7 @@ async def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
 
 def told(caplog: pytest.LogCaptureFixture, words: str) -> int:
     """How often the worker said so, loudly."""
-    return sum(words in one.message and one.levelno >= logging.ERROR for one in caplog.records)
+    return sum(words in record.message and record.levelno >= logging.ERROR for record in caplog.records)
 
 
 async def test_asking_for_work_goes_on(site: Site, caplog: pytest.LogCaptureFixture) -> None:

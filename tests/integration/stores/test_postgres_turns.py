@@ -32,11 +32,11 @@ def database() -> Iterator[Database]:
 async def servers(database: Database) -> AsyncIterator[list[PostgresStore]]:
     clock = FakeClock()
     stores = [PostgresStore(database.dsn, clock=clock, settings=SETTINGS) for _ in range(4)]
-    for each in stores:
-        await each.open()
+    for store in stores:
+        await store.open()
     yield stores
-    for each in stores:
-        await each.close()
+    for store in stores:
+        await store.close()
     database.rows(
         "TRUNCATE arclog.commands, arclog.executions, arclog.limits, arclog.resources, arclog.service, arclog.crowded, "
         "arclog.lanes, arclog.lane_notes, arclog.holding"

@@ -48,7 +48,7 @@ async def test_a_full_disk_writes_nothing_and_is_not_the_end(store):
     assert "arclog resume" in str(results[0])
     assert type(results[1]) is Conflict  # built on what failed
     assert isinstance(results[2], Appended)  # small enough for what is left
-    assert [each.seq for each in await store.events(1)] == [1]
+    assert [event.seq for event in await store.events(1)] == [1]
     connection.execute("PRAGMA max_page_count = 1073741823").fetchall()
     assert (await store.append(change(1, 1, BIG))).last_seq == 2
 
@@ -75,7 +75,7 @@ async def test_a_really_full_disk(small_disk, way):
         except StoreUnavailable as error:
             refused = error
     assert "disk full" in str(refused)
-    assert [each.seq for each in await store.events(1)] == list(range(1, head + 1))
+    assert [event.seq for event in await store.events(1)] == list(range(1, head + 1))
     with pytest.raises(StoreUnavailable, match="disk full"):
         await store.append(change(1, head, BIG))
     await asyncio.to_thread(subprocess.run, ["mount", "-o", "remount,size=20m", str(small_disk)], check=True)
@@ -115,7 +115,7 @@ async def test_after_a_failed_sync_nothing_more_is_written(tmp_path, way, monkey
     for _ in range(2):
         with pytest.raises(StoreUnavailable, match="the disk failed under"):  # the handle is never tried again
             await store.append(change(1, 1))
-    assert [each.seq for each in await store.events(1)] == [1]
+    assert [event.seq for event in await store.events(1)] == [1]
     await store.close()
     vfs.unregister()
 
@@ -157,7 +157,7 @@ async def test_a_row_that_cannot_be_read_is_named(store, body):
         await store.events(1)
     with pytest.raises(StoreUnavailable, match="execution 1 is damaged at seq 2"):
         await store.tail()
-    assert [each.seq for each in await store.events(1, limit=1)] == [1]
+    assert [event.seq for event in await store.events(1, limit=1)] == [1]
 
 
 async def test_the_write_ahead_log_does_not_grow_without_end(store, monkeypatch, tmp_path):
@@ -231,13 +231,13 @@ async def test_processes_share_one_file(tmp_path):
     await store.open()
     await store.append(creation(9))
     children = [child(WRITER, path, mine, 9, 60) for mine in (1, 2, 3)]
-    outputs = await asyncio.gather(*(asyncio.to_thread(each.communicate, timeout=100) for each in children))
-    assert [each.returncode for each in children] == [0, 0, 0], outputs
+    outputs = await asyncio.gather(*(asyncio.to_thread(child.communicate, timeout=100) for child in children))
+    assert [child.returncode for child in children] == [0, 0, 0], outputs
     shared = await store.events(9)
     assert [each.seq for each in shared] == list(range(1, 182))
     assert sorted(each.event.at for each in shared[1:]) == [1] * 60 + [2] * 60 + [3] * 60
     for mine in (1, 2, 3):
-        assert [each.seq for each in await store.events(mine)] == list(range(1, 62))
+        assert [event.seq for event in await store.events(mine)] == list(range(1, 62))
     positions = [each.position for each in await store.tail(limit=1000)]
     assert positions == list(range(1, len(positions) + 1))
     await store.close()
@@ -332,7 +332,7 @@ async def test_kill_loses_nothing_that_was_answered(tmp_path):
         await store.open()
         for execution_id, last in answered.items():
             events = await store.events(execution_id, limit=1_000_000)
-            assert [each.seq for each in events] == list(range(1, len(events) + 1))
+            assert [event.seq for event in events] == list(range(1, len(events) + 1))
             assert len(events) >= last
             record = await store.execution(execution_id)
             assert record is None or record.head == len(events)

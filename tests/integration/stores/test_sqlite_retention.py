@@ -88,9 +88,9 @@ def noted_pieces(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> list[in
 
 async def test_what_goes_leaves_nothing_and_what_stays_is_whole(store: SqliteStore) -> None:
     ids = [FIRST, *fill(store, 60)]
-    for each in ids:
-        await store.append_logs([LogLine(each, 1, "a", 1, "t", 1, 1, "stdout", "hello")])
-        await store.put_snapshot(each, 2, "v", b"state")
+    for event_id in ids:
+        await store.append_logs([LogLine(event_id, 1, "a", 1, "t", 1, 1, "stdout", "hello")])
+        await store.put_snapshot(event_id, 2, "v", b"state")
     before = minted_us(ids[30])
     assert await store.retire(before, dry_run=True) == 30
     assert await retire_all(store, before) == 30
@@ -102,8 +102,8 @@ async def test_what_goes_leaves_nothing_and_what_stays_is_whole(store: SqliteSto
         assert {each for (each,) in found} <= set(ids[30:]), table
     assert left["log"] == 31 * 7
     assert left["mark"] == 31 * 3
-    for each in ids[30:]:
-        assert [event.seq for event in await store.events(each)] == list(range(1, 37))
+    for event_id in ids[30:]:
+        assert [event.seq for event in await store.events(event_id)] == list(range(1, 37))
 
 
 async def test_a_piece_is_as_large_as_it_may_be_and_no_larger(

@@ -277,7 +277,7 @@ async def test_tasks_and_processes_that_want_the_same_share_one_installation(wor
     await gate.wait()
     await gate.open()
 
-    assert [(await each).result for each in runs] == [1, 1, 1, 1]
+    assert [(await run).result for run in runs] == [1, 1, 1, 1]
     assert gate.times == 1
     assert all("ready" in log.of("log")[-1] for log in logs[:2])
     assert any("another process makes the environment" in line for line in logs[2].of("log"))
@@ -372,10 +372,13 @@ async def test_environments_are_known_by_their_last_use_and_not_removed_while_in
     for known in (first, second):
         os.utime(known.folder / "made.json", (1000, 1000))
     await run(tool, "import one", "one")
-    assert [each.digest for each in known_environments(world.environments)] == [second.digest, first.digest]
+    assert [environment.digest for environment in known_environments(world.environments)] == [
+        second.digest,
+        first.digest,
+    ]
     assert not remove_environment(world.environments, first.digest)
     await tool.execution_ended("11")
     await tool.close()
     assert remove_environment(world.environments, first.digest)
-    assert [each.digest for each in known_environments(world.environments)] == [second.digest]
+    assert [environment.digest for environment in known_environments(world.environments)] == [second.digest]
     assert not remove_environment(world.environments, "never")

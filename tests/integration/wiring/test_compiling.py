@@ -65,7 +65,7 @@ async def test_aliases_make_a_short_text_large(processes: CompilingProcesses, mo
 async def test_findings_come_back_with_their_places(processes: CompilingProcesses) -> None:
     with pytest.raises(PlaybookError) as refused:
         await processes(playbook(100, "{kind: nope}"), "large.yaml", "acme")
-    (finding,) = [one for one in refused.value.findings if one.severity == "error"]
+    (finding,) = [finding for finding in refused.value.findings if finding.severity == "error"]
     assert (finding.code, finding.at.line) == ("unknown-kind", 102)
     assert refused.value.file == "large.yaml"
 
@@ -78,7 +78,7 @@ async def test_a_check_comes_back_with_the_graph_and_what_is_no_error(processes:
     assert findings == built.findings
     nothing, findings = await processes.check(playbook(100, "{kind: nope}"), "large.yaml", "acme")
     assert nothing == b""
-    assert "unknown-kind" in [one.code for one in findings]
+    assert "unknown-kind" in [finding.code for finding in findings]
 
 
 @pytest.mark.parametrize(

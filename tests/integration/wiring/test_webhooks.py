@@ -128,7 +128,7 @@ async def test_a_webhook_is_signed_and_says_how_the_run_ended(make: Callable[...
     assert (said["path"], said["version"], said["delivery"]) == ("flows/told", "1", f"{run}-1")
     assert said["error"]["message"] == "enough"
     assert asked.headers["arclog-event"] == "execution.cancelled"
-    assert [each.state for each in await server.deliveries(run)] == [DELIVERED]
+    assert [delivery.state for delivery in await server.deliveries(run)] == [DELIVERED]
     assert await server.last(run) == "playbook.processed"
     await server.outbox.deliver()
     assert len(web.asked) == 1
@@ -168,7 +168,7 @@ async def test_a_receiver_that_is_down_then_500_then_fine(make: Callable[..., Se
         back.answers("/hook", status=204)
         server.clock.advance(10)
         await server.outbox.deliver()
-        assert [each.state for each in await server.deliveries(run)] == [DELIVERED]
+        assert [delivery.state for delivery in await server.deliveries(run)] == [DELIVERED]
         bodies = {asked.body for asked in back.asked}
         stamps = [asked.headers["arclog-timestamp"] for asked in back.asked]
         assert (len(bodies), len(set(stamps))) == (1, 2)  # the same news, signed anew

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from arclog.authoring.beside import FilesBeside
 from arclog.authoring.findings import as_github, as_sarif, fixed
+from arclog.authoring.playbook_files import FilesBeside
 from arclog.cli.main import command
 from arclog.model.config.settings import Settings
 from arclog.model.errors import Finding, Position

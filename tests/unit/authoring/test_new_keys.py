@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from arclog.authoring.beside import FilesBeside
 from arclog.authoring.fmt import formatted
 from arclog.authoring.lsp.features import Features, Place
 from arclog.authoring.lsp.server import Server
 from arclog.authoring.migrate import migrate
+from arclog.authoring.playbook_files import FilesBeside
 from arclog.cli.main import command
 from arclog.model.config.settings import Settings
 from arclog.plan.build import build

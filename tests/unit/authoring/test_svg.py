@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from arclog.authoring.beside import FilesBeside
+from arclog.authoring.playbook_files import FilesBeside
 from arclog.authoring.svg import as_svg
 from arclog.cli.main import command
 from arclog.model.config.settings import Settings

@@ -186,7 +186,7 @@ class FakeApi:
         self, execution_id: str, *, after: int = 0, limit: int = 1000, types: Sequence[str] = ()
     ) -> builtins.list[dict[str, Any]]:
         run = self.run(execution_id)
-        found = [one for one in run.events[: run.shown] if one["seq"] > after]
+        found = [event for event in run.events[: run.shown] if event["seq"] > after]
         page = [one for one in found if not types or one["event_type"] in types][:limit]
         self.handed_out += len(page)
         return page

@@ -70,7 +70,9 @@ class Net:
                 events.append(Event("task.started", self.clock, **place))
                 events.append(Event("task.done", self.clock, **place, payload=outcome))
             events.append(Event("step.done", self.clock, step=step, run=run.run))
-        command = next(one for one in self.state.commands.values() if (one.step, one.run) == (run.step, run.run))
+        command = next(
+            command for command in self.state.commands.values() if (command.step, command.run) == (run.step, run.run)
+        )
         self.put(WorkReported(command.id, 1, 1, "w", events))
 
     def ends(self, *steps: str) -> None:

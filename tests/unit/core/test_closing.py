@@ -14,7 +14,7 @@ from arclog.core.transitions.closing import MAX_MESSAGE
 from arclog.core.transitions.decide import MAX_OPEN_COMMANDS, MAX_OPEN_PIPELINES
 from arclog.model.events import CLOSING_REASONS, Event, is_closing
 from arclog.model.outcome import error
-from arclog.testing.closed import check_events
+from arclog.testing.closed_logs import check_events
 from tests.unit.core.support import Core, done, event
 
 BRANCHES = """
@@ -50,7 +50,7 @@ def branches() -> Core:
 
 
 def closings(txn: Txn) -> list[Event]:
-    return [one for one in txn.events if is_closing(one)]
+    return [event for event in txn.events if is_closing(event)]
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_the_end_of_a_run_closes_what_is_open(given: Any, reason: str) -> None:
         ("step.failed", "c", ""),
     ]
     assert {one.payload["reason"] for one in closings(txn)} == {reason}
-    assert not any(one.type == "next.evaluated" for one in txn.events), "nothing is routed"
+    assert not any(event.type == "next.evaluated" for event in txn.events), "nothing is routed"
     assert core.state.latest == {"start": "done", "a": "cancelled", "b": "cancelled", "c": "cancelled"}
     check_events(core.events)
     assert core.replayed() == core.state
@@ -93,7 +93,7 @@ def test_a_long_reason_is_not_repeated_in_full() -> None:
     for one in closings(txn):
         problem = one.payload.get("error") or one.payload["outcome"]["error"]
         assert len(problem["message"]) == MAX_MESSAGE
-    assert all(len(one.payload["reason"]) <= MAX_MESSAGE for one in txn.events if one.type == "command.cancelled")
+    assert all(len(event.payload["reason"]) <= MAX_MESSAGE for event in txn.events if event.type == "command.cancelled")
 
 
 def test_every_reason_is_described() -> None:
@@ -122,7 +122,7 @@ def test_a_large_loop_closes_only_what_is_open() -> None:
         core.put(Continue())
     begun(core, 990)
     txn = core.put(Signal("CANCEL", "stop", "enough"))
-    assert Counter(one.type for one in txn.events) == {
+    assert Counter(event.type for event in txn.events) == {
         "signal.received": 1,
         "command.cancelled": 1000,
         "task.failed": 990,
@@ -132,9 +132,9 @@ def test_a_large_loop_closes_only_what_is_open() -> None:
         "execution.cancelled": 1,
         "playbook.processed": 1,
     }
-    failed = next(one for one in txn.events if one.type == "step.failed")
+    failed = next(event for event in txn.events if event.type == "step.failed")
     assert failed.payload["loop"] == {"total": 10_000, "ok": 0, "failed": 0, "cancelled": 990}
-    assert max(len(msgspec.json.encode(one)) for one in txn.events) < 400
+    assert max(len(msgspec.json.encode(event)) for event in txn.events) < 400
     check_events(core.events)
     assert core.replayed() == core.state
 
@@ -155,7 +155,7 @@ def test_items_side_by_side_count_for_as_many_as_they_are() -> None:
     assert len(core.state.commands) == MAX_OPEN_PIPELINES // 500
     assert len(core.state.tokens) == 30 - MAX_OPEN_PIPELINES // 500, "the others wait"
     txn = core.put(Signal("CANCEL", "s", "enough"))
-    finished = next(one for one in txn.events if one.type == "workflow.finished")
+    finished = next(event for event in txn.events if event.type == "workflow.finished")
     assert finished.payload["tokens"] == sorted(range(12, 32)), "and end with the run"
     check_events(core.events)
 
@@ -184,5 +184,7 @@ def test_a_late_step_without_a_loop_is_its_tasks_own_failure() -> None:
     core.state.timers["timeout:start#1"] = 1
     txn = core.put(TimerFired("timeout:start#1"))
     assert closings(txn) == []
-    assert [one.payload["outcome"]["error"]["kind"] for one in txn.events if one.type == "task.failed"] == ["timeout"]
+    assert [event.payload["outcome"]["error"]["kind"] for event in txn.events if event.type == "task.failed"] == [
+        "timeout"
+    ]
     check_events(core.events)

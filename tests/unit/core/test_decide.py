@@ -41,7 +41,7 @@ def test_a_lost_lease_offers_the_work_again_where_it_stood() -> None:
     work = core.start()
     core.report(work, event("step.started", work), *done(work, "a", 7), event("task.started", work, "b"))
     txn = core.put(LeaseEnded(work.command_id, 1, "w", max_losses=5))
-    assert [one.type for one in txn.events] == ["command.issued"]
+    assert [event.type for event in txn.events] == ["command.issued"]
     assert txn.release == [work.command_id]
     assert txn.close == []
     again = command_of(core.program, core.state, core.state.commands[work.command_id], 0)
@@ -50,7 +50,7 @@ def test_a_lost_lease_offers_the_work_again_where_it_stood() -> None:
     assert (again.pipeline.at, again.pipeline.attempt, again.pipeline.in_flight) == (1, 1, True)
     assert again.pipeline.results["a"]["result"] == 7
     claimed = core.put(Reclaimed(work.command_id, 2, "v"))
-    assert [(one.type, one.worker_id, one.fence) for one in claimed.events] == [("command.claimed", "v", 2)]
+    assert [(event.type, event.worker_id, event.fence) for event in claimed.events] == [("command.claimed", "v", 2)]
     # Its reports are counted from 1 again.
     assert core.report(work, *done(work, "b")[1:], event("step.done", work), fence=2).refused is None
     assert core.state.status == "COMPLETED"
@@ -79,7 +79,7 @@ def test_a_poison_command_fails_its_step_and_is_routed_like_any_failure() -> Non
     for fence in (1, 2):
         assert core.put(LeaseEnded(work.command_id, fence, "w", max_losses=3)).release == [work.command_id]
     txn = core.put(LeaseEnded(work.command_id, 3, "w", max_losses=3))
-    assert [one.type for one in txn.events] == [
+    assert [event.type for event in txn.events] == [
         "command.failed",
         "task.failed",
         "step.failed",
@@ -110,7 +110,7 @@ def test_cancel_withdraws_everything_at_once_and_is_final() -> None:
     txn = core.report(work, event("step.started", work), *done(work, "t"), event("step.done", work))
     branches = [one.command_id for one in txn.issue]
     cancelled = core.put(Signal("CANCEL", "stop", "not needed"))
-    assert [one.type for one in cancelled.events] == [
+    assert [event.type for event in cancelled.events] == [
         "signal.received",
         *["command.cancelled"] * 3,
         *["step.failed"] * 3,
@@ -119,7 +119,7 @@ def test_cancel_withdraws_everything_at_once_and_is_final() -> None:
         "playbook.processed",
     ]
     assert cancelled.close == branches
-    assert [one.command_id for one in cancelled.events[1:4]] == branches
+    assert [event.command_id for event in cancelled.events[1:4]] == branches
     assert (core.state.status, core.state.terminal) == ("CANCELLED", "execution.cancelled")
     assert (core.state.commands, core.state.open, core.state.tokens) == ({}, {}, {})
     for late in (
@@ -217,7 +217,7 @@ def test_a_wide_fan_is_cut_into_decisions() -> None:
     start = {
         "step": "start",
         "tool": {"name": "t", "kind": "noop"},
-        "next": {"spec": {"mode": "inclusive"}, "arcs": [{"step": one["step"]} for one in branches]},
+        "next": {"spec": {"mode": "inclusive"}, "arcs": [{"step": branch["step"]} for branch in branches]},
     }
     core = Core(json.dumps({"metadata": {"name": "wide"}, "workflow": [start, *branches]}))
     work = core.start()
@@ -277,5 +277,5 @@ workflow:
 """)
     work = core.start()
     core.report(work, event("step.started", work), *done(work, "t"), event("step.done", work))
-    finished = next(one for one in core.events if one.type == "playbook.finished")
+    finished = next(event for event in core.events if event.type == "playbook.finished")
     assert finished.cause, "SPEC 4: the terminal failure's cause_id is the trigger"

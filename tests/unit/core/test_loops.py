@@ -111,13 +111,13 @@ class Looping(Core):
             self.carry_out(self.open[draw.randrange(len(self.open)) if draw else 0], **how)
 
     def of(self, kind: str) -> list[Event]:
-        return [one for one in self.events if one.type == kind]
+        return [event for event in self.events if event.type == kind]
 
     def ends(self) -> list[Path | None]:
         return [
-            one.iteration
-            for one in self.events
-            if one.type.startswith("loop.iteration.") and one.type[-4:] in ("done", "iled")
+            event.iteration
+            for event in self.events
+            if event.type.startswith("loop.iteration.") and event.type[-4:] in ("done", "iled")
         ]
 
     def same(self) -> None:
@@ -216,7 +216,7 @@ def test_the_first_failure_withdraws_the_rest_and_late_reports_are_answered_clos
     first, second, third, fourth = core.open
     core.report(second, *core.ran(second, (1,))[:2])
     txn = core.carry_out(third, failing=[(2,)])
-    kinds = [one.type for one in txn.events]
+    kinds = [event.type for event in txn.events]
     closed = ["task.failed", "loop.iteration.failed", "step.failed"]
     assert kinds[4:] == [*["command.cancelled"] * 3, *closed, "next.evaluated", "step.scheduled"]
     assert [one.command_id for one in core.of("command.cancelled")] == [
@@ -400,7 +400,7 @@ def test_what_a_local_loop_did_beside_the_failure_is_kept_as_fact_only() -> None
     (work,) = core.open
     one, two = core.ran(work, (0,)), core.ran(work, (1,), fails=True)
     txn = core.follow(core.report(work, event("step.started", work), *one[:2], *two[:2], *two[2:], *one[2:]))
-    facts = [found.type for found in txn.events if found.informative]
+    facts = [event.type for event in txn.events if event.informative]
     assert facts == ["task.done", "loop.iteration.done"]
     assert core.of("task.failed")[-1].iteration == (0,)
     core.same()

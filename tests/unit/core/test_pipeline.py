@@ -38,13 +38,13 @@ def go(pipeline: Pipeline, program: Any, record: dict[str, Any], now: int = NOW,
     assert isinstance(move, Run)
     copy = msgspec.convert(msgspec.to_builtins(pipeline), Pipeline)
     events = [] if move.repeated else core.started(move, FRAME, now, None)
-    for one in events:
-        core.fold(pipeline, program, one)
+    for event in events:
+        core.fold(pipeline, program, event)
     concluded = core.conclude(pipeline, move, FRAME, record, now, roll, 1000)
-    for one in concluded:
-        core.fold(pipeline, program, one)
-    for one in [*events, *concluded]:
-        core.fold(copy, program, one)
+    for event in concluded:
+        core.fold(pipeline, program, event)
+    for event in [*events, *concluded]:
+        core.fold(copy, program, event)
     assert copy == pipeline, "the server's fold differs from the worker's"
     return [*events, *concluded]
 
@@ -58,7 +58,7 @@ def test_delays_grow_up_to_their_bound(backoff: str, delays: list[float]) -> Non
         assert events[-1].payload["due"] == NOW + delay * 1_000_000
         assert (pipeline.attempt, pipeline.in_flight, pipeline.due) == (attempt + 1, False, events[-1].payload["due"])
     events = go(pipeline, program, BAD)
-    assert [one.type for one in events] == [
+    assert [event.type for event in events] == [
         "task.attempt.started",
         "task.attempt.failed",
         "task.failed",

@@ -70,9 +70,9 @@ def two_steps() -> Core:
 def states_of(core: Core) -> list[tuple[Event, str]]:
     """The state after each event."""
     state, found = State(execution_id=1), []
-    for one in core.events:
-        apply(core.program, state, one)
-        found.append((one, state.status))
+    for emitted in core.events:
+        apply(core.program, state, emitted)
+        found.append((emitted, state.status))
     return found
 
 
@@ -81,8 +81,8 @@ def with_facts(core: Core, *facts: Event) -> set[tuple[str, str]]:
     wrong = set()
     for end in range(len(core.events)):
         state = State(execution_id=1)
-        for one in core.events[:end]:
-            apply(core.program, state, one)
+        for emitted in core.events[:end]:
+            apply(core.program, state, emitted)
         before = state.status
         for fact in facts:
             apply(core.program, state, fact)
@@ -159,7 +159,7 @@ def test_terminal_events_have_their_lifecycle_names() -> None:
 
 def test_command_completed_on_the_final_visible_step_does_not_force_completed() -> None:
     core = two_steps()
-    last = next(one for one in reversed(core.events) if one.type == "step.scheduled")
+    last = next(event for event in reversed(core.events) if event.type == "step.scheduled")
     fact = Event("command.completed", NOW, step=last.step, run=last.run, command_id=last.command_id, informative=True)
     assert with_facts(core, fact) == set()
     # The last step is done in the log two events before the run is.
@@ -208,7 +208,7 @@ def test_batch_completed_with_nothing_pending_does_not_force_completed() -> None
 @pytest.mark.parametrize("word", ["completed", "COMPLETED", "Completed", "failed", "FAILED", "Failed"])
 def test_mixed_case_step_status_values_do_not_change_the_state(word: str) -> None:
     facts = [outside(event_type="step.exit", step=step, status=word) for step in ("start", "end")]
-    assert {one.type for one in facts} == {"step.failed" if word.lower() == "failed" else "step.done"}
+    assert {fact.type for fact in facts} == {"step.failed" if word.lower() == "failed" else "step.done"}
     assert with_facts(two_steps(), *facts) == set()
 
 
@@ -282,7 +282,7 @@ def test_completion_is_emitted_exactly_once_under_concurrency() -> None:
     async def main() -> None:
         async with World(FAN, workers=4) as world:
             await world.run()
-            types = [one.type for one in await world.events()]
+            types = [event.type for event in await world.events()]
             assert await world.terminal_events() == ["playbook.finished"]
             assert types.count("workflow.finished") == 1
 

@@ -86,7 +86,7 @@ def test_a_timer_set_and_cleared_in_one_decision_ends_cleared() -> None:
     run = begun()
     config = {"prompt": "go?", "timeout_s": -1}
     txn = run.report(1, event("step.started"), event("task.started", "ask", config=config))
-    assert [one.type for one in txn.events][-4:] == [
+    assert [event.type for event in txn.events][-4:] == [
         "next.evaluated",
         "workflow.finished",
         "playbook.finished",
@@ -105,7 +105,7 @@ def test_a_childs_id_is_given_out_with_the_wait_and_only_its_own_end_counts() ->
     refused = run.put(ChildEnded(wait.key, 5, {"status": "ok"}))
     assert refused.refused is not None
     txn = run.put(ChildEnded(wait.key, wait.child, {"status": "ok", "result": 3}))
-    assert [one.type for one in txn.events][:3] == ["task.done", "step.done", "next.evaluated"]
+    assert [event.type for event in txn.events][:3] == ["task.done", "step.done", "next.evaluated"]
     assert run.state.result == 3
     assert run.put(ChildEnded(wait.key, wait.child, {"status": "ok"})).refused is not None
 
@@ -116,7 +116,7 @@ def test_a_child_is_processed_only_once_its_parent_was_told() -> None:
     assert run.put(ParentNotified()).refused is not None
     run.report(1, event("step.started"), event("task.started", "ask", config={"timeout_s": 0}))
     assert (run.state.status, run.state.processed) == ("FAILED", False)
-    assert [one.type for one in run.put(ParentNotified()).events] == ["playbook.processed"]
+    assert [event.type for event in run.put(ParentNotified()).events] == ["playbook.processed"]
     assert run.put(ParentNotified()).refused is not None
 
 

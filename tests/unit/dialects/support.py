@@ -113,7 +113,7 @@ async def _restarted(world: World) -> None:
 async def _restarted_at_once(world: World) -> None:
     """Claimed, and nothing reported yet."""
     await asyncio.sleep(0.1)
-    assert [one.state for one in await world.store.commands(world.execution_id)] == ["claimed"]
+    assert [command.state for command in await world.store.commands(world.execution_id)] == ["claimed"]
     await tell(world, "RETRY_STEP", step="start")
 
 

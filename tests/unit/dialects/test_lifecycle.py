@@ -89,9 +89,9 @@ def test_derived_facts_say_so_and_have_an_id_of_their_own() -> None:
 
 def test_a_lost_lease_is_told_once_stored_and_its_new_start_derived() -> None:
     said = [
-        (one["event_type"], one.get("fence"), one.get("derived", False))
-        for one in records("lifecycle", "lost_lease")
-        if one["event_type"].startswith("command.")
+        (record["event_type"], record.get("fence"), record.get("derived", False))
+        for record in records("lifecycle", "lost_lease")
+        if record["event_type"].startswith("command.")
     ]
     assert said == [
         ("command.issued", None, True),
@@ -124,9 +124,9 @@ def test_a_loops_command_completes_with_the_last_item_that_it_covers(name: str) 
 
 def test_a_command_that_came_back_unheard_of_was_claimed_all_the_same() -> None:
     said = [
-        (one["event_type"], one.get("fence"), one.get("derived", False))
-        for one in records("lifecycle", "restarted_at_once")
-        if one["event_type"].startswith("command.")
+        (record["event_type"], record.get("fence"), record.get("derived", False))
+        for record in records("lifecycle", "restarted_at_once")
+        if record["event_type"].startswith("command.")
     ]
     assert said[:4] == [
         ("command.issued", None, True),
@@ -137,12 +137,14 @@ def test_a_command_that_came_back_unheard_of_was_claimed_all_the_same() -> None:
 
 
 def test_a_break_and_a_jump_stand_in_the_payload_of_their_call() -> None:
-    said = [one["payload"]["state"] for one in records("lifecycle", "jump") if one["event_type"] == "call.done"]
+    said = [
+        record["payload"]["state"] for record in records("lifecycle", "jump") if record["event_type"] == "call.done"
+    ]
     assert said == ["OK", "NOOP", "OK", "NOOP", "OK", "BREAK"]
 
 
 def test_a_failed_call_is_an_error_whatever_its_policy_made_of_it() -> None:
-    (call,) = [one for one in records("lifecycle", "handled") if one["event_type"] == "call.error"]
+    (call,) = [record for record in records("lifecycle", "handled") if record["event_type"] == "call.error"]
     assert (call["status"], call["payload"]["state"]) == ("FAILED", "ERROR")
 
 
@@ -152,7 +154,7 @@ def test_a_step_whose_last_outcome_was_an_error_is_case_handled() -> None:
 
 
 def _exits(name: str) -> list[dict]:
-    return [one for one in records("lifecycle", name) if one["event_type"] == "step.exit"]
+    return [record for record in records("lifecycle", name) if record["event_type"] == "step.exit"]
 
 
 def test_a_loop_step_exits_once_and_its_counts_stand_in_loop_done() -> None:

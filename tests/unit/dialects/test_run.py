@@ -26,13 +26,13 @@ VECTORS = json.loads((Path(__file__).parents[2] / "data" / "run_idempotency_vect
 
 def briefly(name: str) -> list[tuple[Any, ...]]:
     return [
-        (one["eventType"], one.get("stepId"), one["logicalAttemptId"], one["engineAttemptId"])
-        for one in records("run", name)
+        (record["eventType"], record.get("stepId"), record["logicalAttemptId"], record["engineAttemptId"])
+        for record in records("run", name)
     ]
 
 
 def payloads(name: str, event_type: str) -> list[dict[str, Any]]:
-    return [one.get("payload", {}) for one in records("run", name) if one["eventType"] == event_type]
+    return [record.get("payload", {}) for record in records("run", name) if record["eventType"] == event_type]
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda one: f"{one['eventType']}-{one['planVersion']}")
@@ -80,7 +80,7 @@ def test_retries_are_failed_and_started_attempts() -> None:
         ("StepFailed", "start", 4, 1),
         ("RunFailed", None, 1, 1),
     ]
-    assert [one["retryable"] for one in payloads("retry", "StepFailed")][:3] == [True] * 3
+    assert [payload["retryable"] for payload in payloads("retry", "StepFailed")][:3] == [True] * 3
 
 
 def test_a_step_that_ends_while_a_retry_is_waited_for_fails_as_the_next_attempt() -> None:
@@ -93,7 +93,7 @@ def test_a_step_that_ends_while_a_retry_is_waited_for_fails_as_the_next_attempt(
 def test_a_step_that_an_arc_enters_again_has_a_step_id_of_its_own() -> None:
     steps = [one[1] for one in briefly("cycle") if one[0] == "StepStarted"]
     assert steps == ["start", "start#2", "start#3"]
-    assert all(one["step"] == "start" for one in payloads("cycle", "StepStarted"))
+    assert all(payload["step"] == "start" for payload in payloads("cycle", "StepStarted"))
 
 
 def test_a_step_that_a_signal_fires_again_is_its_next_attempt() -> None:
@@ -121,7 +121,7 @@ def test_lost_leases_count_as_engine_attempts_alone() -> None:
 
 
 def test_a_loop_step_is_one_pair_with_its_iterations_counted() -> None:
-    own = [one for one in records("run", "parallel_loop_lost") if one.get("stepId") == "start"]
+    own = [record for record in records("run", "parallel_loop_lost") if record.get("stepId") == "start"]
     assert [one["eventType"] for one in own] == ["StepStarted", "StepCompleted"]
     assert own[-1]["payload"]["iterations"] == {"total": 12, "ok": 12, "failed": 0}
     (failed,) = payloads("loop_fail_fast", "StepFailed")

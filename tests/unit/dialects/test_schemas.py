@@ -21,7 +21,7 @@ VALIDATORS = {name: Draft202012Validator(draw()) for name, (_, draw) in SCHEMAS.
 
 
 def problems(schema: str, value: Any) -> list[str]:
-    return [f"{one.json_path}: {one.message[:200]}" for one in VALIDATORS[schema].iter_errors(value)]
+    return [f"{error.json_path}: {error.message[:200]}" for error in VALIDATORS[schema].iter_errors(value)]
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
@@ -93,7 +93,7 @@ def test_the_schemas_refuse_what_is_not_a_run_record() -> None:
 
 
 def test_the_lifecycle_schema_knows_the_states() -> None:
-    call = next(one for one in records("lifecycle", "jump") if one["event_type"] == "call.done")
+    call = next(record for record in records("lifecycle", "jump") if record["event_type"] == "call.done")
     assert problems("lifecycle", broken(call, payload={"state": "ERROR"}))
     assert problems("lifecycle", broken(call, event_type="task.done"))
 

@@ -95,12 +95,12 @@ def test_ee4_a_stored_event_is_told_in_the_wire_shape_with_string_ids() -> None:
 def test_ee4_what_was_told_can_be_posted_and_means_the_same_event(name: str) -> None:
     """ee4_event_request_converts_into_executor_event: nothing is lost on the way there and back."""
     log = {one["seq"]: one for one in log_of(name)}
-    for one in records("wire", name):
-        if one["meta"].get("derived"):
+    for record in records("wire", name):
+        if record["meta"].get("derived"):
             continue
-        source = log[one["meta"]["seq"]]
+        source = log[record["meta"]["seq"]]
         principal = SERVER if SERVER in REGISTRY[source["event_type"]].emitters else WORKER
-        found = parse_event(one, principal, NOW)
+        found = parse_event(record, principal, NOW)
         workflow = source["workflow_run_id"].removeprefix("workflow:").removesuffix(":run:1")
         back = widen(found.event, Subject(found.execution_id, workflow), source["seq"], 0, NOW)
         assert found.warnings == ()
@@ -317,10 +317,10 @@ def test_a_status_comes_back_as_it_was_sent(word: str) -> None:
 
 
 def test_a_cancelled_run_is_told_as_cancelled() -> None:
-    last = next(one for one in records("wire", "cancelled") if one["event_type"] == "execution.cancelled")
+    last = next(record for record in records("wire", "cancelled") if record["event_type"] == "execution.cancelled")
     assert (last["status"], last["result"]["status"]) == ("CANCELLED", "CANCELLED")
-    commands = [one for one in records("wire", "cancelled") if one["event_type"] == "command.cancelled"]
-    assert {one["status"] for one in commands} == {"CANCELLED"}
+    commands = [record for record in records("wire", "cancelled") if record["event_type"] == "command.cancelled"]
+    assert {command["status"] for command in commands} == {"CANCELLED"}
 
 
 def test_only_the_server_says_that_something_was_skipped() -> None:
@@ -435,7 +435,7 @@ def test_digests_of_earlier_releases_still_fit() -> None:
 
 
 def test_a_terminal_error_stands_at_result_context_error() -> None:
-    (last,) = [one for one in records("wire", "unhandled_failure") if one["event_type"] == "playbook.failed"]
+    (last,) = [record for record in records("wire", "unhandled_failure") if record["event_type"] == "playbook.failed"]
     assert last["status"] == "FAILED"
     assert last["result"]["context"]["error"]["message"]
 

@@ -127,7 +127,7 @@ def test_a_damaged_part_is_named_and_nothing_is_taken_in(name: str) -> None:
             with pytest.raises(RequestRejected, match=f"part {name} does not match"):
                 await imported(changed(body, name, damage), there)
         assert await there.store.executions() == []
-        assert [one async for one in there.results.all()] == []
+        assert [result async for result in there.results.all()] == []
 
     with_world(work)
 
@@ -206,7 +206,7 @@ def test_a_log_and_a_plan_of_a_newer_release_are_refused(name: str, old: bytes, 
         assert said in text
         assert text.endswith("update arclog to import it")
         assert await there.store.executions() == []
-        assert [one async for one in there.results.all()] == []
+        assert [result async for result in there.results.all()] == []
 
 
 # --- files that were made to do harm: every checksum in them is right ---------------------------------------------------------

@@ -39,7 +39,7 @@ class Place:
         await self.api.register(RegisterRequest(text))
 
     async def names(self) -> list[str]:
-        return [each.name for each in await self.schedules.list()]
+        return [schedule.name for schedule in await self.schedules.list()]
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ class Book:
     async def add_crashes(self, work: Sequence[tuple[int, int]], at: int, since: int) -> list[Crash]:
         for key in work:
             self.rows.setdefault(key, Crash(*key, 0)).count += 1
-        return [Crash(one.execution_id, one.work, one.count, one.paused_at) for one in self.rows.values()]
+        return [Crash(row.execution_id, row.work, row.count, row.paused_at) for row in self.rows.values()]
 
     async def pause_crash(self, crash: Crash) -> None:
         self.rows[crash.execution_id, crash.work].paused_at = crash.paused_at

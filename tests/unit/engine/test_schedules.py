@@ -163,7 +163,7 @@ async def test_more_schedules_than_a_page_and_those_that_are_blocked_hold_up_nob
     await server.scheduler.fire()
     clock.advance(24 * HOUR)
     await server.scheduler.fire()  # all are blocked by their runs of yesterday
-    assert all(len(each.queued) == 1 for each in await server.schedules.list())
+    assert all(len(schedule.queued) == 1 for schedule in await server.schedules.list())
     await server.schedules.add(NewSchedule("z", "1 12 * * *", "flows/tidy"))
     clock.advance(60)
     await server.scheduler.fire()

@@ -88,7 +88,7 @@ class Home:
         return b"".join([chunk async for chunk in self.api.content(ref, start, end)])
 
     async def blobs(self) -> int:
-        return len([each async for each in self.results.all()])
+        return len([result async for result in self.results.all()])
 
 
 @pytest.fixture
@@ -212,7 +212,7 @@ async def test_scopes_and_times_to_live(home):
 
     async def left() -> list[str]:
         await home.api.collect()
-        return [each.name for each in await home.api.results(str(child)) if each.removed_at is None]
+        return [result.name for result in await home.api.results(str(child)) if result.removed_at is None]
 
     assert await left() == ["a.step", "a.workflow", "a.permanent"]
     home.clock.advance(2 * KEEP)

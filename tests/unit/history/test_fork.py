@@ -10,7 +10,7 @@ import pytest
 from arclog.model.config.settings import Settings
 from arclog.model.errors import Conflict, DoesNotFit, RequestRejected
 from arclog.ports.views.api import ExecuteRequest, ForkRequest
-from arclog.testing.closed import check_events
+from arclog.testing.closed_logs import check_events
 from arclog.testing.harness import World
 from arclog.testing.virtual import run_virtually
 from arclog.wiring.embedded import embedded

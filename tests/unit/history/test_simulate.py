@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from arclog.core.boundary.inputs import Request
-from arclog.history.paths import Compared, compared
+from arclog.history.path_comparison import Compared, compared
 from arclog.history.simulate import Limits, Simulated, simulate
 from arclog.model.events import Event
 from arclog.plan import net

@@ -95,7 +95,10 @@ def test_a_small_playbook_becomes_a_net():
         Place("arc:start:0", "arc"),
         Place("arc:start:1", "arc"),
     )
-    assert [(one.id, one.role) for one in plan.transitions][:2] == [("start:start", "start"), ("end:start", "end")]
+    assert [(transition.id, transition.role) for transition in plan.transitions][:2] == [
+        ("start:start", "start"),
+        ("end:start", "end"),
+    ]
     assert NetArc("entry", "start:start") in plan.net
     assert NetArc("start:start", "run:start") in plan.net
     assert NetArc("run:start", "end:start") in plan.net

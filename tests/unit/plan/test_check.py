@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 
 def found(text: str, code: str) -> list[tuple[str, str, str]]:
     made = build(text, "p.yaml", KINDS)
-    return [(str(one.at), one.severity, one.hint) for one in made.findings if one.code == code]
+    return [(str(finding.at), finding.severity, finding.hint) for finding in made.findings if finding.code == code]
 
 
 def one_step(tool: str = "{kind: noop}", more: str = "", before: str = "") -> str:
@@ -376,7 +376,7 @@ def test_no_time_is_longer_than_can_be_counted(place):
     text = (
         "metadata: {name: p}\n" + place + ("" if "workflow" in place else "\nworkflow: [{step: a, tool: {kind: noop}}]")
     )
-    found = [one for one in build(text, "p.yaml", KINDS).findings if one.severity == "error"]
+    found = [finding for finding in build(text, "p.yaml", KINDS).findings if finding.severity == "error"]
     assert [one.code for one in found] == ["out-of-range"]
     assert "above the highest value allowed" in found[0].message
 
@@ -435,7 +435,7 @@ def test_a_time_limit_in_parts_is_for_the_kinds_that_know_parts():
         "[{kind: http, url: x}, {name: py, kind: python, code: x}]", "spec: {timeout: {connect: 5, read: 15}}"
     )
     made = build(both, "p", KINDS)
-    assert made.plan is not None, [str(one) for one in made.findings]
+    assert made.plan is not None, [str(finding) for finding in made.findings]
     http, python = made.plan.steps[0].tasks
     assert http.spec["timeout"] == {"connect": 5, "read": 15}
     assert ("timeout" in python.spec, python.timeout_s) == (False, 3600.0)
@@ -472,7 +472,7 @@ def test_a_workbook_entry_may_stand_more_than_once():
 )
 def test_names_of_other_releases_get_the_name_of_today(step, hint):
     text = f"metadata: {{name: p}}\nworkflow:\n  - {{step: start, {step}}}\n"
-    (found,) = [one for one in build(text, "p.yaml", KINDS).findings if one.code == "unknown-name"]
+    (found,) = [finding for finding in build(text, "p.yaml", KINDS).findings if finding.code == "unknown-name"]
     assert hint in found.hint
 
 

@@ -17,7 +17,7 @@ from tests.unit.plan.kinds import KINDS
 
 
 def found(text: str, code: str) -> list[Finding]:
-    return [one for one in build(text, "p.yaml", KINDS).findings if one.code == code]
+    return [finding for finding in build(text, "p.yaml", KINDS).findings if finding.code == code]
 
 
 # -- joins ------------------------------------------------------------------------------------------------------------
@@ -62,7 +62,7 @@ def test_joins_that_never_get_a_token_from_an_arc(rows, starved):
 def test_a_starved_count_says_that_it_must_fail():
     (one,) = found(steps("s -> a", "a -> j", "b -> j", "j 2"), "join-starved")
     assert one.severity == "warning"
-    assert "cannot come to 2" in one.hint
+    assert "cannot reach 2" in one.hint
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_joins_that_take_too_much_work_are_refused_where_they_stand():
 
     def found(most: int) -> list[Finding]:
         made = build(text, "p.yaml", KINDS, Settings({"playbook.max_join_work": most}))
-        return [one for one in made.findings if one.code == "join-cycle-size"]
+        return [finding for finding in made.findings if finding.code == "join-cycle-size"]
 
     assert found(1000) == []
     (finding,) = found(10)
@@ -231,7 +231,7 @@ def parallel_findings(
         "workflow": [step],
     }
     result = build(json.dumps(made), "p.yaml", KINDS)
-    return [one.severity for one in result.findings if one.code == "ctx-conflict"]
+    return [finding.severity for finding in result.findings if finding.code == "ctx-conflict"]
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ MORE = {
 
 def found(entries: str, tool: str = "{kind: noop}") -> list[tuple[str, str]]:
     text = f"metadata: {{name: p}}\nkeychain: {entries}\nworkflow: [{{step: one, tool: {tool}}}]\n"
-    return [(one.code, one.severity) for one in build(text, "p.yaml", MORE).findings]
+    return [(finding.code, finding.severity) for finding in build(text, "p.yaml", MORE).findings]
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_a_token_opens_no_database(kind):
         "metadata: {name: p}\nkeychain: [{name: tok, kind: bearer, token: {env: T}}]\nworkflow:\n"
         f"  - {{step: one, tool: {{kind: {kind}, command: SELECT 1, auth: tok}}}}\n"
     )
-    codes = {one.code for one in build(text, "p.yaml", installed_kinds()).findings}
+    codes = {finding.code for finding in build(text, "p.yaml", installed_kinds()).findings}
     assert "auth-kind" in codes
 
 
@@ -165,7 +165,7 @@ def test_an_entry_as_a_whole_is_no_part_of_a_text(tool, field):
         "metadata: {name: p}\nkeychain: [{name: api, kind: env}, {name: tok, kind: bearer}]\n"
         f"workflow: [{{step: one, tool: {tool}}}]\n"
     )
-    findings = [one for one in build(text, "p.yaml", MORE).findings if one.code == "keychain-text"]
-    assert [one.severity for one in findings] == ([] if field is None else ["error"])
+    findings = [finding for finding in build(text, "p.yaml", MORE).findings if finding.code == "keychain-text"]
+    assert [finding.severity for finding in findings] == ([] if field is None else ["error"])
     if field is not None:
         assert f".{field} }}}}" in findings[0].hint

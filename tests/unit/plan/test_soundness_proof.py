@@ -114,7 +114,9 @@ class Runs:
         """Ends of the oldest open run of each step."""
         for step in dict.fromkeys(run.step for run in state.open.values()):
             run = next(run for run in state.open.values() if run.step == step)
-            command = next(one for one in state.commands.values() if (one.step, one.run) == (run.step, run.run))
+            command = next(
+                command for command in state.commands.values() if (command.step, command.run) == (run.step, run.run)
+            )
             begin = Event("step.started", 1, step=step, run=run.run)
             failure = {"error": {"kind": "timeout", "message": "", "code": None, "retryable": False}}
             ends = [[Event("step.failed", 1, step=step, run=run.run, payload=failure)]]

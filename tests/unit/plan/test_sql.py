@@ -160,7 +160,7 @@ def test_an_error_at_run_time_names_the_same_place() -> None:
 
 def test_a_template_cannot_be_the_statement() -> None:
     made = build(playbook("- {kind: postgres, dsn: x, command: '{{ a }}'}"), "p.yaml", KINDS)
-    assert [one.code for one in made.findings] == ["sql-template"]
+    assert [finding.code for finding in made.findings] == ["sql-template"]
     assert "cannot be the statement itself" in made.findings[0].message
     assert "identifier" not in made.findings[0].message + made.findings[0].hint
 
@@ -168,4 +168,4 @@ def test_a_template_cannot_be_the_statement() -> None:
 def test_other_words_for_a_command() -> None:
     for word in ("query", "sql", "statement"):
         made = build(playbook(f"- {{kind: postgres, dsn: x, {word}: select 1}}"), "p.yaml", KINDS)
-        assert [(one.code, one.hint) for one in made.findings] == [("unknown-key", "did you mean command?")]
+        assert [(finding.code, finding.hint) for finding in made.findings] == [("unknown-key", "did you mean command?")]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from arclog.authoring.beside import FilesBeside
+from arclog.authoring.playbook_files import FilesBeside
 from arclog.cli.playbooks.files import files_beside
 from arclog.engine.runs.compile_cache import Compiler
 from arclog.model.config.settings import Settings

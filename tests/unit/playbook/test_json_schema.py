@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from arclog.authoring.beside import FilesBeside
+from arclog.authoring.playbook_files import FilesBeside
 from arclog.model.config.settings import Settings
 from arclog.plan.build import build
 from arclog.playbook.json_schema import json_schema
@@ -31,9 +31,9 @@ def validator() -> Draft202012Validator:
 def refused(text: str, file: str = "p.yaml") -> tuple[list[str], list[str]]:
     """What the schema has against a playbook, and which errors `check` finds."""
     value = load(text, "p.yaml", Settings()).value
-    by_schema = [f"{list(one.absolute_path)}: {one.message[:200]}" for one in validator().iter_errors(value)]
+    by_schema = [f"{list(error.absolute_path)}: {error.message[:200]}" for error in validator().iter_errors(value)]
     beside = FilesBeside(Settings()).of(file)
-    return by_schema, [str(one) for one in build(text, file, installed_kinds(), files=beside).errors]
+    return by_schema, [str(error) for error in build(text, file, installed_kinds(), files=beside).errors]
 
 
 def book(tool: str = "{kind: noop}", step: str = "", root: str = "") -> str:

@@ -165,12 +165,12 @@ class Shares(RuleBasedStateMachine):
         return True
 
     def users(self, name: str) -> int:
-        return sum(each.held and name in each.resources for each in self.commands.values())
+        return sum(command.held and name in command.resources for command in self.commands.values())
 
-    @precondition(lambda self: any(each.held for each in self.commands.values()))
+    @precondition(lambda self: any(command.held for command in self.commands.values()))
     @rule(data=st.data())
     def close(self, data: st.DataObject) -> None:
-        held = [each for each in self.commands.values() if each.held]
+        held = [command for command in self.commands.values() if command.held]
         over = data.draw(st.sampled_from(held))
         record = self.done(self.store.execution(over.execution))
         assert record is not None

@@ -149,7 +149,7 @@ export interface CollectBody {
   dry_run?: boolean;
 }
 
-/** What gc did, or would do. */
+/** The removals of a garbage collection, real or simulated. */
 export interface Collected {
   dry_run: boolean;
   results: number;
@@ -172,7 +172,7 @@ export interface CredentialList {
   credentials: SecretInfo[];
 }
 
-/** What a server finds out about itself. */
+/** The health checks of a server. */
 export interface Diagnosis {
   version: string;
   protocol: number;
@@ -271,7 +271,7 @@ export interface Hour {
   cancelled: number;
 }
 
-/** A run that was taken in from a file. */
+/** A run that was imported from a file. */
 export interface Imported {
   execution_id: string;
   run_id: string;
@@ -290,7 +290,7 @@ export interface Item {
   detail: string;
 }
 
-/** How the items of a loop step ended, all its runs together; what was not run or was cancelled is in `total` alone. */
+/** Counts of the items of a loop step, all its runs together; items that did not run or were cancelled only count in `total`. */
 export interface ItemCounts {
   total: number;
   ok: number;
@@ -315,7 +315,7 @@ export interface KeyMade {
   first: boolean;
 }
 
-/** All of a key that may be told: neither its secret nor its hash. */
+/** The public metadata of a key, without its secret and hash. */
 export interface KeyShown {
   key_id: string;
   name: string;
@@ -424,7 +424,7 @@ export interface NewLimit {
   tenant?: string;
 }
 
-/** What a resource bears; at least one of rate and concurrency. */
+/** The limits of a resource: a rate, a concurrency, or both. */
 export interface NewResource {
   rate?: string;
   burst?: number;
@@ -459,7 +459,7 @@ export interface NextTask {
   not_before: string;
 }
 
-/** Where a run that began with the events of another one comes from. */
+/** The origin of a run that started with the events of another run. */
 export interface Origin {
   execution_id: string;
   seq: number;
@@ -468,7 +468,7 @@ export interface Origin {
   step: string;
 }
 
-/** What the latest runs of a playbook have in common; `history.stats` says what the parts hold. */
+/** Statistics of the latest runs of a playbook; `history.stats` describes the parts. */
 export interface PlaybookStats {
   path: string;
   runs: number;
@@ -523,7 +523,7 @@ export interface RegisterRequest {
   files?: Record<string, string>;
 }
 
-/** What checking a log against the code of today found. */
+/** The result of replaying a log with the current code. */
 export interface ReplayCheck {
   execution_id: string;
   ok: boolean;
@@ -614,7 +614,7 @@ export interface RunsDiff {
   net: Record<string, unknown> | null;
 }
 
-/** What an autoscaler needs to know of a pool. */
+/** The figures of a pool for an autoscaler. */
 export interface Scale {
   pool: string;
   backlog: number;
@@ -652,7 +652,7 @@ export interface Schedules {
   next: string | null;
 }
 
-/** What may be told about a secret. */
+/** Public metadata of a secret. */
 export interface SecretInfo {
   name: string;
   scope: string;
@@ -681,7 +681,7 @@ export interface SignIn {
   me: Me | null;
 }
 
-/** What became of a signal. */
+/** The result of a signal. */
 export interface SignalAnswer {
   execution_id: string;
   signal: string;
@@ -694,7 +694,7 @@ export interface SignalAnswer {
   waiting: boolean;
 }
 
-/** What was decided on a signal, as it is recorded. */
+/** The recorded decision about a signal. */
 export interface SignalDecision {
   runId: string;
   signalId: string;
@@ -741,7 +741,7 @@ export interface SimulatedCall {
   inputs: unknown;
 }
 
-/** What would have become of a run. */
+/** The simulated course of a run. */
 export interface SimulatedRun {
   execution_id: string;
   verdict: string;
@@ -755,7 +755,7 @@ export interface SimulatedRun {
   problem: string;
 }
 
-/** What would have become of some runs. */
+/** The simulated course of several runs. */
 export interface SimulationReport {
   ok: boolean;
   verdicts: Record<string, number>;
@@ -841,7 +841,7 @@ export interface StepSummary {
   error: Record<string, unknown> | null;
 }
 
-/** What a run stored outside the log. */
+/** A result that a run stored outside the log. */
 export interface StoredResult {
   ref: string;
   execution_id: string;
@@ -930,7 +930,7 @@ export interface TokenView {
   args: Record<string, unknown>;
 }
 
-/** Where a value of a run came from. */
+/** The origin of a value of a run. */
 export interface Trace {
   execution_id: string;
   path: string;
@@ -973,7 +973,7 @@ export interface Wait {
   child: string;
 }
 
-/** What a run waits for while no worker has any work of it. */
+/** The reason why a run waits while no worker has work of it. */
 export interface Waiting {
   what: string;
   step: string;

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from arclog.authoring.beside import FilesBeside
+from arclog.authoring.playbook_files import FilesBeside
 from arclog.authoring.spans import column_of, compose, entries, entry, items, line_of, scalar
 from arclog.expr.filters.reference import FILTERS, FUNCTIONS, TESTS, Entry
 from arclog.model.config.kinds import KindSpec

@@ -20,7 +20,7 @@ _MOST_SHOWN = 30
 
 def request_of(options: Namespace, *, at: int | None = None, step: str = "", failed: bool = False) -> ForkRequest:
     """The request for the new run, from the options."""
-    from arclog.authoring.beside import FilesBeside
+    from arclog.authoring.playbook_files import FilesBeside
     from arclog.cli.home import settings_of
     from arclog.cli.playbooks.files import called_playbooks, files_beside, playbook_text, workload_of
     from arclog.ports.views.api import ForkRequest

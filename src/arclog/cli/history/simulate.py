@@ -60,7 +60,7 @@ def simulate_arguments(parser: Parser) -> None:
 def simulate_command(options: Namespace) -> int:
     import asyncio
 
-    from arclog.authoring.beside import FilesBeside
+    from arclog.authoring.playbook_files import FilesBeside
     from arclog.cli.home import checked, exists, nothing_yet, opened, resolve, settings_of
     from arclog.cli.options import mapping_of
     from arclog.cli.playbooks.files import called_playbooks, files_beside, playbook_text, workload_of

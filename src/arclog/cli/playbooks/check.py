@@ -69,7 +69,7 @@ def check_command(options: Namespace) -> int:
 
 def _checked(file: str, settings: Settings, out: Out, *, fix: bool) -> list[tuple[Finding, str, str]]:
     """The problems of a file; with `fix`, those that are left after the repairs."""
-    from arclog.authoring.beside import FilesBeside
+    from arclog.authoring.playbook_files import FilesBeside
     from arclog.cli.exits import Usage
     from arclog.cli.playbooks.files import read
     from arclog.plan.build import build
@@ -145,7 +145,7 @@ def plan_arguments(parser: Parser) -> None:
 
 
 def plan_command(options: Namespace) -> int:
-    from arclog.authoring.beside import FilesBeside
+    from arclog.authoring.playbook_files import FilesBeside
     from arclog.cli.home import settings_of
     from arclog.cli.playbooks.files import read
     from arclog.cli.render import clean, out_of

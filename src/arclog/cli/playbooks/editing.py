@@ -179,7 +179,7 @@ def _files_of(file: Path, settings: Settings) -> set[Path]:
     """The files that a playbook uses: code, and the playbooks that it calls."""
     from pathlib import Path
 
-    from arclog.authoring.beside import FilesBeside, called_playbooks
+    from arclog.authoring.playbook_files import FilesBeside, called_playbooks
     from arclog.wiring.kinds import installed_kinds
 
     files = FilesBeside(settings)

@@ -10,7 +10,7 @@ from arclog.cli.exits import Usage
 from arclog.model.config.settings import Settings
 
 if TYPE_CHECKING:
-    from arclog.authoring.beside import FilesBeside
+    from arclog.authoring.playbook_files import FilesBeside
 
 _INT_LOW, _INT_HIGH = -(2**63), 2**63 - 1
 
@@ -54,7 +54,7 @@ def path_and_version(word: str) -> tuple[str, int]:
 
 def files_beside(text: str, file: str, settings: Settings) -> dict[str, str]:
     """The files that the tasks of a playbook use, by path."""
-    from arclog.authoring.beside import FilesBeside
+    from arclog.authoring.playbook_files import FilesBeside
     from arclog.plan.build import build
     from arclog.wiring.kinds import installed_kinds
 
@@ -70,10 +70,10 @@ def called_playbooks(text: str, file: str, settings: Settings, beside_them: File
     """
     if "playbook" not in text or "file" not in text:
         return {}
-    from arclog.authoring import beside
+    from arclog.authoring import playbook_files
     from arclog.wiring.kinds import installed_kinds
 
-    return beside.called_playbooks(
+    return playbook_files.called_playbooks(
         text, file, settings, beside_them, installed_kinds(), lambda where: playbook_text(where, settings)[0]
     )
 

@@ -10,7 +10,7 @@ from arclog.cli.exits import BY_STATE, FAILED, OK
 from arclog.model.errors import InvariantBroken
 
 if TYPE_CHECKING:
-    from arclog.authoring.beside import FilesBeside
+    from arclog.authoring.playbook_files import FilesBeside
     from arclog.cli.args import Parser
     from arclog.cli.render import Out
     from arclog.plan.net import Plan
@@ -66,7 +66,7 @@ def run_command(options: Namespace) -> int:
 
 
 async def _run(settings: Any, options: Namespace, text: str, file: str, out: Out) -> int:
-    from arclog.authoring.beside import FilesBeside
+    from arclog.authoring.playbook_files import FilesBeside
     from arclog.cli.home import opened, server_of
     from arclog.cli.playbooks.files import called_playbooks, path_and_version, workload_of
     from arclog.cli.runs.attached import AttachedRun, Interrupts

@@ -1,1 +1,1 @@
-"""What enters an execution: inputs, reports, signals and times of schedules."""
+"""The inputs of an execution: requests, reports, signals and times of schedules."""

@@ -43,7 +43,7 @@ class WorkReported(Struct, frozen=True):
     n: int
     worker_id: str
     events: list[Event]
-    #: sha256 of the content of those that brought ids of their own, by that id
+    #: sha256 of the content of events that were sent with an id, by that id
     digests: dict[int, str] = {}
     #: it is one event of `POST /api/events`: what it leaves out, and what a task's policy makes of an outcome, is for the
     #: server to find out
@@ -54,9 +54,9 @@ class Observed(Struct, frozen=True):
     """Events from outside that only readers of the log see. They have no effect on decisions."""
 
     events: list[Event]
-    #: sha256 of the content of those that brought ids of their own, by that id
+    #: sha256 of the content of events that were sent with an id, by that id
     digests: dict[int, str] = {}
-    #: how many of them one run may have
+    #: maximum number of these events per run
     most: int = 0
 
 
@@ -139,7 +139,7 @@ class Signal(Struct, frozen=True):
     roles: frozenset[str] | None = None
     #: with PAUSE: open commands that no worker holds
     idle: tuple[int, ...] = ()
-    #: how many signals a run keeps that nothing waits for yet
+    #: maximum number of kept signals that nothing waits for yet
     most_kept: int = 0
 
 
@@ -210,7 +210,7 @@ class Txn(Struct):
     release: list[int] = field(default_factory=list)
     #: timers by id: when they are due; 0 = cleared
     timers: dict[str, int] = field(default_factory=dict)
-    #: (command_id, fence as the store has it): no worker may claim these; the commit fails if one was claimed meanwhile
+    #: (command_id, fence as the store has it): no worker may claim these; the commit fails if one has been claimed
     hold: list[tuple[int, int]] = field(default_factory=list)
     #: held commands that may be claimed again
     unhold: list[int] = field(default_factory=list)
@@ -221,7 +221,7 @@ class Txn(Struct):
     refused: Refused | None = None
     #: something was waiting for the signal
     waiting: bool = False
-    #: content of events that brought ids of their own, by that id
+    #: content of events that were sent with an id, by that id
     digests: dict[int, str] = field(default_factory=dict)
-    #: of a report over the wire: index of the event that stands for the one that was sent
+    #: of a report over the wire: index of the event that represents the one that was sent
     spoken: int = 0

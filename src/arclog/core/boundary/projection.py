@@ -1,4 +1,4 @@
-"""What a worker gets to see of a state: the body of a command."""
+"""The part of a state that a worker sees: the body of a command."""
 
 from __future__ import annotations
 

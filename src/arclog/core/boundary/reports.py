@@ -38,7 +38,7 @@ _ENDS = frozenset({"task.done", "task.failed"})
 #: Successes, which no worker may report for a task that waits: only the end of the wait is one.
 _SUCCESSES = frozenset({"task.done", "task.attempt.done"})
 
-#: A pipeline that has not begun; it is only looked at.
+#: A pipeline that has not started; it is never changed.
 _NEW = Pipeline()
 
 #: A larger report must be sent in pieces; ids of one transaction come from one run of 4,096.
@@ -436,7 +436,7 @@ class Course:
     def _no_decision(self) -> str:
         return f"the policy of task {self._label} has not been evaluated (policy.task.evaluated)"
 
-    #: what follows the pipeline through an event
+    #: the checker that follows the pipeline through the events
     _taken: ClassVar[dict[str, Callable[[Course, Event], str]]] = {
         "task.started": _start,
         "task.attempt.started": _start_attempt,

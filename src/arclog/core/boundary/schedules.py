@@ -34,7 +34,7 @@ class Tick(Struct, frozen=True):
 
     #: with the time to start in `firing`, if there is one
     schedule: Schedule
-    #: what was passed over, for the operator's log
+    #: skipped times, for the operator's log
     notes: tuple[str, ...] = ()
 
 
@@ -118,7 +118,7 @@ def tick(schedule: Schedule, now: int, *, is_live: bool, late: int, most: int) -
     counts as missed; `most` may wait in the queue.
     """
     if schedule.firing is not None:
-        return Tick(schedule)  # first what was begun
+        return Tick(schedule)  # started work first
     come, following = _come(schedule, now)
     whole = following is None or following > now
     on_time = come.pop() if come and whole and now - come[-1] <= late else None
@@ -131,7 +131,7 @@ def tick(schedule: Schedule, now: int, *, is_live: bool, late: int, most: int) -
     if on_time is not None:
         busy = is_live or bool(queue)
         if not busy or schedule.overlap == "cancel":
-            firing = on_time  # with `cancel` whoever starts it cancels the last run first
+            firing = on_time  # with `cancel`, the last run is cancelled before the start
         elif schedule.overlap == "queue":
             queue.append(on_time)
         else:

@@ -53,7 +53,7 @@ def receive(decision: Decision, given: Signal) -> None:
     """Record a signal, and apply it when it can be."""
     shape = _misshapen(decision, given)
     if shape:
-        # What is not even a signal is not recorded: it may be of any size.
+        # An invalid signal is not recorded, because it can have any size.
         decision.txn.refused = Refused("malformed", shape)
         return
     problem = _untimely(decision, given)
@@ -131,7 +131,7 @@ def _pause(decision: Decision, given: Signal) -> str | None:
     if encoded_size({"held": held}) > decision.event_room:
         return f"{len(held)} commands are open, which is more than one event can name (limits.max_payload_bytes)"
     _record(decision, given, held=held)
-    # Nobody has claimed them: the store still counts one claim less than the next holder's fence.
+    # They are not claimed: the store's fence is one less than that of the next holder.
     decision.txn.hold += [(command.id, command.fence - 1) for command in idle]
     return None
 
@@ -202,7 +202,7 @@ def _decide_task(decision: Decision, given: Signal, record: dict[str, Any]) -> s
     if not approvals:
         return f"nothing waits for an approval{f' in step {given.step}' if given.step else ''}"
     if len(approvals) > 1:
-        # Iterations of one step may wait side by side, so the step's name alone does not always tell them apart.
+        # Several iterations of a step can wait at the same time, so the step's name may be ambiguous.
         steps = sorted({wait.step for wait in approvals})
         which = steps if len(steps) == len(approvals) else [wait.key for wait in approvals]
         more = f", and {len(which) - 10} more" if len(which) > 10 else ""
@@ -236,7 +236,7 @@ def _deliver(decision: Decision, given: Signal) -> str | None:
 
 
 def _waiting(decision: Decision, given: Signal, kind: str) -> list[Wait]:
-    """What waits for this signal, oldest first. The only place where signals look at waits."""
+    """The waits for this signal, oldest first. No other function matches signals with waits."""
     return [
         wait
         for wait in decision.state.waits.values()
@@ -278,7 +278,7 @@ def _retry_step(decision: Decision, given: Signal) -> str | None:
         if command.held:
             continue
         if command.id in given.idle:
-            # Nobody has begun with it. Holding it for the time of the commit makes sure of that.
+            # It is not claimed; holding it during the commit makes sure of that.
             decision.txn.hold.append((command.id, command.fence - 1))
             decision.txn.unhold.append(command.id)
         else:

@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 _TASK_ENDS = frozenset({"task.done", "task.failed"})
 _PIPELINE_FAILURES = frozenset({"step.failed", "loop.iteration.failed"})
-#: a retry ends the command, however short its delay is: whoever claims it next makes the attempt
+#: a retry ends the command, however short its delay is: the next claim makes the attempt
 _NEVER_UNDER_LEASE_S = -1.0
 
 
 def completed(decision: Decision, report: WorkReported) -> WorkReported | Refused:
-    """The report as one of our own workers would have sent it. What does not fit its place is left to `check_report`."""
+    """The report in the form of arclog's own workers. `check_report` rejects events that do not fit."""
     command = decision.state.commands.get(report.command_id)
     step_run = None if command is None else decision.state.run_of(command.step, command.run)
     if command is None or step_run is None or command.fence != report.fence or len(report.events) != 1:
@@ -75,8 +75,8 @@ def spoken(report: WorkReported, sent: Event) -> int:
 def next_task(
     program: Program, state: State, command: OpenCommand, iteration: tuple[int, ...] | None = None
 ) -> NextTask | None:
-    """The task that the pipeline of a command, or of one of its iterations, runs now or next; None when it has ended, or
-    has not begun.
+    """The task that the pipeline of a command, or of one of its iterations, runs now or next; None if it has ended or
+    has not started.
     """
     step_run = state.run_of(command.step, command.run)
     if step_run is None:
@@ -258,7 +258,7 @@ def _pipeline_at(step_run: StepRun, path: tuple[int, ...] | None) -> Pipeline | 
 def _move(
     program: Program, state: State, step_run: StepRun, iteration: tuple[int, ...] | None, place: Pipeline
 ) -> Run | Over:
-    """What a pipeline does next. Where guards say so, they are asked here; stored data is not read for them."""
+    """The next move of a pipeline. Guards are evaluated here, without reading stored data."""
     step, max_runs = program.steps[step_run.step], program.plan.limits.max_task_runs
     move = pipelines.next_move(place, step, max_runs)
     if isinstance(move, Ask):

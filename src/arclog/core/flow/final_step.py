@@ -17,7 +17,7 @@ from arclog.model.ids import timestamp
 if TYPE_CHECKING:
     from arclog.core.transitions.decide import Decision
 
-#: What `event.name` is in the templates of the final step.
+#: The value of `event.name` in the templates of the final step.
 EVENT = "workflow.finished"
 PLACE = "final"
 
@@ -74,7 +74,7 @@ def is_final(event: Any) -> bool:
 
 
 def fold(state: State, final: dict[str, Any]) -> None:
-    """The final step was scheduled: nothing but it is left."""
+    """The final step was scheduled; no other work is left."""
     state.final = final
     state.tokens.clear()
     state.waiting.clear()

@@ -1,4 +1,4 @@
-"""Joins: which tokens wait, when a join fires, and what it takes. Decides by the state alone; `core.transitions.apply` moves tokens.
+"""Joins: which tokens wait, when a join fires, and which tokens it consumes. Decides by the state alone; `core.transitions.apply` moves tokens.
 
 Law: the k-th token of each incoming place belongs to the k-th wave. `all` fires when every place has a token or can no
 longer get one; `{count: n}` fires once n places have one, and absorbs the rest of its wave when that comes later.
@@ -22,7 +22,7 @@ from arclog.plan.reach import Join, held_back_by_each_other
 
 
 class Firing(Struct, frozen=True):
-    """What a join that fires takes."""
+    """The tokens that a firing join consumes."""
 
     #: all tokens as one: args merged in arc order, the last arrival's event
     token: Token
@@ -52,7 +52,7 @@ class Waiting(Struct, frozen=True):
     #: sources that it has a token from; '' is the entry
     held: tuple[str, ...]
     lacks: tuple[Lack, ...]
-    #: it will fire as soon as the engine goes on
+    #: it will fire as soon as the engine continues
     ready: bool
 
 
@@ -65,7 +65,7 @@ def next_firing(program: Program, state: State) -> Firing | None:
 
 
 def waiting(program: Program, state: State) -> list[Waiting]:
-    """What each join that holds tokens lacks, and what could still bring it."""
+    """The missing tokens of each join that holds tokens, and the steps that could still send them."""
     waiting_joins: list[Waiting] = []
     if not state.waiting:
         return waiting_joins
@@ -87,11 +87,11 @@ def waiting(program: Program, state: State) -> list[Waiting]:
     return waiting_joins
 
 
-# -- what `core.transitions.apply` does to a state ------------------------------------------------------------------------------------
+# -- called by `core.transitions.apply` -----------------------------------------------------------------------------------------------
 
 
 def put(state: State, token: Token) -> None:
-    """A token has come to a join."""
+    """A token has reached a join."""
     state.waiting.setdefault(token.step, {}).setdefault(token.place, []).append(token)
 
 
@@ -142,7 +142,7 @@ def settle(program: Program, state: State) -> None:
 
 
 def is_absorbed(state: State, step: str, place: str) -> bool:
-    """Whether a token that comes to this place now belongs to a wave that has fired."""
+    """Whether a token that arrives at this place now belongs to a wave that has fired."""
     return bool(state.absorbs) and place in state.absorbs.get(step, ())
 
 
@@ -215,7 +215,7 @@ def _ripe(program: Program, state: State) -> Join | None:
 
 
 def _enough(join: Join, held: Container[str], others: int, live: _Live) -> bool:
-    """Whether a counted join can still come to its count."""
+    """Whether a counted join can still reach its count."""
     missing = join.count
     for place in join.incoming:
         if place.place in held or place.reach & others or live.meets(place.reach):

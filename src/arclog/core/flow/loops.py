@@ -49,7 +49,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def encoded_size(payload: Mapping[str, Any]) -> int:
-    """Bytes that a payload takes in the log; the small common ones are not measured."""
+    """The size of a payload in the log; small common payloads are not measured."""
     if not any(isinstance(value, _MEASURED) and value for key, value in payload.items() if key != "tokens"):
         return 0
     return len(_encode(payload))

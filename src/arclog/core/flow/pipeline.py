@@ -1,4 +1,4 @@
-"""A pipeline of tasks: what to do next, and what an outcome leads to.
+"""A pipeline of tasks: the next move, retries and their delays, and the effects of an outcome.
 
 Law: the worker calls `next_move`, runs the task, passes its outcome to `conclude`, and folds the resulting events
 with `fold`; the server folds the same events with the same function. So both hold the same Pipeline, and another worker
@@ -60,7 +60,7 @@ class Frame(Struct):
     captured: Captured
     step: str
     run: int
-    #: what is known beside the values
+    #: metadata of the values
     names: Names = Names(Absent())
     iteration: tuple[int, ...] | None = None
     #: optional event types that are written all the same
@@ -72,7 +72,7 @@ class Frame(Struct):
 
 
 def next_move(pipeline: Pipeline, step: StepProgram, max_task_runs: int) -> Run | Ask | Over:
-    """What a worker must do now."""
+    """The next move of a worker."""
     if pipeline.state != "open":
         return Over(pipeline.error)
     at = next_index(pipeline, step)
@@ -87,7 +87,7 @@ def next_index(pipeline: Pipeline, step: StepProgram) -> int | None:
 
 
 def asked(pipeline: Pipeline, step: StepProgram, frame: Frame, max_task_runs: int) -> Run | Over:
-    """What a worker must do when `next_move` leaves the decision to guards."""
+    """The move of a worker when `next_move` depends on guards."""
     if step.guards is None:
         raise InvariantBroken(f"the task list of step {step.name} has no guards")
     reached = follow(step.guards, pipeline.at, pipeline.rounds, lambda: guard_scope(pipeline, frame))
@@ -148,9 +148,9 @@ def conclude(
     *,
     stores_iter: bool = False,
 ) -> list[Event]:
-    """The events of an ended attempt: its outcome, and what the task's policy makes of it.
+    """The events of an ended attempt: its outcome, and the decision of the task's policy.
 
-    `roll` is a random number in [0, 1) for the jitter; the due time that it leads to stands in the event. A delay longer
+    `roll` is a random number in [0, 1) for the jitter; the resulting due time is in the event. A delay longer
     than `longest_sleep_s` suspends the pipeline: the engine's timer ends it, and no worker holds a slot meanwhile.
     `stores_iter`: the caller moves large set_iter values to the result store, so any size will do.
     """
@@ -264,7 +264,7 @@ def _on_policy(pipeline: Pipeline, step: StepProgram, event: Event) -> None:
     payload = event.payload
     if "set_iter" in payload or "set_iter_refs" in payload:
         plain, refs = payload.get("set_iter") or {}, payload.get("set_iter_refs") or {}
-        # What was set last holds, whichever way it is kept.
+        # The last value wins, however it is stored.
         pipeline.iter = {name: value for name, value in pipeline.iter.items() if name not in refs} | plain
         pipeline.stored = {name: ref for name, ref in pipeline.stored.items() if name not in plain} | refs
     if "set_ctx" in payload:
@@ -306,7 +306,7 @@ def last_record(step: StepProgram, pipeline: Pipeline, *, failed: bool) -> dict[
 
 
 def _failing_rule(event: Event) -> int:
-    """Which rule failed the pipeline, as `Pipeline.rule` counts."""
+    """The rule that failed the pipeline, numbered as in `Pipeline.rule`."""
     index = event.payload["matched_rule_index"]
     if index is not None:
         return int(index) + 1
@@ -319,7 +319,7 @@ def _fail(pipeline: Pipeline, problem: dict[str, Any] | None) -> None:
 
 
 def _on_stored(_pipeline: Pipeline, _step: StepProgram, _event: Event) -> None:
-    """What was stored is named by the event that follows."""
+    """The next event has the reference of the stored content."""
 
 
 _FOLD = {
@@ -351,7 +351,7 @@ def _matched(
 def _changes(
     pipeline: Pipeline, move: Run, frame: Frame, record: dict[str, Any], rule: RuleProgram | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the rule sets in iter and ctx, all evaluated against the scope before it."""
+    """The values that the rule sets in iter and ctx, evaluated in the scope before it."""
     if rule is None or not (rule.rule.then.set_iter or rule.rule.then.set_ctx):
         return {}, {}
     scope = task_scope(pipeline, frame, move, record)
@@ -365,7 +365,7 @@ _MAX_MESSAGE = 4_000
 def _failure(
     pipeline: Pipeline, move: Run, frame: Frame, record: dict[str, Any], rule: RuleProgram | None
 ) -> dict[str, Any] | None:
-    """The error of a rule that fails the task with a message or code of its own; None: it has neither."""
+    """The error of a rule that fails the task with its own message or code; None if it has neither."""
     if rule is None or not (rule.rule.then.message or rule.rule.then.code):
         return None
     own = record.get("error")
@@ -477,7 +477,7 @@ def _action_payload(action: Action) -> dict[str, Any]:
 
 
 class Reached(Struct, frozen=True):
-    """Where guards lead to."""
+    """The target of guards."""
 
     #: index of the task that comes next; None: the end of the list, or an error
     index: int | None

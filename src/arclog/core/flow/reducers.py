@@ -42,7 +42,7 @@ def begun(reducer: str, value: Any) -> Any:
 
 
 def combined(reducer: str, start: Any, *parts: Any) -> Any:
-    """What was there (None: nothing) with later parts, in order."""
+    """The current value (None: none) combined with later parts, in order."""
     given = parts if start is None else (start, *parts)
     return given[0] if len(given) == 1 else _COMBINE[reducer](given)
 
@@ -63,7 +63,7 @@ def extended(reducers: Mapping[str, str], patch: Mapping[str, Any], values: Mapp
 
 
 def merged(reducers: Mapping[str, str], ctx: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of a patch as they are once it is applied to ctx. What `unfitting` refuses is left out."""
+    """The keys of a patch after it is applied to ctx, without those that `unfitting` rejects."""
     if reducers.keys().isdisjoint(patch):
         return dict(patch)
     changed: dict[str, Any] = {}
@@ -159,7 +159,7 @@ _COMBINE: dict[str, Callable[[Sequence[Any]], Any]] = {
 }
 
 
-# How iterations write ctx.
+# Writes of iterations to ctx.
 #
 # A sequential loop writes as it goes: the next iteration sees it. In a parallel loop a key is written once (equal values
 # are fine) or has a declared reducer; what was gathered shows in ctx when the loop is done. The result never depends on
@@ -173,7 +173,7 @@ _ANY_ORDER = frozenset({"sum", "count", "min", "max"})
 
 
 def parts_of(program: Program, patch: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    """What an iteration did to ctx, as parts, and which key has a value that its reducer cannot take ('': none).
+    """The changes of an iteration to ctx, as parts, and the key whose value its reducer rejects ('': none).
 
     In plans of format 1 the last value that it set is all that an iteration contributes.
     """
@@ -185,7 +185,7 @@ def parts_of(program: Program, patch: dict[str, Any]) -> tuple[dict[str, Any], s
 
 
 def after(program: Program, captured: Captured, patch: dict[str, Any]) -> Captured:
-    """What the next iteration of a sequential loop sees."""
+    """The ctx that the next iteration of a sequential loop sees."""
     parts, _ = parts_of(program, patch)
     return replace(captured, ctx={**captured.ctx, **merged(program.declared, captured.ctx, parts)})
 
@@ -233,7 +233,7 @@ def finish_step(program: Program, state: State, step_run: StepRun, pipeline: Pip
 
 
 def outcome(program: Program, state: State, step_run: StepRun) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """What a loop that is over does to ctx, and why it cannot."""
+    """The changes of an ended loop to ctx, or the reason why they are impossible."""
     gathered = step_run.gathered
     if gathered is None or not is_parallel(program, step_run.step):
         return {}, None

@@ -1,4 +1,4 @@
-"""Which names a template sees, per place (first match wins).
+"""The names in scope of a template, by place (first match wins).
 
 admission, step.args, loop.in   event args ctx workload execution_id · step names · bare workload keys
 task fields and policies        args iter ctx workload _prev _task _attempt execution_id (outcome) · labels · steps · bare
@@ -64,7 +64,7 @@ def view(record: Mapping[str, Any], read: Reader | None = None) -> View:
         where = record.get("data_at")
         wide["result"] = {**(record.get("result") or {}), where: data} if where else data
     elif extracted:
-        # What `select` named is found by its name, whether the data is stored or not.
+        # Parts named by `select` are available by name, whether the data is stored or not.
         for name, value in extracted.items():
             wide.setdefault(name, value)
     if read is not None and read.opens_files and isinstance(files := record.get("files"), dict):

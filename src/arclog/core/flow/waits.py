@@ -1,6 +1,6 @@
 """Waits: tasks that occupy no worker. A wait ends its command, and the end of a wait issues a new one.
 
-Law: a wait stands in `state.waits` from the event that begins it (a start that carries its config, or a retry that is
+Law: a wait is in `state.waits` from the event that starts it (a start that carries its config, or a retry that is
 `suspended`) to the first event that the server writes about its task (or to the end of its step run). A timer, a signal
 or a child that has an outcome for it calls `resolve`, which records the events that a worker would have reported.
 """
@@ -286,7 +286,7 @@ def _complete(
 
 
 def frame_of(program: Program, state: State, step_run: StepRun, iteration: tuple[int, ...] | None) -> Frame:
-    """What surrounds a pipeline that the server itself continues with."""
+    """The context of a pipeline that the server continues."""
     step = program.steps[step_run.step]
     return Frame(
         execution_id=str(state.execution_id),
@@ -379,7 +379,7 @@ MAX_WAIT_S = LONGEST_S
 
 
 def ends_at(wait: Wait, task: TaskPlan, now: int) -> tuple[int, TaskError | None]:
-    """When the wait ends by itself (0 = it does not), and what is wrong with its config."""
+    """The time at which the wait ends automatically (0: never), and the error of its config."""
     try:
         until = _READ[wait.kind](wait.config, now)
         limit = task.spec.get("timeout")

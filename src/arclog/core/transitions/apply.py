@@ -423,7 +423,7 @@ def _commands_of(state: State, event: Event) -> list[OpenCommand]:
 
 
 def boundary(name: str, event: Event) -> dict[str, Any]:
-    """What templates see as `event`."""
+    """The value of `event` in templates."""
     return {
         "name": name,
         "step": event.step,

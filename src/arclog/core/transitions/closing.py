@@ -25,7 +25,7 @@ MAX_MESSAGE = 200
 
 
 class Reason(Struct, frozen=True):
-    """Why something was closed that did not end by itself."""
+    """The reason why open work was closed."""
 
     #: one of `model.events.CLOSING_REASONS`
     name: str
@@ -123,7 +123,7 @@ def end_attempt(
     reason: str = "",
     attempt: int = 0,
 ) -> None:
-    """End the attempt that is in progress; `attempt` is its number where the pipeline stands at the next one already."""
+    """End the attempt that is in progress; `attempt` is its number if the pipeline is already at the next one."""
     attempt = attempt or place.attempt
     record = {**failed(problem).as_record(), "meta": _meta(decision, place, attempt)}
     payload = _payload(record, reason)

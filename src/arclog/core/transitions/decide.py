@@ -475,10 +475,10 @@ class Decision:
 
 
 def record_observed(decision: Decision, given: Observed) -> None:
-    """Record events from outside for readers of the log, or refuse all of them. A run that has ended takes them as well.
+    """Record external events for readers of the log, or reject all of them. Ended runs accept them as well.
 
     Law: they have no effect. A run neither starts, ends nor continues because of them, and the limits of the playbook do
-    not count them; they have a limit of their own.
+    not count them; they have a separate limit.
     """
     room = given.most - decision.state.informative
     if len(given.events) > room:

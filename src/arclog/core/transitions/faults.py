@@ -106,7 +106,7 @@ def run_failed(state: State, problem: Mapping[str, Any]) -> None:
     of_step = [fault for fault in state.faults.values() if fault.step == step]
     origin = next((fault for fault in of_step if explains(fault, problem)), None)
     if origin is None and problem.get("cause") is not None:
-        # What happened while the failure of a step was routed: the step's failure came first.
+        # A failure during the routing of a failed step: the step's failure came first.
         origin = next(reversed(of_step), None)
     state.fault = origin or Fault(state.head, dict(problem), step)
     state.faults = {}

@@ -22,7 +22,7 @@ from arclog.model.outcome import data_of
 from arclog.plan.net import LoopPlan
 from arclog.plan.program import Program, StepProgram
 
-#: How many errors loop.done names, those of the first items, and how long their messages are at most.
+#: Maximum number of errors in loop.done, those of the first items, and maximum length of their messages.
 MAX_ERRORS = 100
 MAX_MESSAGE = 500
 #: Weight of the newest item in the moving average of item times.
@@ -80,7 +80,7 @@ def pipeline_of(step_run: StepRun, path: tuple[int, ...] | None) -> Pipeline:
 
 
 def iter_of(plan: LoopPlan, loop: Loop, index: int) -> dict[str, Any]:
-    """What templates see as `iter` at the start of an iteration."""
+    """The value of `iter` in templates at the start of an iteration."""
     names: dict[str, Any] = {} if are_stored(loop.items) else {plan.iterator: item_at(loop.items, index)}
     names["index"] = index
     names["total"] = loop.total
@@ -268,7 +268,7 @@ def _path(event: Event) -> tuple[int, ...]:
 
 
 def as_payload(items: list[Any] | range) -> Any:
-    """How an event records the items."""
+    """The form in which an event records the items."""
     return {"range": [items.start, items.stop, items.step]} if isinstance(items, range) else items
 
 

@@ -73,7 +73,7 @@ class Chunk(Struct, omit_defaults=True):
 
 
 class Gathered(Struct, omit_defaults=True):
-    """What the iterations of a parallel loop did to ctx so far."""
+    """The changes of the iterations of a parallel loop to ctx so far."""
 
     #: keys without a reducer: written once, or again with an equal value
     written: dict[str, Any] = field(default_factory=dict)
@@ -89,11 +89,11 @@ class Gathered(Struct, omit_defaults=True):
 
 
 class Fault(Struct, omit_defaults=True):
-    """A failure that is no consequence of another, with what it belongs to."""
+    """A failure that is not a consequence of another, with its place."""
 
     #: of the event that says so
     seq: int
-    #: what the pipeline, the step or the run failed with
+    #: the error of the pipeline, the step or the run
     error: dict[str, Any]
     step: str = ""
     run: int = 0
@@ -170,9 +170,9 @@ class StepRun(Struct, omit_defaults=True):
     error: dict[str, Any] | None = None
     #: event_name, status, timestamp and payload of the boundary event, once there is one
     boundary: dict[str, Any] | None = None
-    #: what its token had seen as `event`
+    #: the `event` of its token
     arrival: dict[str, Any] = field(default_factory=dict)
-    #: the first failure in it that is no consequence of another
+    #: the first failure in it that is not a consequence of another
     fault: Fault | None = None
 
     @property
@@ -219,7 +219,7 @@ class Wait(Struct, omit_defaults=True):
     #: the task's rendered config
     config: dict[str, Any]
     since: int
-    #: when it ends by itself, microseconds since 1970; 0 = it does not
+    #: when it ends automatically, microseconds since 1970; 0: never
     until: int = 0
     #: playbook: execution id of the child, given out before it is started
     child: int = 0
@@ -233,18 +233,18 @@ class OpenCommand(Struct, omit_defaults=True):
     run: int
     #: the part of a loop that it covers; 0 = a step run without a loop
     chunk: int = 0
-    #: how often its lease was lost
+    #: number of lost leases
     losses: int = 0
-    #: how often it came back for another reason: given back for a pause, or taken back by a signal
+    #: number of other returns: given back for a pause, or taken back by a signal
     returns: int = 0
     #: n of the last accepted report of the current fence
     report: int = 0
-    #: nobody may claim it: the run is paused, or about to be
+    #: it cannot be claimed: the run is paused, or about to be
     held: bool = False
 
     @property
     def fence(self) -> int:
-        """What its holder's fence is, or its next holder's will be."""
+        """The fence of its holder, or of its next holder."""
         return self.losses + self.returns + 1
 
 
@@ -291,7 +291,7 @@ class State(Struct, omit_defaults=True):
     execution_id: int
     #: seq of the last event applied
     head: int = 0
-    #: how many of them were for readers only: they count for no limit of the playbook's
+    #: number of informative events, which do not count for the playbook's limits
     informative: int = 0
     #: PENDING RUNNING COMPLETED FAILED CANCELLED
     status: str = PENDING
@@ -324,13 +324,13 @@ class State(Struct, omit_defaults=True):
     waits: dict[str, Wait] = field(default_factory=dict)
     #: when each open timer is due, by its id
     timers: dict[str, int] = field(default_factory=dict)
-    #: time limits that stand still while the run is paused: what was left of each, in microseconds
+    #: time limits that are stopped while the run is paused: the remaining microseconds of each
     stopped: dict[str, int] = field(default_factory=dict)
     #: the task that called this run: execution_id, step_run_id, task_run_id, wait
     parent: dict[str, Any] | None = None
-    #: how many runs stand above this one
+    #: number of runs above this one
     depth: int = 0
-    #: what the request says; None: the playbook's own
+    #: the value of the request; None: that of the playbook
     priority: int | None = None
     #: playbooks called by file, as they were registered: plan → file → (path, version)
     files: dict[str, dict[str, tuple[str, int]]] = field(default_factory=dict)
@@ -345,26 +345,26 @@ class State(Struct, omit_defaults=True):
     current_step: str | None = None
     started_at: int | None = None
     ended_at: int | None = None
-    #: what a PENDING run waits for: '' | approval | slot
+    #: the wait of a PENDING run: '' | approval | slot
     pending_for: str = ""
     #: signals by signal_id
     signals: dict[str, Signalled] = field(default_factory=dict)
     #: signals that no wait has taken yet, the oldest first
     kept_signals: list[KeptSignal] = field(default_factory=list)
     pause: Pause | None = None
-    #: when the pause took effect; time limits stand still from then on
+    #: when the pause took effect; time limits are stopped from then on
     paused_at: int | None = None
-    #: how often the run was paused
+    #: number of pauses of the run
     pauses: int = 0
     #: steps whose latest run failed
     failures: dict[str, Failure] = field(default_factory=dict)
     #: failures that nothing handled, by (step, run); `error` is the first of them
     unhandled: dict[str, dict[str, Any]] = field(default_factory=dict)
-    #: where the first of those failures began, by the same keys
+    #: the place of the first of those failures, by the same keys
     faults: dict[str, Fault] = field(default_factory=dict)
     #: of a failed run: the failure that it all began with
     fault: Fault | None = None
-    #: what became of each step
+    #: the status of each step
     tally: dict[str, StepTally] = field(default_factory=dict)
     #: loop items that failed, of all steps
     failed_items: int = 0
@@ -372,7 +372,7 @@ class State(Struct, omit_defaults=True):
     file: str = ""
     #: of a run that began with the events of another: execution_id and seq of where, how, how many events
     origin: dict[str, Any] | None = None
-    #: how the run ends once its final step has: state (completed, failed, cancelled), error; None: it has not begun
+    #: the end of the run after its final step: state (completed, failed, cancelled), error; None: it has not started
     final: dict[str, Any] | None = None
 
     @property

@@ -19,7 +19,7 @@ from arclog.engine.commits.turns import Turns
 from arclog.engine.runs.compile_cache import Compiled
 from arclog.model.config.settings import Settings
 from arclog.model.data.json_data import decoded_size
-from arclog.model.data.kept import Kept
+from arclog.model.data.lru import LruCache
 from arclog.model.errors import NewerLog, NotFound, Poisoned
 from arclog.plan import net
 from arclog.plan.program import LARGE, Program, Programs
@@ -84,7 +84,7 @@ class LiveStates:
         #: executions to which other processes write as well, with how many more decisions look first
         self._contended: dict[int, int] = {}
         #: executions that only a newer release understands, and that were logged as such
-        self._left_alone: Kept[int, bool] = Kept(_CONTENDED)
+        self._left_alone: LruCache[int, bool] = LruCache(_CONTENDED)
 
     async def get(self, execution_id: int) -> Live:
         """The live state, folded from the log when it is not here."""

@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from time import monotonic, sleep
 from typing import TypeVar
 
-from arclog.model.data.kept import Kept
+from arclog.model.data.lru import LruCache
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ class Turns:
 
     def __init__(self) -> None:
         #: digests of plans that had a heavy decision: the next ones are made here from the start
-        self.heavy: Kept[str, bool] = Kept(_REMEMBERED)
+        self.heavy: LruCache[str, bool] = LruCache(_REMEMBERED)
         self._threads: ThreadPoolExecutor | None = None
         self._lanes = Lanes(MAX_THREADS)
         self._line: deque[object] = deque()

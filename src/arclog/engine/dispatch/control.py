@@ -18,7 +18,7 @@ from arclog.engine.dispatch.waiting_claims import Claim, IdleLooks
 from arclog.engine.dispatch.worker_registry import WorkerRegistry
 from arclog.engine.duties.duty import Has, always
 from arclog.model.commands import Command, Report, ReportAnswer, Revocation
-from arclog.model.data.kept import Kept
+from arclog.model.data.lru import LruCache
 from arclog.model.errors import Conflict, InvariantBroken, NewerLog, NotFound, ReportGap, RequestRejected, StaleFence
 from arclog.model.events import LIFTS, is_closing, lifted
 from arclog.model.ids import MICROS
@@ -46,15 +46,15 @@ class EngineControl:
         self._idle = IdleLooks(engine)
         self._holders = Holders()
         #: workers as they last claimed: what one of them can be granted
-        self._workers: Kept[str, WorkerInfo] = Kept(_WORKERS_KNOWN)
+        self._workers: LruCache[str, WorkerInfo] = LruCache(_WORKERS_KNOWN)
         #: plans that workers of a scope may read
-        self._plans: Kept[tuple[Scope, str], bool] = Kept(_PLANS_KNOWN)
+        self._plans: LruCache[tuple[Scope, str], bool] = LruCache(_PLANS_KNOWN)
         #: expired commands of runs that this process does not handle: logged once, then skipped
         self._skipped: set[int] = set()
         self._registry = WorkerRegistry(engine.store, engine.clock, engine.settings)
         self._refusals = Refusals(engine)
         #: workers that were asked to leave
-        self._leaving: Kept[str, bool] = Kept(_WORKERS_KNOWN)
+        self._leaving: LruCache[str, bool] = LruCache(_WORKERS_KNOWN)
         engine.hints.on_leaving.append(self._start_draining)
         engine.hints.on_closed.append(self._on_closed)
         engine.hints.on_caught_up.append(self._holders.compare)

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from arclog.core.boundary.inputs import Observed, Refused
 from arclog.engine.commits.engine import Engine
-from arclog.model.data.kept import Kept
+from arclog.model.data.lru import LruCache
 from arclog.model.errors import ArclogError
 from arclog.model.events import Event
 from arclog.ports.storage.store import Store, StoredEvent
@@ -30,7 +30,7 @@ class Refusals:
         self._engine = engine
         self._most = engine.settings.integer("ingest.max_refusals")
         self._most_in_run = engine.settings.integer("ingest.max_events")
-        self._counts: Kept[tuple[int, int], int] = Kept(_MOST_CLAIMS)
+        self._counts: LruCache[tuple[int, int], int] = LruCache(_MOST_CLAIMS)
 
     async def note(self, claim: tuple[int, int, int], worker_id: str, refused: Refused) -> None:
         """Record that a report of a claim (execution_id, command_id, fence) was refused. A failure to record it is logged;

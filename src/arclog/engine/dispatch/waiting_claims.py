@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
-from arclog.model.data.kept import Kept
+from arclog.model.data.lru import LruCache
 from arclog.ports.control import Until, WorkerInfo
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ class IdleLooks:
         self._clock = engine.clock
         self._hints = engine.hints
         self._every_s = engine.settings.number("engine.idle_look_s")
-        self._looked: Kept[str, _Looked] = Kept(_WORKERS_KNOWN)
+        self._looked: LruCache[str, _Looked] = LruCache(_WORKERS_KNOWN)
 
     def looks(self, worker: WorkerInfo) -> None:
         """A worker is about to query the store."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from arclog.model.config.settings import Settings
-from arclog.model.data.kept import Kept
+from arclog.model.data.lru import LruCache
 from arclog.model.ids import MICROS
 from arclog.ports.clock import Clock
 from arclog.ports.control import WorkerInfo
@@ -49,9 +49,9 @@ class WorkerRegistry:
         self._clock = clock
         self._every_s = settings.number("workers.seen_every_s")
         self._keep_us = round(settings.number("workers.keep_s") * MICROS)
-        self._workers: Kept[str, _Seen] = Kept(_WORKERS_KNOWN)
+        self._workers: LruCache[str, _Seen] = LruCache(_WORKERS_KNOWN)
         #: command → worker, and when it began
-        self._begun: Kept[int, tuple[str, float]] = Kept(_COMMANDS_KNOWN)
+        self._begun: LruCache[int, tuple[str, float]] = LruCache(_COMMANDS_KNOWN)
 
     async def claims(self, info: WorkerInfo, free: int) -> bool:
         """A worker claims with this many free slots. Returns whether it should leave."""

@@ -14,9 +14,10 @@ from arclog.engine.duties.garbage_collection import GC, LOOK_S
 from arclog.engine.views.api import EngineApi
 from arclog.model.errors import ArclogError
 from arclog.model.ids import EPOCH_MS, MICROS, compose, minted_at_ms, timestamp
+from arclog.ports.boundary import ANYWHERE, Boundary
 from arclog.ports.storage.duties import DutyRecord
 from arclog.ports.storage.pools import WorkerRecord
-from arclog.ports.storage.store import Backlog
+from arclog.ports.storage.store import Backlog, Scope
 from arclog.ports.views.checks import FAIL, OK, WARN, Check
 
 _PAGE = 100
@@ -33,13 +34,13 @@ _PATIENT = frozenset({"signal", "approval", "child", "slot", "pause"})
 class WorkDoctor:
     """The checks of one engine's store, as one tenant may see them. `served`: this engine is a server's."""
 
-    def __init__(self, engine: Engine, api: EngineApi, tenant: str = "", *, served: bool = True) -> None:
+    def __init__(self, engine: Engine, api: EngineApi, boundary: Boundary, *, served: bool = True) -> None:
         self._store = engine.store
         self._clock = engine.clock
         self._wall = engine.wall
         self._settings = engine.settings
         self._api = api
-        self._tenant = tenant
+        self._boundary = boundary
         self._served = served
 
     def probes(self) -> list[Probe]:
@@ -150,7 +151,7 @@ class WorkDoctor:
         )
         if not late:
             return [Check("schedules", OK, "none is late")]
-        names = [name for _, name, tenant in late if self._tenant in ("", tenant)][:_NAMED]
+        names = [name for _, name, tenant in late if self._boundary.sees(Scope(tenant, "", ""))][:_NAMED]
         count = f"{len(late)}{'+' if len(late) == _SCHEDULES else ''}"
         detail = f"{count} late, since {timestamp(late[0][0])}{_such(names)}"
         remedy = "no server starts them (`arclog run` does not): start `arclog server` or `arclog up` on this store"
@@ -183,7 +184,7 @@ class WorkDoctor:
             why = await self._api.why(str(record.execution_id))
             if not any(wait.what in _PATIENT for wait in why.waits):
                 count += 1
-                if self._tenant in ("", record.new.scope.tenant):
+                if self._boundary.sees(record.new.scope):
                     stuck.append(str(record.execution_id))
         if not count:
             return [Check("runs", OK, "every run has work, a timer, or something to wait for")]
@@ -192,10 +193,8 @@ class WorkDoctor:
         return [Check("runs", FAIL, detail, remedy)]
 
     async def _is_seen(self, execution_id: int) -> bool:
-        if not self._tenant:
-            return True
         record = await self._store.execution(execution_id)
-        return record is not None and record.new.scope.tenant == self._tenant
+        return self._boundary.sees(ANYWHERE if record is None else record.new.scope)
 
 
 def _count(number: int) -> str:

@@ -16,6 +16,7 @@ from arclog.engine.duties.duty import Duty, Has, always
 from arclog.engine.views.stored_results import Ends
 from arclog.model.errors import ArclogError
 from arclog.model.ids import MICROS
+from arclog.ports.boundary import Boundary
 from arclog.ports.results import Results, StoredBlob
 from arclog.ports.views.api import Collected
 
@@ -39,12 +40,12 @@ class Collection:
     It can be killed between any two of its steps: completed steps remain, and the next collection does the rest.
     """
 
-    def __init__(self, engine: Engine, results: Results, tenant: str | None = None) -> None:
-        """With a tenant, only the results of that tenant are removed."""
+    def __init__(self, engine: Engine, results: Results, boundary: Boundary | None = None) -> None:
+        """Unless the boundary covers the installation, only the results of its tenant are removed."""
         self._engine = engine
         self._results = results
-        self._everybodys = tenant is None
-        self._tenant = engine.settings.text("scope.tenant") if tenant is None else tenant
+        #: None: the results of all tenants
+        self._boundary = None if boundary is None or boundary.keeps_installation else boundary
         self._keep = round(engine.settings.number("results.keep_s") * MICROS)
         self._retention = round(engine.settings.number("store.retention_s") * MICROS)
         self._grace = round(engine.settings.number("results.orphan_grace_s") * MICROS)
@@ -74,7 +75,7 @@ class Collection:
                 continue
             if dry_run or await self._results.remove(blob.tenant, blob.sha256, blob.stored_at):
                 done.update(contents=1, bytes=blob.stored_bytes)
-        if self._everybodys:
+        if self._boundary is None:
             if not dry_run and await has():
                 done["leftovers"] = await self._results.leftovers(now - self._grace)
             await self._retire(done, has, now, dry_run=dry_run)
@@ -105,7 +106,7 @@ class Collection:
             done["executions"] += count
 
     def _is_ours(self, tenant: str) -> bool:
-        return self._everybodys or tenant == self._tenant
+        return self._boundary is None or self._boundary.owns(tenant)
 
     async def _is_kept(self, ends: Ends, blob: StoredBlob, now: int) -> bool:
         after = (0, "")

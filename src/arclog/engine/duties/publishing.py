@@ -16,7 +16,7 @@ from arclog.dialects.published import published, topic_of
 from arclog.engine.commits.engine import Engine
 from arclog.engine.duties.log_follower import Follower
 from arclog.engine.views.event_search import subject_of, widened
-from arclog.model.data.kept import Kept
+from arclog.model.data.lru import LruCache
 from arclog.model.envelope import Subject
 from arclog.model.errors import BusUnavailable, NotFound
 from arclog.ports.bus import Message, Topic
@@ -39,7 +39,7 @@ class Publisher(Follower):
         super().__init__(engine, owner)
         self._topic = topic
         self._subject = engine.settings.text("bus.events_subject")
-        self._subjects: Kept[int, Subject] = Kept(_SUBJECTS)
+        self._subjects: LruCache[int, Subject] = LruCache(_SUBJECTS)
         #: for metrics: events that were kept, and how often one was not
         self.published = self.failures = 0
 

@@ -14,10 +14,10 @@ from arclog.engine.commits.engine import Engine
 from arclog.engine.commits.ids import new_uuid
 from arclog.engine.history.bulk import aside, few_collections
 from arclog.engine.runs.starting import Going
-from arclog.history import choosing, diff, fitting, replay, stats
+from arclog.history import diff, fork_check, replay, reused_steps, stats
+from arclog.history.reused_events import Head, Taken, Taking
+from arclog.history.reused_events import Origin as Beginning
 from arclog.history.step_runs import Log, check_release
-from arclog.history.taking import Head, Taken, Taking
-from arclog.history.taking import Origin as Beginning
 from arclog.model.data.json_data import deep_merge
 from arclog.model.errors import Conflict, DoesNotFit, NotFound, RequestRejected
 from arclog.model.events import Event
@@ -128,10 +128,10 @@ async def _forked(
     old = await engine.live.program(record.new.plan)
     program = old if going is None else going.program
     check_map(request.map, old.steps, program.steps)
-    chosen = choosing.for_fork(log) if request.at is not None else choosing.for_retry(log, request.step)
+    chosen = reused_steps.for_fork(log) if request.at is not None else reused_steps.for_retry(log, request.step)
     head = _head(record, events[0], request, going)
     await _check_start(engine, record, program, head, changed=going is not None or bool(request.workload))
-    arcs = fitting.Arcs(old, program, request.map)
+    arcs = fork_check.Arcs(old, program, request.map)
     origin = Beginning(
         record.execution_id, record.new.run_id, last, "retry" if request.at is None else "fork", request.step
     )
@@ -151,7 +151,7 @@ async def _forked(
         taken = Taking(chosen, origin, program, arcs, request.map).taken(head, execution_id, base_id, now)
         _check_results(taken, removed)
         changed = program.digest != old.digest
-        state, timers, verdict = fitting.fold(program, execution_id, taken.events, taken.sources, changed=changed)
+        state, timers, verdict = fork_check.fold(program, execution_id, taken.events, taken.sources, changed=changed)
         if verdict is not None:
             raise DoesNotFit(_explained(verdict, record.execution_id))
         return state, taken.events, timers
@@ -256,7 +256,7 @@ def _check_results(taken: Taken, removed: set[tuple[str, str]]) -> None:
         )
 
 
-def _explained(verdict: fitting.Verdict, execution_id: int) -> str:
+def _explained(verdict: fork_check.Verdict, execution_id: int) -> str:
     lines = [f"event {problem.seq}: {problem.message}" for problem in verdict.problems]
     latest = (
         f"it fits up to event {verdict.fits_at}: arclog fork {execution_id} --at {verdict.fits_at} --playbook …"

@@ -17,7 +17,7 @@ from arclog.engine.history.recorded_runs import read_log
 from arclog.engine.runs.inputs import fitted
 from arclog.expr import MISSING
 from arclog.expr.stored import is_json
-from arclog.history import paths
+from arclog.history import path_comparison
 from arclog.history.simulate import Call, Limits, Simulated, simulate
 from arclog.history.step_runs import check_release
 from arclog.model.data.json_data import deep_merge
@@ -64,7 +64,7 @@ async def simulated(
         runs = [await _simulated(engine, results, program, record, request, limits) for record in records]
     verdicts = Counter(run.verdict for run in runs)
     return SimulationReport(
-        ok=all(run.verdict == paths.SAME for run in runs),
+        ok=all(run.verdict == path_comparison.SAME for run in runs),
         verdicts=dict(sorted(verdicts.items())),
         steps=sum(run.steps for run in runs),
         runs=runs,
@@ -85,12 +85,12 @@ async def _simulated(
     try:
         asked = _request(program, old, record, events[0], request.workload)
     except InputsRefused as refused:
-        state = paths.end_of(events).state
+        state = path_comparison.end_of(events).state
         return SimulatedRun(str(record.execution_id), "refused", state, "REFUSED", 0, None, None, [], [], str(refused))
     reads = any("result_ref" in event.payload or "result_ref" in event.payload.get("outcome", ()) for event in events)
     reader = _Reader(results, record.new.scope.tenant, asyncio.get_running_loop()) if reads else None
 
-    def work() -> tuple[Simulated, paths.Compared]:
+    def work() -> tuple[Simulated, path_comparison.Compared]:
         simulated = simulate(
             program,
             record.execution_id,
@@ -103,7 +103,7 @@ async def _simulated(
             read=reader,
             meter=engine.deciding.meter,
         )
-        return simulated, paths.compared(events, simulated, request.map)
+        return simulated, path_comparison.compared(events, simulated, request.map)
 
     # A reader waits for the event loop, so it is not used on it.
     simulated, beside = await (asyncio.to_thread(work) if reads else aside(len(events), work))
@@ -128,9 +128,9 @@ def _request(
     )
 
 
-def _shown(record: ExecutionRecord, simulated: Simulated, beside: paths.Compared) -> SimulatedRun:
+def _shown(record: ExecutionRecord, simulated: Simulated, beside: path_comparison.Compared) -> SimulatedRun:
     mine, theirs = beside.recorded, beside.simulated
-    differs = beside.verdict == paths.RESULT
+    differs = beside.verdict == path_comparison.RESULT
     return SimulatedRun(
         str(record.execution_id),
         "cut" if simulated.is_cut else beside.verdict,
@@ -144,7 +144,7 @@ def _shown(record: ExecutionRecord, simulated: Simulated, beside: paths.Compared
     )
 
 
-def _end(end: paths.End) -> Any:
+def _end(end: path_comparison.End) -> Any:
     return end.result if end.error is None else end.error
 
 

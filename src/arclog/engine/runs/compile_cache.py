@@ -14,7 +14,7 @@ from msgspec import Struct
 from arclog.engine.commits.turns import Turns
 from arclog.model.config.kinds import KindSpec
 from arclog.model.config.settings import Settings
-from arclog.model.data.kept import Kept
+from arclog.model.data.lru import LruCache
 from arclog.plan import net
 from arclog.plan.build import build_or_raise
 from arclog.plan.net import Plan
@@ -44,7 +44,7 @@ class Compiler:
         self._kinds = kinds
         self._settings = settings
         most_bytes = settings.integer("engine.cache_programs_bytes")
-        self._kept: Kept[str, Compiled] = Kept(_KEPT, most_bytes, lambda compiled: len(compiled.body))
+        self._kept: LruCache[str, Compiled] = LruCache(_KEPT, most_bytes, lambda compiled: len(compiled.body))
         #: None: all are compiled here
         self.elsewhere: Elsewhere | None = None
         #: decodes large plans from other processes

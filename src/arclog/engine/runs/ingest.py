@@ -23,7 +23,7 @@ from arclog.engine.commits import batch
 from arclog.engine.commits.engine import MAX_CONFLICTS, Engine
 from arclog.engine.dispatch.refusals import Refusals, ended_command
 from arclog.model.commands import Command, WireCommand
-from arclog.model.data.kept import Kept
+from arclog.model.data.lru import LruCache
 from arclog.model.errors import (
     ArclogError,
     Conflict,
@@ -65,7 +65,7 @@ class EngineIngest:
         self._max_losses = settings.integer("leases.max_losses")
         self._refusals = Refusals(engine)
         #: whose an execution is: that never changes
-        self._scopes: Kept[int, Scope] = Kept(settings.integer("engine.cache_executions"))
+        self._scopes: LruCache[int, Scope] = LruCache(settings.integer("engine.cache_executions"))
         #: (execution_id, event_id) that this process is about to write
         self._under_way: dict[tuple[int, int], asyncio.Event] = {}
 

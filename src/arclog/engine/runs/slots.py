@@ -14,7 +14,7 @@ import logging
 from arclog.core.boundary.inputs import TakeSlot
 from arclog.engine.commits.engine import Engine
 from arclog.engine.duties.duty import Has, always
-from arclog.model.data.kept import Kept
+from arclog.model.data.lru import LruCache
 from arclog.model.errors import NewerLog, StoreError
 from arclog.model.status import PENDING, RUNNING
 from arclog.ports.storage.store import ExecutionRecord
@@ -45,7 +45,7 @@ class Slots:
         self._freed_elsewhere = False
         self._wake_up = asyncio.Event()
         #: heads at which pending runs did not wait for a slot but for an approval
-        self._others: Kept[int, int] = Kept(_REMEMBERED)
+        self._others: LruCache[int, int] = LruCache(_REMEMBERED)
         engine.hints.on_slot_freed.append(self._on_freed)
 
     def _on_freed(self, queue: Queue | None) -> None:

@@ -129,13 +129,7 @@ class EngineApi:
     def _stored(self) -> Stored:
         from arclog.engine.views.stored_results import Stored  # no run needs it, only who asks for results
 
-        return Stored(self._engine, self._results, self._tenant)
-
-    @property
-    def _tenant(self) -> str | None:
-        """The tenant whose results the caller can see and collect; None: those of the installation."""
-        boundary = self._boundary
-        return None if boundary.keeps_installation else boundary.reach.tenant
+        return Stored(self._engine, self._results, self._boundary)
 
     @cached_property
     def _overview(self) -> Overview:
@@ -617,7 +611,7 @@ class EngineApi:
             may_act_for_the_tenant(self._caller)
         from arclog.engine.duties.garbage_collection import Collection  # only who asks for it needs it
 
-        return await Collection(self._engine, self._results, self._tenant).collect(dry_run=dry_run)
+        return await Collection(self._engine, self._results, self._boundary).collect(dry_run=dry_run)
 
     async def source(self, execution_id: str) -> str:
         return await self._source(await self._record(ids.parse_id(execution_id, "execution id")))

@@ -13,7 +13,7 @@ from arclog.model.ids import MAX_ID, MICROS, first_since, micros, minted_at_ms, 
 from arclog.ports.boundary import Boundary
 from arclog.ports.storage.pools import QueueHead
 from arclog.ports.storage.statistics import HOUR
-from arclog.ports.storage.store import CommandRecord, ExecutionFilter, ExecutionRecord, Scope
+from arclog.ports.storage.store import CommandRecord, ExecutionFilter, ExecutionRecord
 from arclog.ports.views.insight import Why
 from arclog.ports.views.overview import (
     LEVELS,
@@ -171,10 +171,6 @@ class Overview:
             since=since,
         )
 
-    def _reaches(self, scope: Scope) -> bool:
-        """Whether a run of the tenant is in the project and environment that the caller is bound to."""
-        return self._project in ("", scope.project) and self._environment in ("", scope.environment)
-
     # -- waiting runs -------------------------------------------------------------------------------------------------
 
     async def stuck(self, limit: int, why: WhyOf) -> list[Stuck]:
@@ -188,7 +184,7 @@ class Overview:
             if len(stuck) == limit:
                 break
             record = await self._store.execution(head.execution_id)
-            if record is not None and record.now.terminal_event is None and self._reaches(record.new.scope):
+            if record is not None and record.now.terminal_event is None and self._boundary.works_in(record.new.scope):
                 sentence = _sentence(await why(str(head.execution_id)), head)
                 since = timestamp(minted_at_ms(head.command_id) * 1000)
                 stuck.append(Stuck(listed(record), head.step, head.pool, since, sentence))
@@ -202,7 +198,7 @@ class Overview:
             if run not in records:
                 records[run] = await self._store.execution(run)
             record = records[run]
-            if record is None or record.new.scope.tenant != self._tenant or not self._reaches(record.new.scope):
+            if record is None or not self._boundary.works_in(record.new.scope):
                 continue
             leases.append(_lease(record, command))
             if len(leases) == limit:
@@ -214,7 +210,7 @@ class Overview:
         records = await self._store.awaiting_approval(self._tenant, after=known, limit=limit)
         approvals: list[Approval] = []
         for record in records:
-            if not self._reaches(record.new.scope):
+            if not self._boundary.works_in(record.new.scope):
                 continue
             approvals += _approvals(record, (await self._engine.live.folded(record.execution_id)).state)
         return ApprovalPage(approvals, _cursor(records, limit))

@@ -11,7 +11,7 @@ from arclog.dialects.rendering import Reader
 from arclog.dialects.run_record import RunSubject
 from arclog.engine.commits.engine import Engine
 from arclog.model import ids
-from arclog.model.data.kept import Kept
+from arclog.model.data.lru import LruCache
 from arclog.model.errors import Conflict, NotFound, RequestRejected
 from arclog.ports.boundary import Boundary
 from arclog.ports.storage.store import ExecutionRecord
@@ -27,11 +27,11 @@ _PAGE = 1000
 _MOST_CURSORS = 1000
 
 #: (execution_id, seq) → what a reader knew there
-Cursors = Kept[tuple[int, int], bytes]
+Cursors = LruCache[tuple[int, int], bytes]
 
 
 def new_cursors() -> Cursors:
-    return Kept(_MOST_CURSORS)
+    return LruCache(_MOST_CURSORS)
 
 
 class EngineRuns:

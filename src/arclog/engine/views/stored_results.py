@@ -11,6 +11,7 @@ from arclog.engine.commits.engine import Engine
 from arclog.model.errors import NotFound, ResultStoreAway, ResultUnavailable
 from arclog.model.ids import MICROS, timestamp
 from arclog.model.refs import DATA, LIST, as_ref, kept_elsewhere, kept_until, parse_ref, ref_text
+from arclog.ports.boundary import Boundary
 from arclog.ports.results import Results
 from arclog.ports.storage.store import ExecutionRecord, is_imported
 from arclog.ports.storage.stored_results import ResultRecord
@@ -23,16 +24,17 @@ _REMEMBERED = 10_000
 class Stored:
     """The results of one engine's executions."""
 
-    def __init__(self, engine: Engine, results: Results, tenant: str | None = None) -> None:
+    def __init__(self, engine: Engine, results: Results, boundary: Boundary) -> None:
         self._engine = engine
         self._results = results
-        self._tenant = engine.settings.text("scope.tenant") if tenant is None else tenant
+        self._boundary = boundary
         self._keep = round(engine.settings.number("results.keep_s") * MICROS)
 
     async def listed(self, record: ExecutionRecord, after: int, limit: int) -> list[StoredResult]:
         number, tenant = record.execution_id, record.new.scope.tenant
-        if tenant != self._tenant:
-            raise NotFound(f"there is no execution {number} of tenant {self._tenant} (ARCLOG_SCOPE_TENANT)")
+        if not self._boundary.owns(tenant):
+            home = self._boundary.home.tenant
+            raise NotFound(f"there is no execution {number} of tenant {home} (ARCLOG_SCOPE_TENANT)")
         return [_described(result) for result in await self._engine.store.results(number, after=after, limit=limit)]
 
     async def described(self, ref: str) -> StoredResult:
@@ -79,9 +81,9 @@ class Stored:
         parsed = parse_ref(ref)
         store = self._engine.store
         record = await store.result(parsed.execution_id, parsed.name, parsed.sha256)
-        if record is None or record.tenant != self._tenant:
+        if record is None or not self._boundary.owns(record.tenant):
             raise NotFound(
-                f"there is no stored result {ref} of tenant {self._tenant}; `arclog result list {parsed.execution_id}` shows "
+                f"there is no stored result {ref} of tenant {self._boundary.home.tenant}; `arclog result list {parsed.execution_id}` shows "
                 "those of its run"
             )
         return record

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from arclog.core.transitions.state import State, Wait
 from arclog.engine.commits.engine import Engine
 from arclog.model import status
-from arclog.model.data.kept import Kept
+from arclog.model.data.lru import LruCache
 from arclog.model.errors import ArclogError
 from arclog.model.ids import timestamp
 from arclog.ports.storage.store import ExecutionRecord, is_imported
@@ -65,7 +65,7 @@ class WaitingRuns:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         #: by execution id: the head at which it was seen, and the answer
-        self._seen: Kept[int, tuple[int, Waiting | None]] = Kept(_KEPT)
+        self._seen: LruCache[int, tuple[int, Waiting | None]] = LruCache(_KEPT)
 
     async def page(self, records: Sequence[ExecutionRecord]) -> list[Listed]:
         unknown = [record for record in records if _may_wait(record) and not self._is_known(record)]

@@ -11,7 +11,7 @@ from typing import Any
 from arclog.expr.budget import ITEM, LIST, SLOT, Budget, Failure
 from arclog.expr.compiler.access import called, path_getter
 from arclog.expr.convert import admit, walked
-from arclog.expr.filters import data, dates, more, regex
+from arclog.expr.filters import data, dates, extensions, regex
 from arclog.expr.filters import text as texts
 from arclog.expr.filters.predicates import LENIENT, PREDICATES
 from arclog.expr.values import did_you_mean
@@ -146,35 +146,35 @@ FILTERS: dict[str, Filter] = {
 }
 #: beyond Jinja's
 FILTERS |= {
-    "average": more.average,
-    "combine": more.combine,
-    "compact": more.compact,
+    "average": extensions.average,
+    "combine": extensions.combine,
+    "compact": extensions.compact,
     "date": dates.to_date,
     "date_add": dates.date_add,
     "date_diff": dates.date_diff,
     "date_format": dates.date_format,
     "datetime": dates.to_moment,
-    "difference": more.difference,
+    "difference": extensions.difference,
     "epoch": dates.epoch,
-    "flatten": more.flatten,
-    "hash": more.hashed,
-    "hexdecode": more.hexdecode,
-    "hexencode": more.hexencode,
-    "hmac": more.hmac_of,
-    "intersect": more.intersect,
-    "lines": more.lines,
-    "ljust": more.ljust,
-    "omit": more.omit,
-    "pick": more.pick,
+    "flatten": extensions.flatten,
+    "hash": extensions.hashed,
+    "hexdecode": extensions.hexdecode,
+    "hexencode": extensions.hexencode,
+    "hmac": extensions.hmac_of,
+    "intersect": extensions.intersect,
+    "lines": extensions.lines,
+    "ljust": extensions.ljust,
+    "omit": extensions.omit,
+    "pick": extensions.pick,
     "regex_findall": regex.regex_findall,
     "regex_replace": regex.regex_replace,
     "regex_search": regex.regex_search,
-    "rjust": more.rjust,
-    "slug": more.slug,
-    "split": more.split,
-    "to_map": more.to_map,
+    "rjust": extensions.rjust,
+    "slug": extensions.slug,
+    "split": extensions.split,
+    "to_map": extensions.to_map,
     "to_zone": dates.to_zone,
-    "union": more.union,
-    "urldecode": more.urldecode,
-    "zip": more.zipped,
+    "union": extensions.union,
+    "urldecode": extensions.urldecode,
+    "zip": extensions.zipped,
 }

@@ -249,7 +249,7 @@ class _Scan:
             raise Misplaced(f"{token} has no value: params is a list of {self.count}", at)
         return self._mark(Mark(number - 1, at), token)
 
-    def _named_mark(self, token: str, at: int) -> None:
+    def _named(self, token: str, at: int) -> None:
         name, before = token[1:], self.source[at - 1 : at]
         if token[0] == ":" and name in self.names and not _PART.match(before) and before != "]":
             return self._mark(Mark(name, at), token)

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from arclog.model.config.settings import Settings
-from arclog.model.data.kept import Kept
+from arclog.model.data.lru import LruCache
 from arclog.model.errors import NotAllowed, Unauthenticated
 from arclog.model.ids import MICROS
 from arclog.model.principal import Principal
@@ -49,7 +49,7 @@ class Sessions:
         self._most = settings.integer("auth.max_sessions")
         self._cache_s = settings.number("auth.cache_s")
         self._public = urlsplit(settings.text("server.public_url"))
-        self._known: Kept[str, _Known] = Kept(_REMEMBERED)
+        self._known: LruCache[str, _Known] = LruCache(_REMEMBERED)
 
     async def open(self, principal: Principal, key_id: str = "") -> tuple[str, Principal]:
         """Begin a session; returns the cookie's value, and the principal of requests that carry it."""

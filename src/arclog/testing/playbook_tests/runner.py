@@ -14,7 +14,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from msgspec.json import decode
 
-from arclog.authoring.beside import FilesBeside
+from arclog.authoring.playbook_files import FilesBeside
 from arclog.model.config.settings import Settings
 from arclog.model.errors import ArclogError, PlaybookError, Position
 from arclog.model.events import Event
@@ -22,7 +22,7 @@ from arclog.plan.build import build, render_finding
 from arclog.plan.net import Plan
 from arclog.ports.tool import ToolKind
 from arclog.testing.playbook_tests.cases import SUFFIXES, Case, CaseFile, Mock, read_cases
-from arclog.testing.playbook_tests.judging import as_json, failures, snapshot_of
+from arclog.testing.playbook_tests.expectations import as_json, failures, snapshot_of
 from arclog.testing.playbook_tests.mocks import PURE, MockedKinds
 from arclog.testing.playbook_tests.stage import CaseRun, Stage
 from arclog.testing.virtual import VirtualLoop

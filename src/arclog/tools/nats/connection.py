@@ -91,28 +91,30 @@ class SharedConnection:
 
     async def request(
         self, subject: str, body: bytes, headers: Mapping[str, str] | None = None, *, wait_s: float | None = None,
-        what: str = "", by: str = "setting nats.request_timeout_s",
+        operation: str = "", by: str = "setting nats.request_timeout_s",
     ) -> Msg:  # fmt: skip
         """The answer to a message. Raises NoRespondersError when nobody listens."""
         wait_s = self.answer_s if wait_s is None else wait_s
         asking = self._client.request(subject, body, timeout=wait_s, headers=dict(headers or {}) or None)
         answer = await self.during(
-            asking, what or f"{subject} at {self.where}", frozenset({subject}), wait_s=wait_s, by=by
+            asking, operation or f"{subject} at {self.where}", frozenset({subject}), wait_s=wait_s, by=by
         )
         self.attuned = True
         return answer
 
-    async def api(self, subject: str, body: Any, what: str) -> dict[str, Any]:
+    async def api(self, subject: str, body: Any, operation: str) -> dict[str, Any]:
         """The answer of JetStream's own API."""
         try:
-            answer = await self.request(f"$JS.API.{subject}", msgspec.json.encode(body) if body else b"", what=what)
+            answer = await self.request(
+                f"$JS.API.{subject}", msgspec.json.encode(body) if body else b"", operation=operation
+            )
         except NoRespondersError:
-            message = f"{what}: {self.where} has no JetStream (nats-server -js)"
+            message = f"{operation}: {self.where} has no JetStream (nats-server -js)"
             raise Failure(error("config", message, code="NO_JETSTREAM")) from None
-        return answered(answer, what)
+        return answered(answer, operation)
 
     async def during(
-        self, work: Coroutine[Any, Any, Given], what: str, subjects: frozenset[str], *, listens: bool = True,
+        self, work: Coroutine[Any, Any, Given], operation: str, subjects: frozenset[str], *, listens: bool = True,
         wait_s: float | None = None, by: str = "setting nats.request_timeout_s",
     ) -> Given:  # fmt: skip
         """Await work that needs the connection; fails when the connection ends, or when the server denies the
@@ -134,7 +136,7 @@ class SharedConnection:
             return task.result()
         except TimeoutError:
             self.doubted = True
-            raise too_late(what, self.answer_s if wait_s is None else wait_s, by) from None
+            raise too_late(operation, self.answer_s if wait_s is None else wait_s, by) from None
         except NoRespondersError:
             raise
         except Error as problem:
@@ -211,25 +213,25 @@ class SharedConnection:
         return Failure(error("server_error", f"{self.where}: {problem}", code=type(problem).__name__))
 
 
-def answered(answer: Msg, what: str) -> dict[str, Any]:
+def answered(answer: Msg, operation: str) -> dict[str, Any]:
     """The JSON answer of JetStream."""
     try:
         body = msgspec.json.decode(answer.data)
     except msgspec.DecodeError:
         body = None
     if not isinstance(body, dict):
-        message = f"{what}: the response is not from a stream; without `stream` the message is published to all current subscribers"
+        message = f"{operation}: the response is not from a stream; without `stream` the message is published to all current subscribers"
         raise Failure(error("server_error", message, code="NO_STREAM", retryable=False))
     if body.get("error"):
-        raise of_api(body["error"], what)
+        raise of_api(body["error"], operation)
     return body
 
 
-def too_old(connection: SharedConnection, what: str, least: Version) -> Failure:
-    return version_failure(connection.where, what, ".".join(map(str, connection.version)), least)
+def too_old(connection: SharedConnection, operation: str, least: Version) -> Failure:
+    return version_failure(connection.where, operation, ".".join(map(str, connection.version)), least)
 
 
-def version_failure(where: str, what: str, version: str, least: Version) -> Failure:
+def version_failure(where: str, operation: str, version: str, least: Version) -> Failure:
     need = ".".join(map(str, least))
-    message = f"{where}: {what} needs a server from {need} on, and this is {version}"
+    message = f"{where}: {operation} needs a server from {need} on, and this is {version}"
     return Failure(error("config", message, code="SERVER_VERSION"))

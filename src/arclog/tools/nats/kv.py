@@ -129,9 +129,9 @@ async def _settled(
 async def _stored(
     connection: SharedConnection, bucket: str, key: str, body: bytes, headers: dict[str, str]
 ) -> dict[str, Any]:
-    what = _which(bucket, key)
+    operation = _which(bucket, key)
     try:
-        return await store(connection, _subject(bucket, key), body, headers, what)
+        return await store(connection, _subject(bucket, key), body, headers, operation)
     except Failure as failure:
         if failure.problem.code == "NO_STREAM":
             raise _no_bucket(bucket) from None
@@ -154,11 +154,11 @@ async def _last(connection: SharedConnection, bucket: str, key: str) -> dict[str
 
 
 async def _message(
-    connection: SharedConnection, bucket: str, asked: dict[str, Any], what: str
+    connection: SharedConnection, bucket: str, asked: dict[str, Any], operation: str
 ) -> dict[str, Any] | None:
     """A message of the bucket's stream, from its leader, so that earlier writes are visible."""
     try:
-        answer = await connection.api(f"STREAM.MSG.GET.KV_{bucket}", asked, what)
+        answer = await connection.api(f"STREAM.MSG.GET.KV_{bucket}", asked, operation)
     except Failure as failure:
         if failure.problem.code == "MESSAGE_NOT_FOUND":
             return None
@@ -169,12 +169,12 @@ async def _message(
     return message
 
 
-def _revision(message: Msg, config: NatsConfig, what: str) -> dict[str, Any]:
+def _revision(message: Msg, config: NatsConfig, place: str) -> dict[str, Any]:
     known = delivered(message.reply)
     operation = _operation(message.headers or {})
     row = {"revision": known.seq, "time": known.moment, "operation": operation}
     if operation == "put":
-        row["data"], row["as"] = decoded(message.data, config.decode, f"{what}, revision {known.seq}")
+        row["data"], row["as"] = decoded(message.data, config.decode, f"{place}, revision {known.seq}")
     return row
 
 
@@ -182,18 +182,18 @@ async def _messages(
     connection: SharedConnection, bucket: str, asked: dict[str, Any], most: int, batch: int
 ) -> AsyncGenerator[list[Msg], None]:
     """Messages of the bucket's stream, some at a time, through a temporary consumer."""
-    stream, what = f"KV_{bucket}", f"bucket {bucket}"
+    stream, operation = f"KV_{bucket}", f"bucket {bucket}"
     config = {**asked, "ack_policy": "none", "mem_storage": True, "inactive_threshold": 60 * _NANO}
     try:
-        made = await connection.api(f"CONSUMER.CREATE.{stream}", {"stream_name": stream, "config": config}, what)
+        made = await connection.api(f"CONSUMER.CREATE.{stream}", {"stream_name": stream, "config": config}, operation)
     except Failure as failure:
         raise (_no_bucket(bucket) if failure.problem.code == "STREAM_NOT_FOUND" else failure) from None
     left = int(made["num_pending"])
     try:
         if left > most:
-            message = f"{what}: holds {left:,} entries of these, and {most:,} are given (setting nats.max_entries)"
+            message = f"{operation}: holds {left:,} entries of these, and {most:,} are given (setting nats.max_entries)"
             raise Failure(error("limit", f"{message}; narrow it with `filter`", code="nats.max_entries"))
-        async with Pull(connection, stream, made["name"], what) as pull:
+        async with Pull(connection, stream, made["name"], operation) as pull:
             while left > 0:
                 came = await pull.ask(min(left, batch), 0)
                 if not came:
@@ -202,7 +202,7 @@ async def _messages(
                 left -= len(came)
     finally:
         with suppress(Failure):  # the server removes unused consumers
-            await connection.api(f"CONSUMER.DELETE.{stream}.{made['name']}", None, what)
+            await connection.api(f"CONSUMER.DELETE.{stream}.{made['name']}", None, operation)
 
 
 def _no_bucket(bucket: str) -> Failure:

@@ -41,7 +41,7 @@ async def encoded(data: Any, encoding: Any, results: ResultSink, most: int) -> b
         raise refused(f"data holds half a character (a lone surrogate) at {problem.start}") from None
 
 
-def decoded(body: bytes, decode: Any, what: str) -> tuple[Any, str]:
+def decoded(body: bytes, decode: Any, operation: str) -> tuple[Any, str]:
     """The decoded value, and its form: json, text or base64."""
     how = "auto" if decode is UNSET else decode
     if how == "base64":
@@ -53,20 +53,20 @@ def decoded(body: bytes, decode: Any, what: str) -> tuple[Any, str]:
             return msgspec.json.decode(body), "json"
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
             if how == "json":
-                message = f"{what}: is not one JSON document: {problem}; `decode: auto` takes it as it is"
+                message = f"{operation}: is not one JSON document: {problem}; `decode: auto` takes it as it is"
                 raise Failure(error("exception", message, code="NotJSON")) from None
     try:
         return body.decode(), "text"
     except UnicodeDecodeError as problem:
         if how == "text":
-            message = f"{what}: is not UTF-8 text at byte {problem.start}; `decode: base64` takes it as it is"
+            message = f"{operation}: is not UTF-8 text at byte {problem.start}; `decode: base64` takes it as it is"
             raise Failure(error("exception", message, code="NotText")) from None
         return base64.b64encode(body).decode(), "base64"
 
 
-async def outcome_of(body: bytes, decode: Any, about: dict[str, Any], context: TaskContext, what: str) -> Outcome:
+async def outcome_of(body: bytes, decode: Any, about: dict[str, Any], context: TaskContext, operation: str) -> Outcome:
     """An outcome whose data are these bytes; in the result store when they are many."""
-    data, taken = decoded(body, decode, what)
+    data, taken = decoded(body, decode, operation)
     about["as"] = taken
     if len(body) <= context.results.inline_max_bytes:
         return Outcome(result={**about, "data": data}, data_at="data")
@@ -108,18 +108,18 @@ def too_large(size: int, most: int) -> Failure:
     return Failure(error("limit", f"{message}; large data belong into an object or a result", code="MAX_PAYLOAD"))
 
 
-def check_name(text: Any, what: str) -> str:
+def check_name(text: Any, operation: str) -> str:
     """The name of a stream, a consumer or a bucket: one part of a subject."""
     if not text or any(letter in ".*>/\\ " or ord(letter) < 33 or ord(letter) == 127 for letter in text):
-        raise refused(f"{what} must be a name without dots, wildcards, slashes and spaces")
+        raise refused(f"{operation} must be a name without dots, wildcards, slashes and spaces")
     return str(text)
 
 
-def check_subject(text: Any, what: str, *, wildcards: bool = False) -> str:
+def check_subject(text: Any, operation: str, *, wildcards: bool = False) -> str:
     """A subject that a message can have."""
     parts = str(text or "").split(".")
     if any(not part or any(ord(letter) < 33 or ord(letter) == 127 for letter in part) for part in parts):
-        raise refused(f"{what} must be made of parts with a dot between them, without spaces: orders.new")
+        raise refused(f"{operation} must be made of parts with a dot between them, without spaces: orders.new")
     if not wildcards and any(part in ("*", ">") for part in parts):
-        raise refused(f"{what} may hold no wildcard: a message goes to one subject")
+        raise refused(f"{operation} may hold no wildcard: a message goes to one subject")
     return str(text)

@@ -73,11 +73,11 @@ async def request(connection: SharedConnection, config: NatsConfig, context: Tas
     wait_s, by = connection.answer_s, "setting nats.request_timeout_s"
     if config.wait_s is not UNSET:
         wait_s, by = config.wait_s, "wait_s"
-    what = f"the request to {subject}"
+    operation = f"the request to {subject}"
     try:
-        answer = await connection.request(subject, body, headers, wait_s=wait_s, what=what, by=by)
+        answer = await connection.request(subject, body, headers, wait_s=wait_s, operation=operation, by=by)
     except NoRespondersError:
-        raise Failure(error("server_error", f"{what}: there is no subscriber", code="NO_RESPONDERS")) from None
+        raise Failure(error("server_error", f"{operation}: there is no subscriber", code="NO_RESPONDERS")) from None
     answer_headers = dict(answer.headers or {})
     about: dict[str, Any] = {"subject": subject, "headers": answer_headers}
     code = answer_headers.get(_SERVICE_CODE)
@@ -88,20 +88,20 @@ async def request(connection: SharedConnection, config: NatsConfig, context: Tas
         kind = kind_of(int(code) if code.isascii() and code.isdigit() else 500)
         outcome.status = ERROR
         outcome.error = error(
-            kind, f"{what}: the service says {code}: {answer_headers.get(_SERVICE_ERROR, '')[:200]}", code=code
+            kind, f"{operation}: the service says {code}: {answer_headers.get(_SERVICE_ERROR, '')[:200]}", code=code
         )
     return outcome
 
 
 async def store(
-    connection: SharedConnection, subject: str, body: bytes, headers: dict[str, str], what: str
+    connection: SharedConnection, subject: str, body: bytes, headers: dict[str, str], operation: str
 ) -> dict[str, Any]:
     """Publish a message to the stream with its subject; returns the acknowledgement."""
     check_size(body, headers, connection.max_payload)
     try:
-        return answered(await connection.request(subject, body, headers, what=what), what)
+        return answered(await connection.request(subject, body, headers, operation=operation), operation)
     except NoRespondersError:
-        raise await _nobody(connection, what) from None
+        raise await _nobody(connection, operation) from None
 
 
 def check_ttl(connection: SharedConnection) -> None:
@@ -113,20 +113,20 @@ def ttl_header(config: NatsConfig) -> dict[str, str]:
     return {} if config.ttl_s is UNSET else {_TTL: f"{config.ttl_s}s"}
 
 
-async def _nobody(connection: SharedConnection, what: str) -> Failure:
+async def _nobody(connection: SharedConnection, operation: str) -> Failure:
     """The error if no stream accepted a message."""
-    await connection.api("INFO", None, what)  # says so when there is no JetStream
-    return Failure(error("not_found", f"{what}: no stream has this subject", code="NO_STREAM"))
+    await connection.api("INFO", None, operation)  # says so when there is no JetStream
+    return Failure(error("not_found", f"{operation}: no stream has this subject", code="NO_STREAM"))
 
 
 async def _to_stream(connection: SharedConnection, ready: list[_Ready], total: int | None) -> list[dict[str, Any]]:
     """Send messages without waiting for one before the next; the first that fails is the failure."""
 
     async def publish_message(message: _Ready) -> dict[str, Any]:
-        what = f"publishing to {message.subject}"
+        operation = f"publishing to {message.subject}"
         if total is not None:
-            what += f" (message {message.number} of {total})"
-        return await store(connection, message.subject, message.body, message.headers, what)
+            operation += f" (message {message.number} of {total})"
+        return await store(connection, message.subject, message.body, message.headers, operation)
 
     first = [] if connection.attuned else [await publish_message(ready[0])]
     going = [asyncio.ensure_future(publish_message(message)) for message in ready[len(first) :]]

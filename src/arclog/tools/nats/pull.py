@@ -29,7 +29,7 @@ from arclog.tools.nats.publish import pieces
 _BATCH = 100
 _NANO = 1_000_000_000
 _TOKEN = "$JS.ACK."  # noqa: S105 - a subject, no secret
-_SAYS = {"ack": b"+ACK", "nak": b"-NAK", "term": b"+TERM", "progress": b"+WPI"}
+_ACK_BODIES = {"ack": b"+ACK", "nak": b"-NAK", "term": b"+TERM", "progress": b"+WPI"}
 #: How long a server may be silent after the time that it was asked to wait.
 _SLACK_S = 5.0
 _NO_MESSAGES, _TIMED_OUT, _NO_RESPONDERS = "404", "408", "503"
@@ -69,8 +69,8 @@ async def fetch(
         raise Failure(
             error("limit", f"batch: {batch} is above {most} (setting nats.max_messages)", code="nats.max_messages")
         )
-    what = f"consumer {consumer} of stream {stream}"
-    pull = Pull(connection, stream, consumer, what)
+    operation = f"consumer {consumer} of stream {stream}"
+    pull = Pull(connection, stream, consumer, operation)
     rows = Rows(context, "messages")
     got: list[Msg] = []
     pending = 0
@@ -82,11 +82,11 @@ async def fetch(
                 if got and batch > 1:
                     got += await pull.ask(batch - 1, max(1, most_bytes - len(got[0].data)))
         for at in range(0, len(got), _BATCH):
-            await rows.add([_row(message, config, what) for message in got[at : at + _BATCH]])
+            await rows.add([_row(message, config, operation) for message in got[at : at + _BATCH]])
         if got:
             pending = delivered(got[-1].reply).pending
         if config.ack == "now":
-            await _acknowledge(connection, [message.reply for message in got], _SAYS["ack"])
+            await _acknowledge(connection, [message.reply for message in got], _ACK_BODIES["ack"])
         return await rows.outcome({"stream": stream, "consumer": consumer, "pending": pending})
     except BaseException:
         await _give_back(connection, got)
@@ -95,9 +95,9 @@ async def fetch(
         await rows.close()
 
 
-def _row(message: Msg, config: NatsConfig, what: str) -> dict[str, Any]:
+def _row(message: Msg, config: NatsConfig, operation: str) -> dict[str, Any]:
     known = delivered(message.reply)
-    data, taken = decoded(message.data, config.decode, f"{what}, message {known.seq}")
+    data, taken = decoded(message.data, config.decode, f"{operation}, message {known.seq}")
     return {
         "subject": message.subject,
         "data": data,
@@ -112,15 +112,15 @@ def _row(message: Msg, config: NatsConfig, what: str) -> dict[str, Any]:
 
 async def acknowledge(connection: SharedConnection, config: NatsConfig, context: TaskContext) -> Outcome:
     how = "ack" if config.how is UNSET else config.how
-    says = _SAYS[how]
+    ack_body = _ACK_BODIES[how]
     if config.delay_s is not UNSET:
-        says += b" " + msgspec.json.encode({"delay": round(config.delay_s * _NANO)})
+        ack_body += b" " + msgspec.json.encode({"delay": round(config.delay_s * _NANO)})
     done = 0
     given = config.messages
     if isinstance(given, str | dict):
         given = [given]
     async for some in pieces(given, context):
-        await _acknowledge(connection, [_token(one, done + at) for at, one in enumerate(some)], says)
+        await _acknowledge(connection, [_token(entry, done + at) for at, entry in enumerate(some)], ack_body)
         done += len(some)
         context.progress(done, None, "messages")
     return Outcome(result={"data": {how: done}}, data_at="data")
@@ -134,16 +134,16 @@ def _token(given: Any, at: int) -> str:
     return token
 
 
-async def _acknowledge(connection: SharedConnection, tokens: list[str], says: bytes) -> None:
+async def _acknowledge(connection: SharedConnection, tokens: list[str], ack_body: bytes) -> None:
     """Send acknowledgements, and wait until the stream has confirmed them."""
 
     async def acknowledge(token: str) -> None:
         parts = token.split(".")
-        what = f"acknowledging a message of stream {parts[4] if len(parts) > 9 else parts[2]}"
+        operation = f"acknowledging a message of stream {parts[4] if len(parts) > 9 else parts[2]}"
         try:
-            await connection.request(token, says, what=what)
+            await connection.request(token, ack_body, operation=operation)
         except NoRespondersError:
-            raise Failure(error("not_found", f"{what}: its consumer is gone", code="CONSUMER_NOT_FOUND")) from None
+            raise Failure(error("not_found", f"{operation}: its consumer is gone", code="CONSUMER_NOT_FOUND")) from None
 
     going = [asyncio.ensure_future(acknowledge(token)) for token in tokens]
     try:
@@ -160,17 +160,17 @@ async def _give_back(connection: SharedConnection, got: list[Msg]) -> None:
     if not got:
         return
     with suppress(Failure):
-        await connection.send([(message.reply, _SAYS["nak"], {}) for message in got])
+        await connection.send([(message.reply, _ACK_BODIES["nak"], {}) for message in got])
 
 
 class Pull:
     """Requests messages from a consumer, through a separate inbox."""
 
-    def __init__(self, connection: SharedConnection, stream: str, consumer: str, what: str) -> None:
+    def __init__(self, connection: SharedConnection, stream: str, consumer: str, operation: str) -> None:
         self._connection = connection
         self._stream = stream
         self._consumer = consumer
-        self._what = what
+        self._what = operation
         self._came: asyncio.Queue[Msg] = asyncio.Queue()
         self._asked = 0
 

@@ -43,7 +43,7 @@ async def is_whole(store, least):
     """The log is as long as its head says, and can be written."""
     head = (await store.execution(1)).head
     assert head >= least
-    assert [each.seq for each in await store.events(1)] == list(range(1, head + 1))
+    assert [event.seq for event in await store.events(1)] == list(range(1, head + 1))
     assert (await store.append(change(1, head))).last_seq == head + 1
 
 

@@ -134,7 +134,7 @@ async def test_a_refusal_that_got_lost_is_a_refusal(own, opened, monkeypatch):
     await store.append(creation(1))
     lose_after_commit(monkeypatch)
     results = await asyncio.gather(store.append(change(1, 5)), store.append(creation(2)), return_exceptions=True)
-    assert [type(each) for each in results] == [Conflict, Appended]
+    assert [type(result) for result in results] == [Conflict, Appended]
 
 
 def lose_after_commit(monkeypatch):
@@ -289,7 +289,7 @@ async def test_values_that_cannot_be_stored_leave_the_others_alone(own, opened):
         store.append(change(3, 1)),
         return_exceptions=True,
     )
-    assert [type(each) for each in results] == [RequestRejected, RequestRejected, Appended]
+    assert [type(result) for result in results] == [RequestRejected, RequestRejected, Appended]
     assert [(await store.execution(n)).head for n in (1, 2, 3)] == [1, 1, 2]
 
 
@@ -315,10 +315,12 @@ async def test_a_server_that_is_stopped_meanwhile_leaves_in_good_order(
         finally:
             getattr(own_server, back)()
     said = [
-        one.getMessage() for one in caplog.records if "stopping although the store is unavailable" in one.getMessage()
+        record.getMessage()
+        for record in caplog.records
+        if "stopping although the store is unavailable" in record.getMessage()
     ]
     assert len(said) == 1
-    assert not [one for one in caplog.records if one.exc_info or one.levelname == "ERROR"]
+    assert not [record for record in caplog.records if record.exc_info or record.levelname == "ERROR"]
     assert asyncio.all_tasks() == before
 
 
@@ -328,7 +330,7 @@ async def test_a_server_outlasts_a_store_that_is_away_with_the_worker_inside_it(
         own_server.kill()
         try:
             async with asyncio.timeout(30):
-                while not any("cannot claim" in one.getMessage() for one in caplog.records):  # noqa: ASYNC110 - of a log
+                while not any("cannot claim" in record.getMessage() for record in caplog.records):  # noqa: ASYNC110 - of a log
                     await asyncio.sleep(0.01)
         finally:
             own_server.start()

@@ -24,7 +24,7 @@ TABLES = ("executions", "log", "mark", "step_runs", "ingested", "snapshots", "ta
 
 async def filled(store: Any, hours: int = 3, runs: int = 4) -> list[int]:
     ids = [minted(hour) + n for hour in range(1, hours + 1) for n in range(1, runs + 1)]
-    await asyncio.gather(*(whole_run(store, each, steps=2) for each in ids))
+    await asyncio.gather(*(whole_run(store, event_id, steps=2) for event_id in ids))
     await store.append(creation(LIVE))
     return ids
 

@@ -1,4 +1,4 @@
-"""A simulated run beside the recorded one: whether it took another path, where, and how it ended.
+"""Compares a simulated run with the recorded one: whether and where the paths differ, and how it ended.
 
 Step runs are compared by name and number; those that wait for a call without an answer are not compared.
 """

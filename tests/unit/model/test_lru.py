@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from arclog.model.data.kept import Kept
+from arclog.model.data.lru import LruCache
 
 
 def test_the_one_that_was_not_asked_for_the_longest_goes_first() -> None:
-    kept: Kept[str, int] = Kept(2)
+    kept: LruCache[str, int] = LruCache(2)
     kept.put("a", 1)
     kept.put("b", 2)
     assert kept.get("a") == 1
@@ -14,7 +14,7 @@ def test_the_one_that_was_not_asked_for_the_longest_goes_first() -> None:
 
 
 def test_a_value_is_kept_as_it_was_first_or_as_it_is_now() -> None:
-    kept: Kept[str, int] = Kept(2)
+    kept: LruCache[str, int] = LruCache(2)
     kept.put("a", 1)
     kept.put("b", 2)
     kept.replace("a", 3)

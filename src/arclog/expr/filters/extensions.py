@@ -1,4 +1,4 @@
-"""Filters beyond Jinja's: more for text, lists and maps, hashes and encodings. Pure and bounded, as all others."""
+"""Filters beyond Jinja's: more for text, lists and maps, hashes and encodings. Pure and bounded, like all filters."""
 
 from __future__ import annotations
 

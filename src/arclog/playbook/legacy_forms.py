@@ -1,4 +1,4 @@
-"""What may not stand where: keys without effect, control words outside tasks, and older forms with their remedy."""
+"""Findings for misplaced keys: keys without effect, control words outside tasks, and older forms with their replacement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compares what a run did with what its test expects. Every difference is one message."""
+"""Compares a run with the expectations of its test. Every difference is one message."""
 
 from __future__ import annotations
 

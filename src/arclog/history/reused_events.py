@@ -1,7 +1,7 @@
-"""The events that a new run takes over from an old one, as its own: the head, what is kept whole, then the parts.
+"""Builds the first events of a fork or retry from the log of the old run: the head, the complete step runs, then the parts.
 
-Ids are the new run's: of commands (the id of the event that issues them), of tokens (numbered as they are made), of stored
-results (the same content under the new run's name). Everything else stands as it was recorded, with its own time.
+Ids are those of the new run: of commands (the id of the event that issues them), of tokens (numbered in order of creation), of
+stored results (the same content under the new run's name). Everything else remains as recorded, including its time.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from arclog.history.choosing import DROP, KEEP, PART, ROUTE, Chosen, part_of
-from arclog.history.fitting import Arcs
+from arclog.history.fork_check import Arcs
+from arclog.history.reused_steps import DROP, KEEP, PART, ROUTE, Chosen, part_of
 from arclog.history.step_runs import Key
 from arclog.model.events import Event
 from arclog.model.ids import moved

@@ -1,4 +1,4 @@
-"""Files in the folders of playbooks, read when a task names them. Links that lead out of a folder are refused."""
+"""Files in the folders of playbooks, read when a task names them. Symbolic links that leave the folder are refused."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a new run keeps of an old one: whole step runs, the finished part of others, and nothing of the rest.
+"""Selects the step runs that a fork or retry reuses: complete step runs, and the finished part of others.
 
-Law: whatever a step run led to goes with it. A step run whose token was made by one that is not kept is not kept either.
+Law: a step run is reused only if the step run that created its token is reused.
 """
 
 from __future__ import annotations

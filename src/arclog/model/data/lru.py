@@ -1,4 +1,4 @@
-"""A bounded memory of things that can be made again: the one that was not asked for the longest is abandoned first."""
+"""A bounded cache that discards the least recently used entry first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class Kept(Generic[K, V]):
+class LruCache(Generic[K, V]):
     """At most so many values by key, and no more than `max_weight` of them together; the newest is kept in any case."""
 
     __slots__ = ("_max_weight", "_most", "_values", "_weigh", "_weight")

@@ -1,7 +1,7 @@
-"""Whether the recorded beginning of a run fits a net that was changed since.
+"""Checks whether a fork or retry is valid: whether recorded events fit a changed playbook.
 
-Law: a beginning fits when every one of its events has a place in the net: its step, its task, the arc of each token, the
-kind of each ctx value. The verdict names all that has none, and the latest event from which it would fit.
+Law: events fit if each of them has a place in the new net: its step, its task, the arc of each token, the type of each
+ctx value. The verdict lists everything without a place, and the latest event from which a fork would fit.
 """
 
 from __future__ import annotations
