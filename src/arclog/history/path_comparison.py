@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from arclog.history.simulate import Simulated
-from arclog.history.step_runs import Key, Log, RecordedRun
+from arclog.history.step_runs import BOUNDARIES, Key, Log, RecordedRun
 from arclog.model.events import TERMINAL, Event
 
 #: Verdicts, the gravest first.
@@ -53,7 +53,7 @@ def compared(events: Sequence[Event], simulated: Simulated, renamed: Mapping[str
     """Put a simulated run beside the log that it was simulated from."""
     mine, theirs = end_of(events), end_of(simulated.events)
     open_runs = {(call.step, call.run) for call in simulated.unanswered}
-    parting = _path(Log(events), Log(simulated.events), renamed, open_runs)
+    parting = _path(events, _log(events), _log(simulated.events), renamed, open_runs)
     if parting is not None:
         return Compared(PATH, parting, mine, theirs)
     if simulated.unanswered or theirs.state == "OPEN":
@@ -81,7 +81,14 @@ def end_of(events: Sequence[Event]) -> End:
     return End("OPEN")
 
 
-def _path(mine: Log, theirs: Log, renamed: Mapping[str, str], open_runs: set[Key]) -> Parting | None:
+def _log(events: Sequence[Event]) -> Log:
+    """The step runs of a log, without the events inside them: most events of a log are of tasks, which show no path."""
+    return Log([event for event in events if event.type in BOUNDARIES])
+
+
+def _path(
+    events: Sequence[Event], mine: Log, theirs: Log, renamed: Mapping[str, str], open_runs: set[Key]
+) -> Parting | None:
     known: set[Key] = set()
     missing: Parting | None = None
     for (name, number), run in mine.runs.items():
@@ -90,9 +97,10 @@ def _path(mine: Log, theirs: Log, renamed: Mapping[str, str], open_runs: set[Key
         other = theirs.runs.get(key)
         if other is None:
             if missing is None:
-                missing = Parting(*key, "step", f"step {name} (run {number}) would not have run", run.scheduled + 1)
+                seq = _seq(events, mine.events[run.scheduled])
+                missing = Parting(*key, "step", f"step {name} (run {number}) would not have run", seq)
         elif key not in open_runs and other.end is not None and run.is_over:
-            parting = _step(mine.events, run, other, key, renamed)
+            parting = _step(events, run, other, key, renamed)
             if parting is not None:
                 return parting
     if missing is not None and not open_runs:
@@ -111,15 +119,15 @@ def _step(
         words = [f"{'fail' if failed else 'succeed'}ed" for failed in (run.has_failed, other.has_failed)]
         cause = f"step {step} {words[0]}; it would have {words[1]}"
         sides = [None if step_run.end is None else step_run.end.payload.get("error") for step_run in (run, other)]
-        return Parting(*key, "end_of_step", cause, _seq(events, run, run.end), *sides)
+        return Parting(*key, "end_of_step", cause, _seq(events, run.end), *sides)
     if run.failed_items != other.failed_items:
         cause = f"{run.failed_items} items of step {step} failed; {other.failed_items} would fail"
-        return Parting(*key, "items", cause, _seq(events, run, run.end), run.failed_items, other.failed_items)
+        return Parting(*key, "items", cause, _seq(events, run.end), run.failed_items, other.failed_items)
     taken = [renamed.get(str(choice.get("step")), str(choice.get("step"))) for choice in run.selected]
     would = [str(choice.get("step")) for choice in other.selected]
     if taken != would:
         cause = f"after step {step} the run went to {_list(taken)}; it would go to {_list(would)}"
-        return Parting(*key, "routing", cause, _seq(events, run, run.routed), taken, would)
+        return Parting(*key, "routing", cause, _seq(events, run.routed), taken, would)
     return None
 
 
@@ -127,8 +135,8 @@ def _list(steps: list[str]) -> str:
     return " and ".join(steps) or "no step"
 
 
-def _seq(events: Sequence[Event], run: RecordedRun, event: Event | None) -> int:
-    return next((index + 1 for index in run.events if events[index] is event), 0)
+def _seq(events: Sequence[Event], event: Event | None) -> int:
+    return next((index + 1 for index, known in enumerate(events) if known is event), 0)
 
 
 def _message(error: dict[str, Any] | None) -> Any:

@@ -98,6 +98,7 @@ class Taking:
         events, runs = self._log.events, self._chosen.runs
         beside = self._chosen.beside
         step, run, how = "", 0, DROP
+        changes = self._payloads.keys()
         for index in range(self._log.started + 1, len(events)):
             event = events[index]
             if event.run:
@@ -106,8 +107,21 @@ class Taking:
                 if event.run != run or event.step != step:
                     step, run = event.step, event.run
                     how = runs.get((step, run), DROP)
-                if how == KEEP or (how == ROUTE and event.type != "next.evaluated"):
+                if how != KEEP and (how != ROUTE or event.type == "next.evaluated"):
+                    continue
+                if (
+                    event.cause
+                    or event.command_id
+                    or event.sent
+                    or event.own_id
+                    or event.type in changes
+                    or self._steps
+                ):
                     self._keep(index, event)
+                else:  # most events of tasks and items stay as they are
+                    self._at[index] = len(self._out)
+                    self._out.append(event)
+                    self._sources.append(index)
             elif index in beside and self._has_place(index, event):
                 self._keep(index, event)
         for key, how in runs.items():

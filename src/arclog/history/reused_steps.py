@@ -116,7 +116,7 @@ def for_retry(log: Log, step: str = "") -> Chosen:
     if not failed and again is None:
         failed = {run.key for run in log.runs.values() if run.has_failed and run.key not in log.retried}
         if not failed and not _failed_as_a_whole(log):
-            raise RequestRejected("nothing in the run failed: name the step to run again from with --from")
+            raise RequestRejected("nothing in the run failed: name the step to run again from (`from`, --from STEP)")
 
     def choice(run: RecordedRun) -> str:
         # The final step was for the end that the old run came to.

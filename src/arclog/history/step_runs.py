@@ -5,12 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from arclog.model.events import Event, is_closing
+from arclog.core.transitions.apply import newer_log
+from arclog.model.events import REGISTRY, Event, is_closing, is_newer
 
 #: Events that say something of a step run as a whole.
-_BOUNDARIES = frozenset({"step.scheduled", "step.done", "step.failed", "next.evaluated", "loop.done"})
+BOUNDARIES = frozenset({"step.scheduled", "step.done", "step.failed", "next.evaluated", "loop.done"})
 #: (step, run)
 Key = tuple[str, int]
+
+
+def first_newer(events: Sequence[Event]) -> int:
+    """The index of the first event that only a newer release understands; -1: there is none."""
+    if REGISTRY.keys() >= {event.type for event in events} and all(event.version == 1 for event in events):
+        return -1
+    return next((index for index, event in enumerate(events) if is_newer(event) and not event.informative), -1)
+
+
+def check_release(execution_id: int, events: Sequence[Event]) -> None:
+    """Raise NewerLog if a newer release wrote an event of the log: what follows from it is not known here."""
+    index = first_newer(events)
+    if index >= 0:
+        raise newer_log(execution_id, index + 1, events[index])
 
 
 class RecordedRun:
@@ -71,7 +86,7 @@ class Log:
                 continue
             if event.run:
                 # Most events are of the same step run as the one before, and say nothing of it as a whole.
-                if event.run == run and event.step == step and event.type not in _BOUNDARIES:
+                if event.run == run and event.step == step and event.type not in BOUNDARIES:
                     own.append(index)
                     continue
                 step, run = event.step, event.run

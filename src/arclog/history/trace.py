@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from msgspec import Struct
@@ -27,6 +28,8 @@ _VIEW = frozenset({"status", "result", "data", "error", "meta"})
 _LONE = re.compile(r"\{\{-?\s*([A-Za-z_][\w.\[\]]*)\s*-?\}\}")
 _TASK_ENDS = frozenset({"task.done", "task.failed"})
 _STEP_ENDS = frozenset({"step.done", "step.failed"})
+#: Names that a message lists at most.
+_MOST_NAMES = 20
 #: Templates in a row, each of which read what the next one made.
 _DEEPEST = 100
 #: Names that come from the engine.
@@ -120,6 +123,31 @@ class Tracer:
         if path[0] == "result":
             return self._result(path[1:])
         return self._name(path, _Place(len(self._events)))
+
+    def absence(self, path: Path) -> str:
+        """What is there instead when a path leads nowhere; '' when it leads somewhere, or when the log does not show it."""
+        if len(path) < 2:
+            return ""
+        name, rest = str(path[0]), path[1:]
+        if name == "result":
+            index = self._last(lambda event: event.type == "playbook.finished")
+            payload = self._events[index].payload if index >= 0 else {}
+            return "" if index < 0 or payload.get("result_ref") else _absence(("result",), payload.get("result"), rest)
+        if name == "ctx":
+            known = dict.fromkeys((*self._plan.ctx, *self._setting))
+            return "" if rest[0] in known else (_members("ctx", known) if known else "ctx is empty")
+        step = self._steps.get(name)
+        if step is not None and step.loop is not None and step.loop.inner is None and rest[0] == "results" and rest[1:]:
+            total = self._item_count(name)
+            if total is not None and not (isinstance(rest[1], int) and -total <= rest[1] < total):
+                return f"{name}.results has {_items(total)}"
+        return ""
+
+    def _item_count(self, step: str) -> int | None:
+        """How many items the loop of the latest run of a step has; None if the log does not show it."""
+        run = self._log.latest(step)
+        payloads = () if run is None else (self._events[index].payload for index in run.events)
+        return next((payload["total"] for payload in payloads if "total" in payload), None)
 
     # -- names --------------------------------------------------------------------------------------------------------
 
@@ -549,6 +577,31 @@ def _reach(value: Any, path: Path) -> Any:
             return None
         value = value[key]
     return value
+
+
+def _absence(name: Path, value: Any, path: Path) -> str:
+    """What a value has where a path leaves it; '' if the path leads to something in it."""
+    for depth, key in enumerate(path):
+        if not _has(value, key):
+            return _members(path_text((*name, *path[:depth])), value)
+        value = value[key]
+    return ""
+
+
+def _members(name: str, value: Any) -> str:
+    """What a value has, for a message."""
+    if isinstance(value, Mapping) and value:
+        return (
+            f"{name} has {', '.join(map(str, islice(value, _MOST_NAMES)))}{', …' if len(value) > _MOST_NAMES else ''}"
+        )
+    if isinstance(value, list | tuple):
+        return f"{name} has {_items(len(value))}"
+    kinds = {type(None): "null", bool: "a boolean", int: "a number", float: "a number", str: "a text"}
+    return f"{name} is {kinds.get(type(value), 'empty')}"
+
+
+def _items(total: int) -> str:
+    return f"items 0 to {total - 1}" if total else "no items"
 
 
 def _has(value: Any, key: str | int) -> bool:

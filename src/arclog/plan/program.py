@@ -295,6 +295,14 @@ class StepProgram:
         return self.plan.loop
 
     @cached_property
+    def loops(self) -> tuple[LoopPlan, ...]:
+        """The loop of a step that has one and the loops inside it, outermost first."""
+        levels = [self.loop]
+        while levels[-1].inner is not None:
+            levels.append(levels[-1].inner)
+        return tuple(levels)
+
+    @cached_property
     def items(self) -> tuple[Tree, ...]:
         """The items of each loop level, outermost first."""
         levels: list[Tree] = []

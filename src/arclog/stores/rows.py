@@ -8,7 +8,7 @@ events are stored and read like any other, but they create no marks and no step 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from threading import local
 from typing import Any, TypeVar
 
@@ -41,6 +41,8 @@ _EVENTS = msgspec.json.Decoder(list[Event])
 T = TypeVar("T")
 #: event types that announce content outside the log
 _STORING = "result.stored"
+#: event types that open or close a step run
+_BOUNDARIES = frozenset({"step.scheduled", "step.done", "step.failed"})
 _LONGEST_TTL_S = 1e12
 #: a row that claims to be larger than this is not read; the limit of a row is far below
 _MAX_BODY = 1 << 30
@@ -142,6 +144,7 @@ class Codec:
         marks: list[tuple[int, int]] = []
         steps: dict[tuple[str, int], StepChange] = {}
         seq = append.expected
+        change: StepChange | None = None
         for event in append.events:
             seq += 1
             name = event.type
@@ -149,13 +152,15 @@ class Codec:
             if bit is None:
                 raise RequestRejected(f"event type {name!r} is not in the registry; it cannot be stored")
             bits |= bit
-            if event.step and event.run:
-                change = steps.get((event.step, event.run))
-                if change is None:
-                    change = steps[event.step, event.run] = StepChange(event.step, event.run, seq, seq)
-                else:
-                    change.last = seq
-                if not event.informative:
+            run, step = event.run, event.step
+            if run and step:
+                # Most events are of the same step run as the one before.
+                if change is None or change.run != run or change.step != step:
+                    change = steps.get((step, run))
+                    if change is None:
+                        change = steps[step, run] = StepChange(step, run, seq, seq)
+                change.last = seq
+                if name in _BOUNDARIES and not event.informative:
                     _note(change, event, seq)
             if name in MARKED and not event.informative:
                 if name in MARKED_WITH and MARKED_WITH[name] not in event.payload:
@@ -196,10 +201,8 @@ class Codec:
                 stop = start + _first_cut([len(event_body) for event_body in encoded], self._max_bytes)
                 part = events[start:stop]
                 body = _joined(encoded[: stop - start])
-            bits = 0
-            for event in part:
-                bits |= BITS[event.type]
             seq0 = append.expected + 1 + start
+            bits = bits_of({event.type for event in part})
             base = moved(append.base_id, start)
             yield Row(seq0, seq0 + stop - start - 1, base, bits, self._packed(body), decoded_size(body))
             start = stop
@@ -320,11 +323,11 @@ def _results(append: Append) -> list[NewResult]:
 
 
 def _note(change: StepChange, event: Event, seq: int) -> None:
-    """A lifecycle event of a step run."""
+    """A step run was opened or closed."""
     name = event.type
     if name == "step.scheduled":
         change.opens = True
-    elif not change.closed and (name in {"step.done", "step.failed"}):
+    elif not change.closed:
         change.closed = seq
         if name == "step.failed":
             change.status = "cancelled" if is_closing(event) else "failed"
@@ -342,7 +345,7 @@ def _first_cut(sizes: Sequence[int], max_bytes: int) -> int:
     return len(sizes)
 
 
-def bits_of(types: Sequence[str]) -> int:
+def bits_of(types: Iterable[str]) -> int:
     """The bit set of some event types; unknown names match nothing."""
     bits = 0
     for name in types:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -172,3 +173,18 @@ async def test_a_number_is_followed_to_its_query_and_a_text_to_its_file(tmp_path
     got = below(text, "read.read_task.data.text")
     assert (text.value, got.value, got.kind, got.sources) == ("fine", "fine", "object", [])
     assert got.origin["url"] == f"file://{tmp_path}/notes.json"
+
+
+@pytest.mark.parametrize(
+    ("path", "there"),
+    [
+        ("result.totl", "result has total, first, fixed"),
+        ("result.total.cents", "result.total is a number"),
+        ("ctx.smu", "ctx has sum"),
+        ("each.results[3]", r"each\.results has items 0 to 2"),
+        ("each.results.1", r"each\.results has items 0 to 2"),
+    ],
+)
+def test_a_path_that_leads_nowhere_is_refused_with_what_is_there(path: str, there: str) -> None:
+    with pytest.raises(RequestRejected, match=rf"has no value '{re.escape(path)}'; {there}"):
+        run_virtually(traced(path))

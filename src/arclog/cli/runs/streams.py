@@ -64,7 +64,9 @@ def events_command(options: Namespace) -> int:
             from difflib import get_close_matches
 
             near = get_close_matches(name, MEANINGS, n=1)
-            raise Usage(f"there is no event type {name!r}{f'; did you mean {near[0]}?' if near else ''}")
+            raise Usage(
+                f"there is no event type {name!r}; {f'did you mean {near[0]}?' if near else 'see docs/events.md'}"
+            )
     if options.id is None:
         return search_command(options)
     from arclog.engine.views.event_search import matches_of

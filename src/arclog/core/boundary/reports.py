@@ -30,6 +30,11 @@ WORKER_TYPES = frozenset({
 })  # fmt: skip
 TASK_TYPES = frozenset(name for name in WORKER_TYPES if name.startswith(("task.", "policy.", "result.")))
 
+#: Events inside a step run that has started, which is what most events of a report are.
+_OF_TASKS = TASK_TYPES - {"result.stored", "result.manifest.updated"}
+_OF_ITEMS = frozenset({"loop.iteration.started", "loop.iteration.done", "loop.iteration.failed"})
+_ENDS = frozenset({"task.done", "task.failed"})
+
 #: Successes, which no worker may report for a task that waits: only the end of the wait is one.
 _SUCCESSES = frozenset({"task.done", "task.attempt.done"})
 
@@ -122,6 +127,11 @@ class _Place:
             return f"belongs to step {event.step} run {event.run}, the command to step {self.step.name} run {self.run}"
         if self.over:
             return "comes after the end of the command"
+        if self.started and not self.expanding:
+            if kind in _OF_TASKS:
+                return self._take_task(event, kind)
+            if kind in _OF_ITEMS:
+                return self._take_iteration(event, kind)
         if kind == "step.started":
             if self.started:
                 return "the step run has started already"
@@ -137,8 +147,6 @@ class _Place:
             return "the items of this loop are known"
         if kind in TASK_TYPES:
             return self._take_task(event, kind)
-        if kind.startswith("loop."):
-            return self._take_iteration(event, kind)
         if self.chunk is not None:
             return "the server ends a loop step"
         self.over = True
@@ -164,7 +172,7 @@ class _Place:
                 return f"step {self.step.name} is no loop"
         elif event.iteration is None or not self._is_open(event.iteration, key := path_key(event.iteration)):
             return "comes outside an iteration"
-        if kind in ("task.done", "task.failed"):
+        if kind in _ENDS:
             outcome = event.payload.get("outcome")
             if not isinstance(outcome, dict) or outcome.get("status") not in (OK, ERROR):
                 return "has no outcome"
@@ -178,11 +186,11 @@ class _Place:
                 return problem
         elif event.payload and "rounds" in event.payload and (problem := self._wrong_rounds(event.payload["rounds"])):
             return problem
-        if event.task in self.step.on_engine and kind in _SUCCESSES:
+        if kind in _SUCCESSES and event.task in self.step.on_engine:
             return f"task {event.task} is the engine's to do"
         if problem := self._course(key).take(event):
             return problem
-        if suspends(self.program, event):
+        if event.payload and suspends(self.program, event):
             self.over = True
         return ""
 

@@ -42,6 +42,8 @@ _ENDS = frozenset({"loop.done", "loop.iteration.done", "loop.iteration.failed"})
 
 #: Types whose values can be of any size.
 _MEASURED = (str, list, dict)
+#: of a loop whose items wrote nothing to ctx; only read
+_NOTHING = Gathered()
 
 _encode = msgspec.json.Encoder().encode
 
@@ -146,7 +148,7 @@ def _stops(decision: Decision, step_run: StepRun, path: tuple[int, ...]) -> dict
     loop = loop_at(step_run, path[:-1])
     if loop.broken is not None:
         return {**loop.broken, "message": f"iteration {path_key(path)}: {loop.broken.get('message', '')}"}
-    gathered = step_run.gathered or Gathered()
+    gathered = step_run.gathered or _NOTHING
     if gathered.problem is not None:
         return gathered.problem
     cap = decision.program.plan.limits.max_loop_results_bytes

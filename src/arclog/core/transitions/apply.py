@@ -48,10 +48,7 @@ def apply(program: Program, state: State, event: Event) -> Sequence[timers.Move]
         return ()
     known = _BY_TYPE.get(event.type)
     if known is None or (event.version != 1 and is_newer(event)):
-        raise NewerLog(
-            f"event {state.head + 1} of execution {state.execution_id} is {event.type} in version {event.version}, which a "
-            f"newer arclog wrote; this one ({__version__}) leaves the run alone: update it"
-        )
+        raise newer_log(state.execution_id, state.head + 1, event)
     state.head += 1
     if event.report:
         _count_report(state, event)
@@ -63,6 +60,14 @@ def apply(program: Program, state: State, event: Event) -> Sequence[timers.Move]
     if effect is not None:
         effect(program, state, event)
     return moves
+
+
+def newer_log(execution_id: int, seq: int, event: Event) -> NewerLog:
+    """The error of an event that only a newer release understands."""
+    return NewerLog(
+        f"event {seq} of execution {execution_id} is {event.type} in version {event.version}, which a "
+        f"newer arclog wrote; this one ({__version__}) leaves the run alone: update it"
+    )
 
 
 def _count_report(state: State, event: Event) -> None:
@@ -152,7 +157,8 @@ def _step_started(_: Program, state: State, event: Event) -> None:
 
 def _task_event(program: Program, state: State, event: Event) -> None:
     pipelines.fold(iterations.pipeline_of(_run(state, event), event.iteration), program.steps[event.step], event)
-    waits.fold_task(program, state, event)
+    if event.payload:
+        waits.fold_task(program, state, event)
 
 
 def _task_failed(program: Program, state: State, event: Event) -> None:
@@ -408,7 +414,7 @@ def _take(state: State, event: Event) -> dict[str, Any]:
 
 
 def _run(state: State, event: Event) -> StepRun:
-    step_run = state.open.get(run_key(event.step, event.run))
+    step_run = state.open.get(f"{event.step}#{event.run}")  # run_key, without its call
     if step_run is None:
         raise InvariantBroken(f"{event.type} of step {event.step} run {event.run}, which is not open")
     return step_run

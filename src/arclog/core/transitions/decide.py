@@ -288,12 +288,19 @@ class Decision:
         self._enough = max(EVENTS_PER_DECISION, len(report.events) + EVENTS_AFTER_REPORT)
         coming = iter(report.events)
         for event in coming:
-            if event.type in _TIMED:
+            kind = event.type
+            if kind in _TIMED:
                 self.measure(event)
             self.emit(event)
-            if event.type not in _LEADING:
+            if kind not in _LEADING:
                 continue
-            match event.type:
+            # Tasks and items come first: a report of a loop has thousands of them.
+            match kind:
+                case "task.started" | "task.attempt.started" | "policy.task.evaluated":
+                    if event.payload and waits.suspends(self.program, event):
+                        waits.suspend(self, event, report.command_id)
+                case "loop.iteration.done" | "loop.iteration.failed":
+                    loops.iteration_ended(self, event, report.command_id, coming)
                 case "step.started":
                     loops.begin(self, event)
                 case "step.done" | "step.failed":
@@ -302,11 +309,6 @@ class Decision:
                 case "result.manifest.updated":
                     self.txn.close.append(report.command_id)
                     loops.expanded(self, event)
-                case "loop.iteration.done" | "loop.iteration.failed":
-                    loops.iteration_ended(self, event, report.command_id, coming)
-                case "task.started" | "task.attempt.started" | "policy.task.evaluated":
-                    if waits.suspends(self.program, event):
-                        waits.suspend(self, event, report.command_id)
 
     def reissue(self, command: OpenCommand, payload: dict[str, Any]) -> None:
         """Withdraw a command from its holder and offer it again, unless the run is pausing."""

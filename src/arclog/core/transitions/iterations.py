@@ -59,9 +59,9 @@ def loop_at(step_run: StepRun, path: tuple[int, ...]) -> Loop:
 
 def chunk_with(step_run: StepRun, path: tuple[int, ...]) -> Chunk:
     """The chunk that holds an iteration."""
-    outer, index = path[:-1], path[-1]
+    index = path[-1]
     for chunk in step_run.chunks.values():
-        if chunk.path == outer and chunk.first <= index < chunk.last:
+        if chunk.first <= index < chunk.last and chunk.path == path[:-1]:
             return chunk
     raise InvariantBroken(f"step {step_run.step} run {step_run.run}: nobody was given iteration {path_key(path)}")
 
@@ -82,7 +82,8 @@ def pipeline_of(step_run: StepRun, path: tuple[int, ...] | None) -> Pipeline:
 def iter_of(plan: LoopPlan, loop: Loop, index: int) -> dict[str, Any]:
     """The value of `iter` in templates at the start of an iteration."""
     names: dict[str, Any] = {} if are_stored(loop.items) else {plan.iterator: item_at(loop.items, index)}
-    names |= {"index": index, "total": loop.total}
+    names["index"] = index
+    names["total"] = loop.total
     if loop.parent is not None:
         names["parent"] = loop.parent
     return names
@@ -90,12 +91,10 @@ def iter_of(plan: LoopPlan, loop: Loop, index: int) -> dict[str, Any]:
 
 def level_of(step: StepProgram, path: tuple[int, ...]) -> LoopPlan:
     """The plan of the loop below these outer indexes."""
-    plan = step.loop
-    for _ in path:
-        if plan.inner is None:
-            raise InvariantBroken(f"step {step.name} has no loop at depth {len(path)}")
-        plan = plan.inner
-    return plan
+    levels = step.loops
+    if len(path) >= len(levels):
+        raise InvariantBroken(f"step {step.name} has no loop at depth {len(path)}")
+    return levels[len(path)]
 
 
 def iterator_of(step: StepProgram) -> str:
@@ -118,8 +117,9 @@ def started(program: Program, step_run: StepRun, event: Event) -> None:
     chunk = chunk_with(step_run, path)
     chunk.next = index + 1
     chunk.open += 1
-    stored = {plan.iterator: stored_item(loop.items, index)} if are_stored(loop.items) else {}
-    pipeline = Pipeline(iter=iter_of(plan, loop, index), stored=stored)
+    pipeline = Pipeline(iter=iter_of(plan, loop, index))
+    if are_stored(loop.items):
+        pipeline.stored = {plan.iterator: stored_item(loop.items, index)}
     step_run.iterations[path_key(path)] = Iteration(event.at, pipeline)
 
 
@@ -142,8 +142,8 @@ def ended(program: Program, state: State, step_run: StepRun, event: Event) -> No
     if failed and is_closing(event):
         _cancelled(step_run, path, inner=inner)
         return
-    problem = event.payload.get("error") or {}
     if failed:
+        problem = event.payload.get("error") or {}
         loop.failed += 1
         insort(loop.errors, {"index": path[-1], **_shortened(problem)}, key=lambda known: int(known["index"]))
         del loop.errors[MAX_ERRORS:]
@@ -156,7 +156,8 @@ def ended(program: Program, state: State, step_run: StepRun, event: Event) -> No
             faults.item_failed(step, state, step_run, event, None)
         step_run.loops.pop(path_key(path), None)
         return
-    iteration = step_run.iterations.pop(path_key(path))
+    key = path_key(path)
+    iteration = step_run.iterations.pop(key)
     pipeline = iteration.pipeline
     if failed:
         faults.item_failed(step, state, step_run, event, pipeline)
@@ -166,8 +167,11 @@ def ended(program: Program, state: State, step_run: StepRun, event: Event) -> No
     if record is not None and (loop.broken is not None or path >= step_run.record_of):
         # Not the iteration that ended last: that would depend on timing.
         step_run.record, step_run.record_of = record, path
-    _keep_result(program, step_run, path, record)
-    reducers.take(program, state, step_run, path, pipeline)
+    own = loop_at(step_run, ())
+    if own.results is not None:
+        _keep_result(program, step_run, own, own.results, key, record)
+    if pipeline.ctx or pipeline.error:
+        reducers.take(program, state, step_run, path, pipeline)
     chunk = chunk_with(step_run, path)
     chunk.open -= 1
     if chunk.open == 0 and chunk.next == chunk.last:
@@ -194,14 +198,13 @@ def _shortened(problem: dict[str, Any]) -> dict[str, Any]:
     return problem if len(message) <= MAX_MESSAGE else {**problem, "message": message[: MAX_MESSAGE - 1] + "…"}
 
 
-def _keep_result(program: Program, step_run: StepRun, path: tuple[int, ...], record: dict[str, Any] | None) -> None:
+def _keep_result(
+    program: Program, step_run: StepRun, own: Loop, results: dict[str, Any], key: str, record: dict[str, Any] | None
+) -> None:
     """Keep an iteration's data if it is small, or if the server's own templates read it."""
-    own = loop_at(step_run, ())
-    if own.results is None:
-        return
     data = data_of(record) if record is not None else None
     own.results_bytes += len(encode(data))
-    own.results[path_key(path)] = data
+    results[key] = data
     routed = step_run.step in program.results_routed
     too_much = own.results_bytes > program.plan.limits.inline_max_bytes and not routed
     if too_much or (record is not None and "result_ref" in record):

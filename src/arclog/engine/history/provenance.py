@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from arclog.engine.commits.engine import Engine
-from arclog.engine.history.recorded_runs import aside, read_log
+from arclog.engine.history.bulk import aside
+from arclog.engine.history.recorded_runs import read_log
 from arclog.expr import path_of_text
 from arclog.history.trace import Node, Tracer
 from arclog.model.errors import RequestRejected
@@ -20,11 +21,11 @@ async def traced(engine: Engine, record: ExecutionRecord, path: str, reached: Re
     left = engine.settings.integer("history.trace_max_nodes")
     tracer = await _tracer(engine, record, left)
     keys = path_of_text(path)
-    root = await aside(record.head, tracer.trace, keys)
+    absence = tracer.absence(keys)
+    root = None if absence else await aside(record.head, tracer.trace, keys)
     if root is None:
-        raise RequestRejected(
-            f"run {record.execution_id} has no value {path[:200]!r}; there are result, ctx, workload and the names of steps that ran"
-        )
+        there = absence or "there are result, ctx, workload and the names of steps that ran"
+        raise RequestRejected(f"run {record.execution_id} has no value {path[:200]!r}; {there}")
     files = {id(root): tracer.file}
     runs: dict[int, str] = {}
     is_cut = tracer.is_cut

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Collection, Mapping
-from typing import Any, TypeVar
+from collections.abc import Collection, Mapping
 
 from msgspec import to_builtins
 from msgspec.structs import asdict
@@ -14,11 +12,12 @@ from arclog.core.transitions.apply import apply
 from arclog.core.transitions.state import State
 from arclog.engine.commits.engine import Engine
 from arclog.engine.commits.ids import new_uuid
+from arclog.engine.history.bulk import aside, few_collections
 from arclog.engine.runs.starting import Going
 from arclog.history import diff, fork_check, replay, reused_steps, stats
 from arclog.history.reused_events import Head, Taken, Taking
 from arclog.history.reused_events import Origin as Beginning
-from arclog.history.step_runs import Log
+from arclog.history.step_runs import Log, check_release
 from arclog.model.data.json_data import deep_merge
 from arclog.model.errors import Conflict, DoesNotFit, NotFound, RequestRejected
 from arclog.model.events import Event
@@ -27,11 +26,7 @@ from arclog.plan.program import Program
 from arclog.ports.storage.store import ExecutionFilter, ExecutionRecord, NewExecution, NoSlot, StoredEvent
 from arclog.ports.views.api import Forked, ForkRequest, Origin, PlaybookStats, ReplayCheck, ReplayDifference, RunsDiff
 
-T = TypeVar("T")
-
 _PAGE = 10_000
-#: Logs with up to this many events are processed on the event loop.
-_SHORT = 2_000
 _LONGEST_KEY = 200
 #: Ends of step runs that count of one run.
 _ENDS = 10_000
@@ -50,17 +45,8 @@ async def read_log(engine: Engine, execution_id: int, last: int) -> list[StoredE
 
 async def checked(engine: Engine, record: ExecutionRecord) -> ReplayCheck:
     """Repeat every decision in the log of a run."""
-    program = await engine.live.program(record.new.plan)
-    stored = await read_log(engine, record.execution_id, record.head)
-    events, event_ids = [event.event for event in stored], [event.event_id for event in stored]
-    given = (program, record.execution_id, events, event_ids)
-    turns = engine.deciding.turns
-    if turns is None:
-        result = await aside(len(events), replay.check, *given, engine.deciding.meter)
-    else:
-        # Whatever the templates of the run cost is to be paid again: by turns, as in the run itself.
-        meter = engine.deciding.sliced_meter(turns)
-        result = await turns.run(record.new.scope.tenant, lambda: replay.check(*given, meter))
+    with few_collections(record.head):
+        result = await _replayed(engine, record)
     different = result.difference
     return ReplayCheck(
         execution_id=str(record.execution_id),
@@ -72,14 +58,28 @@ async def checked(engine: Engine, record: ExecutionRecord) -> ReplayCheck:
     )
 
 
+async def _replayed(engine: Engine, record: ExecutionRecord) -> replay.Checked:
+    program = await engine.live.program(record.new.plan)
+    stored = await read_log(engine, record.execution_id, record.head)
+    events, event_ids = [event.event for event in stored], [event.event_id for event in stored]
+    given = (program, record.execution_id, events, event_ids)
+    turns = engine.deciding.turns
+    if turns is None:
+        return await aside(len(events), replay.check, *given, engine.deciding.meter)
+    # Whatever the templates of the run cost is to be paid again: by turns, as in the run itself.
+    meter = engine.deciding.sliced_meter(turns)
+    return await turns.run(record.new.scope.tenant, lambda: replay.check(*given, meter))
+
+
 async def compared(engine: Engine, a: ExecutionRecord, b: ExecutionRecord) -> RunsDiff:
     """Two runs side by side."""
     sides: list[diff.Side] = []
-    for record in (a, b):
-        program = await engine.live.program(record.new.plan)
-        events = [stored.event for stored in await read_log(engine, record.execution_id, record.head)]
-        sides.append(await aside(len(events), _side, program, record.execution_id, events))
-    differences = to_builtins(await aside(a.head + b.head, diff.compare, *sides))
+    with few_collections(a.head + b.head):
+        for record in (a, b):
+            program = await engine.live.program(record.new.plan)
+            events = [stored.event for stored in await read_log(engine, record.execution_id, record.head)]
+            sides.append(await aside(len(events), _side, program, record.execution_id, events))
+        differences = to_builtins(await aside(a.head + b.head, diff.compare, *sides))
     return RunsDiff(str(a.execution_id), str(b.execution_id), **differences)
 
 
@@ -88,11 +88,6 @@ def _side(program: Program, execution_id: int, events: list[Event]) -> diff.Side
     for event in events:
         apply(program, state, event)
     return diff.Side(program.plan, state, events)
-
-
-async def aside(events: int, work: Callable[..., T], *given: Any) -> T:
-    """Do some work on a log: in a thread when it is long, so that others are not held up."""
-    return work(*given) if events <= _SHORT else await asyncio.to_thread(work, *given)
 
 
 async def stats_of(engine: Engine, path: str, which: ExecutionFilter, limit: int) -> PlaybookStats:
@@ -120,7 +115,15 @@ async def fork(engine: Engine, record: ExecutionRecord, request: ForkRequest, go
     if key and (known := await engine.store.by_idempotency_key(record.new.scope, key)) is not None:
         return await _known(engine, known)
     last = record.head if request.at is None else request.at
+    with few_collections(last):
+        return await _forked(engine, record, request, going, key, last)
+
+
+async def _forked(
+    engine: Engine, record: ExecutionRecord, request: ForkRequest, going: Going | None, key: str, last: int
+) -> Forked:
     events = [stored.event for stored in await read_log(engine, record.execution_id, last)]
+    check_release(record.execution_id, events)
     log = Log(events)
     old = await engine.live.program(record.new.plan)
     program = old if going is None else going.program

@@ -12,12 +12,14 @@ from msgspec import to_builtins
 
 from arclog.core.boundary.inputs import Request
 from arclog.engine.commits.engine import Engine
-from arclog.engine.history.recorded_runs import aside, read_log
+from arclog.engine.history.bulk import aside, few_collections
+from arclog.engine.history.recorded_runs import read_log
 from arclog.engine.runs.inputs import fitted
 from arclog.expr import MISSING
 from arclog.expr.stored import is_json
 from arclog.history import path_comparison
 from arclog.history.simulate import Call, Limits, Simulated, simulate
+from arclog.history.step_runs import check_release
 from arclog.model.data.json_data import deep_merge
 from arclog.model.errors import InputsRefused, RequestRejected, ResultUnavailable
 from arclog.model.events import Event
@@ -58,7 +60,8 @@ async def simulated(
         max_ctx_bytes=settings.integer("limits.max_ctx_bytes"),
         longest_sleep_s=settings.number("tasks.sleep_under_lease_s"),
     )
-    runs = [await _simulated(engine, results, program, record, request, limits) for record in records]
+    with few_collections(sum(record.head for record in records)):
+        runs = [await _simulated(engine, results, program, record, request, limits) for record in records]
     verdicts = Counter(run.verdict for run in runs)
     return SimulationReport(
         ok=all(run.verdict == path_comparison.SAME for run in runs),
@@ -78,6 +81,7 @@ async def _simulated(
 ) -> SimulatedRun:
     old = await engine.live.program(record.new.plan)
     events = [stored.event for stored in await read_log(engine, record.execution_id, record.head)]
+    check_release(record.execution_id, events)
     try:
         asked = _request(program, old, record, events[0], request.workload)
     except InputsRefused as refused:

@@ -199,8 +199,8 @@ def check_names(names: Sequence[str]) -> None:
     for name in names:
         if name not in MEANINGS:
             near = get_close_matches(name, MEANINGS, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise RequestRejected(f"no dialect has an event type {name!r}{hint}")
+            hint = f"did you mean {near[0]}?" if near else "see docs/events.md"
+            raise RequestRejected(f"no dialect has an event type {name!r}; {hint}")
 
 
 def _ends_the_log(envelope: dict[str, Any]) -> bool:
