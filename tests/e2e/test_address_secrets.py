@@ -120,7 +120,7 @@ async def test_a_server_whose_postgresql_goes_away_shows_no_password(tmp_path: P
                     assert (await client.get("/ready")).status_code == 503
                 shown += await _answers(server)
                 text = logged()
-                assert "notices" in text, "the bus has lost its connection, and says so"
+                assert "PostgreSQL notifications: " in text, "the bus has lost its connection, and says so"
             finally:
                 database.start()
         assert_hidden(shown + text + logged())

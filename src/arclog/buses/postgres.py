@@ -168,7 +168,7 @@ class PostgresBus:
             self._settled.set()
             if self._problem:
                 self._problem = ""
-                log.info("PostgreSQL's notices are there again")
+                log.info("PostgreSQL notifications work again")
             tasks = [
                 asyncio.ensure_future(coroutine) for coroutine in (self._listen(listener), self._send_all(notifier))
             ]

@@ -1,13 +1,11 @@
-"""Imports msgspec, asyncio and yaml without the parts of them that a short program does not use.
+"""Imports msgspec, asyncio, pathlib and tempfile without modules that a short program does not use.
 
-A run of one task is mostly imports. Three parts cost a third of the time of these packages and serve few programs: ssl
-and inspect inside asyncio, regular expressions that are compiled at import, and typing_extensions inside msgspec. They
-are loaded when something uses them; nothing is missing, and other importers get the modules themselves.
+A run of one task is mostly imports. These packages import ssl, inspect, shutil and ipaddress for functions that few
+programs call. Inside them, such a module is imported when something of it is used; other importers get the module itself.
 """
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,20 +13,16 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from arclog.model.data.patterns import PatternOnDemand
-
 
 def import_packages() -> None:
     """Import what every command needs that opens a home or reads a playbook."""
-    with _patterns_on_demand():
-        with _without("typing_extensions"):  # msgspec prefers it to typing, which has all that msgspec needs
-            import msgspec  # noqa: F401 - later imports find it loaded
-        with _on_demand("ssl", "asyncio.sslproto", "inspect"):
-            import asyncio  # noqa: F401 - likewise
-        with _on_demand("ipaddress", "shutil"):  # of urllib.parse, which pathlib needs, and of tempfile
-            import pathlib  # noqa: F401 - likewise
-            import tempfile  # noqa: F401 - likewise
-        import yaml  # noqa: F401 - likewise
+    with _without("typing_extensions"):  # msgspec prefers it to typing, which has all that msgspec needs
+        import msgspec  # noqa: F401 - later imports find it loaded
+    with _on_demand("ssl", "asyncio.sslproto", "inspect"):
+        import asyncio  # noqa: F401 - likewise
+    with _on_demand("ipaddress", "shutil"):  # of urllib.parse, which pathlib needs, and of tempfile
+        import pathlib  # noqa: F401 - likewise
+        import tempfile  # noqa: F401 - likewise
 
 
 class _OnDemand(ModuleType):
@@ -37,17 +31,9 @@ class _OnDemand(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # asked by the import system
             raise AttributeError(name)
+        if sys.modules.get(self.__name__) is self:  # it is used at import already, as some releases of Python do
+            del sys.modules[self.__name__]
         return getattr(import_module(self.__name__), name)
-
-
-@contextmanager
-def _patterns_on_demand() -> Iterator[None]:
-    compile_now = re.compile
-    re.compile = PatternOnDemand  # type: ignore[assignment]  # for the packages imported meanwhile
-    try:
-        yield
-    finally:
-        re.compile = compile_now
 
 
 @contextmanager
