@@ -36,6 +36,11 @@ class Names:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.bind((address, 53))
         threading.Thread(target=self._serve, daemon=True).start()
+        # It stays while processes have it mounted: confinement cannot show tasks a file that was removed.
+        with tempfile.NamedTemporaryFile("w", prefix="arclog-names-", delete=False) as file:
+            file.write(f"nameserver {address}\noptions timeout:2 attempts:2\n")
+        self.file = Path(file.name)
+        self.file.chmod(0o644)
 
     def _serve(self) -> None:
         with suppress(OSError):
@@ -72,15 +77,12 @@ class Names:
 
     def close(self) -> None:
         self._socket.close()
+        self.file.unlink()
 
 
-def ask_here(address: str) -> None:
-    """Have this process, which has a mount namespace of its own, ask that name server."""
-    with tempfile.NamedTemporaryFile("w", prefix="arclog-names-", delete=False) as file:
-        file.write(f"nameserver {address}\noptions timeout:2 attempts:2\n")
+def ask_here(file: str) -> None:
+    """Have this process, which has a mount namespace of its own, ask the name server that the file names."""
     libc = ctypes.CDLL(None, use_errno=True)
     target = Path("/etc/resolv.conf").resolve()
-    failed = libc.mount(file.name.encode(), str(target).encode(), None, ctypes.c_ulong(_MS_BIND), None)
-    Path(file.name).unlink()
-    if failed:
+    if libc.mount(file.encode(), str(target).encode(), None, ctypes.c_ulong(_MS_BIND), None):
         raise OSError(ctypes.get_errno(), "cannot replace resolv.conf")

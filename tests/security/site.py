@@ -140,7 +140,7 @@ class Site:
             "PYTHONPATH": f"{self.tree / 'src'}{os.pathsep}{ROOT}",
             "CANARY": CANARY,
             "ARCLOG_CANARY": CANARY,
-            "NAMES": "" if self.names is None else self.names.address,
+            "NAMES": "" if self.names is None else str(self.names.file),
         }
         self._end()
         with (self.folder / "log").open("a") as log:

@@ -37,7 +37,7 @@ def names() -> Iterator[Names]:
 
 def test_no_sender_reaches_an_address_that_is_forbidden(trap: Trap, names: Names) -> None:
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "tests.security.rebinding", str(trap.port), ADDRESS],
+        [sys.executable, "-P", "-m", "tests.security.rebinding", str(trap.port), str(names.file)],
         cwd=Path(__file__).parents[2],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
