@@ -85,9 +85,10 @@ export function Run(): ReactNode {
   const causeSeq = (cause?.execution_id === id && cause.seq) || undefined;
   const isWhole = state === "ended";
   const queries = useQueryClient();
-  const isStale = isWhole && run !== undefined && !isOver(run);
+  const whyIsEarly = why.data?.execution_id === id && !isOver(why.data);
+  const isStale = run !== undefined && (isOver(run) ? whyIsEarly : isWhole);
   useEffect(() => {
-    // The log has ended: how it ended is asked for at once.
+    // The run has ended since it was asked for, or since its cause was: both are asked for again at once.
     if (isStale) void queries.invalidateQueries({ queryKey: ["run", id] });
   }, [isStale, queries, id]);
   const view = useMemo<RunView | null>(
