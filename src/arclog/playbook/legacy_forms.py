@@ -164,6 +164,10 @@ FOREIGN: dict[tuple[str, str], str] = {
     ("playbook", "on_error"): _NOTIFY,
     ("playbook", "on_success"): _NOTIFY.replace("on_failure", "on_success"),
     ("playbook", "finally"): _FINAL,
+    **{
+        ("task", key): "kind: wait takes for_s: SECONDS; a limit of time is spec: {timeout: SECONDS}"
+        for key in ("seconds", "duration")
+    },
     ("task", "retries"): _RETRY,
     ("task", "max_retries"): _RETRY,
     ("task", "timeout"): "spec: {timeout: SECONDS}",

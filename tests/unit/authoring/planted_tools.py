@@ -35,6 +35,8 @@ def _python(*code: str) -> str:
 
 
 FROM_OTHER_TOOLS: list[tuple[str, str]] = [
+    # --- anybody
+    (_tool("{kind: wait, until: '2027-01-01T00:00:00Z', seconds: 5} #! unknown-key"), "for_s: SECONDS"),
     # --- GitHub Actions
     ("jobs: {build: {steps: []}} #! unknown-key\n", "workflow:"),
     ("on: push #! unknown-key\nmetadata: {name: p}\n" + _START, "schedules"),
