@@ -189,9 +189,10 @@ def test_a_signal_kills_two_servers_of_four(servers: Servers) -> None:
 
 @pytest.mark.parametrize("servers", ["reading"], indirect=True)
 def test_reading_a_log_kills_two_servers_of_four(servers: Servers) -> None:
-    servers.worker_of_all()
+    # Without a worker: its first claim would read the log on another server at the same time.
     run = servers.start(doomed("{kind: approval}"))
     servers.arclog("why", run)
     assert "poison" in servers.reason(run)
+    servers.worker_of_all()
     servers.runs_healthy()
     assert servers.dead == [-signal.SIGKILL] * 2
