@@ -46,7 +46,6 @@ class Servers(Pair):
             "DIES_AT": dies_at,
             "PYTHONPATH": os.pathsep.join(sys.path),
             "ARCLOG_LEASES_SECONDS": "1",
-            "ARCLOG_ENGINE_DUTY_LEASE_S": "3",
             "ARCLOG_TASKS_CONFINEMENT": "off",
         }
         self.ports = [self._free_port() for _ in range(SERVERS)]
