@@ -46,7 +46,7 @@ def test_a_failed_run_opens_on_its_cause(page: Page, furnished: Furnished) -> No
 def test_a_cause_that_was_asked_for_too_early_is_asked_for_again(page: Page, furnished: Furnished) -> None:
     """The run ends between the answer to why it has not ended and the answer that it has."""
     run = furnished.made["orders"]
-    early = {
+    early: dict[str, object] = {
         "execution_id": run, "state": "RUNNING", "summary": "fetch is running", "waits": [], "cause": None, "next": [],
         "problems": [],
     }  # fmt: skip
