@@ -187,10 +187,10 @@ def _step_runs(events: Sequence[Event]) -> None:
     for (step, run), own in by_run.items():
         assert run == scheduled.get(step, 0) + 1, f"run {run} of step {step} came after run {scheduled.get(step, 0)}"
         scheduled[step] = run
-        _one_step_run(f"step {step} run {run}", own)
+        _check_step_run(f"step {step} run {run}", own)
 
 
-def _one_step_run(subject: str, own: list[Event]) -> None:
+def _check_step_run(subject: str, own: list[Event]) -> None:
     # Events of a worker after the end of its step run are informative, without effect.
     beside = ("command.", "signal.", "result.")
     own = [event for event in own if not event.informative and not event.type.startswith(beside)]
