@@ -13,11 +13,11 @@ code from there to the next task or to the end of the list; `core.flow.pipeline`
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from arclog.model.data.lazy import lazy
 from arclog.plan.net import Block
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Guards:
         """The index of the task that comes next, the number of tasks at the end of the list, None: guards say."""
         return self._sure[at]
 
-    @cached_property
+    @lazy
     def reachable(self) -> tuple[frozenset[int], ...]:
         """For a pipeline that has so many tasks before it: the tasks that can come next, whatever the conditions give. The
         number of tasks stands for the end of the list.

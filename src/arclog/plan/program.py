@@ -6,13 +6,14 @@ Templates compile at first use, so a run pays only for the steps that it reaches
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
 
 from arclog.expr import Limits, Template, Tree, compile_condition, compile_tree
 from arclog.model.config.settings import Settings
+from arclog.model.data.lazy import lazy
 from arclog.model.data.lru import LruCache
 from arclog.model.errors import NOWHERE, InvariantBroken, Position
 from arclog.plan.guards import Guards
@@ -143,7 +144,7 @@ class TaskProgram:
         self._texts = _Texts(step.spots, f"tasks.{index}", plan.at, limits)
         self.verbatim = {key: plan.config[key] for key in plan.verbatim if key in plan.config}
 
-    @cached_property
+    @lazy
     def config(self) -> Tree:
         left_out = {*self.verbatim, *self.plan.by_ref}
         templated = {key: value for key, value in self.plan.config.items() if key not in left_out}
@@ -151,12 +152,12 @@ class TaskProgram:
             return self._texts.sql(templated, self.plan.sql, self.plan.dialect)
         return self._texts.tree(templated, "config")
 
-    @cached_property
+    @lazy
     def by_ref(self) -> dict[str, Tree]:
         """Config keys that the tool may get as a ref."""
         return {key: self._texts.whole(self.plan.config[key], f"config.{key}") for key in self.plan.by_ref}
 
-    @cached_property
+    @lazy
     def rules(self) -> tuple[RuleProgram, ...]:
         policy = self.plan.policy
         if policy is None:
@@ -260,26 +261,26 @@ class StepProgram:
         self.tasks = tuple(TaskProgram(task, i, plan, limits) for i, task in enumerate(plan.tasks))
         self.index = {task.name: i for i, task in enumerate(plan.tasks)}
 
-    @cached_property
+    @lazy
     def on_engine(self) -> frozenset[str]:
         """Names of the tasks that the engine itself handles."""
         return frozenset(task.name for task in self.plan.tasks if task.runs_on == "engine")
 
-    @cached_property
+    @lazy
     def args(self) -> Tree:
         return self._texts.tree(self.plan.args, "args")
 
-    @cached_property
+    @lazy
     def names(self) -> Names:
         """What the names in its task list can stand for."""
         return Names(Absent(self._run.absent.steps, self.index), self._run.reducers)
 
-    @cached_property
+    @lazy
     def guards(self) -> Guards | None:
         """What `choose`, `while` and `until` say of the order of the tasks; None: they run one after the other."""
         return Guards(self.plan.flow, len(self.tasks), self._texts.condition) if self.plan.flow else None
 
-    @cached_property
+    @lazy
     def admit(self) -> tuple[tuple[Condition, bool], ...] | None:
         if self.plan.admit is None:
             return None
@@ -294,7 +295,7 @@ class StepProgram:
             raise InvariantBroken(f"step {self.name} is not a loop")
         return self.plan.loop
 
-    @cached_property
+    @lazy
     def loops(self) -> tuple[LoopPlan, ...]:
         """The loop of a step that has one and the loops inside it, outermost first."""
         levels = [self.loop]
@@ -302,7 +303,7 @@ class StepProgram:
             levels.append(levels[-1].inner)
         return tuple(levels)
 
-    @cached_property
+    @lazy
     def items(self) -> tuple[Tree, ...]:
         """The items of each loop level, outermost first."""
         levels: list[Tree] = []
@@ -315,11 +316,11 @@ class StepProgram:
     def items_at(self, depth: int) -> Tree:
         return self.items[depth]
 
-    @cached_property
+    @lazy
     def arcs(self) -> tuple[ArcProgram, ...]:
         return tuple(_arc_program(arc, self.plan.spots, self._limits) for arc in self.plan.arcs)
 
-    @cached_property
+    @lazy
     def reads_own(self) -> tuple[Path, ...]:
         """What the server reads of this step's outcomes by names that only the step has.
 
@@ -337,12 +338,12 @@ class StepProgram:
             *(path for path in in_rules if path[0] == "_prev" or path[0] in self.index),
         )
 
-    @cached_property
+    @lazy
     def kinds(self) -> tuple[str, ...]:
         """Kinds that a worker must know to run the step."""
         return tuple(sorted({task.kind for task in self.plan.tasks if task.runs_on == "worker"}))
 
-    @cached_property
+    @lazy
     def items_needs(self) -> Needs:
         """What a worker needs to evaluate `loop.in`, at whatever level."""
         paths = {path for level in self.items for path in level.paths if path[0] not in self._LOOP_NAMES}
@@ -357,7 +358,7 @@ class StepProgram:
             paths.update(condition.paths)
         return paths
 
-    @cached_property
+    @lazy
     def needs(self) -> Needs:
         return Needs(self.paths(), frozenset(self.index), self._run.absent.steps)
 
@@ -396,18 +397,18 @@ class Program:
             if pause is not None:
                 pause()
 
-    @cached_property
+    @lazy
     def result(self) -> Tree | None:
         if self.plan.result is None:
             return None
         return _Texts(self.plan.spots, "", NOWHERE, self._limits).whole(self.plan.result, "result")
 
-    @cached_property
+    @lazy
     def asks(self) -> bool:
         """Whether the start or some task waits for an approval."""
         return self.plan.approval or any(task.kind == "approval" for step in self.plan.steps for task in step.tasks)
 
-    @cached_property
+    @lazy
     def reach(self) -> Reach:
         """The plan's joins, and what can bring them tokens."""
         return Reach(self.plan.entry, self.plan.steps)
@@ -422,24 +423,24 @@ class Program:
             getattr(self, name)
             pause()
 
-    @cached_property
+    @lazy
     def side_by_side(self) -> dict[str, int]:
         """Steps whose commands run several iterations at a time, and how many."""
         counts = {step.name: _side_by_side(step) for step in self.plan.steps if step.loop is not None}
         return {name: count for name, count in counts.items() if count > 1}
 
-    @cached_property
+    @lazy
     def results_read(self) -> frozenset[str]:
         """Steps whose loop results some template reads, as `{{ step.results }}` or whole."""
         in_tasks = {path for step in self.steps.values() for path in step.paths()}
         return self._whose_results(in_tasks) | self._whose_results(self._routing_reads(items=True))
 
-    @cached_property
+    @lazy
     def results_routed(self) -> frozenset[str]:
         """Those of them that the server itself reads; items of a loop are not among them, a worker can expand those."""
         return self._whose_results(self._routing_reads(items=False))
 
-    @cached_property
+    @lazy
     def demand(self) -> dict[str, frozenset[Path]]:
         """For each step, what of its outcome the server's templates read."""
         own = {name: step.reads_own for name, step in self.steps.items()}

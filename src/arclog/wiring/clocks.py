@@ -35,11 +35,11 @@ elapsed_s = _elapsing()
 class SystemClock:
     """Implements `ports.clock.Clock`."""
 
+    #: The function itself: every step asks for the time about twenty times.
+    monotonic = staticmethod(elapsed_s)
+
     def now(self) -> int:
         return time.time_ns() // 1000
-
-    def monotonic(self) -> float:
-        return elapsed_s()
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -88,6 +88,7 @@ class SteadyClock:
     def __init__(self, own: Clock, max_step_s: float, home: Path | None = None, *, writes: bool = True) -> None:
         """`home`: the folder of the file; None if this process is alone. `writes`: whether the file may be changed."""
         self._own = own
+        self.monotonic = own.monotonic
         self._max_step_us = max_step_s * MICROS
         self._path = None if home is None else home / CLOCK_FILE
         self._writes = writes
@@ -95,6 +96,8 @@ class SteadyClock:
         self._at = own.monotonic()
         self._now = own.now()
         self._pace = 1.0
+        #: microseconds that this clock advances in a second
+        self._rate = float(MICROS)
         self._latest = 0
         #: how far the machine's clock was ahead at the last read
         self._ahead = 0
@@ -110,15 +113,14 @@ class SteadyClock:
             self._write()
 
     def now(self) -> int:
-        elapsed = self._own.monotonic()
+        elapsed = self.monotonic()
         if elapsed >= self._look_at:
             self._look(elapsed)
-        now = self._now + int((elapsed - self._at) * self._pace * MICROS)
-        self._latest = max(self._latest, now)
-        return self._latest
-
-    def monotonic(self) -> float:
-        return self._own.monotonic()
+        now = self._now + int((elapsed - self._at) * self._rate)
+        if now <= self._latest:
+            return self._latest
+        self._latest = now
+        return now
 
     async def sleep(self, seconds: float) -> None:
         await self._own.sleep(seconds)
@@ -130,14 +132,15 @@ class SteadyClock:
         ahead, before, pace = there - now, self._ahead, self._pace
         self._at, self._ahead = elapsed, ahead
         if abs(ahead) <= _SMALL_US:
-            self._now, self._pace = there, 1.0
+            self._now, self._pace, self._rate = there, 1.0, MICROS
         elif abs(ahead) > self._max_step_us:
             log.warning("this machine's clock was set by %.1f s; leases and timers follow it", ahead / MICROS)
-            self._now, self._pace, self._latest, self._ahead = there, 1.0, 0, 0
+            self._now, self._pace, self._rate, self._latest, self._ahead = there, 1.0, MICROS, 0, 0
             self._write()
             return
         else:
             self._now, self._pace = now, 1 + _SLEW if ahead > 0 else 1 - _SLEW
+            self._rate = self._pace * MICROS
         if abs(ahead - before) > _STEP_US:
             message = "this machine's clock was adjusted by %.1f s; timers follow it gradually, at 1 %%"
             log.warning(message, (ahead - before) / MICROS)
@@ -196,6 +199,7 @@ class StoreClock:
     ) -> None:
         self._store_time = store_time
         self._own = own
+        self.monotonic = own.monotonic
         self._elapsed = elapsed
         #: the store's time at a moment of this machine's elapsed time
         self._measured = 0
@@ -208,11 +212,10 @@ class StoreClock:
         if not self._is_measured:
             return self._own.now()
         now = self._measured + int((self._elapsed() - self._measured_at) * MICROS)
-        self._latest = max(self._latest, now)
-        return self._latest
-
-    def monotonic(self) -> float:
-        return self._own.monotonic()
+        if now <= self._latest:
+            return self._latest
+        self._latest = now
+        return now
 
     async def sleep(self, seconds: float) -> None:
         await self._own.sleep(seconds)

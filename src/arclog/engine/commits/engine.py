@@ -277,7 +277,7 @@ class Engine:
         extend: tuple[int, int, int] | None = None,
     ) -> Answer:
         """Put an input to an execution. Returns after the commit."""
-        if self._quarantine is None:
+        if self._quarantine is None or self._quarantine.is_idle:
             return await self._queued(execution_id, given, claimant, extend)
         records = self._quarantine.must_record(given, is_kept=self.live.kept(execution_id) is not None)
         if records or self._quarantine.is_begun_elsewhere(execution_id):

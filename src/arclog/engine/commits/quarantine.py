@@ -197,6 +197,11 @@ class Quarantine:
         """Whether a server was found to be gone recently."""
         return self._careful_until > 0 and self._engine.clock.monotonic() < self._careful_until
 
+    @property
+    def is_idle(self) -> bool:
+        """Return whether inputs need no check: no crash is known, and no request was sent twice."""
+        return not (self._crashes or self._held or self._others or self._careful_until or REPEATED.get())
+
     def must_record(self, given: Input | None, *, is_kept: bool) -> bool:
         """Whether work may have killed another server. None: the log is read."""
         if self._book is None:

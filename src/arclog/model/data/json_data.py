@@ -32,7 +32,7 @@ VALUE_BYTES = 64
 
 def values_size(text: bytes) -> int:
     """Bytes that the values of a text of JSON take as objects, beside their characters."""
-    return VALUE_BYTES * (text.count(b",") + text.count(b"[") + text.count(b"{"))
+    return VALUE_BYTES * (len(text) - len(text.translate(None, b",[{")))
 
 
 def decoded_size(text: bytes) -> int:
