@@ -5,6 +5,7 @@ Values held here (args, ctx, results) are never changed in place: a change repla
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from msgspec import Struct, field
@@ -387,10 +388,9 @@ def run_key(step: str, run: int) -> str:
     return f"{step}#{run}"
 
 
+@lru_cache(maxsize=4096)
 def path_key(path: tuple[int, ...]) -> str:
-    if len(path) == 1:
-        # A dozen calls for each item of a loop: worth the short cut.
-        return str(path[0])
+    """The text form of a path. It is cached: a dozen calls for each item of a loop ask for the same one."""
     return ".".join(map(str, path))
 
 
