@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 from msgspec import Struct
 
-from arclog.sandbox.confinement import Confinement, confined
+from arclog.sandbox.confinement_settings import Confinement, confined
 from arclog.sandbox.folders import TaskFolders
 from arclog.sandbox.launcher import Launcher, clean_environment
 from arclog.sandbox.processes import Tree

@@ -26,7 +26,7 @@ from arclog.model.config.settings import Settings
 from arclog.model.errors import ResultUnavailable
 from arclog.model.outcome import TaskError, error, result_error
 from arclog.ports.results import Content, ResultSink, StoredFile
-from arclog.sandbox.confinement import closed_to_outputs
+from arclog.sandbox.confinement_settings import closed_to_outputs
 from arclog.sandbox.folders import TaskFolders
 
 _CHUNK = 1024 * 1024

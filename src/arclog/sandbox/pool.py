@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from arclog.sandbox.cell import Cell, Limits, Listener, Reply, Task
-from arclog.sandbox.confinement import Confinement
+from arclog.sandbox.confinement_settings import Confinement
 from arclog.sandbox.folders import Folders
 from arclog.sandbox.launcher import Launcher
 from arclog.sandbox.protocol import Report

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from arclog.model.config.settings import Settings
 from arclog.sandbox.child.landlock import SCOPED
-from arclog.sandbox.confinement import ALL, LIST, OFF, STRICT, Confinement, confined, confinement_of
+from arclog.sandbox.confinement_settings import ALL, LIST, OFF, STRICT, Confinement, confined, confinement_of
 from arclog.sandbox.folders import Folders
 from arclog.sandbox.launcher import Launcher
 from arclog.sandbox.processes import Tree

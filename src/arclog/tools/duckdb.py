@@ -25,7 +25,7 @@ from arclog.model.config.settings import Settings
 from arclog.model.data.shapes import Field
 from arclog.model.outcome import Outcome
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
-from arclog.sandbox.confinement import Reach, reach_of
+from arclog.sandbox.confinement_settings import Reach, reach_of
 from arclog.tools.sql.duckdb_host import Connection, DuckdbError, Hosts, extension_folder
 from arclog.tools.sql.failures import SqlFailure, explained
 from arclog.tools.sql.files import MEMORY, FileSession, not_ours, run_on_file

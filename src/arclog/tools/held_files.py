@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import apsw
 
-from arclog.sandbox.confinement import Reach
+from arclog.sandbox.confinement_settings import Reach
 from arclog.sandbox.opened import is_swapped
 from arclog.tools.sql.files import located
 

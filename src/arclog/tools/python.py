@@ -22,7 +22,7 @@ from arclog.model.outcome import ERROR, Outcome, TaskError, error, failed
 from arclog.ports.results import Content, ResultWriter, StoredFile
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
 from arclog.sandbox.cell import Cell, Limits, Reply, Task
-from arclog.sandbox.confinement import confinement_of
+from arclog.sandbox.confinement_settings import confinement_of
 from arclog.sandbox.folders import Folders, TaskFolders
 from arclog.sandbox.outputs import OutputFolders, OutputRules, OutputsFailed, output_rules, stored_outputs
 from arclog.sandbox.pool import Pool

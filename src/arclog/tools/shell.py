@@ -21,7 +21,7 @@ from arclog.model.config.settings import Settings
 from arclog.model.data.shapes import Field
 from arclog.model.outcome import ERROR, Outcome, TaskError, error, failed
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
-from arclog.sandbox.confinement import confined, confinement_of
+from arclog.sandbox.confinement_settings import confined, confinement_of
 from arclog.sandbox.folders import Folders, TaskFolders
 from arclog.sandbox.launcher import Launcher
 from arclog.sandbox.outputs import OutputFolders, OutputsFailed, output_rules, stored_outputs

@@ -20,7 +20,7 @@ from arclog.model.config.settings import Settings
 from arclog.model.data.shapes import Field
 from arclog.model.outcome import Outcome
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
-from arclog.sandbox.confinement import Reach, reach_of
+from arclog.sandbox.confinement_settings import Reach, reach_of
 from arclog.tools.sql.failures import SqlFailure, explained
 from arclog.tools.sql.files import MEMORY, FileSession, located, not_ours, run_on_file
 from arclog.tools.sql.run import BATCH, FIELDS, HELPER_FIELDS, Answer, Bound, SqlConfig, Threads

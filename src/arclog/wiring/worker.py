@@ -21,7 +21,7 @@ from arclog.client.transport import Transport
 from arclog.model.config.settings import Settings
 from arclog.ports.control import WorkerInfo
 from arclog.ports.tool import ToolServices
-from arclog.sandbox.confinement import for_server
+from arclog.sandbox.confinement_settings import for_server
 from arclog.sandbox.folders import workdir_of
 from arclog.sandbox.protection import protect_process
 from arclog.wiring.clocks import SystemClock

@@ -20,7 +20,7 @@ from arclog.model.data.shapes import Field
 from arclog.model.errors import ResultUnavailable
 from arclog.model.outcome import Outcome, failed, result_error
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
-from arclog.sandbox.confinement import reach_of
+from arclog.sandbox.confinement_settings import reach_of
 from arclog.tools.listing import Rows
 from arclog.tools.object.location import (
     FILE,

@@ -24,7 +24,7 @@ import msgspec
 
 from arclog.model.config.settings import Settings
 from arclog.sandbox.child import cells, wire
-from arclog.sandbox.confinement import Confinement, confined, confinement_of, data_roots
+from arclog.sandbox.confinement_settings import Confinement, confined, confinement_of, data_roots
 from arclog.sandbox.folders import Folders
 from arclog.sandbox.launcher import Launcher, clean_environment
 from arclog.sandbox.processes import Tree, bounds, ended_by, not_allowed

@@ -13,7 +13,7 @@ from typing import Any
 
 from arclog.model.outcome import Outcome
 from arclog.ports.tool import TaskContext
-from arclog.sandbox.confinement import Reach
+from arclog.sandbox.confinement_settings import Reach
 from arclog.tools.sql.failures import SqlFailure
 from arclog.tools.sql.run import Answer, Bound, SqlConfig, Threads, failed_with, run_statements
 

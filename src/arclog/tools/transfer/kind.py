@@ -20,7 +20,7 @@ from arclog.model.data.shapes import Field
 from arclog.model.errors import ResultUnavailable
 from arclog.model.outcome import Outcome, error, failed, result_error
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
-from arclog.sandbox.confinement import reach_of
+from arclog.sandbox.confinement_settings import reach_of
 from arclog.tools.object.location import Refused
 from arclog.tools.postgres import place_of, server_of
 from arclog.tools.sql.failures import SqlFailure

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
-from arclog.sandbox.confinement import Reach
+from arclog.sandbox.confinement_settings import Reach
 from arclog.tools.sql.failures import SqlFailure
 from arclog.tools.sql.values import to_json
 from arclog.tools.sqlite import failure_of, patience

@@ -30,7 +30,7 @@ from arclog.ports.control import BoundControl
 from arclog.ports.secrets import Vault
 from arclog.ports.views.checks import Diagnosis
 from arclog.ports.views.runs import Runs
-from arclog.sandbox.confinement import ALL, NONE, for_server
+from arclog.sandbox.confinement_settings import ALL, NONE, for_server
 from arclog.server.app import create_app
 from arclog.server.auth.addresses import is_loopback
 from arclog.server.auth.audit import Audit
