@@ -151,7 +151,9 @@ async def _forked(
         taken = Taking(chosen, origin, program, arcs, request.map).taken(head, execution_id, base_id, now)
         _check_results(taken, removed)
         changed = program.digest != old.digest
-        state, timers, verdict = fork_check.fold(program, execution_id, taken.events, taken.sources, changed=changed)
+        state, timers, verdict = fork_check.check_fit(
+            program, execution_id, taken.events, taken.sources, changed=changed
+        )
         if verdict is not None:
             raise DoesNotFit(_explained(verdict, record.execution_id))
         return state, taken.events, timers
