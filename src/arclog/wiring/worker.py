@@ -1,7 +1,7 @@
-"""A standalone worker: it takes its commands from a server, and has only its tools and secrets of its own.
+"""A standalone worker: it claims commands from a server, and runs them with its own tools and secrets.
 
-`env` and `file` entries of a keychain are looked up here, `secret` ones in this worker's home, then at the server,
-which sends them sealed; this machine's key opens them.
+`env` and `file` entries of a keychain are resolved here; `secret` entries in this worker's home, then at the server,
+which sends them sealed. This machine's key opens them.
 """
 
 from __future__ import annotations
