@@ -121,7 +121,7 @@ class Log:
         return step_run.events
 
     def is_final(self, run: RecordedRun) -> bool:
-        """Whether it is the run of the final step."""
+        """Return whether it is the run of the final step."""
         return "final" in self.events[run.scheduled].payload
 
     def latest(self, step: str) -> RecordedRun | None:

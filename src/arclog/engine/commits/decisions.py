@@ -54,7 +54,7 @@ class Deciding:
         self.measured: Callable[[str, float], None] | None = None
 
     def is_heavy(self, program: Program) -> bool:
-        """Whether decisions of this program are made in a thread."""
+        """Return whether decisions of this program are made in a thread."""
         return self.turns is not None and self.turns.heavy.get(program.digest) is not None
 
     def mark_heavy(self, program: Program) -> None:

@@ -168,11 +168,11 @@ class Engine:
             await self._quarantine.is_back()
 
     def is_held(self, execution_id: int) -> bool:
-        """Whether a run is in quarantine."""
+        """Return whether a run is in quarantine."""
         return self._quarantine is not None and self._quarantine.is_held(execution_id)
 
     def is_watched(self, execution_id: int) -> bool:
-        """Whether a run is in quarantine, or a server died while it processed it."""
+        """Return whether a run is in quarantine, or a server died while it processed it."""
         return self._quarantine is not None and self._quarantine.knows(execution_id)
 
     @property
@@ -253,7 +253,7 @@ class Engine:
         return state, batch
 
     def asks_for_secrets(self, program: Program) -> bool:
-        """Whether secrets are checked before a run of this program begins."""
+        """Return whether secrets are checked before a run of this program begins."""
         return self._secrets is not None and bool(program.plan.keychain)
 
     async def _evaluated(self, program: Program, request: Request) -> Request:

@@ -168,7 +168,7 @@ class Groups:
             self._engine.release(decision.append.execution_id)
 
     def _is_plain(self, live: Live) -> bool:
-        """Whether an input can be decided on this state without further queries."""
+        """Return whether an input can be decided on this state without further queries."""
         engine, execution_id = self._engine, live.record.execution_id
         return not (
             engine.is_watched(execution_id)

@@ -163,7 +163,7 @@ class LiveStates:
         return left > 0
 
     def is_contended(self, execution_id: int) -> bool:
-        """Whether another process was faster lately."""
+        """Return whether another process was faster lately."""
         return execution_id in self._contended
 
     def put(self, live: Live) -> None:

@@ -291,11 +291,11 @@ class Quarantine:
         return bool(self._others) and any(key[0] == execution_id for key in self._others)
 
     def is_suspect(self, execution_id: int) -> bool:
-        """Whether any server died while it processed a run."""
+        """Return whether any server died while it processed a run."""
         return self._book is not None and bool(self._crashes) and any(key[0] == execution_id for key in self._crashes)
 
     def knows(self, execution_id: int) -> bool:
-        """Whether a run is in quarantine, or any process died while it processed it."""
+        """Return whether a run is in quarantine, or any process died while it processed it."""
         return self.is_held(execution_id) or (
             bool(self._crashes) and any(key[0] == execution_id for key in self._crashes)
         )

@@ -66,7 +66,7 @@ class Queues:
         self._of(pool).tenants.add(tenant)
 
     def may_pass(self, pool: str, tenant: str) -> bool:
-        """Whether a command may be granted to a worker ahead of the waiting ones."""
+        """Return whether a command may be granted to a worker ahead of the waiting ones."""
         known = self._of(pool)
         known.passed += 1
         if known.passed >= self._in_a_row:

@@ -93,5 +93,5 @@ def _is_same(plan: Plan, file: str, files: Mapping[str, str]) -> bool:
 
 
 def is_small(text: str) -> bool:
-    """Whether it is compiled inline. Aliases can make a short text expand to a long one."""
+    """Return whether it is compiled inline. Aliases can make a short text expand to a long one."""
     return len(text) <= _SMALL and not ("&" in text and "*" in text)
