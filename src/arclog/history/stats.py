@@ -73,7 +73,7 @@ def stats(runs: Sequence[RunFacts]) -> Stats:
         p50_ms=percentile(took, 50),
         p95_ms=percentile(took, 95),
         steps=_steps(runs),
-        days=[_day(day, list(those)) for day, those in groupby(runs, lambda run: timestamp(run.created_at)[:10])],
+        days=[_day(day, list(group)) for day, group in groupby(runs, lambda run: timestamp(run.created_at)[:10])],
     )
 
 

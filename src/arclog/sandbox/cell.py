@@ -174,7 +174,7 @@ class Cell:
         tree.stdout.listener, tree.stderr.listener = out.feed, err.feed
         try:
             self._send(task)
-            reply = await self._heard(listener)
+            reply = await self._await_reply(listener)
             tree.stdout.drain()
             tree.stderr.drain()
             if reply is None or reply.retire:
@@ -197,7 +197,7 @@ class Cell:
             out.end()
             err.end()
 
-    async def _heard(self, listener: Listener) -> Reply | None:
+    async def _await_reply(self, listener: Listener) -> Reply | None:
         """Return the final answer after handling all messages before it; None if there is none."""
         while True:
             frame = await self._next()

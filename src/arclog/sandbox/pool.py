@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from arclog.sandbox.environments import Environment
 
 
-class _Room:
+class _EnvironmentInUse:
     """An environment in use by cells: its launcher, and a hold that prevents its removal."""
 
     def __init__(self, environment: Environment) -> None:
@@ -41,7 +41,7 @@ class Pool:
     def __init__(self, folders: Folders, limits: Limits, warm: int, confinement: Confinement | None) -> None:
         #: starts cells with the worker's own packages
         self.launcher = Launcher()
-        self._rooms: dict[str, _Room] = {}
+        self._in_use: dict[str, _EnvironmentInUse] = {}
         self._folders = folders
         self._limits = limits
         self._warm = warm
@@ -104,9 +104,9 @@ class Pool:
             self._end(cell)
         if self._ending:
             await asyncio.wait(set(self._ending))
-        for room in self._rooms.values():  # those whose first cell could not be created
-            await room.close()
-        self._rooms.clear()
+        for in_use in self._in_use.values():  # those whose first cell could not be created
+            await in_use.close()
+        self._in_use.clear()
         await self.launcher.close()
 
     def _take(self, execution_id: str, environment: Environment | None) -> Cell:
@@ -142,11 +142,11 @@ class Pool:
         folders = self._folders.of_next("python")
         if environment is None:
             return self._for_one(Cell(self.launcher, folders, self._limits, self._confinement, None, files), files)
-        room = self._rooms.get(environment.digest)
-        if room is None:
-            room = self._rooms[environment.digest] = _Room(environment)
-        cell = Cell(room.launcher, folders, self._limits, self._confinement, environment, files)
-        room.cells += 1
+        in_use = self._in_use.get(environment.digest)
+        if in_use is None:
+            in_use = self._in_use[environment.digest] = _EnvironmentInUse(environment)
+        cell = Cell(in_use.launcher, folders, self._limits, self._confinement, environment, files)
+        in_use.cells += 1
         return self._for_one(cell, files)
 
     def _for_one(self, cell: Cell, files: Path | None) -> Cell:
@@ -163,17 +163,17 @@ class Pool:
             self._end(self._idle.pop(0))
 
     def _end(self, cell: Cell) -> None:
-        ending = asyncio.get_running_loop().create_task(self._buried(cell))
+        ending = asyncio.get_running_loop().create_task(self._clean_up(cell))
         self._ending.add(ending)
         ending.add_done_callback(self._ending.discard)
 
-    async def _buried(self, cell: Cell) -> None:
+    async def _clean_up(self, cell: Cell) -> None:
         await cell.tree.finished()
         if cell.folder.exists():  # its guard was killed before it could remove the folder
             await asyncio.to_thread(shutil.rmtree, cell.folder, ignore_errors=True)
-        room = self._rooms.get(cell.environment)
-        if room is not None:
-            room.cells -= 1
-            if not room.cells:
-                del self._rooms[cell.environment]
-                await room.close()
+        in_use = self._in_use.get(cell.environment)
+        if in_use is not None:
+            in_use.cells -= 1
+            if not in_use.cells:
+                del self._in_use[cell.environment]
+                await in_use.close()

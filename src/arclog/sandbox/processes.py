@@ -32,7 +32,7 @@ class Tree:
         self.gone: asyncio.Future[Report] = loop.create_future()
         #: done when the guard has ended and its folder is removed
         self.closed: asyncio.Future[None] = loop.create_future()
-        self._heard = b""
+        self._received = b""
         self._killed = False
         channel, theirs = socket.socketpair()
         out_read, out_write = os.pipe()
@@ -128,8 +128,8 @@ class Tree:
         if not data:
             self._close()
             return
-        self._heard += data
-        report = report_of(self._heard)
+        self._received += data
+        report = report_of(self._received)
         if report is not None:
             self._end(report)
 
@@ -141,7 +141,7 @@ class Tree:
         self._loop.remove_writer(self._channel.fileno())
         self._channel.close()
         self.closed.set_result(None)
-        self._end(report_of(self._heard) or Report())
+        self._end(report_of(self._received) or Report())
 
     def _end(self, report: Report) -> None:
         if not self.gone.done():

@@ -175,7 +175,7 @@ class _Wire(asyncio.Protocol):
         self._heard_at = self._loop.time()
         self._transport.write(request)
         self._unsent = self._transport.get_write_buffer_size()
-        timer = self._loop.call_later(silence_s, self._look, silence_s)
+        timer = self._loop.call_later(silence_s, self._check_silence, silence_s)
         self._timer = timer
         try:
             return await self._answer
@@ -227,7 +227,7 @@ class _Wire(asyncio.Protocol):
         else:
             self._fail(BrokenOff(str(exc) if exc is not None else "the server closed the connection"))
 
-    def _look(self, silence_s: float) -> None:
+    def _check_silence(self, silence_s: float) -> None:
         """Fail the request if no data was received or sent for `silence_s`."""
         unsent = self._transport.get_write_buffer_size()
         now = self._loop.time()
@@ -235,7 +235,7 @@ class _Wire(asyncio.Protocol):
             self._unsent, self._heard_at = unsent, now
         left_s = self._heard_at + silence_s - now
         if left_s > 0:
-            self._timer = self._loop.call_later(left_s, self._look, silence_s)
+            self._timer = self._loop.call_later(left_s, self._check_silence, silence_s)
         else:
             self._fail(NotAnswered(""))
 

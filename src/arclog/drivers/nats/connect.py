@@ -96,7 +96,7 @@ class Connection(Client):
         self.on_over: Callable[[], None] = lambda: None
         self.reported: Exception | None = None
         #: the exception of `trust`, if it failed
-        self.distrust: Exception | None = None
+        self.trust_error: Exception | None = None
 
     @property
     def ssl_context(self) -> ssl.SSLContext:
@@ -104,7 +104,7 @@ class Connection(Client):
         try:
             return self._trust()
         except Exception as problem:
-            self.distrust = problem
+            self.trust_error = problem
             raise
 
     @property
@@ -206,8 +206,8 @@ async def _attempt(server: Server, trust: Trust, oldest: Version, options: dict[
             raise NotConnected(Cause.VERSION, client.version_text)
     except Exception as problem:  # noqa: BLE001 - nats-py lets through whatever a socket raises
         await client.close(_GIVE_UP_S)
-        if client.distrust is not None:
-            raise client.distrust from None
+        if client.trust_error is not None:
+            raise client.trust_error from None
         cause = client.reported or problem
         if isinstance(cause, ConnectionError) and client.version_text:
             raise _HungUp from None

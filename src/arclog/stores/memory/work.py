@@ -109,7 +109,7 @@ class Work(Tables):
         for command in eligible:
             lane = (command.pool, self._tenant_of(command), command.resources)
             waiting.setdefault(lane, []).append(Waiting(command.order, command.command_id, command.execution_id))
-        lanes = [Lane(*lane, iter(sorted(those))) for lane, those in waiting.items()]
+        lanes = [Lane(*lane, iter(sorted(commands))) for lane, commands in waiting.items()]
         held = Counter(
             (command.pool, self._tenant_of(command)) for command in self._all_commands() if command.state == "claimed"
         )

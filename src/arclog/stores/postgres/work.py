@@ -239,8 +239,8 @@ class Claims:
                 service.counts[pool, tenant] = served
         rows = [row[:6] for row in (*facts.rows, *facts.window)]
         lanes = [
-            Lane(pool, tenant, resources_of(needs), iter([Waiting(*row[3:]) for row in those]))
-            for (pool, tenant, needs), those in groupby(sorted(rows), key=lambda row: row[:3])
+            Lane(pool, tenant, resources_of(needs), iter([Waiting(*row[3:]) for row in group]))
+            for (pool, tenant, needs), group in groupby(sorted(rows), key=lambda row: row[:3])
             # Tokens are shared by all pools. A command that came to need one after the turn was taken waits for the
             # next claim.
             if turn.wide or room.resources.keys().isdisjoint(resources_of(needs))

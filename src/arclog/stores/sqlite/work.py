@@ -163,8 +163,8 @@ def _below(tx: Tx, execution_id: int, kinds: frozenset[str], pools: frozenset[st
         if (not pools or pool in pools) and (not tenant or owner == tenant) and kinds.issuperset(kinds_of(needs))
     ]
     lanes = [
-        Lane(pool, owner, resources_of(resources), iter([row[3] for row in those]))
-        for (pool, owner, resources), those in groupby(sorted(mine), key=lambda row: row[:3])
+        Lane(pool, owner, resources_of(resources), iter([row[3] for row in group]))
+        for (pool, owner, resources), group in groupby(sorted(mine), key=lambda row: row[:3])
     ]
     return _Candidates(lanes, bool(rows and rows[0][-1]))
 

@@ -211,7 +211,7 @@ class Host:
                 shutil.rmtree(own.folder, ignore_errors=True)
                 raise
         self._stderr = bytearray()
-        self.tree.stderr.listener = self._heard
+        self.tree.stderr.listener = self._on_stderr
         self.tree.gone.add_done_callback(lambda _: self._gone.set())
 
     @property
@@ -272,7 +272,7 @@ class Host:
         if self._whole.exists():  # its guard was killed before it could remove the folder
             await asyncio.to_thread(shutil.rmtree, self._whole, ignore_errors=True)
 
-    def _heard(self, data: bytes) -> None:
+    def _on_stderr(self, data: bytes) -> None:
         self._stderr += data
         del self._stderr[:-2000]
 

@@ -25,7 +25,7 @@ Answer = tuple["asyncio.Future[Any]", Any, BaseException | None]
 Then = Callable[[Any, BaseException | None], None]
 
 
-class Hands:
+class ThreadPool:
     """Threads that run calls in order of submission and return the results to the event loop."""
 
     def __init__(self, name: str, most: int = 1, at_end: Callable[[], None] | None = None) -> None:
@@ -119,7 +119,7 @@ class Readers:
         self._name = name
         self._most = most
         self._is_open = False
-        self._hands: Hands | None = None
+        self._pool: ThreadPool | None = None
         self._own = local()
 
     def open(self) -> None:
@@ -133,15 +133,15 @@ class Readers:
         """Queue work that needs the connection itself."""
         if not self._is_open:
             raise closed(self._path)
-        if self._hands is None:
-            self._hands = Hands(self._name, self._most, self._close_connection)
-        return self._hands.run(lambda: self._read(work))
+        if self._pool is None:
+            self._pool = ThreadPool(self._name, self._most, self._close_connection)
+        return self._pool.run(lambda: self._read(work))
 
     async def close(self) -> None:
         self._is_open = False
-        if self._hands is not None:
-            await self._hands.stop()
-            self._hands = None
+        if self._pool is not None:
+            await self._pool.stop()
+            self._pool = None
 
     def _read(self, work: Callable[[apsw.Connection], R]) -> R:
         own = self._own

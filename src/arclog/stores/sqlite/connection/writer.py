@@ -33,7 +33,7 @@ from arclog.model.errors import ArclogError
 from arclog.ports.clock import Clock
 from arclog.stores.sqlite.connection import generation
 from arclog.stores.sqlite.connection.connect import Damaged, open_writer, translated
-from arclog.stores.sqlite.connection.readers import Answer, Execute, Hands, Readers, closed, resolve
+from arclog.stores.sqlite.connection.readers import Answer, Execute, Readers, ThreadPool, closed, resolve
 
 R = TypeVar("R")
 Work = tuple[Callable[[Any], Any], "asyncio.Future[Any]"]
@@ -115,17 +115,17 @@ class Writer:
         self._damage: Damaged | None = None
         self._is_open = False
         self._loop: asyncio.AbstractEventLoop
-        self._hands: Hands
+        self._threads: ThreadPool
         self._connection: apsw.Connection
         self._tx: Tx
 
     async def open(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._hands = Hands("arclog-writer")
+        self._threads = ThreadPool("arclog-writer")
         try:
-            self._connection = await self._hands.run(lambda: open_writer(self._path, self._busy_timeout_s))
+            self._connection = await self._threads.run(lambda: open_writer(self._path, self._busy_timeout_s))
         except BaseException:
-            await self._hands.stop()
+            await self._threads.stop()
             raise
         self._connection.set_busy_timeout(0)
         self._connection.set_wal_hook(self._note_wal)
@@ -143,9 +143,9 @@ class Writer:
         resolve([(future, None, closed(self._path)) for _, future in self._upkeep])
         try:
             await self._copier.close()
-            await self._hands.run(self._shut)  # after a checkpoint that may still be in progress
+            await self._threads.run(self._shut)  # after a checkpoint that may still be in progress
         finally:
-            await self._hands.stop()
+            await self._threads.stop()
 
     @property
     def _raises_now(self) -> bool:
@@ -254,7 +254,7 @@ class Writer:
             self._flush()
 
         self._away = True
-        self._hands.send(lambda: self._patiently(group, tried=tried, finish=finish), back)
+        self._threads.send(lambda: self._patiently(group, tried=tried, finish=finish), back)
 
     def _patiently(self, group: list[Work], *, tried: _Tried | None, finish: bool) -> list[Answer]:
         """Execute a group in the thread, waiting for other processes."""
