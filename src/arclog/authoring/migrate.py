@@ -35,7 +35,7 @@ def _credential_name(source: Source, auth: str | None) -> str | None:
 
 
 def undeclared_credentials(source: Source) -> Iterator[Change]:
-    """Declare `auth: name` of a tool that accepts one kind of entry (postgres: its own)."""
+    """Declare the keychain entry of `auth: name`, if the tool accepts one kind of entry (postgres: its own)."""
     keychain = entry(source.root, "keychain")
     known = {scalar(entry(node, "name")) for node in items(keychain)}
     needed: dict[str, str] = {}

@@ -276,7 +276,7 @@ class Simulation:
         Carrying(self, command, step).run()
 
     def report(self, command: Command, n: int, events: list[Event]) -> bool:
-        """Put a piece of a command's report; False: the command is over."""
+        """Put a piece of a command's report. Return False if the command has ended."""
         txn = self._put(WorkReported(command.command_id, command.fence, n, _WORKER, events))
         if txn.refused is not None:
             raise RuntimeError(f"the simulation sent a report that was rejected: {txn.refused.message}")

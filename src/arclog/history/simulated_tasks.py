@@ -249,7 +249,7 @@ class Carrying:
         return Pipeline(iter=names, stored=stored)
 
     def _pipeline(self, pipeline: Pipeline, frame: Frame) -> Over | None:
-        """Run the tasks. None: the engine continues with them."""
+        """Run the tasks. Return None if the engine continues with them."""
         simulation, step = self._simulation, self._step
         most = simulation.program.plan.limits.max_task_runs
         limits = simulation.limits

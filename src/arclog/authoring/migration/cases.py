@@ -155,7 +155,7 @@ def _target(node: Any) -> Target:
 
 
 def _check_order(step: Any, read: list[Entry]) -> None:
-    """Refuse entries that depend on an earlier entry not matching, which separate rules and arcs cannot express."""
+    """Refuse a case whose order of entries cannot be expressed by separate rules and arcs. Raises Undecided."""
     for phase in ("done", "failed", "loop"):
         seen = [part for part in read if part.phase == phase]
         for part in seen[:-1]:

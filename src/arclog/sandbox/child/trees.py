@@ -45,8 +45,8 @@ def children(pid: int) -> list[int]:
 
 
 def memory_of(pids: list[int], enough: int) -> int:
-    """Return the total memory of processes in bytes. Shared memory is examined only if the sum without that exceeds
-    `enough`.
+    """Return the total memory of processes in bytes. Only if the sum of their resident sizes exceeds `enough`, shared
+    memory is divided among the processes that share it.
     """
     total = sum(_resident(pid) for pid in pids)
     return total if total <= enough else sum(_proportional(pid) for pid in pids)

@@ -110,7 +110,7 @@ class Retention(PostgresPart):
     _address: Address
     #: the span that is being removed, and the `before` for which it was chosen
     _going: tuple[int, int, int] | None = None
-    #: the `before` of the last search, and the span up to which it found none to remove
+    #: the `before` of the last search, and the lower bound of the last span that it has finished with
     _passed: tuple[int, int] = (-1, -1)
 
     async def reclaim(self) -> int:
