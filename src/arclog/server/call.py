@@ -123,7 +123,7 @@ class Call:
     def principal(self) -> Principal:
         """The caller. Available for operations that are not public, or after `admit`."""
         if self._principal is None:
-            raise InvariantBroken(f"{self.operation.name} is public, and nobody was asked who they are")
+            raise InvariantBroken(f"{self.operation.name} is public, so its caller was not authenticated")
         return self._principal
 
     @principal.setter

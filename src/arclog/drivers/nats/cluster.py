@@ -167,7 +167,7 @@ def _translated(server: Server, problem: NotConnected) -> Exception:
             return SettingsError(f"ARCLOG_BUS_URL: no TLS with {server}: {problem}; see ARCLOG_BUS_CERT_FILE")
         case Cause.LOGIN:
             return SettingsError(
-                f"ARCLOG_BUS_URL: {server} does not let us in ({problem}); see the credentials in the address, "
+                f"ARCLOG_BUS_URL: {server} rejects the login ({problem}); see the credentials in the address, "
                 "ARCLOG_BUS_CREDS_FILE and ARCLOG_BUS_NKEY_FILE"
             )
         case Cause.VERSION:
@@ -186,7 +186,7 @@ async def _check_jetstream(server: Server, stream: JetStreamContext) -> None:
     except nats.js.errors.APIError as problem:
         if problem.err_code in _NO_JETSTREAM:
             raise SettingsError(
-                f"ARCLOG_BUS_URL: {server} has no JetStream for us; start nats-server with -js (jetstream {{}} in its "
+                f"ARCLOG_BUS_URL: {server} has no JetStream for this account; start nats-server with -js (jetstream {{}} in its "
                 "configuration) and enable it for the account"
             ) from None
         # JetStream may have no leader yet; this is temporary.

@@ -274,8 +274,8 @@ class PostgresUpload(Upload):
 
     def _swept(self) -> ResultUnavailable:
         return ResultUnavailable(
-            f"the unfinished result in {self._blobs.place} is gone: gc took it for the leftover of a writer that "
-            "died, or somebody removed it; raise ARCLOG_RESULTS_ORPHAN_GRACE_S above the time that your longest task "
+            f"the unfinished result in {self._blobs.place} is gone: gc removed it as a leftover of a dead writer, or "
+            "it was removed by hand; raise ARCLOG_RESULTS_ORPHAN_GRACE_S above the time that your longest task "
             "takes, and run it again"
         )
 

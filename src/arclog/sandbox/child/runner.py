@@ -345,7 +345,7 @@ def _explained(problem: BaseException, names: set[str], limits: dict[str, str]) 
     try:
         problem_text = str(problem)
     except Exception:  # noqa: BLE001 - user code again
-        problem_text = "(its text cannot be had)"
+        problem_text = "(no text available)"
     message = f"{kind}: {problem_text}" if problem_text else kind
     fault = _fault("exception", _shortened(message, _MESSAGE_MAX), kind)
     if isinstance(problem, MemoryError):

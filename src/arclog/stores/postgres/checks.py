@@ -110,8 +110,10 @@ async def _connections(connection: AsyncConnection[Any]) -> Check:
 async def _oldest(connection: AsyncConnection[Any], most_s: float) -> Check:
     row = await _row(connection, _OLDEST)
     if row is None or row[0] <= most_s:
-        return Check("transactions", OK, "none that writes is old" if row is None else f"the oldest has {row[0]:.1f} s")
+        return Check(
+            "transactions", OK, "no open write transactions" if row is None else f"the oldest is {row[0]:.1f} s old"
+        )
     age, name, state, pid = row
-    detail = f"{name or 'somebody'} (pid {pid}, {state}) has one open that writes since {age:.0f} s"
-    remedy = f"events behind it are not published until it ends: end it (SELECT pg_terminate_backend({pid}))"
+    detail = f"{name or 'a program'} (pid {pid}, {state}) has had a write transaction open for {age:.0f} s"
+    remedy = f"events after it are not published until it ends: end it (SELECT pg_terminate_backend({pid}))"
     return Check("transactions", WARN, detail, remedy)
