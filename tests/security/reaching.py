@@ -17,7 +17,7 @@ from typing import Any
 
 from arclog.model.config.settings import Settings
 from arclog.sandbox.child import kernel
-from arclog.sandbox.confinement import for_server
+from arclog.sandbox.confinement_settings import for_server
 from arclog.sandbox.probe import PROMISES, held
 from arclog.sandbox.protection import protect_process
 from arclog.tools.python import PythonConfig, PythonTool

@@ -22,7 +22,7 @@ import pytest
 from arclog.authoring.playbook_files import FilesBeside
 from arclog.model.config.settings import Settings
 from arclog.playbook.files import FileRefused
-from arclog.sandbox.confinement import Reach
+from arclog.sandbox.confinement_settings import Reach
 from arclog.tools.object.folder import Folder
 from arclog.tools.object.location import Refused
 from arclog.tools.sql.failures import SqlFailure

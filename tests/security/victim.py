@@ -25,7 +25,7 @@ from arclog.expr.sql.compile import SqlRefused
 from arclog.model.config.settings import Settings
 from arclog.model.outcome import Outcome
 from arclog.sandbox.child import kernel
-from arclog.sandbox.confinement import for_server
+from arclog.sandbox.confinement_settings import for_server
 from arclog.sandbox.probe import held
 from arclog.sandbox.protection import protect_process
 from arclog.tools import duckdb

@@ -14,7 +14,7 @@ from arclog.playbook.document import lines_of
 # ── fixes ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Repairs findings of `check` in the text itself, if the remedy is known: comments and layout are kept.
 #
-# Law: a repair only replaces one word with another, and only if the finding names both; a text that does not improve is
+# Invariant: a repair only replaces one word with another, and only if the finding names both; a text that does not improve is
 # returned unchanged.
 
 #: Findings whose remedy is to replace one word.
@@ -135,13 +135,13 @@ def as_sarif(findings: Sequence[tuple[Finding, str]]) -> dict[str, Any]:
 
 
 def as_github(finding: Finding, file: str) -> str:
-    """One workflow command, which GitHub shows beside the line."""
+    """Return one workflow command, which GitHub shows next to the line."""
     where = f"file={_property(file)},line={max(finding.at.line, 1)},col={max(finding.at.column, 1)}"
     return f"::{_GITHUB_LEVELS[finding.severity]} {where},title={_property(finding.code)}::{_data(_with_hint(finding))}"
 
 
 def _uri(file: str) -> str:
-    """A path as a URI reference: what a URI cannot hold is percent-encoded, an absolute path is a file: URI."""
+    """Return a path as a URI reference: other characters are percent-encoded, and an absolute path is a file: URI."""
     path = quote(file.replace("\\", "/"), safe="/")
     if path.startswith("/"):
         return f"file://{path}"

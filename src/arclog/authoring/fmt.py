@@ -1,7 +1,7 @@
 """Formats a playbook: white space, indentation, the order of well-known keys. Values, comments and quotes stay.
 
-Law: the formatted text loads to the same values and has the same comments, or the text is returned unchanged;
-formatting is idempotent.
+Invariants: the formatted text loads to the same values and has the same comments, or the text is returned unchanged.
+Formatting is idempotent.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _inside(root: Any) -> set[int]:
 
 
 def _of_comment(number: int, rooms: list[int], placed: dict[int, _Place]) -> int:
-    """The column of a comment: that of the next line which stood below it, else of the last line in its column."""
+    """Return the column of a comment: that of the next line that was below it, else of the last line in its column."""
 
     def place_at(line: int) -> int | None:
         place = placed[line]
@@ -128,7 +128,7 @@ def _of_comment(number: int, rooms: list[int], placed: dict[int, _Place]) -> int
 # A key moves with its value and the comments above it. Maps with free keys (`workload`, `args`, `data` …) are not
 # reordered.
 
-#: Keys in their order; those of one entry in the author's. Others stand where `…` is, in their own order.
+#: Keys in order; those in one entry keep the author's order. Other keys are placed at `…`, in their own order.
 _ROOT = ("apiVersion", "kind", "metadata", "…", "keychain", "executor workload", "workbook", "workflow")
 _METADATA = ("name", "path", "version", "description", "labels", "tags", "…")
 _STEP = ("step", "desc", "spec args loop", "…", "tool", "next")
@@ -201,7 +201,7 @@ def _task(task: Any) -> Iterator[tuple[Any, Sequence[str]]]:
 
 
 def _in_order(text: str, node: Any, order: Sequence[str]) -> str:
-    """The text with the keys of a block map in order, if each has lines of its own."""
+    """Return the text with the keys of a block map in order, if each key has its own lines."""
     pairs = list(entries(node)) if is_map(node) and not is_flow(node) else []
     ranks = {name: rank for rank, names in enumerate(order) for name in names.split()}
     wanted = sorted(range(len(pairs)), key=lambda n: ranks.get(pairs[n][0], ranks["…"]))
@@ -212,7 +212,7 @@ def _in_order(text: str, node: Any, order: Sequence[str]) -> str:
     prefix = text[starts[0] : start(pairs[0][1])]
     if len(set(starts)) < len(starts) or any(text[at : at + column].strip() for at in starts[1:]):
         return text
-    # A chunk is an entry with the comments above it; what stands between chunks stays where it is.
+    # A chunk is an entry with the comments above it; text between chunks stays in place.
     stops = [line_end(text, end(text, value)) for _, _, value in pairs]
     firsts = [starts[0], *(_with_comments(text, starts[n], stops[n - 1], column) for n in range(1, len(pairs)))]
     if any(firsts[n] < stops[n - 1] for n in range(1, len(pairs))):
@@ -231,7 +231,7 @@ def _in_order(text: str, node: Any, order: Sequence[str]) -> str:
 
 
 def _with_comments(text: str, at: int, least: int, column: int) -> int:
-    """Where the comments begin that stand right above a line, in its column."""
+    """Return the start of the comments directly above a line, in its column."""
     while at > least:
         before = line_start(text, at - 1)
         line = text[before : at - 1]
@@ -314,8 +314,8 @@ def _lines_of_texts(root: yaml.Node) -> set[int]:
 
 
 def _comments(text: str) -> list[str]:
-    """The lines that hold comments, or texts that look like them; in no order, since they move with their keys. The dash of a
-    list belongs to whichever key comes first.
+    """Return the lines with comments, or with texts that look like comments, in no order, since they move with their
+    keys. The dash of a list belongs to the key that comes first.
     """
     return sorted(re.sub(r"^(?:- +)+", "", line.strip()) for line in text.split("\n") if "#" in line)
 

@@ -1,7 +1,7 @@
 """Rewrites older forms of playbooks to the current language, in the text itself: comments and layout are kept.
 
-Law: a rule changes a form only where its meaning is certain. What is left is listed with its line: by the rule that met it,
-or by `check` afterwards. A migrated text is a fixed point: a second run changes nothing.
+Invariants: a rule changes a form only if its meaning is certain. Other forms are listed with their lines, by the rule
+that found them or by `check` afterwards. A second migration changes nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from arclog.plan.build import build
 
 
 def _credential_name(source: Source, auth: str | None) -> str | None:
-    """The entry that a task's auth names; of `{{ workload.x }}` the one that it names unless a run says otherwise."""
+    """Return the entry that a task's auth names; for `{{ workload.x }}`, its default."""
     match = re.fullmatch(r"\{\{\s*workload\.(\w+)\s*\}\}", auth or "")
     if match is None:
         return auth
@@ -35,7 +35,7 @@ def _credential_name(source: Source, auth: str | None) -> str | None:
 
 
 def undeclared_credentials(source: Source) -> Iterator[Change]:
-    """`auth: name` of a tool that takes one kind of entry (postgres: its own)."""
+    """Declare the keychain entry of `auth: name`, if the tool accepts one kind of entry (postgres: its own)."""
     keychain = entry(source.root, "keychain")
     known = {scalar(entry(node, "name")) for node in items(keychain)}
     needed: dict[str, str] = {}
@@ -72,11 +72,11 @@ _ROUNDS = 30
 
 
 def _both(first: Rule, second: Rule) -> Rule:
-    """Two rules of which neither looks at what the other changes: the text is parsed once after both."""
+    """Combine two rules that are independent of each other's changes, so that the text is parsed once after both."""
     return lambda source: chain(first(source), second(source))
 
 
-#: Each rule with words of which a text must have one; () for every text.
+#: Each rule with words, of which a text must contain one; () for every text.
 _RULES: tuple[tuple[Rule, tuple[str, ...]], ...] = (
     (flat.root_names, ("name", "context", "spec", "noetl.io/v1")),
     (keys.root_keys, ("steps", "vars")),
@@ -124,14 +124,14 @@ class Migration:
     """The result of migrating a text."""
 
     text: str
-    #: what was changed: line in the text that it was found in, and what
+    #: the changes: line in the original text, and description
     changes: list[tuple[int, str]] = field(default_factory=list)
-    #: what only the author can decide
+    #: forms that only the author can decide
     undecided: list[Finding] = field(default_factory=list)
 
 
 def _compiles(task: Any) -> bool:
-    """Whether the code of a task, if it has some, can be compiled."""
+    """Return whether the code of a task, if it has some, can be compiled."""
     try:
         compile(scalar(entry(task, "code")) or "", "<task>", "exec", dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -140,7 +140,7 @@ def _compiles(task: Any) -> bool:
 
 
 def migrate(text: str, file: str, kinds: Mapping[str, KindSpec], settings: Settings | None = None) -> Migration:
-    """Migrate a playbook's text. A byte order mark stays, and lines end as most of them did."""
+    """Migrate a playbook's text. A byte order mark is kept, and lines end as most of them did."""
     mark = "\ufeff" if text.startswith("\ufeff") else ""  # the parser does not count it
     done = _migrated(text.removeprefix(mark).replace("\r\n", "\n"), file, kinds, settings)
     if not done.changes:
@@ -158,7 +158,7 @@ def _migrated(text: str, file: str, kinds: Mapping[str, KindSpec], settings: Set
     known = KnownKinds(kinds)
     source = Source(text, root, known)
     left: list[Finding] = []
-    #: by rule: the text in which it had nothing to change, and what it left there
+    #: by rule: the text in which it had nothing to change, and the forms that it left there
     settled: dict[Rule, tuple[str, list[Finding]]] = {}
     for _ in range(_ROUNDS if root is not None else 0):
         before, left = done.text, []
@@ -188,7 +188,8 @@ def _migrated(text: str, file: str, kinds: Mapping[str, KindSpec], settings: Set
             left = [Finding("undecided", message, Position(1, 1), hint="rewrite those that are listed below first")]
             done.text, done.changes, source = text, [], Source(text, compose(text), known)
     beside = FilesBeside(settings or Settings()).of(file)
-    # Of the lint for authors, which takes half as long again, only code that does not compile is an error.
+    # The lint for authors takes half as long again, and only code that does not compile is an error, so it is skipped
+    # if possible.
     lints = not all(map(_compiles, source.all_tasks()))
     built = build(done.text, file, kinds, settings, beside, thorough=lints)
     errors = [
@@ -204,7 +205,7 @@ def _migrated(text: str, file: str, kinds: Mapping[str, KindSpec], settings: Set
 
 
 def _without_repetition(errors: Sequence[Finding], left: Sequence[Finding]) -> list[Finding]:
-    """One finding for each line: a rule that met a form says more about it than that it is an older one."""
+    """Return one finding for each line. The finding of a rule is more specific than that of an older form."""
     met = {finding.at.line for finding in left}
     kept = [finding for finding in errors if finding.at.line not in met or finding.code not in _GENERAL]
     known = {finding.at.line for finding in kept}

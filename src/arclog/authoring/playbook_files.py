@@ -12,7 +12,7 @@ from arclog.sandbox.opened import is_swapped
 
 
 class FilesBeside(Mapping[str, str]):
-    """The texts of files beside playbooks, by path."""
+    """The texts of the files next to playbooks, by path."""
 
     def __init__(self, settings: Settings) -> None:
         self._most = settings.integer("playbook.max_file_bytes")
@@ -21,7 +21,7 @@ class FilesBeside(Mapping[str, str]):
         self.taken: dict[str, str] = {}
 
     def of(self, playbook: str) -> FilesBeside:
-        """The same, with the folder of one more playbook; none for one that comes from standard input."""
+        """Return a copy that includes the folder of one more playbook; unchanged for one from standard input."""
         if playbook not in ("", "-", "<stdin>"):
             self._folders.append(os.path.realpath(os.path.dirname(playbook) or "."))  # noqa: PTH120 - pathlib costs a start 2 ms
         return self
@@ -44,7 +44,7 @@ class FilesBeside(Mapping[str, str]):
         return self.taken[path]
 
     def _read(self, path: str) -> bytes:
-        """The first bytes of a file. A link or pipe that was put in its place since it was looked at is not followed."""
+        """Return the first bytes of a file. A link or pipe that replaced it since the check is not followed."""
         real = os.path.realpath(path)
         descriptor = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb") as source:  # noqa: PTH123 - pathlib costs a start 2 ms
@@ -62,7 +62,7 @@ class FilesBeside(Mapping[str, str]):
         return len(self.taken)
 
     def _is_inside(self, path: str) -> bool:
-        """Whether it is a regular file, and no link leads out of the folder of a playbook."""
+        """Return whether a path is a regular file, and no link leads out of the folder of a playbook."""
         real = os.path.realpath(path)
         inside = any(real.startswith(folder.rstrip("/") + "/") for folder in self._folders)
         if not inside and os.path.isfile(real):  # noqa: PTH113
@@ -82,7 +82,7 @@ def called_playbooks(
     kinds: Mapping[str, KindSpec],
     read: Callable[[str], str],
 ) -> dict[str, str]:
-    """The texts, by path, of the playbooks that this one, and those that it calls, call by file; `read` reads one. The
+    """Return the texts, by path, of the playbooks that this one and its callees call by file; `read` reads one. The
     files that their tasks use are read from `files`.
     """
     from arclog.engine.runs.catalog import called_files

@@ -1,4 +1,4 @@
-"""A YAML text with the place of every node, and edits of that text: what no edit touches stays as it is."""
+"""A YAML text with the position of every node, and edits of that text. Text outside of the edits is unchanged."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ _FAST: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Untagged(_FAST):  # type: ignore[misc] # one of two classes, by what is installed
-    """Leaves out which type each scalar has: that takes a fifth of the time, and few ask (`tag_of`).
+    """Leaves out the type of each scalar, which takes a fifth of the time and is rarely needed (`tag_of`).
 
-    The parser calls these for every node. `"".format` is a built-in function that takes anything and returns an empty text.
+    The parser calls these for every node. `"".format` is a built-in function that accepts anything and returns an empty
+    text.
     """
 
     resolve = descend_resolver = ascend_resolver = "".format
 
 
 class Alias(yaml.Node):
-    """`*name`: it has a place of its own, and stands for a value that is written elsewhere."""
+    """`*name`: a node with its own position that refers to a value elsewhere."""
 
     id = "alias"
 
 
 class _WithAliases(yaml.SafeLoader):
-    """Leaves aliases as they are: the nodes that they stand for have other places."""
+    """Keeps aliases as nodes, since the nodes that they refer to have other positions."""
 
     def resolve(self, *_: Any) -> str:
         return ""
@@ -107,7 +108,7 @@ def edited(text: str, edits: Sequence[Edit]) -> str:
 
 
 def entries(node: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Key, key node and value node of a map; nothing of anything else."""
+    """Yield key, key node and value node of a map; nothing for other nodes."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             if isinstance(key, yaml.ScalarNode):
@@ -115,7 +116,7 @@ def entries(node: Any) -> Iterator[tuple[str, Any, Any]]:
 
 
 def entry(node: Any, *path: str) -> Any:
-    """The value node below some keys; None when it is not there."""
+    """Return the value node below some keys; None if it does not exist."""
     for part in path:
         nodes = getattr(node, "by_name", None)
         node = (by_name(node) if nodes is None else nodes).get(part)
@@ -125,9 +126,9 @@ def entry(node: Any, *path: str) -> Any:
 
 
 def by_name(node: Any) -> dict[str, Any]:
-    """The value nodes of a map by key, of two equal keys the first; empty for anything else.
+    """Return the value nodes of a map by key, the first one for equal keys; empty for other nodes.
 
-    Most maps are asked several times, and a tree does not change: the map keeps them.
+    Most maps are read several times, and a tree does not change, so the result is cached in the map.
     """
     nodes: dict[str, Any] | None = getattr(node, "by_name", None)
     if nodes is None:
@@ -143,7 +144,7 @@ def items(node: Any) -> list[Any]:
 
 
 def scalar(node: Any) -> str | None:
-    """The text of a scalar; None of anything else."""
+    """Return the text of a scalar; None for other nodes."""
     return str(node.value) if isinstance(node, yaml.ScalarNode) else None
 
 
@@ -164,7 +165,9 @@ def start(node: Any) -> int:
 
 
 def end(text: str, node: Any) -> int:
-    """Where a node's own text ends: block nodes reach to the next token, so white space and comments are left out."""
+    """Return the end of a node's own text. Block nodes reach to the next token, so white space and comments are left
+    out.
+    """
     stop = int(node.end_mark.index)
     if isinstance(node, yaml.ScalarNode) and node.style in ("|", ">"):
         return start(node) + len(text[start(node) : stop].rstrip())
@@ -193,7 +196,7 @@ def line_start(text: str, at: int) -> int:
 
 
 def line_end(text: str, at: int) -> int:
-    """Where the line that holds a place ends, its line break included."""
+    """Return the end of the line that contains a position, including its line break."""
     end = text.find("\n", at)
     return len(text) if end < 0 else end + 1
 
@@ -211,7 +214,9 @@ def scalars(node: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple
 
 
 def templates(node: Any) -> list[tuple[tuple[str | int, ...], Any]]:
-    """Every scalar value with a template below a node, with its path. Most scalars have none, and all rules ask."""
+    """Return every scalar value with a template below a node, with its path. Most scalars have none, and all rules use
+    this.
+    """
     places: list[tuple[tuple[str | int, ...], Any]] | None = getattr(node, "templates", None)
     if places is None:
         places = []

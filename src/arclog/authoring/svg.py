@@ -52,7 +52,7 @@ def as_svg(plan: Plan) -> str:
 
 
 def _layers(plan: Plan) -> list[list[str]]:
-    """Steps by their distance from the entry; those that nothing reaches come last."""
+    """Return steps by their distance from the entry; unreachable ones come last."""
     steps = {step.name: step for step in plan.steps}
     depth = {plan.entry: 0} if plan.entry in steps else {}
     waiting = deque(depth)

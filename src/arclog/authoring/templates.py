@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Starter(NamedTuple):
-    """A playbook to begin with; `NAME` in its texts is the name that was asked for."""
+    """A playbook to begin with. `NAME` in its texts is replaced by the requested name."""
 
     summary: str
     playbook: str

@@ -1,4 +1,4 @@
-"""What the buses share: names of subjects, streams and channels, and notices that are still to be sent."""
+"""Shared parts of the buses: names of subjects, streams and channels, and pending notices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SUBJECT = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 
 
 def name_of(settings: Settings, name: str) -> str:
-    """A setting that becomes a word of a subject, or the name of a stream."""
+    """Return a setting that is used as a word of a subject, or as the name of a stream."""
     word = settings.text(name)
     if _WORD.fullmatch(word) is None:
         raise SettingsError(
@@ -36,17 +36,17 @@ def subject_of(settings: Settings, name: str) -> str:
 
 
 def token_of(pool: str) -> str:
-    """A pool's name as one word of a subject."""
+    """Return a pool's name as one word of a subject."""
     return "".join(char if char.isascii() and (char.isalnum() or char in "_-") else f"={ord(char):x}=" for char in pool)
 
 
 # ── pending ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Pending notices, merged: for each run the highest head, for each pool the number of offers. Bounded: when too many
-# runs wait, the oldest are dropped and counted.
+# Pending notices, merged: for each run the highest head, for each pool the number of offers. Limited: if too many runs
+# wait, the oldest are dropped and counted.
 
 
 class Pending:
-    """Filled by `add`, which never waits; emptied by one sender."""
+    """Filled by `add`, which never waits, and emptied by one sender."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -55,7 +55,7 @@ class Pending:
         self._timer = 0
         self._ended = False
         self._some = asyncio.Event()
-        #: parts of notices that were dropped
+        #: number of dropped parts of notices
         self.dropped = 0
 
     def __bool__(self) -> bool:
@@ -85,7 +85,7 @@ class Pending:
         await self._some.wait()
 
     def take(self, runs: int, pools: int) -> Notice:
-        """Take the oldest, at most so many runs and pools."""
+        """Take the oldest notices, at most `runs` runs and `pools` pools."""
         moved = tuple((key, self._moved.pop(key)) for key in list(self._moved)[:runs])
         offered = tuple((key, self._offered.pop(key)) for key in list(self._offered)[:pools])
         taken = Notice(moved=moved, ended=self._ended, offered=offered, timer=self._timer)
@@ -95,7 +95,7 @@ class Pending:
         return taken
 
     def give_up(self, notice: Notice) -> None:
-        """Put back what could not be sent."""
+        """Put back a notice that could not be sent."""
         self.dropped += len(notice.moved) + len(notice.offered) + bool(notice.timer) + notice.ended
 
 

@@ -1,4 +1,4 @@
-"""A bus for several engines in one process: tests, and simulations that lose, repeat and delay notices."""
+"""A bus for several engines in one process: for tests, and for simulations that lose, repeat and delay notices."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 
 from arclog.ports.bus import Figures, Notice, Topic
 
-#: Gets the call that delivers a notice to another bus; it may make it now, later, twice or never.
+#: Gets a function that delivers a notice to another bus, and may call it now, later, twice or never.
 Carry = Callable[[Callable[[], None]], None]
 
 
@@ -27,7 +27,7 @@ class Exchange:
 
 
 class LocalBus:
-    """Every open bus of its exchange receives the notices of the others."""
+    """A bus that receives the notices of all other open buses of its exchange."""
 
     topic: Topic | None = None
 
@@ -52,7 +52,7 @@ class LocalBus:
             self._heard(notice)
 
     def waiting(self, pools: Collection[str]) -> None:
-        """All buses receive all notices."""
+        """Nothing to do; all buses receive all notices."""
 
     def figures(self) -> Figures:
         return Figures(connected=self._heard is not None, sent=self._sent, heard=self._heard_count)

@@ -1,8 +1,8 @@
-"""The bus over NATS. Notices of changed runs are published to all on a plain subject; offers go through a JetStream
-work queue, where each wakes one process that waits for its pool.
+"""The bus over NATS. Notices of changed runs are published to all processes on a plain subject. Offers go through a
+JetStream work queue, where each one wakes one process that waits for its pool.
 
-Law: a connection is a session. When it is lost, all its state is discarded, and a new session sets up subjects, streams
-and consumers again; so the bus also recovers if NATS lost its data.
+A connection is a session. When it is lost, all its state is discarded, and a new session sets up subjects, streams and
+consumers again, so the bus also recovers if NATS lost its data.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ log = logging.getLogger("arclog.bus")
 
 
 class NatsTopic:
-    """Implements `ports.bus.Topic` for as long as there is a session."""
+    """Implements `ports.bus.Topic` while there is a session."""
 
     def __init__(self, settings: Settings, prefix: str) -> None:
         own = settings.text("bus.events_stream")
@@ -61,8 +61,8 @@ class NatsTopic:
         self._making = asyncio.Lock()
 
     async def begin(self, stream: JetStreamContext) -> None:
-        """A session begins. The stream is created at once, if possible, since consumers may come before the first
-        event.
+        """Begin a session. The stream is created at once, if possible, since consumers may come before the
+        first event.
         """
         self._stream, self._is_there = stream, False
         try:
@@ -119,13 +119,13 @@ class NatsTopic:
 
 # ── nats ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-#: Runs in one message: about 30 bytes each, far below the limit of a server.
+#: Maximum number of runs in one message: about 30 bytes each, far below the limit of a server.
 _RUNS = 2_000
 _POOLS = 100
-#: Messages for one pool at a time: each wakes one process.
+#: Maximum number of messages for one pool at a time: each wakes one process.
 _OFFERS = 32
 _FIRST_PAUSE_S = 0.1
-#: Time to send the rest when the program exits.
+#: Time limit for sending the rest when the program exits.
 _LAST_WORDS_S = 1.0
 
 _encode = msgspec.msgpack.encode
@@ -146,7 +146,7 @@ class NatsBus:
         self.topic: Topic | None = self._topic
         self._heard: Callable[[Notice], None] | None = None
         self._running: asyncio.Task[None] | None = None
-        #: while connected and set up
+        #: the connection, while it is connected and set up
         self._session: Connection | None = None
         #: set when the first session is set up, or failed
         self._settled = asyncio.Event()
@@ -220,22 +220,22 @@ class NatsBus:
             await asyncio.sleep(backoff.pause_s())
 
     def _log_problem(self, problem: str, level: int = logging.WARNING) -> None:
-        """Logged once until the bus is available again, however often it is tried; errors that need an operator are
-        always logged.
+        """Log a problem once until the bus is available again, however often it is tried. Errors that need an operator
+        are always logged.
         """
         if not self._problem or (level == logging.ERROR and problem != self._problem):
             self._problem = problem
             log.log(level, "%s; polling for changes of other servers until NATS is reachable again", problem)
 
     async def _serve(self, client: Connection, stream: JetStreamContext) -> None:
-        """Set everything up, and continue until the connection is lost."""
+        """Set up the session, and serve until the connection is lost."""
         tasks: list[asyncio.Future[Any]] = []
         try:
             await self._offers.set_up(stream)
             if self._topic is not None:
                 await self._topic.begin(stream)
             await client.subscribe(f"{self._prefix}.notices", cb=self._received)
-            # Twice: nats-py writes its ping before what waits to be written, so one answer may be older than we are heard.
+            # Twice: nats-py writes its ping before pending data, so the first pong may be older than our subscriptions.
             await client.flush()
             await client.flush()
             self._session = client
@@ -253,7 +253,7 @@ class NatsBus:
             self._session = None
             if self._topic is not None:
                 self._topic.end()
-            # nats-py may swallow a cancellation, or turn it into another error, so the loop must check that it is over.
+            # nats-py may swallow a cancellation, or turn it into another error, so the loop must check for the end.
             client.over.set()
             for task in tasks:
                 task.cancel()

@@ -29,18 +29,18 @@ log = logging.getLogger("arclog.bus")
 _ANY = ""
 #: The duration of one fetch, after which the next one is opened.
 _FETCH_S = 30.0
-#: The longest delay of the server's message that a fetch has ended.
+#: Maximum delay of the server's message that a fetch has ended.
 _PATIENCE_S = 5.0
-#: How often an offer is returned before it is dropped; processes then find the work by polling.
+#: Number of times that an offer is returned before it is dropped; processes then find the work by polling.
 _DELIVERIES = 20
-#: A consumer that nobody used for so long is removed.
+#: A consumer is removed after being unused for this long.
 _UNUSED_S = 600.0
 #: Pause after a fetch that failed although the connection works: the stream or the consumer was removed.
 _PAUSE_S = 1.0
 
 
 class Offers:
-    """The pools that this process's workers wait for."""
+    """The pools for which this process's workers wait."""
 
     def __init__(self, settings: Settings, prefix: str, heard: Callable[[str], None]) -> None:
         self._heard = heard
@@ -78,7 +78,7 @@ class Offers:
         await make_stream(stream, config)
 
     async def run(self, client: Connection, stream: JetStreamContext) -> None:
-        """Fetch for every pool that is waited for, as long as the connection lasts."""
+        """Fetch for every pool with waiting workers, while the connection lasts."""
         fetching: dict[str, asyncio.Task[None]] = {}
         try:
             while not client.over.is_set():
@@ -99,8 +99,8 @@ class Offers:
             await asyncio.gather(*fetching.values(), return_exceptions=True)
 
     async def _hear_all(self, client: Connection) -> None:
-        """Workers of any pool: a consumer of all pools would take the offers from workers of one pool, so this one
-        only listens.
+        """Listen for offers to workers of any pool. A consumer of all pools would take offers away from workers of one
+        pool, so this one only listens.
         """
 
         async def overheard(message: Any) -> None:
@@ -122,7 +122,7 @@ class Offers:
                 message = await fetches.next()
                 if pool in self._pools:
                     if message is not None:
-                        # The next fetch is made when a worker waits again, so that one process does not take what
+                        # The next fetch is made when a worker waits again, so that one process does not take work that
                         # several could do.
                         wanted.clear()
                         self._heard(pool)
@@ -158,7 +158,7 @@ class Offers:
 
 
 class _Fetches:
-    """Fetches of one message from one consumer. Not nats-py's: those go on waiting when the consumer is gone."""
+    """Fetches of one message from one consumer. nats-py's own would keep waiting if the consumer is removed."""
 
     def __init__(self, client: Connection, subject: str, inbox: str, subscription: Subscription) -> None:
         self._client = client
@@ -173,7 +173,7 @@ class _Fetches:
         return cls(client, f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}", inbox, subscription)
 
     async def next(self) -> Msg | None:
-        """The next message; None when there was none for a while."""
+        """Return the next message; None if there was none for a while."""
         request = {"batch": 1, "expires": round(_FETCH_S * 1_000_000_000)}
         await self._client.publish(self._subject, msgspec.json.encode(request), reply=self._inbox)
         try:
@@ -198,7 +198,7 @@ class _Fetches:
 
 
 async def make_stream(stream: JetStreamContext, config: api.StreamConfig) -> bool:
-    """Create a stream unless it exists; returns whether it was created. An existing stream keeps its configuration."""
+    """Create a stream unless it exists. Return whether it was created. An existing stream keeps its configuration."""
     try:
         await stream.stream_info(str(config.name))
     except nats.js.errors.NotFoundError:

@@ -1,8 +1,8 @@
 """The bus over PostgreSQL's LISTEN and NOTIFY, for clusters without NATS. It has two connections: one listens, one
 notifies.
 
-Notices are never part of an append: a transaction that notifies takes a lock of the whole database when it commits, and
-all appends would wait for each other. They are sent afterwards, merged: while one is being sent, the next ones are
+Notices are never part of an append: a transaction that notifies locks the whole database when it commits, so that all
+appends would wait for each other. They are sent afterwards, merged: while one is being sent, the next ones are
 collected, and for longer while no other process listens.
 """
 
@@ -29,19 +29,19 @@ from arclog.ports.bus import Figures, Notice, Topic
 
 log = logging.getLogger("arclog.bus")
 
-#: A notice may have less than 8,000 bytes; a run takes 40 at most, a pool 80.
+#: A notice must have less than 8,000 bytes; a run takes at most 40, a pool 80.
 _RUNS = 120
 _POOLS = 20
 _FIRST_PAUSE_S = 0.1
-#: A listener that received nothing for so long checks whether the connection still works.
+#: A listener that received nothing for this long checks whether the connection still works.
 _QUIET_S = 15.0
-#: A process that sent a notice within this time is alive: each sends one at least every `_QUIET_S`.
+#: A process is alive if it sent a notice within this time: each sends one at least every `_QUIET_S`.
 _COMPANY_S = 3 * _QUIET_S
-#: How long notices are collected while no other process listens. A new process announces itself and receives them at
-#: once.
+#: How long notices are collected while no other process listens. A new process announces itself and then receives them
+#: at once.
 _ALONE_S = 1.0
 _LAST_WORDS_S = 1.0
-#: A server that vanished is noticed within a minute.
+#: With these keepalives, a lost server is noticed within a minute.
 _KEEPALIVES = {
     "keepalives_idle": 15,
     "keepalives_interval": 5,
@@ -53,10 +53,10 @@ _KEEPALIVES = {
 class _Payload(msgspec.Struct, omit_defaults=True):
     """The payload of a notice of PostgreSQL."""
 
-    #: the sender: every process receives all notices, its own too
+    #: the sender, since every process receives all notices, including its own
     by: str
     notice: Notice
-    #: the sender has just started, and asks which processes are there
+    #: the sender has just started, and asks which other processes exist
     new: bool = False
 
 
@@ -91,7 +91,7 @@ class PostgresBus:
         self._company = asyncio.Event()
         self._company_until = 0.0
         self._problem = ""
-        #: whether the server rejects the login: a setting has to be changed
+        #: whether the server rejects the login, so that a setting has to be changed
         self._denied = False
 
     async def open(self, heard: Callable[[Notice], None]) -> None:
@@ -122,7 +122,7 @@ class PostgresBus:
             except (psycopg.Error, TimeoutError):
                 pass
         running, self._running, self._heard = self._running, None, None
-        # psycopg turns a cancellation into a request to the server, and waits for its answer unless it is cancelled
+        # psycopg turns a cancellation into a request to the server, and waits for its response unless it is cancelled
         # again.
         while running is not None and not running.done():
             running.cancel()
@@ -149,7 +149,7 @@ class PostgresBus:
             await asyncio.sleep(backoff.pause_s())
 
     def _log_problem(self, problem: str) -> None:
-        """Logged once until the bus is available again, however often it is tried."""
+        """Log a problem once until the bus is available again, however often it is tried."""
         if not self._problem:
             self._problem = problem
             log.warning(
@@ -161,7 +161,7 @@ class PostgresBus:
         """Listen and notify until a connection is lost, which raises."""
         async with await self._connected() as listener, await self._connected() as notifier:
             await self._answer(listener.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel))))
-            # Losing a notice costs less than waiting for the disk with each.
+            # Losing a notice costs less than waiting for the disk for each.
             await self._answer(notifier.execute("SET synchronous_commit = off"))
             await self._greet(notifier, new=True)
             self._notifier = notifier
@@ -185,7 +185,7 @@ class PostgresBus:
         return await connect(self._address, {**_KEEPALIVES, "connect_timeout": timeout_of(self._timeout_s)})
 
     async def _answer(self, asked: Awaitable[object]) -> None:
-        """A connection that is open but does not respond is abandoned like a lost one."""
+        """Await a response. A connection that does not respond is treated like a lost one."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 await asked
@@ -212,7 +212,7 @@ class PostgresBus:
         self._company_until = now + _COMPANY_S
 
     def _received(self, payload: str) -> bool:
-        """Whether the notice must be answered."""
+        """Process a notice. Return whether it must be answered."""
         try:
             decoded = _decode(payload)
         except msgspec.DecodeError as problem:
@@ -234,7 +234,7 @@ class PostgresBus:
         while True:
             await self._pending.some()
             await self._send(notifier)
-            if not self._pending:  # else there is more than one notice holds
+            if not self._pending:  # otherwise there is more than one notice can hold
                 await self._gather()
 
     async def _gather(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from arclog.cli.exits import INVALID, OK, Usage
 
-#: command → (module that has `<command>_arguments(parser)` and `<command>_command(options)`, what it does)
+#: command → (module that has `<command>_arguments(parser)` and `<command>_command(options)`, description)
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("runs.run", "run a playbook and show its steps live"),
     "check": ("playbooks.check", "check a playbook for errors"),
@@ -93,7 +93,7 @@ exit codes: 0 completed, 1 failed, 2 invalid playbook or usage, 3 cancelled
 
 
 class Parser(argparse.ArgumentParser):
-    """An argparse parser that raises `Usage` and suggests what was probably meant."""
+    """An argparse parser that raises `Usage` and suggests corrections."""
 
     def error(self, message: str) -> NoReturn:
         raise Usage(f"{self.prog.removeprefix('arclog ')}: {message}", f"see `{self.prog} --help`")
@@ -175,8 +175,8 @@ def parser_of(command: str) -> Parser:
 
 
 def _formatter_of_width_80(prog: str) -> argparse.HelpFormatter:
-    """A formatter that does not ask for the terminal's width, for which argparse imports shutil: it checks each argument
-    with a formatter of its own.
+    """Return a formatter that does not read the terminal's width, for which argparse imports shutil: it checks each
+    argument with a separate formatter.
     """
     return argparse.HelpFormatter(prog, width=80)
 

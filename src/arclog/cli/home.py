@@ -57,7 +57,7 @@ def opened(settings: Settings, *, read_only: bool = False) -> AbstractAsyncConte
 
 
 def exists(settings: Settings) -> bool:
-    """Whether there can be any runs."""
+    """Return whether there can be any runs."""
     elsewhere = server_of(settings) or settings.text("store.url")
     return bool(elsewhere) or (Path(settings.text("home")) / "arclog.db").exists()
 

@@ -123,7 +123,7 @@ def _print_error(as_json: bool, kind: str, message: str, hint: str = "") -> None
 
 
 def _forget_stdout() -> None:
-    """The reader closed the pipe: discard what is still buffered, so that the last flush raises no error."""
+    """Discard the buffered output after the reader closed the pipe, so that the last flush raises no error."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
 

@@ -1,4 +1,6 @@
-"""Options that several commands take: times as people type them, and what a command that continues from a recorded run changes."""
+"""Options of several commands: times as people type them, and the changes of commands that continue from a recorded
+run.
+"""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ _LINE_ENDS = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
 
 
 class Out:
-    """The output of a command: its stream, its format, and what the terminal supports."""
+    """The output of a command: its stream, its format, and the features of the terminal."""
 
     def __init__(self, *, as_json: bool = False, quiet: bool = False, stream: TextIO | None = None) -> None:
         self.stream = sys.stdout if stream is None else stream
@@ -81,7 +81,7 @@ class Out:
             self._gone = True
             if not isinstance(problem, BrokenPipeError):
                 self.notice(f"cannot write to stdout ({problem.strerror}); the run continues")
-            # Discard what is still buffered.
+            # Discard the buffered output.
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
 
     def data(self, value: Any) -> None:
@@ -148,7 +148,7 @@ def printable(text: str, stream: TextIO) -> str:
 
 
 def clean(text: str) -> str:
-    """The text with every control character made visible; line ends stay."""
+    """Return the text with every control character made visible; line ends stay."""
     if text.isprintable():
         return text
     return "\n".join(line.translate(_CONTROLS) for line in text.replace("\r\n", "\n").split("\n"))
@@ -159,7 +159,7 @@ def one_line(text: str) -> str:
 
 
 def width_of(text: str) -> int:
-    """Columns that a text without control characters takes."""
+    """Return the number of columns of a text without control characters."""
     if text.isascii():
         return len(text)
     from unicodedata import combining, east_asian_width
@@ -168,7 +168,7 @@ def width_of(text: str) -> int:
 
 
 def clip(text: str, columns: int) -> str:
-    """The text cut to so many columns."""
+    """Return the text cut to this many columns."""
     if width_of(text) <= columns:
         return text
     while text and width_of(text) > columns - 1:
@@ -248,7 +248,9 @@ def bare(text: str) -> str:
 
 
 def pretty(value: Any, *, most_lines: int = 40, most_columns: int = 400, rest: str = "") -> str:
-    """A value for people: text as it is, other data as indented JSON. A cut text ends with a note on where the rest is."""
+    """Return a value for people: text unchanged, other data as indented JSON. A cut text ends with a note on where the
+    rest is.
+    """
     text = value if isinstance(value, str) else _shallow(value)
     lines = clean(text).split("\n")
     cut = len(lines) > most_lines or any(len(line) > most_columns for line in lines)

@@ -15,8 +15,8 @@ from typing import Any
 
 
 def import_packages() -> None:
-    """Import what every command needs that opens a home or reads a playbook."""
-    with _without("typing_extensions"):  # msgspec prefers it to typing, which has all that msgspec needs
+    """Import the packages that every command needs that opens a home or reads a playbook."""
+    with _without("typing_extensions"):  # msgspec prefers it to typing, which has everything that msgspec needs
         import msgspec  # noqa: F401 - later imports find it loaded
     with _on_demand("ssl", "asyncio.sslproto", "inspect"):
         import asyncio  # noqa: F401 - likewise

@@ -110,7 +110,7 @@ class RemoteApi(Caller, Api):
             return await self._call(history_ops.SIMULATE, body=request)
 
     async def export(self, execution_id: str) -> AsyncIterator[bytes]:
-        """The answer is one request; one that breaks off is repeated as a whole."""
+        """Yield the bytes of an export. It is one request; if it breaks off, it is repeated as a whole."""
         path, _ = address_of(history_ops.EXPORT, OfExecution(execution_id))
         async with self._connection.streamed(path) as answer:
             async for chunk in answer.aiter_raw():

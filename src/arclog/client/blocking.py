@@ -1,7 +1,7 @@
 """The client for programs without asyncio: blocking calls of `AsyncClient`.
 
-The work is done by an event loop in a thread of its own, so a `Client` may be used from any thread, and inside a running
-loop too (which it then blocks).
+An event loop in a separate thread does the work, so a `Client` may be used from any thread, and also inside a running
+loop (which it then blocks).
 """
 
 from __future__ import annotations

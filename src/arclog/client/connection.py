@@ -110,7 +110,7 @@ def _problem(content_type: str, body: bytes) -> dict[str, Any] | None:
 
 
 def _no_problem(status: int, body: bytes, where: str) -> errors.ArclogError:
-    """The answer came from a proxy, or from something else than arclog."""
+    """Return the error for a response that came from a proxy, or from something other than arclog."""
     text = " ".join(body[: 4 * _MOST_SHOWN].decode("utf-8", "replace").split())[:_MOST_SHOWN]
     shown_text = f": {text}" if text else ""
     if status in (401, 403):
@@ -153,7 +153,7 @@ class _Request(NamedTuple):
     body: bytes | None
     #: the time for a connection
     connect_s: float
-    #: the time in which something of the answer must come
+    #: maximum time without receiving a part of the response
     silence_s: float
 
 
@@ -166,13 +166,13 @@ class _Failure(NamedTuple):
     is_away: bool
     #: whether the failure is temporary
     is_passing: bool
-    #: whether nothing of the request can have arrived
+    #: whether no part of the request can have arrived
     is_unsent: bool = False
     #: whether the request was sent and the connection broke: the server may have died of it
     is_unanswered: bool = False
     #: whether the server refused the request unread
     is_unread: bool = False
-    #: the pause that the server asks for
+    #: the pause that the server requests
     pause_s: float = 0.0
 
 
@@ -197,7 +197,7 @@ class Connection:
         self._general: httpx2.AsyncClient | None = None
 
     def _is_proxied(self) -> bool:
-        """Whether requests may go through a proxy. Proxy settings do not apply to servers on this machine."""
+        """Return whether requests may go through a proxy. Proxy settings do not apply to servers on this machine."""
         return not self._is_local and any(os.environ.get(name) or os.environ.get(name.upper()) for name in _PROXIES)
 
     def _http(self) -> httpx2.AsyncClient:
@@ -250,7 +250,7 @@ class Connection:
         may_repeat = method == "GET" if safe is None else safe
         timeout_s = min(self._timeout_s, limit_s) if len(self._urls) > 1 else self._timeout_s
         request = _Request(method, path, params, body, timeout_s, timeout_s + extra_s)
-        #: how long to wait after the last failure; None: it is final
+        #: the pause after the last failure; None if it is final
         pause_s: float | None = None
         unanswered = sent_before
 
@@ -443,7 +443,7 @@ def _text_of(value: Any) -> Any:
 def checked_urls(urls: str) -> tuple[str, ...]:
     """The addresses of servers, separated by commas. Raises SettingsError."""
     if "@" in urls:
-        # The message shows nothing of it: with a comma or slash in a password, parts of it would look like hosts.
+        # The message shows no part of it: with a comma or slash in a password, parts of it would look like hosts.
         raise SettingsError("a server's address holds no user and no password; a token belongs into ARCLOG_TOKEN")
     checked = tuple(dict.fromkeys(checked_url(url.strip()) for url in urls.split(",")))
     if len({url.partition(":")[0] for url in checked}) > 1:

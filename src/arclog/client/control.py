@@ -34,16 +34,16 @@ from arclog.ports.storage.task_logs import LogLine
 
 #: A report that one server does not answer must reach another while the lease lasts.
 _TRIES_IN_A_LEASE = 3
-#: Lines that the server does not accept for so long are dropped.
+#: Lines that the server does not accept for this long are dropped.
 _LOGS_PATIENCE_S = 10.0
 #: Errors that end a worker: its credential is rejected, and it has no other.
 _SHUT_OUT = (Unauthenticated, NotAllowed)
 #: Errors that are answers about the command, not failures of the server.
 _ANSWERS = (RequestRejected, LeaseLost)
-#: Reports that are sent at the same time. A server commits those that it has together; more of them would only need more
-#: connections.
+#: Maximum number of reports that are sent at the same time. A server commits those that it has together; more of them
+#: would only need more connections.
 _REPORTS_AT_A_TIME = 64
-#: How often a server may fail at a command before the worker gives the command up.
+#: Number of failures of a server at a command after which the worker gives the command up.
 _TRIES = 3
 
 

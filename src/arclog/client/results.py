@@ -21,7 +21,7 @@ from arclog.model.errors import ArclogError, InvariantBroken, ResultTooLarge, Re
 from arclog.operations import workers as ops
 from arclog.ports.results import Content, ResultWriter, StoredBlob
 
-#: Content up to this size is kept in memory until it is sent.
+#: Content up to this size stays in memory until it is sent.
 _IN_MEMORY = 1 << 20
 _PIECE = 256 << 10
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -56,7 +56,7 @@ class RemoteResults:
             except ArclogError as problem:
                 if not is_passing(problem):
                     raise
-                # What has arrived is valid; the rest is requested when the server answers again.
+                # Received data is valid; the rest is requested when the server responds again.
                 self.transport.failed(problem)
                 await self.find(tenant, sha256)
         if whole is not None and whole.hexdigest() != sha256:

@@ -35,7 +35,7 @@ PASSING = (ServerUnavailable, StoreUnavailable, Conflict)
 A = TypeVar("A")
 T = TypeVar("T")
 
-#: The body of a request, or a function that makes it from the number of failures.
+#: The body of a request, or a function that creates it from the number of failures.
 Body = Struct | Callable[[int], Struct] | None
 
 
@@ -59,9 +59,9 @@ class Transport:
         answers: tuple[type[ArclogError], ...] = (ArclogError,),
         tries: float = math.inf,
     ) -> A:
-        """The answer of a server, which may take `wait_s`. Errors that are `answers` are raised at once. Others are
-        failures of the server, such as bugs; another server, or the same one later, may succeed. They are raised after
-        so many `tries`.
+        """Return the response of a server, which may take `wait_s`. Errors that are `answers` are raised at once.
+        Others are failures of the server, such as bugs; another server, or the same one later, may succeed. They are
+        raised after `tries` attempts.
         """
         raw = await self.raw(
             operation, params, body, wait_s=wait_s, patience_s=patience_s, answers=answers, tries=tries
@@ -160,7 +160,7 @@ class Transport:
 
 
 def is_passing(problem: ArclogError) -> bool:
-    """Whether a failure is temporary: the server is unavailable or busy."""
+    """Return whether a failure is temporary: the server is unavailable or busy."""
     return isinstance(problem, PASSING) and not isinstance(problem, ServerFailed)
 
 

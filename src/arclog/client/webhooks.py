@@ -43,7 +43,7 @@ class Seen:
             raise WebhookRefused("the webhook was already received")
         if len(self._until) >= self._most:
             raise WebhookRefused(f"more than {self._most} webhooks in {self._window_s:g} s: try again later")
-        # Twice the window: a request from a clock that is ahead stays valid for so long.
+        # Twice the window: a request from a clock that is ahead stays valid for this long.
         self._until[signed] = now + 2 * self._window_s
 
 

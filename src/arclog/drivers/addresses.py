@@ -5,20 +5,20 @@ from __future__ import annotations
 import re
 from urllib.parse import unquote
 
-#: The replacement of an address of which nothing can safely be shown.
+#: Shown instead of an address when no part of it can be shown safely.
 HIDDEN = "an address that is not shown"
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,19})://")
 _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._*-]+)(?::[0-9]{1,5})?")
-#: From the scheme to the last @ of the same word.
+#: Everything from the scheme to the last @ of the same word.
 _LOGIN = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)[^\s'\"<>]*@")
 
 
 def shown(url: str) -> str:
-    """Scheme, host and port of an address: no user, password, path, query or fragment.
+    """Return scheme, host and port of an address, without user, password, path, query or fragment.
 
-    A path may be a secret as well (the address of a webhook often is one). Where an `@` or a `/` in a password could make
-    a part of it look like a host or port, nothing is shown.
+    The path is left out because it may be a secret, as in many webhook addresses. Returns HIDDEN if an `@` or a `/` in
+    a password could make part of it look like a host or port.
     """
     prefix = _SCHEME.match(url)
     scheme, rest = (prefix[0], url[prefix.end() :]) if prefix else ("", url)
@@ -31,7 +31,7 @@ def shown(url: str) -> str:
 
 
 def secrets_of(url: str) -> list[str]:
-    """The parts of an address that may be secret: user, password and the values of its query, as written and decoded."""
+    """Return the parts of an address that may be secret: user, password and query values, as written and decoded."""
     rest = url.partition("://")[2]
     login, at, _ = rest.partition("@")
     parts = [login, *login.split(":", 1)] if at else []
@@ -40,5 +40,5 @@ def secrets_of(url: str) -> list[str]:
 
 
 def without_logins(text: str) -> str:
-    """A text of another program, without the users and passwords of the addresses in it."""
+    """Remove users and passwords from the addresses in another program's text."""
     return _LOGIN.sub(r"\1…@", text)

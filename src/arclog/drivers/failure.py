@@ -1,4 +1,4 @@
-"""A request that ends with an error: what the callers of the guarded client get instead of an answer."""
+"""The exception with which requests of the guarded client fail."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Failure(Exception):
 
 
 def refused(message: str, code: str | None = None) -> Failure:
-    """The caller asks for something that cannot or must not be done."""
+    """Return the failure of a request that is invalid or not permitted."""
     return Failure(error("config", message, code=code))
 
 
 def shortened(text: str) -> str:
-    """The beginning of a text, for messages."""
+    """Return the beginning of a text, for messages."""
     return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 1] + "…"

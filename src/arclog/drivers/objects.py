@@ -1,6 +1,6 @@
-"""What all clients of object stores (obstore) share: options for connections and retries, and the reading of errors.
+"""Options for connections and retries, and the parsing of errors, that all clients of object stores (obstore) share.
 
-obstore's error texts repeat requests, so messages contain only what `report_of` extracts.
+obstore's error texts repeat the request, so messages contain only what `report_of` extracts.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _LONGEST_PAUSE = timedelta(seconds=2)
 
 
 class Report(NamedTuple):
-    """The server's answer, extracted from an error of obstore."""
+    """The server's response, extracted from an error of obstore."""
 
-    #: 0 without an answer
+    #: 0 without a response
     status: int
-    #: the server's error code; '' without one
+    #: the server's error code; '' if there is none
     code: str
-    #: its message; '' without one
+    #: its message; '' if there is none
     message: str
     late: bool
 
@@ -52,7 +52,9 @@ def client_config(
     read_s: float | None = None,
     proxy: str = "",
 ) -> dict[str, Any]:
-    """Keywords for a store of obstore. `proxy`: the route of a forwarder, whose guard decides where connections go."""
+    """Return the keyword arguments of an obstore store. `proxy` is the route of a forwarder, whose guard checks
+    connections.
+    """
     options: dict[str, Any] = {
         "allow_http": allow_http,
         "timeout": _NEVER if timeout_s is None else timedelta(seconds=timeout_s),

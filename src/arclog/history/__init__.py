@@ -1,1 +1,1 @@
-"""Work with recorded runs: check them against today's code, compare them, and start new runs from them. Pure."""
+"""Work with recorded runs: check them against the current code, compare them, and start new runs from them. No I/O."""

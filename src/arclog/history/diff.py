@@ -1,6 +1,7 @@
-"""Two runs side by side: where they part first and why, which steps and arcs only one of them took, which values differ.
+"""Compares two runs: where they first diverge and why, which steps and arcs only one of them took, and which values
+differ.
 
-Step runs are compared by name and number, not by the order of events: what runs side by side ends in any order.
+Step runs are compared by name and number, not by the order of events, since parallel steps end in any order.
 """
 
 from __future__ import annotations
@@ -17,21 +18,21 @@ from arclog.model.events import Event, is_closing, status_of
 from arclog.model.outcome import data_of
 from arclog.plan.net import Plan
 
-#: Values that differ, as many as are listed.
+#: Maximum number of different values that are listed.
 MOST_VALUES = 1000
 _MISSING: Any = object()
 
 
 class Divergence(Struct, frozen=True):
-    """The first step run in which two runs part."""
+    """The first step run in which two runs differ."""
 
-    #: its step and number; '' when they part before the first one
+    #: its step and number; '' if they diverge before the first one
     step: str
     run: int
     #: request | step | args | task | item | outcome | routing | end
     what: str
     cause: str
-    #: of the events that show it; 0: the run has none
+    #: seq of the events that show it; 0 if the run has none
     a_seq: int
     b_seq: int
     a: Any = None
@@ -39,15 +40,15 @@ class Divergence(Struct, frozen=True):
 
 
 class StepDiff(Struct, frozen=True):
-    """A step that did not run alike in both."""
+    """A step that ran differently in the two runs."""
 
     step: str
-    #: how often it ran, and how its latest run ended; '' of a step that did not run
+    #: number of runs, and the status of the latest one; '' if the step did not run
     a_runs: int
     b_runs: int
     a_status: str
     b_status: str
-    #: arcs behind it that fired in one run only, by their targets
+    #: targets of outgoing arcs that fired in one run only
     a_arcs: list[str]
     b_arcs: list[str]
 
@@ -59,7 +60,7 @@ class ValueDiff(Struct, frozen=True):
 
 
 class DurationDiff(Struct, frozen=True):
-    """How long all runs of a step took together, milliseconds; None: it did not end."""
+    """The total duration of all runs of a step, in milliseconds; None if it did not end."""
 
     step: str
     a_ms: int | None
@@ -67,7 +68,7 @@ class DurationDiff(Struct, frozen=True):
 
 
 class NetDiff(Struct, frozen=True):
-    """What changed from one plan to another."""
+    """The changes from one plan to another."""
 
     steps_added: list[str]
     steps_removed: list[str]
@@ -89,10 +90,10 @@ class RunDiff(Struct, frozen=True):
     divergence: Divergence | None
     steps: list[StepDiff]
     values: list[ValueDiff]
-    #: more values differ than are listed
+    #: whether more values differ than are listed
     more_values: bool
     durations: list[DurationDiff]
-    #: None when both ran the same plan
+    #: None if both ran the same plan
     net: NetDiff | None
 
 
@@ -107,7 +108,8 @@ def compare(a: Side, b: Side) -> RunDiff:
     return RunDiff(_divergence(a, b), _steps(a, b), values, more, _durations(a, b), net_diff(a.plan, b.plan))
 
 
-# -- where they part -------------------------------------------------------------------------------------------------------
+# -- divergence
+# ------------------------------------------------------------------------------------------------------------
 
 
 def _divergence(a: Side, b: Side) -> Divergence | None:
@@ -138,7 +140,7 @@ def _request(a: Side, b: Side) -> Divergence | None:
 
 
 def _parts(mine: Sequence[Event], run: RecordedRun, theirs: Sequence[Event], other: RecordedRun) -> Divergence | None:
-    """Where two runs of the same step part."""
+    """Return the divergence between two runs of the same step, or None."""
     step, number = run.key
     mine_scheduled, theirs_scheduled = mine[run.scheduled].payload, theirs[other.scheduled].payload
     for name in ("args", "items", "total"):
@@ -158,9 +160,10 @@ def _parts(mine: Sequence[Event], run: RecordedRun, theirs: Sequence[Event], oth
 
 
 def _tasks(mine: Sequence[Event], run: RecordedRun, theirs: Sequence[Event], other: RecordedRun) -> Divergence | None:
-    """The first task or item that ended otherwise, in item and task order.
+    """Return the first task or item that ended differently, in item and task order.
 
-    An item that was cut short, because another one failed for example, is a consequence: it is named only if nothing else differs.
+    An item that was cut short, for example because another one failed, is a consequence; it is returned only if nothing
+    else differs.
     """
     mine_outcomes, theirs_outcomes = _outcomes(mine, run), _outcomes(theirs, other)
     ends = _item_ends(mine, run), _item_ends(theirs, other)
@@ -190,7 +193,9 @@ def _tasks(mine: Sequence[Event], run: RecordedRun, theirs: Sequence[Event], oth
 
 
 def _items(key: tuple[str, int], mine_ends: ItemEnds, theirs_ends: ItemEnds) -> Divergence | None:
-    """The first item that failed in one run only, although its tasks came to the same: a rule decided otherwise."""
+    """Return the first item that failed in one run only although its tasks had the same outcomes: a rule decided
+    differently.
+    """
     for path in sorted(mine_ends.keys() & theirs_ends.keys()):
         (at, left), (other_at, right) = mine_ends[path], theirs_ends[path]
         if left.type != right.type and not is_closing(left) and not is_closing(right):
@@ -242,13 +247,13 @@ def _first_seq(place: Place, *sides: Mapping[Place, tuple[int, Event]]) -> int:
 
 
 def _outcome(event: Event) -> dict[str, Any]:
-    """What a task came to, without what differs from run to run by nature."""
+    """Return the outcome of a task, without parts that differ in every run."""
     record = event.payload.get("outcome") or {}
     return {"status": status_of(event), "data": _data(record), "error": record.get("error")}
 
 
 def _data(record: Mapping[str, Any]) -> Any:
-    """A result that is stored outside the log is identified by its content."""
+    """Return the data of an outcome. A result stored outside the log is identified by its content."""
     ref = record.get("result_ref")
     if isinstance(ref, Mapping):
         return {"sha256": (ref.get("meta") or {}).get("sha256")}
@@ -267,7 +272,8 @@ def _seq_of(events: Sequence[Event], run: RecordedRun, event: Event | None) -> i
     return next((index + 1 for index in run.events if events[index] is event), 0)
 
 
-# -- what differs ----------------------------------------------------------------------------------------------------------
+# -- differences
+# -----------------------------------------------------------------------------------------------------------
 
 
 def _steps(a: Side, b: Side) -> list[StepDiff]:
@@ -307,7 +313,7 @@ def _step_value(record: Any) -> Any:
 
 
 def _paths(name: str, a: Any, b: Any) -> Iterator[tuple[str, Any, Any]]:
-    """The places below a value in which two values differ; what is missing on one side is None."""
+    """Yield the paths at which two values differ, with both values. A missing value is None."""
     if a is _MISSING or b is _MISSING or type(a) is not type(b) or not isinstance(a, dict | list):
         if a is _MISSING or b is _MISSING or a != b:
             yield name, None if a is _MISSING else a, None if b is _MISSING else b
@@ -338,7 +344,7 @@ def _took(log: Log) -> dict[str, int]:
 
 
 def net_diff(a: Plan, b: Plan) -> NetDiff | None:
-    """What changed from one plan to another; None when nothing did that a run could notice."""
+    """Return the changes from one plan to another; None if no run could notice them."""
     mine, theirs = ({step.name: step for step in plan.steps} for plan in (a, b))
     arcs = [{_arc(arc) for step in plan.steps for arc in step.arcs} for plan in (a, b)]
     changed = [name for name in mine if name in theirs and _content(mine[name]) != _content(theirs[name])]
@@ -358,7 +364,7 @@ def _arc(arc: Any) -> str:
 
 
 def _content(step: Any) -> Any:
-    """A step without where it stands in its file, and without its arcs."""
+    """Return a step without its position in the file and without its arcs."""
     return _unplaced(to_builtins(replace(step, arcs=())))
 
 

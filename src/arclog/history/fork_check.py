@@ -1,7 +1,7 @@
 """Checks whether a fork or retry is valid: whether recorded events fit a changed playbook.
 
-Law: events fit if each of them has a place in the new net: its step, its task, the arc of each token, the type of each
-ctx value. The verdict lists everything without a place, and the latest event from which a fork would fit.
+Events fit if each of them has a place in the new net: its step, its task, the arc of each token, the type of each ctx
+value. The verdict lists everything without a place, and the latest event from which a fork would fit.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ from arclog.model.events import Event
 from arclog.plan.net import ArcPlan
 from arclog.plan.program import Program
 
-#: Problems that a verdict names at most.
+#: Maximum number of problems in a verdict.
 MOST_PROBLEMS = 20
-#: No arc of a step.
+#: The index of an arc that does not exist.
 NO_ARC = -1
 _WRITES_CTX = frozenset({"step.done", "step.failed", "loop.done", "signal.received"})
-#: What folding an event raises when the net has no place for it.
+#: Exceptions that `apply` raises if the net has no place for an event.
 _MISFITS = (KeyError, IndexError, InvariantBroken, TypeError, AttributeError, StopIteration)
 
 
 class Misfit(Struct, frozen=True):
-    """Something that was recorded and has no place in the net."""
+    """A recorded fact that has no place in the net."""
 
     #: step | task | loop | token | ctx | event
     what: str
-    #: its name: of the step, task or ctx key
+    #: the name of the step, task or ctx key
     name: str
-    #: of the event in the old run
+    #: seq of the event in the old run
     seq: int
     message: str
 
 
 class Verdict(Struct, frozen=True):
-    """Why a beginning does not fit."""
+    """The reasons why the recorded events do not fit."""
 
     problems: list[Misfit]
-    #: the latest event of the old run from which it would fit; 0: none
+    #: the latest event of the old run from which a fork would fit; 0 if there is none
     fits_at: int
 
 
 class Arcs:
-    """The arcs of the old net in the new one."""
+    """Maps the arcs of the old net to the new one."""
 
     def __init__(self, old: Program, new: Program, steps: Mapping[str, str]) -> None:
         self._old = old
@@ -59,7 +59,7 @@ class Arcs:
         self._known: dict[tuple[str, int], int] = {}
 
     def index(self, step: str, choice: Mapping[str, Any]) -> int:
-        """Of the arc that an old one became; NO_ARC when there is none."""
+        """Return the new index of an old arc, or NO_ARC if it does not exist any more."""
         number = int(choice["arc"])
         if self._same:
             return number
@@ -77,7 +77,7 @@ class Arcs:
         return (same or [at for at, _ in arcs] or [NO_ARC])[0]
 
     def place(self, place: str) -> str:
-        """A place of the old net in the new one."""
+        """Return the place in the new net for a place of the old one."""
         kind, _, rest = place.partition(":")
         step, _, number = rest.rpartition(":")
         if self._same or kind != "arc" or step not in self._old.steps:
@@ -85,16 +85,16 @@ class Arcs:
         return f"arc:{self._steps.get(step, step)}:{self.index(step, {'arc': int(number)})}"
 
     def arc(self, step: str, index: int) -> ArcPlan | None:
-        """An arc of the new net."""
+        """Return an arc of the new net, or None if there is none."""
         program = self._new.steps.get(step)
         return None if program is None or not 0 <= index < len(program.plan.arcs) else program.plan.arcs[index]
 
 
-def fold(
+def check_fit(
     program: Program, execution_id: int, events: Sequence[Event], sources: Sequence[int], *, changed: bool
 ) -> tuple[State, dict[str, int], Verdict | None]:
-    """The state after the events and its timers, as `apply` moves them; or why the net has no place for them. `sources` are
-    the indexes of the events in the old log.
+    """Fold the recorded events and check that they fit the net. Return the state, its timers, and None or the verdict.
+    `sources` are the indexes of the events in the old log.
     """
     state = State(execution_id=execution_id)
     timers: dict[str, int] = {}
@@ -108,7 +108,7 @@ def fold(
     for event, source in zip(events, sources, strict=True):
         problems += _misfits(program, event, source + 1)
         if problems:
-            continue  # what follows is folded no more; what else has no place is still named
+            continue  # the state is not computed any further, but other misfits are still listed
         try:
             timers.update(apply(program, state, event))
         except NewerLog:
@@ -125,7 +125,7 @@ def fold(
 
 
 def _before(seq: int, sources: Sequence[int]) -> int:
-    """The last event in front of `seq` that can be forked at; 0 when the run had not started then."""
+    """Return the last event before `seq` at which a fork is possible; 0 if the run had not started by then."""
     started = next((source + 1 for source in sources if source >= 0), 0)
     return seq - 1 if seq - 1 >= started > 0 else 0
 

@@ -1,7 +1,8 @@
-"""OpenLineage run events (spec 2-0-2) of a recorded run: one job run for the playbook, and one for each task that moves data.
+"""OpenLineage run events (spec 2-0-2) for a recorded run: one job run for the playbook, and one for each task that
+moves data.
 
-Law: everything is in the log and the plan already. Of an address only what names the data is taken: no login, no query,
-no parameter values.
+Everything comes from the log and the plan. Of an address only the parts that name the data are used: no login, no
+query, no parameter values.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from arclog.model.events import TERMINAL, Event, status_of
 from arclog.model.ids import timestamp
 from arclog.plan.net import Plan, TaskPlan
 
-#: Kinds whose tasks have job runs of their own.
+#: Kinds whose tasks have their own job runs.
 SQL_KINDS = ("sqlite", "postgres", "duckdb")
 KINDS = frozenset({*SQL_KINDS, "transfer", "object", "http"})
 
@@ -40,7 +41,7 @@ _ENDS = frozenset({"task.done", "task.failed"})
 _LOGIN = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)[^\s'\"<>]*@")
 _DSN_PART = re.compile(r"(\w+)\s*=\s*('(?:[^'\\]|\\.)*'|\S+)")
 _READING = ("GET", "HEAD", "OPTIONS")
-#: The schema of a table that names none, unless the database is set up otherwise.
+#: The default schema of a table.
 _SCHEMAS = {"sqlite": "main", "duckdb": "main", "postgres": "public"}
 
 #: Namespace and name.
@@ -48,43 +49,43 @@ Dataset = tuple[str, str]
 
 
 class Subject(Struct, frozen=True):
-    """The run that the events are about."""
+    """The run that the events describe."""
 
     #: a UUID
     run_id: str
     #: path of the playbook, or its name
     name: str
-    #: of jobs
+    #: namespace of the jobs
     namespace: str
-    #: of arclog
+    #: version of arclog
     version: str
-    #: SQL texts that are longer are not read
+    #: longer SQL texts are not parsed
     max_sql: int = 100_000
 
 
 class _Moved(Struct):
-    """Data that a task read and wrote."""
+    """The data that a task read and wrote."""
 
     inputs: list[Dataset] = []
     outputs: list[Dataset] = []
     columns: dict[str, list[tuple[Dataset, str]]] = {}
     sql: str = ""
     dialect: str = ""
-    #: whether the outcome counts what was written
+    #: whether the outcome counts the written rows
     is_counted: bool = True
 
 
 class _TaskRun(Struct):
     plan: TaskPlan
     started: Event
-    #: as they were rendered last
+    #: the latest rendered inputs
     inputs: Mapping[str, Any] = {}
     end: Event | None = None
 
 
 def run_events(subject: Subject, plan: Plan, events: Sequence[Event]) -> list[dict[str, Any]]:
-    """The OpenLineage events of a run as far as its log goes, in order of their time. Tasks that the run took over from
-    another one belong to that one. SQL is read only where the extra `lineage` is installed.
+    """Return the OpenLineage events of a run as far as its log goes, in order of time. Tasks that were taken over from
+    another run belong to that run. SQL is parsed only if the extra `lineage` is installed.
     """
     return [event for _, event in sorted(_Maker(subject, plan, events).events(), key=lambda pair: pair[0])]
 
@@ -219,7 +220,7 @@ def _job_type(kind: str) -> dict[str, str]:
 
 
 def _uuid(run_id: str, name: str) -> str:
-    """A UUID of version 8 that is always the same for a task run."""
+    """Return a UUID of version 8 that is always the same for a task run."""
     raw = bytearray(hashlib.sha256(f"{run_id}/{name}".encode()).digest()[:16])
     raw[6] = raw[6] & 0x0F | 0x80
     raw[8] = raw[8] & 0x3F | 0x80
@@ -238,7 +239,7 @@ def _counted(outcome: Mapping[str, Any], *names: str) -> int | None:
     return None
 
 
-# -- what each kind moves ---------------------------------------------------------------------------------------------
+# -- the data of each kind --------------------------------------------------------------------------------------------
 
 
 def _moved(plan: TaskPlan, inputs: Mapping[str, Any], max_sql: int) -> _Moved:
@@ -260,7 +261,9 @@ def _moved(plan: TaskPlan, inputs: Mapping[str, Any], max_sql: int) -> _Moved:
 
 
 def _with_places(kind: str, inputs: Mapping[str, Any], end: Event | None) -> Mapping[str, Any]:
-    """The inputs with the places of PostgreSQL databases as the worker found them: an address from a keychain is not recorded."""
+    """Add the servers of PostgreSQL databases that the worker recorded to the inputs; addresses from a keychain are not
+    recorded.
+    """
     meta = {} if end is None else (end.payload.get("outcome") or {}).get("meta") or {}
     if kind == "postgres" and "server" in meta:
         return {**inputs, **_place(meta["server"])}
@@ -271,7 +274,7 @@ def _with_places(kind: str, inputs: Mapping[str, Any], end: Event | None) -> Map
 
 
 def _place(server: Any) -> dict[str, str]:
-    """The parts of a server's address; none when one of them was redacted."""
+    """Return the parts of a server's address; {} if one of them was redacted."""
     if not isinstance(server, Mapping):
         return {}
     parts = {name: str(server.get(name, "")) for name in ("host", "port", "dbname")}
@@ -326,7 +329,7 @@ def _by_transfer(inputs: Mapping[str, Any], max_sql: int) -> _Moved:
 
 
 def _ends(end: Mapping[str, Any]) -> list[Dataset]:
-    """The dataset of a transfer's source or target that is a table or a file."""
+    """Return the dataset of a transfer's source or target, if it is a table or a file."""
     kind = str(end.get("kind"))
     if kind in SQL_KINDS:
         table = end.get("table")
@@ -337,7 +340,7 @@ def _ends(end: Mapping[str, Any]) -> list[Dataset]:
 
 
 def _sql_text(command: Any) -> str:
-    """The SQL of a recorded command, without its values."""
+    """Return the SQL of a recorded command, without its values."""
     if isinstance(command, str):
         return command
     if isinstance(command, Mapping):
@@ -348,7 +351,7 @@ def _sql_text(command: Any) -> str:
 
 
 def _table(kind: str, place: Mapping[str, Any], table: Table) -> Dataset | None:
-    """A table as OpenLineage names it; None when its database is not known, or ends with the task."""
+    """Return OpenLineage's name of a table; None if its database is unknown or temporary."""
     catalog, schema, name = table
     qualified = f"{schema or _SCHEMAS[kind]}.{name}"
     if kind != "postgres":
@@ -361,7 +364,7 @@ def _table(kind: str, place: Mapping[str, Any], table: Table) -> Dataset | None:
 
 
 def _postgres(place: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Host, port and database of a connection, from its address or its parts."""
+    """Return host, port and database of a connection, from its address or its parts."""
     host, port, database = "", "", ""
     dsn = place.get("dsn")
     if isinstance(dsn, str) and "://" in dsn:
@@ -379,7 +382,7 @@ def _postgres(place: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 def _by_url(url: str) -> Dataset | None:
-    """An object, a file or a web address: without login, query and fragment."""
+    """Return the dataset of an object, a file or a web address, without login, query and fragment."""
     if "://" not in url:
         return "file", url
     try:

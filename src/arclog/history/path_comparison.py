@@ -1,6 +1,6 @@
-"""Compares a simulated run with the recorded one: whether and where the paths differ, and how it ended.
+"""Compares a simulated run with the recorded one: whether and where their paths differ, and how they ended.
 
-Step runs are compared by name and number; those that wait for a call without an answer are not compared.
+Step runs are compared by name and number; those that wait for a call without a recorded answer are left out.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from arclog.history.simulate import Simulated
 from arclog.history.step_runs import BOUNDARIES, Key, Log, RecordedRun
 from arclog.model.events import TERMINAL, Event
 
-#: Verdicts, the gravest first.
+#: Verdicts, the most severe first.
 PATH, UNANSWERED, RESULT, SAME = "path", "unanswered", "result", "same"
 
 
 class Parting(Struct, frozen=True):
-    """The first step run in which the simulated run goes another way."""
+    """The first step run in which the simulated run takes another path."""
 
-    #: '' when only the ends differ
+    #: '' if only the ends differ
     step: str
     run: int
     #: step | end_of_step | items | routing | end
     what: str
     cause: str
-    #: of the recorded event that shows it; 0: the log has none
+    #: seq of the recorded event that shows it; 0 if the log has none
     seq: int
     recorded: Any = None
     simulated: Any = None
 
 
 class End(Struct, frozen=True):
-    """How a run ended."""
+    """The end of a run."""
 
     #: COMPLETED FAILED CANCELLED, or OPEN
     state: str
@@ -50,7 +50,7 @@ class Compared(Struct, frozen=True):
 
 
 def compared(events: Sequence[Event], simulated: Simulated, renamed: Mapping[str, str]) -> Compared:
-    """Put a simulated run beside the log that it was simulated from."""
+    """Compare a simulated run with the log that it was simulated from."""
     mine, theirs = end_of(events), end_of(simulated.events)
     open_runs = {(call.step, call.run) for call in simulated.unanswered}
     parting = _path(events, _log(events), _log(simulated.events), renamed, open_runs)
@@ -82,7 +82,9 @@ def end_of(events: Sequence[Event]) -> End:
 
 
 def _log(events: Sequence[Event]) -> Log:
-    """The step runs of a log, without the events inside them: most events of a log are of tasks, which show no path."""
+    """Return the step runs of a log, without the events inside them. Most events belong to tasks and do not affect the
+    path.
+    """
     return Log([event for event in events if event.type in BOUNDARIES])
 
 

@@ -1,7 +1,7 @@
-"""The replay check: fold a log again, decide again whatever was decided in it, and compare.
+"""The replay check: fold a log again, repeat every decision in it, and compare.
 
-Law: a log that the code of today would write again has no difference. The check stops at the first one: what follows it
-was decided on a state that the code of today does not come to.
+A log that the current code would write in the same way has no difference. The check stops at the first difference,
+because later events were decided on a state that the current code does not reach.
 """
 
 from __future__ import annotations
@@ -298,28 +298,28 @@ _TIMED = frozenset({"step.done", "step.failed", "loop.iteration.done", "loop.ite
 
 
 class Difference(Struct, frozen=True):
-    """The first place where the code of today decides otherwise."""
+    """The first place where the current code decides differently."""
 
-    #: of the recorded event; behind the log's end, of the event that would be there
+    #: seq of the recorded event, or of the event that would follow the end of the log
     seq: int
     #: what differs: the fields of the two events, 'type' when they are different events, or 'problem'
     fields: list[str]
-    #: the event in the log; None: the log has none there
+    #: the event in the log; None if the log has none there
     recorded: dict[str, Any] | None
-    #: the event that is decided today; None: there is none
+    #: the event that is decided now; None if there is none
     decided: dict[str, Any] | None
     #: why there is none
     problem: str = ""
 
 
 class Checked(Struct, frozen=True):
-    """What a replay check found."""
+    """The result of a replay check."""
 
-    #: events that were looked at
+    #: number of events that were checked
     events: int
-    #: decisions that were made again
+    #: number of decisions that were repeated
     decisions: int
-    #: events that were only folded: their input cannot be reconstructed from the log
+    #: number of events that were only folded, because their input cannot be reconstructed from the log
     folded: int
     difference: Difference | None
 
@@ -371,7 +371,7 @@ def _decided(
     event_ids: Sequence[int],
     meter: Meter | None,
 ) -> int | Difference:
-    """Decide once more; how many events of the log that accounts for."""
+    """Repeat a decision. Return the number of recorded events that it accounts for, or the difference."""
     reported = given.input.events if isinstance(given.input, WorkReported) else ()
     took = [event.duration_ms for event in reported]
     base = event_ids[at] if at < len(event_ids) else moved(event_ids[-1], 1)

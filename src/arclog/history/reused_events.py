@@ -1,7 +1,9 @@
-"""Builds the first events of a fork or retry from the log of the old run: the head, the complete step runs, then the parts.
+"""Builds the first events of a fork or retry from the log of the old run: the head, the complete step runs, then the
+partial ones.
 
-Ids are those of the new run: of commands (the id of the event that issues them), of tokens (numbered in order of creation), of
-stored results (the same content under the new run's name). Everything else remains as recorded, including its time.
+Ids are those of the new run: of commands (the id of the event that issues them), of tokens (numbered in order of
+creation), of stored results (the same content under the new run's name). Everything else remains as recorded, including
+its time.
 """
 
 from __future__ import annotations
@@ -26,20 +28,20 @@ _STORING = frozenset({"result.stored", "result.manifest.updated"})
 
 
 class Origin(Struct, frozen=True):
-    """What a new run begins with."""
+    """The run that a new run continues."""
 
     execution_id: int
     run_id: str
-    #: of the last event of the old run that was looked at
+    #: seq of the last event of the old run that is considered
     seq: int
     #: retry | fork
     how: str
-    #: the step that a retry continues from
+    #: the step from which a retry continues
     step: str = ""
 
 
 class Head(Struct, frozen=True):
-    """The request that the new run begins with."""
+    """The request with which the new run begins."""
 
     path: str
     version: int
@@ -51,34 +53,34 @@ class Head(Struct, frozen=True):
 
 
 class Taken(Struct, frozen=True):
-    """The beginning of a new run."""
+    """The first events of a new run."""
 
     events: list[Event]
-    #: for each, the index of the event in the old log; -1 of an event that is new
+    #: for each event, its index in the old log; -1 for a new event
     sources: list[int]
-    #: (name, sha256) of the stored results that are shared
+    #: (name, sha256) of the shared stored results
     results: set[tuple[str, str]]
 
 
 class Taking:
-    """Makes the first events of a new run."""
+    """Builds the first events of a new run."""
 
     def __init__(self, chosen: Chosen, origin: Origin, program: Program, arcs: Arcs, steps: Mapping[str, str]) -> None:
         self._chosen = chosen
         self._log = chosen.log
         self._origin = origin
-        #: of the new run
+        #: the program of the new run
         self._program = program
         self._arcs = arcs
         #: old name of a step → its new name
         self._steps = steps
         self._out: list[Event] = []
         self._sources: list[int] = []
-        #: index in the old log → index in the new one, -1 of what is not there
+        #: index in the old log → index in the new one; -1 if it is not kept
         self._at = [-1] * len(chosen.log.events)
         self._commands: dict[int, int] = {}
         self._tokens: dict[int, int] = {}
-        #: tokens that joins which fired still absorb, by step and place
+        #: number of tokens that fired joins still absorb, by step and place
         self._owed: dict[tuple[str, str], int] = {}
         self._base = 0
         #: event type → its payload in the new run
@@ -90,8 +92,8 @@ class Taking:
         }
 
     def taken(self, head: Head, execution_id: int, base_id: int, now: int) -> Taken:
-        """`base_id` is the event_id of the first event. The events of the old log that are kept become the new run's: the log
-        must not be used afterwards.
+        """Build the events. `base_id` is the event_id of the first one. Events of the old log are moved to the new run,
+        so the log must not be used afterwards.
         """
         self._base = base_id
         self._head(head, now)
@@ -118,7 +120,7 @@ class Taking:
                     or self._steps
                 ):
                     self._keep(index, event)
-                else:  # most events of tasks and items stay as they are
+                else:  # most events of tasks and items stay unchanged
                     self._at[index] = len(self._out)
                     self._out.append(event)
                     self._sources.append(index)
@@ -132,7 +134,9 @@ class Taking:
         return Taken(self._out, self._sources, results)
 
     def _has_place(self, index: int, event: Event) -> bool:
-        """An admission that let a step start stays with its step run."""
+        """Return whether an event outside of step runs is kept. An admission that started a step stays with its step
+        run.
+        """
         if event.type != "policy.admit.evaluated" or not event.payload.get("allow"):
             return True
         behind = self._log.events[index + 1] if index + 1 < len(self._log.events) else None
@@ -167,7 +171,7 @@ class Taking:
         self._add(Event("playbook.started", now, cause=2))
         self._add(Event("workflow.started", now, cause=3, payload={"token": 1}), self._log.started)
 
-    # -- what is kept whole ----------------------------------------------------------------------------------------------
+    # -- complete step runs --------------------------------------------------------------------------------------------
 
     def _keep(self, index: int, event: Event) -> None:
         if event.own_id or event.sent:
@@ -187,7 +191,7 @@ class Taking:
         self._sources.append(index)
 
     def _command(self, event: Event) -> int:
-        """The id of an event's command: that of the event that issues it."""
+        """Return the id of an event's command, which is the id of the event that issues it."""
         known = self._commands.get(event.command_id)
         if known is None:
             known = self._commands[event.command_id] = moved(self._base, len(self._out))
@@ -233,7 +237,8 @@ class Taking:
         token = self._tokens[payload["token"]] = len(self._tokens) + 1
         return {**payload, "token": token}
 
-    # -- parts -----------------------------------------------------------------------------------------------------------
+    # -- partial step runs
+    # -----------------------------------------------------------------------------------------------
 
     def _part(self, key: Key, now: int) -> None:
         run = self._log.runs[key]
@@ -263,7 +268,7 @@ class Taking:
     # -- stored results ----------------------------------------------------------------------------------------------------
 
     def _share_results(self, execution_id: int) -> set[tuple[str, str]]:
-        """Name the stored results as the new run's own; those of step runs that are not kept stay the old run's."""
+        """Rename the stored results to the new run. Those of step runs that are not kept stay with the old run."""
         names: set[tuple[str, str]] = set()
         loops = False
         for event in self._out:

@@ -1,6 +1,6 @@
 """Selects the step runs that a fork or retry reuses: complete step runs, and the finished part of others.
 
-Law: a step run is reused only if the step run that created its token is reused.
+Invariant: a step run is reused only if the step run that created its token is reused.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from arclog.model.events import Event, is_closing
 from arclog.plan.net import LoopPlan
 from arclog.plan.program import StepProgram
 
-#: it stays as it is
+#: it is kept unchanged
 KEEP = "keep"
-#: it stays, and its routing is decided again
+#: it is kept, but its routing is decided again
 ROUTE = "route"
-#: its finished tasks and items stay, the rest runs again
+#: its finished tasks and items are kept, the rest runs again
 PART = "part"
-#: it runs again from its beginning, or not at all
+#: it runs again from the beginning, or not at all
 DROP = "drop"
 
-#: what becomes of a step run that has a place in the new run
+#: decides about a step run whose tokens exist in the new run
 Choice = Callable[[RecordedRun], str]
 
 
 class Chosen:
-    """The step runs of the new run and the tokens that they leave."""
+    """The step runs of the new run and the tokens that they create."""
 
     def __init__(self, log: Log, choice: Choice, *, items_again: bool) -> None:
         self.log = log
-        #: failed items of loops that stay in part run again
+        #: failed items of partially kept loops run again
         self.items_again = items_again
         self.runs: dict[Key, str] = {}
-        #: tokens that were made by what is kept
+        #: tokens created by kept step runs and signals
         self.tokens: set[int] = set()
-        #: indexes of the events of no step run that are kept
+        #: indexes of kept events that belong to no step run
         self.beside: set[int] = set()
         self._choose(choice)
 
@@ -47,7 +47,7 @@ class Chosen:
         if log.started < 0:
             raise RequestRejected("the run never started, so it cannot be continued; run its playbook again")
         self.tokens.add(log.events[log.started].payload["token"])
-        # In the order of the log: tokens are made before they are taken.
+        # In the order of the log: tokens are created before they are consumed.
         marks = sorted(
             [(run.scheduled, run) for run in log.runs.values()] + [(index, None) for index in log.beside],
             key=lambda mark: mark[0],
@@ -92,12 +92,12 @@ class Chosen:
         self.beside.add(index)
 
 
-#: Signals that steered the old run as a whole: the new one starts by itself.
+#: Signals that controlled the old run as a whole. They do not apply to the new run.
 _STEERING = frozenset({"PAUSE", "RESUME", "CANCEL", "EMERGENCY_STOP"})
 
 
 def for_fork(log: Log) -> Chosen:
-    """All that the log has; what is open continues from its last finished task."""
+    """Keep everything in the log. Open step runs continue after their last finished task."""
 
     def choice(run: RecordedRun) -> str:
         if run.end is None:
@@ -108,8 +108,8 @@ def for_fork(log: Log) -> Chosen:
 
 
 def for_retry(log: Log, step: str = "") -> Chosen:
-    """With a step, its latest run and what it led to run again. Whatever failed, or was ended by the end of the run, runs
-    again in any case, from its last finished task or item.
+    """Run failed step runs again, and those that the end of the run cut short, from their last finished task or item.
+    With a step, its latest run and everything that followed from it run again, too.
     """
     again = _run_of_step(log, step) if step else None
     failed = {run.key for run in log.runs.values() if _has_failed(log, run)}
@@ -119,7 +119,7 @@ def for_retry(log: Log, step: str = "") -> Chosen:
             raise RequestRejected("nothing in the run failed: name the step to run again from (`from`, --from STEP)")
 
     def choice(run: RecordedRun) -> str:
-        # The final step was for the end that the old run came to.
+        # The final step belongs to the end of the old run.
         if run is again or log.is_final(run):
             return DROP
         if run.key in failed or not run.is_over:
@@ -138,14 +138,14 @@ def _run_of_step(log: Log, step: str) -> RecordedRun:
 
 
 def _has_failed(log: Log, run: RecordedRun) -> bool:
-    """It failed and nothing handled that; or items of its loop failed."""
+    """Return whether a step run failed without being handled, or items of its loop failed."""
     if run.failed_items:
         return True
     return run.has_failed and not run.selected and run.key not in log.retried
 
 
 def _stopped_the_run(log: Log, run: RecordedRun) -> bool:
-    """No arc matched behind a step that succeeded, and the run failed for it."""
+    """Return whether the run failed because no arc matched after this successful step."""
     if run.selected or run.has_failed or run.routed is None:
         return False
     end = next((event for event in reversed(log.events) if event.type == "playbook.finished"), None)
@@ -154,16 +154,16 @@ def _stopped_the_run(log: Log, run: RecordedRun) -> bool:
 
 
 def _failed_as_a_whole(log: Log) -> bool:
-    """The run failed, though no step of it did: it was late, its result could not be made, it was cancelled."""
+    """Return whether the run failed although no step did: a time limit, an invalid result, a cancellation."""
     ends = ("playbook.finished", "execution.cancelled")
     end = next((event for event in reversed(log.events) if event.type in ends), None)
     return end is not None and (end.type == "execution.cancelled" or "error" in end.payload)
 
 
-# The finished part of a step run that was not over: tasks up to the last one that ended well, items that succeeded.
+# The finished part of an incomplete step run: tasks up to the last successful one, and successful items.
 #
-# Law: what is taken over ends between two tasks. A task that had begun and not ended well runs again; so does an item from
-# the first task that did not. No event here belongs to a command or a report any more: the new run offers its own.
+# Invariant: the kept part ends between two tasks. A task that had begun but not succeeded runs again, and so does an
+# item from its first unsuccessful task on. No kept event belongs to a command or a report: the new run issues its own.
 
 
 _TASK_TYPES = frozenset({
@@ -171,7 +171,7 @@ _TASK_TYPES = frozenset({
     "policy.task.evaluated", "result.stored",
 })  # fmt: skip
 _ITEM_TYPES = _TASK_TYPES | {"loop.iteration.started", "loop.iteration.done", "loop.iteration.failed"}
-#: What a policy says when the pipeline continues.
+#: Actions of a policy after which the pipeline continues.
 _GOES_ON = frozenset({"continue", "jump", "break"})
 
 _OUTER_ENDS = frozenset({"loop.done", "loop.iteration.done", "loop.iteration.failed"})
@@ -182,8 +182,8 @@ Path = tuple[int, ...]
 def part_of(
     events: Sequence[Event], run: RecordedRun, step: StepProgram, now: int, *, items_again: bool
 ) -> list[Event]:
-    """The events that stay, changed to what they are in the new run; none when nothing of the step run was finished. The first one is
-    its step.scheduled; commands among them have no id yet. `items_again`: items that failed are not over, but run again.
+    """Return the events that are kept, adapted to the new run; none if nothing of the step run was finished. The first
+    one is its step.scheduled; commands among them have no id yet. With `items_again`, failed items run again.
     """
     own = [events[index] for index in run.events]
     scheduled = _bare(own[0])
@@ -206,7 +206,7 @@ def part_of(
 
 
 def _finished(step: StepProgram, events: Iterable[Event]) -> list[Event]:
-    """The events of a pipeline up to its last finished task."""
+    """Return the events of a pipeline up to its last finished task."""
     events_kept: list[Event] = []
     finished = 0
     for event in events:
@@ -226,12 +226,12 @@ def _finished(step: StepProgram, events: Iterable[Event]) -> list[Event]:
 
 
 def _has_policy(step: StepProgram, task: str) -> bool:
-    """Whether a policy decides how the pipeline continues after a task."""
+    """Return whether a policy decides how the pipeline continues after a task."""
     return task in step.index and step.tasks[step.index[task]].plan.policy is not None
 
 
 def _begin(events: Sequence[Event]) -> int:
-    """Where the task run that the last event belongs to began."""
+    """Return the index at which the task run of the last event began."""
     last = events[-1]
     for index in range(len(events) - 1, -1, -1):
         event = events[index]
@@ -241,7 +241,7 @@ def _begin(events: Sequence[Event]) -> int:
 
 
 def _bare(event: Event) -> Event:
-    """The event, which belongs to no command and no report any more."""
+    """Detach the event from its command and report."""
     if event.report or event.command_id or event.fence:
         event.report = event.command_id = event.fence = 0
     if event.cause or event.own_id or event.sent:
@@ -251,17 +251,17 @@ def _bare(event: Event) -> Event:
 
 
 class _Items:
-    """The items of a loop that was not over, level by level."""
+    """The items of an incomplete loop, level by level."""
 
     def __init__(self, own: Sequence[Event], step: StepProgram, now: int, *, parted: bool, again: bool) -> None:
         self.step = step
         self.run = own[0].run
         self.now = now
-        #: its items go to commands of their own, which the log names
+        #: whether its items go to separate commands, which the log names
         self.parted = parted
         self.by_path: dict[Path, list[Event]] = {}
         self.below: dict[Path, set[int]] = {}
-        #: items that are over; a failure that ends the whole loop is not the end of its item
+        #: completed items; a failure that ends the whole loop does not complete its item
         self.over: set[Path] = set()
         again = again or step.plan.failure_mode == "fail_fast"
         for event in own:
@@ -280,7 +280,7 @@ class _Items:
                 self.over.add(path)
 
     def events(self, path: Path) -> list[Event]:
-        """The events of a level; none when nothing below it was finished."""
+        """Return the events of a level; none if nothing below it was finished."""
         plan = level_of(self.step, path)
         return self._outer(path) if plan.inner is not None else self._innermost(path, plan)
 
@@ -316,7 +316,7 @@ class _Items:
             begin = self.by_path.get(here, [])
             inner = next((event for event in begin if event.type == "loop.started"), None)
             if inner is None:
-                return []  # what is behind it cannot stay without it: the step runs again
+                return []  # later items cannot be kept without this one, so the step runs again
             items = self.events(here)
             kept += [self._begun(here), _bare(inner), *items]
             if here in self.over:
@@ -335,8 +335,8 @@ class _Items:
 
 
 def _cuts(again: Sequence[int], behind: int, plan: LoopPlan) -> list[int]:
-    """Where the parts of a loop end: each has its share of the items that run again, and no more parts run at a time than
-    the loop allows.
+    """Return the ends of a loop's parts. The items that run again are divided evenly, and there are no more parts than
+    may run at a time.
     """
     at_a_time = plan.max_in_flight if plan.mode == "parallel" and plan.exec == "distributed" else 1
     count = max(1, min(at_a_time, len(again)))

@@ -1,7 +1,7 @@
-"""What if: a playbook is run against the recorded outcomes of a run. No tool is called and nothing is written.
+"""Runs a playbook against the recorded outcomes of a run. No tool is called and nothing is written.
 
-Law: the simulated run is decided by `core.transitions.decide` and its tasks are carried out by `core.flow.pipeline`, as in a real run; only
-what a tool answers comes from the log. Commands are carried out in the order in which the recorded ones ended, so that
+Invariant: `core.transitions.decide` decides the simulated run, and `core.flow.pipeline` runs its tasks, as in a real
+run; only the answers of tools come from the log. Commands run in the order in which the recorded ones ended, so that
 branches see each other's ctx as they did then.
 """
 
@@ -46,7 +46,7 @@ _WORKER = "simulation"
 
 
 class Call(Struct, frozen=True):
-    """A call of a simulated run that the log does not answer, or answers for another question."""
+    """A call of a simulated run without a recorded answer, or with the answer to a different call."""
 
     step: str
     run: int
@@ -61,7 +61,7 @@ class Call(Struct, frozen=True):
 
 
 class Limits(Struct, frozen=True):
-    """What a simulation may cost."""
+    """The limits of a simulation."""
 
     #: events of one simulated run
     max_events: int = 200_000
@@ -77,9 +77,9 @@ class Simulated(Struct):
 
     state: State
     events: list[Event]
-    #: calls that the log has no answer for: their steps did not go on
+    #: calls without a recorded answer; their steps did not continue
     unanswered: list[Call]
-    #: calls that were answered though their inputs, or their code, were others
+    #: calls that were answered although their inputs or code have changed
     assumed: list[Call]
     #: it was stopped at `Limits.max_events`
     is_cut: bool = False
@@ -100,7 +100,7 @@ class Simulation:
         read: Reader | None = None,
         meter: Callable[[], Meter | None] = lambda: None,
     ) -> None:
-        """`strict`: a call whose inputs or code are others has no answer."""
+        """With `strict`, a call whose inputs or code have changed has no answer."""
         self.program = program
         self.answers = answers
         self.state = State(execution_id=execution_id)
@@ -130,7 +130,7 @@ class Simulation:
         self._waiting: set[str] = set()
 
     def run(self, request: Request) -> Simulated:
-        """Run it to its end, or to where the log answers nothing more."""
+        """Run to the end, or as far as the log has answers."""
         self._put(request)
         if self.state.pending_for == "slot":
             self._put(TakeSlot())
@@ -148,7 +148,7 @@ class Simulation:
         return Simulated(self.state, self.events, unanswered, self.assumed, is_cut)
 
     def _step(self) -> bool:
-        """Do what comes next; False: there is nothing."""
+        """Take the next action. Return False if there is none."""
         order = self._ready[0][0] if self._ready else None
         if self._signals and (order is None or self._signals[-1][0] < order) and self._signal():
             return True
@@ -276,7 +276,7 @@ class Simulation:
         Carrying(self, command, step).run()
 
     def report(self, command: Command, n: int, events: list[Event]) -> bool:
-        """Put a piece of a command's report; False: the command is over."""
+        """Put a piece of a command's report. Return False if the command has ended."""
         txn = self._put(WorkReported(command.command_id, command.fence, n, _WORKER, events))
         if txn.refused is not None:
             raise RuntimeError(f"the simulation sent a report that was rejected: {txn.refused.message}")
@@ -337,7 +337,7 @@ class Simulation:
     def _other_question(
         self, recorded: Place, inputs: Any, place: Place, attempt: int, config: dict[str, Any] | None
     ) -> str:
-        """Why a recorded answer was the answer to something else; '' when it was not."""
+        """Return why a recorded answer belongs to a different call; '' if it does not."""
         old = self.answers.task_of(recorded)
         step = self.program.steps[place[0]]
         new = step.tasks[step.index[place[3]]]
@@ -388,7 +388,7 @@ class Simulation:
 
 
 def _reads_files(task: TaskProgram) -> bool:
-    """Whether its inputs may hold paths of files, which are others in each attempt."""
+    """Return whether the inputs may contain paths of files, which differ in each attempt."""
     return any(len(path) > 1 and path[1] == "files" for path in task.paths())
 
 

@@ -1,4 +1,4 @@
-"""Carries out one command of a simulated run, as a worker would: tasks get their outcomes from the simulation."""
+"""Executes one command of a simulated run as a worker would; the outcomes of tasks come from the simulation."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Place = tuple[str, int, tuple[int, ...], str, int]
 class Answer(Struct):
     """The recorded end of one attempt."""
 
-    #: its outcome record; None: the server ended the task, because of a time limit or the end of the run
+    #: its outcome record; None if the server ended the task because of a time limit or the end of the run
     record: dict[str, Any] | None
     #: index of the event that has it
     index: int
@@ -54,10 +54,10 @@ class RecordedCall(Struct):
     """One task run of a log."""
 
     place: Place
-    #: as task.started has them; None: it had none, or its start is not in the log
+    #: the inputs in task.started; None if it had none, or if its start is not in the log
     inputs: Any = None
     attempts: dict[int, Answer] = {}
-    #: another call was answered with it
+    #: it has answered another call
     used: bool = False
 
 
@@ -109,7 +109,7 @@ class Answers:
             call.attempts[attempt] = Answer(record, index)
 
     def order(self, step: str, run: int, path: tuple[int, ...] = ()) -> int:
-        """Where the end of a step run, or of an iteration, is in the log; 0: it has none."""
+        """Return the index of the end of a step run or an iteration; 0 if it has none."""
         return self._ends.get((step, run, path), 0)
 
     def at(self, index: int) -> int:
@@ -117,7 +117,7 @@ class Answers:
         return self._events[index].at
 
     def find(self, place: Place, attempt: int, inputs: Any) -> tuple[RecordedCall | None, Answer | None]:
-        """The recorded call that a call is, and its answer; `inputs` as task.started would have them."""
+        """Return the recorded call for a call, and its answer. `inputs` are in the form of task.started."""
         call = self._moved.get(place)
         if call is None:
             call = self._calls.get(place)
@@ -143,7 +143,7 @@ class Answers:
 
 
 def same_inputs(recorded: Any, config: dict[str, Any]) -> bool:
-    """Whether a rendered config is the one that a log has, whole or by its digest."""
+    """Return whether a rendered config equals the recorded one, as a whole or by its digest."""
     if isinstance(recorded, Mapping) and recorded.get("truncated") is True and "sha256" in recorded:
         return bool(recorded["sha256"] == hashlib.sha256(encode(config)).hexdigest())
     return (recorded or {}) == config or encode(recorded or {}) == encode(config)
@@ -196,7 +196,7 @@ class Carrying:
         self._flush()
 
     def _expand(self, arrival: Mapping[str, Any]) -> None:
-        """Say what the items of a loop are that only a worker can read."""
+        """Report the items of a loop that only a worker can read."""
         frame, program = self._frame, self._simulation.program
         try:
             items = self._step.items_at(0).evaluate_items(items_scope(frame, arrival))
@@ -249,7 +249,7 @@ class Carrying:
         return Pipeline(iter=names, stored=stored)
 
     def _pipeline(self, pipeline: Pipeline, frame: Frame) -> Over | None:
-        """Run the tasks. None: the engine continues with them."""
+        """Run the tasks. Return None if the engine continues with them."""
         simulation, step = self._simulation, self._step
         most = simulation.program.plan.limits.max_task_runs
         limits = simulation.limits
@@ -281,7 +281,7 @@ class Carrying:
                 raise Unanswered  # it was withdrawn meanwhile
 
     def _attempt(self, pipeline: Pipeline, move: Run, frame: Frame) -> dict[str, Any] | None:
-        """The record of an attempt; None: it was handed over to the engine."""
+        """Return the record of an attempt; None if it was handed over to the engine."""
         simulation, task = self._simulation, move.task
         simulation.wait_until(move.due)
         config: dict[str, Any] | None = None

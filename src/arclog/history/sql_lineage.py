@@ -1,7 +1,7 @@
-"""Tables and columns that a SQL statement reads and writes. Needs the extra `lineage`.
+"""The tables and columns that a SQL statement reads and writes. Needs the extra `lineage`.
 
-No guesses: a statement that is not understood has no tables, and a column whose table is not plain from the statement alone
-has no sources.
+It does not guess: a statement that cannot be parsed has no tables, and a column whose table cannot be determined from
+the statement alone has no sources.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from arclog.model.config.extras import required
 if TYPE_CHECKING:
     from sqlglot import exp
 
-#: Catalog, schema and name; '' where the statement has none.
+#: Catalog, schema and name; '' if the statement has none.
 Table = tuple[str, str, str]
 
-#: Quoted texts and comments, which stay as they are, or SQLite's `?1`, which is a plain placeholder to the parser.
+#: Quoted texts and comments, which stay unchanged, or SQLite's `?1`, which the parser knows only as `?`.
 _NUMBERED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/|(\?\d+)", re.DOTALL)
 
 
 class Statement(Struct):
-    """What a statement reads and writes."""
+    """The tables and columns that a statement reads and writes."""
 
     reads: list[Table] = []
-    #: files that it reads by name
+    #: names of files that it reads
     files: list[str] = []
     writes: list[Table] = []
-    #: columns of the only table that it writes → the columns that their values come from
+    #: columns of the only written table → the columns from which their values come
     columns: dict[str, list[tuple[Table, str]]] = {}
-    #: the rows that the database counts for it were written
+    #: whether the database's row count is the number of written rows
     is_counted: bool = False
 
 
 def read_sql(text: str, dialect: str) -> list[Statement]:
-    """The statements of a text; none when it is not understood. Raises MissingExtra."""
+    """Parse the statements of a text; [] if it cannot be parsed. Raises MissingExtra."""
     with required("lineage", "lineage of SQL tasks"):
         import sqlglot
         from sqlglot.errors import SqlglotError
@@ -86,7 +86,7 @@ def _table_of(table: exp.Table) -> Table:
 
 
 def _file(table: exp.Table, dialect: str) -> str:
-    """The file that DuckDB reads for a table; '' when it is a table."""
+    """Return the file that DuckDB reads for a table, or '' if it is a real table."""
     from sqlglot import exp
 
     if dialect != "duckdb":
@@ -100,7 +100,9 @@ def _file(table: exp.Table, dialect: str) -> str:
 
 
 def _columns(tree: exp.Expr, target: exp.Expr | None, dialect: str) -> Iterator[tuple[str, list[tuple[Table, str]]]]:
-    """The columns that an INSERT … SELECT with a list of columns or a CREATE … AS SELECT fills, with their sources."""
+    """Yield the columns that an INSERT … SELECT with a list of columns or a CREATE … AS SELECT fills, with their
+    sources.
+    """
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
     from sqlglot.lineage import lineage
@@ -136,7 +138,7 @@ def _columns(tree: exp.Expr, target: exp.Expr | None, dialect: str) -> Iterator[
             if isinstance(part.expression, exp.Table):
                 sources.append((_table_of(part.expression), part.name.rpartition(".")[2]))
             elif next(part.expression.find_all(exp.Column, exp.Star), None) is not None:
-                break  # the table of a column is not known
+                break  # the table of a column is unknown
         else:
             if sources and all(field not in ("", "*") for _, field in sources):
                 yield column, list(dict.fromkeys(sources))

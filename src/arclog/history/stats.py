@@ -1,4 +1,4 @@
-"""What the runs of a playbook have in common: how many go well, how long they and their steps take, and how that changes."""
+"""Statistics over the runs of a playbook: success rate, durations of runs and steps, and their change by day."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ class RunFacts(Struct, frozen=True):
     state: str
     #: microseconds since 1970
     created_at: int
-    #: None: it has not ended
+    #: None if it has not ended
     took_ms: int | None
-    #: its step.done and step.failed
+    #: its step.done and step.failed events
     ends: Sequence[Event]
 
 
 class StepStats(Struct, frozen=True):
     step: str
-    #: step runs that ended by themselves, and those that failed
+    #: number of step runs that were not cut short by the end of the run, and of those that failed
     runs: int
     failed: int
     p50_ms: int | None
     p95_ms: int | None
-    #: the longest step run, and the run that it is of
+    #: the longest step run, and the run to which it belongs
     slowest_ms: int | None
     slowest_in: str
 
 
 class DayStats(Struct, frozen=True):
-    """The runs that were asked for on one day (UTC)."""
+    """The runs that were requested on one day (UTC)."""
 
     day: str
     runs: int
@@ -49,7 +49,7 @@ class Stats(Struct, frozen=True):
     runs: int
     #: by state
     states: dict[str, int]
-    #: of the runs that completed or failed, the part that completed; None: there is none of either
+    #: completed runs divided by completed and failed ones; None if there are neither
     success_rate: float | None
     p50_ms: int | None
     p95_ms: int | None
@@ -60,7 +60,7 @@ class Stats(Struct, frozen=True):
 
 
 def stats(runs: Sequence[RunFacts]) -> Stats:
-    """Over the runs, the newest first."""
+    """Return the statistics of runs, which are given newest first."""
     states: dict[str, int] = {}
     for run in runs:
         states[run.state] = states.get(run.state, 0) + 1
@@ -73,12 +73,14 @@ def stats(runs: Sequence[RunFacts]) -> Stats:
         p50_ms=percentile(took, 50),
         p95_ms=percentile(took, 95),
         steps=_steps(runs),
-        days=[_day(day, list(those)) for day, those in groupby(runs, lambda run: timestamp(run.created_at)[:10])],
+        days=[_day(day, list(group)) for day, group in groupby(runs, lambda run: timestamp(run.created_at)[:10])],
     )
 
 
 def percentile(values: Iterable[int], part: int) -> int | None:
-    """The smallest value that at least so many per cent are not above; None of nothing."""
+    """Return the smallest value that is not exceeded by at least `part` per cent of the values; None if there
+    are none.
+    """
     ordered = sorted(values)
     return ordered[-(-len(ordered) * part // 100) - 1] if ordered else None
 

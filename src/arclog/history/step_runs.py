@@ -15,21 +15,21 @@ Key = tuple[str, int]
 
 
 def first_newer(events: Sequence[Event]) -> int:
-    """The index of the first event that only a newer release understands; -1: there is none."""
+    """Return the index of the first event that only a newer release understands, or -1 if there is none."""
     if REGISTRY.keys() >= {event.type for event in events} and all(event.version == 1 for event in events):
         return -1
     return next((index for index, event in enumerate(events) if is_newer(event) and not event.informative), -1)
 
 
 def check_release(execution_id: int, events: Sequence[Event]) -> None:
-    """Raise NewerLog if a newer release wrote an event of the log: what follows from it is not known here."""
+    """Raise NewerLog if a newer release wrote an event of the log, since its effects are unknown here."""
     index = first_newer(events)
     if index >= 0:
         raise newer_log(execution_id, index + 1, events[index])
 
 
 class RecordedRun:
-    """One step run as a log has it."""
+    """One step run of a log."""
 
     __slots__ = ("end", "events", "failed_items", "key", "routed", "scheduled", "tokens")
 
@@ -48,7 +48,7 @@ class RecordedRun:
 
     @property
     def is_over(self) -> bool:
-        """It came to an end of its own."""
+        """Whether it ended on its own, not because the run ended."""
         return self.end is not None and not is_closing(self.end)
 
     @property
@@ -57,12 +57,12 @@ class RecordedRun:
 
     @property
     def selected(self) -> Sequence[dict[str, Any]]:
-        """The arcs that fired behind it."""
+        """The arcs that fired after it."""
         return () if self.routed is None else self.routed.payload.get("selected") or ()
 
     @property
     def is_routed(self) -> bool:
-        """Its routing was decided, and that decision did not fail the run."""
+        """Whether its routing was decided without failing the run."""
         return self.routed is not None and "error" not in self.routed.payload
 
 
@@ -121,7 +121,7 @@ class Log:
         return step_run.events
 
     def is_final(self, run: RecordedRun) -> bool:
-        """Whether it is the run of the final step."""
+        """Return whether it is the run of the final step."""
         return "final" in self.events[run.scheduled].payload
 
     def latest(self, step: str) -> RecordedRun | None:

@@ -1,8 +1,8 @@
-"""Provenance: a value of a run, followed back through templates and outcomes to where it entered the run.
+"""Provenance: follows a value of a run back through templates and outcomes to its origin.
 
-A node is a value with the event that brought it and the line of the playbook that made it; its sources are the values that the
-template there read. A node without sources is where the value came in: the request, the playbook itself, or what a task answered.
-What a task makes of its inputs is not known, so everything that its config read is a source of what it answered.
+A node is a value with the event that recorded it and the line of the playbook that produced it; its sources are the
+values that the template there read. A node without sources is an origin: the request, the playbook itself, or a task's
+result. How a task uses its inputs is unknown, so everything that its config read is a source of its result.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ _VIEW = frozenset({"status", "result", "data", "error", "meta"})
 _LONE = re.compile(r"\{\{-?\s*([A-Za-z_][\w.\[\]]*)\s*-?\}\}")
 _TASK_ENDS = frozenset({"task.done", "task.failed"})
 _STEP_ENDS = frozenset({"step.done", "step.failed"})
-#: Names that a message lists at most.
+#: Maximum number of names in a message.
 _MOST_NAMES = 20
-#: Templates in a row, each of which read what the next one made.
+#: Maximum number of templates in a chain.
 _DEEPEST = 100
 #: Names that come from the engine.
 _ENGINE = frozenset({"execution_id", "event", "_task", "_attempt", "run"})
-#: Config keys that say what an outside system was asked, by what stands first.
+#: Config keys that identify the request to an external system. The first one present is shown.
 _ASKED = ("url", "endpoint", "command", "query", "path", "key", "uri", "source", "subject", "image", "file", "code")
 
 
 class Node(Struct):
-    """A value, and where it came from."""
+    """A value and its sources."""
 
     #: result ctx step task item args workload default constant keychain run child stored other
     what: str
-    #: what it is called there: `fetch.data.total`
+    #: its name there: `fetch.data.total`
     name: str
     value: Any = None
-    #: seq of the event that brought it; 0: none did
+    #: seq of the event that recorded it; 0 if none did
     seq: int = 0
     step: str = ""
     task: str = ""
@@ -54,18 +54,18 @@ class Node(Struct):
     item: tuple[int, ...] = ()
     #: kind of the task
     kind: str = ""
-    #: line and column in the playbook; 0: not known
+    #: line and column in the playbook; 0 if unknown
     line: int = 0
     column: int = 0
-    #: as the playbook has it
+    #: the template in the playbook
     template: str = ""
-    #: of a task that asked an outside system: url, status, command …
+    #: for a task that called an external system: url, status, command …
     origin: dict[str, Any] = {}
     sources: list[Node] = []
 
 
 class Child(Struct, frozen=True):
-    """The result of another run, to be followed there."""
+    """The result of another run, in which the trace continues."""
 
     execution_id: str
     path: Path
@@ -73,39 +73,39 @@ class Child(Struct, frozen=True):
 
 
 class _Place(Struct, frozen=True):
-    """Where a template was evaluated: before which event, and in which pipeline."""
+    """The place where a template was evaluated: before which event, and in which pipeline."""
 
-    #: events before this index count
+    #: only events before this index count
     index: int
     key: Key | None = None
     item: tuple[int, ...] = ()
-    #: the task whose policy it is; None: between tasks, or on the server
+    #: the task whose policy it belongs to; None between tasks or on the server
     outcome_of: int | None = None
     in_tasks: bool = False
 
 
 class Tracer:
-    """Follows values of one run."""
+    """Traces values of one run."""
 
     def __init__(self, plan: Plan, events: Sequence[Event], max_nodes: int) -> None:
         self._plan = plan
         self._steps: dict[str, StepPlan] = {step.name: step for step in plan.steps}
         self._events = events
         self._log = Log(events)
-        #: nodes that may still be made
+        #: number of nodes that may still be created
         self.left = max_nodes
-        #: that the playbook came from, as its author names it
+        #: the playbook's file, as its author names it
         self.file: str = events[0].payload.get("file", "") if events else ""
         self._made: dict[tuple[Any, ...], Node] = {}
-        #: results of other runs that were met
+        #: results of other runs that were found
         self.children: list[Child] = []
-        #: more nodes than `max_nodes` were needed, or more of them in a row than are followed
+        #: whether more than `max_nodes` nodes were needed, or a longer chain than is followed
         self.is_cut = False
         self._depth = 0
         self._workload = events[0].payload.get("workload") or {} if events else {}
         #: indexes of the events that set a key of ctx
         self._setting: dict[str, list[int]] = {}
-        #: index of the end of each step run, and of the latest of each step
+        #: index of the end of each step run
         self._ends: dict[Key, int] = {}
         for index, event in enumerate(events):
             if event.type in _STEP_ENDS and not event.informative:
@@ -117,7 +117,9 @@ class Tracer:
                 self._setting.setdefault(str(key), []).append(index)
 
     def trace(self, path: Path) -> Node | None:
-        """The node of a value: `result…`, `ctx…`, `workload…` or a step's name; None when there is no such thing."""
+        """Return the node of a value: `result…`, `ctx…`, `workload…` or a step's name; None if there is no such
+        value.
+        """
         if not path:
             return None
         if path[0] == "result":
@@ -125,7 +127,9 @@ class Tracer:
         return self._name(path, _Place(len(self._events)))
 
     def absence(self, path: Path) -> str:
-        """What is there instead when a path leads nowhere; '' when it leads somewhere, or when the log does not show it."""
+        """Return what exists instead at a path that leads nowhere; '' if it leads somewhere or the log does not show
+        it.
+        """
         if len(path) < 2:
             return ""
         name, rest = str(path[0]), path[1:]
@@ -144,7 +148,7 @@ class Tracer:
         return ""
 
     def _item_count(self, step: str) -> int | None:
-        """How many items the loop of the latest run of a step has; None if the log does not show it."""
+        """Return the number of items in the loop of a step's latest run; None if the log does not show it."""
         run = self._log.latest(step)
         payloads = () if run is None else (self._events[index].payload for index in run.events)
         return next((payload["total"] for payload in payloads if "total" in payload), None)
@@ -152,7 +156,7 @@ class Tracer:
     # -- names --------------------------------------------------------------------------------------------------------
 
     def _name(self, path: Path, place: _Place) -> Node | None:
-        """What a name referred to at a place; None if that is unknown."""
+        """Return the value that a name referred to at a place; None if that is unknown."""
         known = self._made.get((path, place))
         if known is None:
             if self._depth >= _DEEPEST:
@@ -202,7 +206,8 @@ class Tracer:
                     return self._task(index, rest)
         return None
 
-    # -- what a run has -----------------------------------------------------------------------------------------------------
+    # -- values of a run
+    # ----------------------------------------------------------------------------------------------------
 
     def _result(self, path: Path) -> Node | None:
         index = self._last(lambda event: event.type == "playbook.finished")
@@ -259,7 +264,7 @@ class Tracer:
         return node
 
     def _set(self, index: int, role: str, key: str, path: Path) -> Node:
-        """What a rule of a task's policy set in ctx or iter."""
+        """Return the value that a rule of a task's policy set in ctx or iter."""
         known = self._made.get((role, index, key, path))
         if known is not None:
             return known
@@ -301,7 +306,7 @@ class Tracer:
         return None
 
     def _args(self, path: Path, key: Key) -> Node | None:
-        """The args of a step run: of its step, with those of the arc that led to it laid over them."""
+        """Return the args of a step run: those of its step, overridden by those of the arc that led to it."""
         run = self._log.runs.get(key)
         if run is None:
             return None
@@ -370,7 +375,7 @@ class Tracer:
         return self._templated(node, loops[depth - 1].items, (item[-1], *rest[1:]), outer, lambda _: at)
 
     def _items(self, indexes: Sequence[int], path: tuple[int, ...], scheduled: int) -> tuple[Any, int]:
-        """The items of a loop, and the event that has them."""
+        """Return the items of a loop, and the index of the event that has them."""
         for index in indexes:
             event = self._events[index]
             if "items" in event.payload and (event.iteration or ()) == path:
@@ -380,7 +385,7 @@ class Tracer:
     # -- steps and tasks ----------------------------------------------------------------------------------------------------
 
     def _step(self, name: str, path: Path, before: int) -> Node | None:
-        """The latest run of a step that had ended."""
+        """Return the latest run of a step that had ended."""
         ended = [(index, key) for key, index in self._ends.items() if key[0] == name and index < before]
         return self._step_run(max(ended)[1], path, before) if ended else None
 
@@ -398,7 +403,7 @@ class Tracer:
         return self._loop(key, path, ends, [index for index in run.events if index < before])
 
     def _loop(self, key: Key, path: Path, ends: Sequence[int], indexes: Sequence[int]) -> Node:
-        """The results of a loop: those of its items, or of the one that the path names."""
+        """Return the results of a loop: those of its items, or of the item that the path names."""
         last: dict[tuple[int, ...], int] = {}
         for index in ends:
             last[self._events[index].iteration or ()] = index
@@ -424,8 +429,8 @@ class Tracer:
     def _item_of_record(
         self, key: Key, last: Mapping[tuple[int, ...], int], indexes: Sequence[int]
     ) -> tuple[int, ...] | None:
-        """The item whose outcome stands for the loop, as in `core.transitions.iterations`: the last in order, or the one that
-        failed the loop.
+        """Return the item whose outcome represents the loop, as in `core.transitions.iterations`: the last one in
+        order, or the one that failed the loop.
         """
         is_broken, chosen = False, None
         fails_fast = self._steps[key[0]].failure_mode == "fail_fast"
@@ -440,7 +445,7 @@ class Tracer:
         return chosen
 
     def _task(self, index: int, path: Path) -> Node:
-        """What a task answered."""
+        """Return the result of a task."""
         known = self._made.get(("task", index, path))
         if known is not None:
             return known
@@ -480,7 +485,7 @@ class Tracer:
         return node
 
     def _child(self, index: int, event: Event) -> str:
-        """The run that a task called."""
+        """Return the run that a task called."""
         for before in self._of_task(index, event):
             if "child" in before.payload:
                 return str(before.payload["child"])
@@ -492,7 +497,7 @@ class Tracer:
         )
 
     def _of_task(self, index: int, event: Event) -> Iterator[Event]:
-        """The events of a task run before one of them, the latest first."""
+        """Yield the events of a task run before one of them, the latest first."""
         run = self._log.runs.get((event.step, event.run))
         for at in reversed(() if run is None else run.events):
             event_before = self._events[at]
@@ -514,7 +519,7 @@ class Tracer:
     # -- templates ---------------------------------------------------------------------------------------------------------
 
     def _templated(self, node: Node, raw: Any, path: Path, place: _Place, at: Any) -> Node:
-        """Follow a value that a nested template gave: the part of it that the path names."""
+        """Trace a value of a nested template: the part of it that the path names."""
         taken: Path = ()
         while path:
             key = path[0]
@@ -534,10 +539,10 @@ class Tracer:
         return node
 
     def _read(self, node: Node, raw: Any, below: Path, place: _Place, at: Any) -> None:
-        """Add what templates read as sources; `below` is what of a lone name is meant."""
+        """Add the values that templates read as sources. `below` is the path below a lone name."""
         try:
             tree = compile_tree(raw, at)
-        except ExpressionError:  # it is written for another place, such as SQL
+        except ExpressionError:  # it is written for another context, such as SQL
             return
         if not tree.reads and node.what in ("args", "item"):
             node.what = "constant"
@@ -580,7 +585,7 @@ def _reach(value: Any, path: Path) -> Any:
 
 
 def _absence(name: Path, value: Any, path: Path) -> str:
-    """What a value has where a path leaves it; '' if the path leads to something in it."""
+    """Return the members of a value at which a path ends early; '' if the path leads to something in it."""
     for depth, key in enumerate(path):
         if not _has(value, key):
             return _members(path_text((*name, *path[:depth])), value)
@@ -589,7 +594,7 @@ def _absence(name: Path, value: Any, path: Path) -> str:
 
 
 def _members(name: str, value: Any) -> str:
-    """What a value has, for a message."""
+    """Describe the members of a value, for a message."""
     if isinstance(value, Mapping) and value:
         return (
             f"{name} has {', '.join(map(str, islice(value, _MOST_NAMES)))}{', …' if len(value) > _MOST_NAMES else ''}"
@@ -611,7 +616,7 @@ def _has(value: Any, key: str | int) -> bool:
 
 
 def _of_record(record: Mapping[str, Any], path: Path) -> Any:
-    """What templates see at a path of an outcome."""
+    """Return the value that templates see at a path of an outcome."""
     if "status" not in record:
         return None
     if not path or (path[0] not in _VIEW and path[0] not in record):
@@ -635,7 +640,7 @@ def _item(items: Any, index: int) -> Any:
 
 
 def _origin(plan: TaskPlan, record: Mapping[str, Any], inputs: Any) -> dict[str, Any]:
-    """What an outside system was asked, and how it answered."""
+    """Return the request to an external system, and its response."""
     if plan.kind in ("noop", "assert", "wait", "approval", "playbook", "workbook"):
         return {}
     values: dict[str, Any] = {}

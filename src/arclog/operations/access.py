@@ -1,4 +1,4 @@
-"""Who may do what: sessions of browsers, API keys, the audit and credentials."""
+"""Access: sessions of browsers, API keys, the audit and credentials."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TAG = "access"
 
 
 class Me(Struct, frozen=True):
-    """Who asks, and what that may not do."""
+    """The caller and its permissions."""
 
     name: str
     tenant: str
@@ -25,28 +25,28 @@ class Me(Struct, frozen=True):
     project: str
     environment: str
     roles: list[str]
-    #: False on a server that asks nobody who they are
+    #: False on a server that requires no authentication
     authenticated: bool
     #: when the session ends; null without one
     expires_at: str | None
-    #: what requests of the session send as `X-Arclog-CSRF` when they change something; '' without one
+    #: the token that requests of the session send as `X-Arclog-CSRF` when they change something; '' without a session
     csrf: str
-    #: by `METHOD /path`: why not. What is not here is allowed
+    #: the reason, by `METHOD /path`; other operations are allowed
     denied: dict[str, str]
     #: by signal
     denied_signals: dict[str, str]
 
 
 class SignIn(Struct, frozen=True):
-    """How to sign in, and who did."""
+    """The ways to sign in, and the signed-in caller."""
 
-    #: whether callers must say who they are
+    #: whether callers must authenticate
     required: bool
     #: key, oidc
     methods: list[str]
     #: name of the OIDC issuer; '' without one
     issuer: str
-    #: null: nobody is signed in
+    #: null if the caller is not signed in
     me: Me | None
 
 
@@ -209,7 +209,7 @@ REVOKE_KEY = Operation(
 
 class AuditPage(Struct, frozen=True):
     entries: list[Audited]
-    #: the `before` of the next page; None: there is none
+    #: the `before` of the next page; None if there is none
     next: int | None
 
 
@@ -252,7 +252,7 @@ class NewCredential(Struct, frozen=True, forbid_unknown_fields=True):
     """A secret to keep: a text, or a JSON object as text."""
 
     value: str
-    #: the caller's own, or '': whoever names another has made a mistake, which is a 404
+    #: the caller's own, or ''; naming another tenant is an error (404)
     tenant: str = ""
     #: '' = all projects, all environments of a project
     project: str = ""

@@ -20,7 +20,7 @@ class CatalogPage(Struct, frozen=True):
     """By path."""
 
     playbooks: list[CatalogEntry]
-    #: ask for more with `after=`; null when there are none
+    #: the `after` of the next page; null if there is none
     next: str | None
 
 
@@ -28,7 +28,7 @@ class VersionPage(Struct, frozen=True):
     """Newest first."""
 
     versions: list[CatalogVersion]
-    #: ask for older ones with `before=`; null when there are none
+    #: the `before` of the next page; null if there is none
     next: int | None
 
 
@@ -153,7 +153,7 @@ class CheckBody(Struct, frozen=True, forbid_unknown_fields=True):
 class CheckFinding(Struct, frozen=True):
     """A finding, as `arclog check --json` prints it."""
 
-    #: from 1 on; 0: of the playbook as a whole
+    #: from 1 on; 0 for the playbook as a whole
     line: int
     column: int
     #: error (the playbook cannot run) | warning | info

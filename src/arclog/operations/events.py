@@ -1,4 +1,4 @@
-"""Events and logs: of one run by the page or as a stream, of all runs, and those that others send."""
+"""Events and logs: of one run, in pages or as a stream; of all runs; and events that others send."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ Step = Annotated[str, Meta(max_length=200)]
 
 class EventPage(Struct, frozen=True):
     events: list[dict[str, Any]]
-    #: ask for what comes behind it with `after=`
+    #: the `after` of the next page
     next: int
-    #: whether there is something behind it now
+    #: whether there are more events now
     more: bool
 
 
 class LogPage(Struct, frozen=True):
     lines: list[dict[str, Any]]
-    #: ask for what comes behind it with `after=`
+    #: the `after` of the next page
     next: int
 
 
 class Head(Struct, frozen=True):
-    """How far a run is."""
+    """The head and state of a run."""
 
     #: seq of its last event
     head: int
@@ -80,7 +80,7 @@ class WaitForHead(Struct, frozen=True, omit_defaults=True):
 
 
 class LogLines(Struct, frozen=True, omit_defaults=True, rename={"streams": "stream"}):
-    """Which lines."""
+    """Filters for log lines."""
 
     execution_id: ExecutionId
     step: Step = ""
@@ -172,7 +172,7 @@ LOG_STREAM: Operation[None] = Operation(
 
 
 class Item(Struct, frozen=True, omit_defaults=True):
-    """What became of one event of a batch."""
+    """The result for one event of a batch."""
 
     index: int
     #: as in HTTP: 200, or why it was not taken

@@ -1,4 +1,4 @@
-"""Examples that the OpenAPI document shows: one run of a small playbook, told by every route."""
+"""Examples in the OpenAPI document: one run of a small playbook, as every route shows it."""
 
 from __future__ import annotations
 

@@ -25,10 +25,12 @@ _TAG = "executions"
 
 
 class ExecuteBody(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A run asked for: `path` (in the catalog) or `playbook` (YAML or JSON text, or the playbook itself as JSON)."""
+    """A request for a run: `path` (in the catalog) or `playbook` (YAML or JSON text, or the playbook itself as
+    JSON).
+    """
 
     path: str = ""
-    #: of the path; 0 or nothing = the newest
+    #: version of the path; 0 or nothing means the newest
     version: int | str = 0
     playbook: str | dict[str, Any] = ""
     #: the source of the text, for messages
@@ -48,8 +50,8 @@ class Executions(Struct, frozen=True):
     """Newest first."""
 
     executions: list[Listed]
-    #: ask for older ones with `before=`; null when there are none. A search for a text may find fewer than `limit` before it
-    #: has looked at as many runs as one request may (`overview.search_runs`)
+    #: the `before` of the next page; null if there is none. A text search may return fewer than `limit` runs if it has
+    #: examined as many as one request may (`overview.search_runs`)
     next: str | None
 
 

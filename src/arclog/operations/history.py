@@ -1,4 +1,4 @@
-"""Recorded runs: go on from one, check one against the code of today, compare two, carry one elsewhere."""
+"""Recorded runs: continue one in a new run, check one against the current code, compare two, export and import."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from arclog.ports.views.history import Imported, Lineage, SimulatedRun, Simulati
 ARCHIVE = "application/zip"
 
 _TAG = "history"
-#: A server that reads whole logs for an answer may take so much longer.
+#: Additional time for a server that reads whole logs for a response.
 _LONG_S = 120.0
 
 
@@ -32,7 +32,7 @@ class ForkBody(Struct, frozen=True, forbid_unknown_fields=True):
 
     #: seq of the event
     at: int
-    #: text of the playbook to go on with; empty: the run's own
+    #: text of the playbook to continue with; empty means the run's own
     playbook: str | dict[str, Any] = ""
     file: str = ""
     #: texts of playbooks that are called by file

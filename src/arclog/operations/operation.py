@@ -1,4 +1,6 @@
-"""What one operation of the HTTP API is: a row of the table that routes, OpenAPI, reference page and clients are made from."""
+"""An operation of the HTTP API: a row of the table from which routes, OpenAPI, reference page and clients are
+generated.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ NDJSON = "application/x-ndjson"
 EVENT_STREAM = "text/event-stream"
 OCTETS = "application/octet-stream"
 
-#: Who reads the body: the dispatcher, which decodes it by `takes`, or the handler, piece by piece.
+#: The reader of the body: the dispatcher, which decodes it by `takes`, or the handler, piece by piece.
 DECODED, BY_HANDLER = "decoded", "by handler"
 
 #: Header of a request that was sent before and not answered: which attempt this is, counted from 1. A server may have died of it.
@@ -48,24 +50,25 @@ class Operation(Struct, Generic[A], frozen=True, eq=False, kw_only=True):
     method: str
     #: with {names} of path parameters
     path: str
-    #: roles of which a caller needs one; None: everybody may call it
+    #: roles of which a caller needs one; None if everyone may call it
     access: frozenset[str] | None
     #: heading in the OpenAPI document; '': the operation is not listed
     tag: str
-    #: what it does, for the OpenAPI document and the reference page
+    #: the description for the OpenAPI document and the reference page
     text: str
-    #: path and query parameters: a field whose name stands in the path is a path parameter
+    #: path and query parameters: a field whose name occurs in the path is a path parameter
     params: type[Struct] = NoParams
-    #: type of the body; None: there is none, or it is not JSON
+    #: type of the body; None if there is none, or if it is not JSON
     takes: Any = None
     takes_example: Any = None
     takes_media: str = JSON
-    #: schema of the body in the document, where the type does not say enough: a JSON Schema, or a function that makes it
+    #: schema of the body in the document, if the type is not specific enough: a JSON Schema, or a function that returns
+    #: it
     takes_schema: Any = None
-    #: the field of `takes` that a body in YAML is the text of; '': YAML is not accepted
+    #: the field of `takes` whose text a YAML body is; '' if YAML is not accepted
     yaml_field: str = ""
     yaml_example: str = ""
-    #: who reads the body
+    #: the reader of the body
     reading: str = DECODED
     #: the setting that limits the body's size
     limit: str = "server.max_body_bytes"
@@ -79,17 +82,17 @@ class Operation(Struct, Generic[A], frozen=True, eq=False, kw_only=True):
     media: str = JSON
     status: int = 200
     outcome: str = "Success."
-    #: other successful statuses, and what they mean
+    #: other successful statuses, and their meanings
     also: Mapping[int, str] = {}
-    #: statuses of errors beyond those that every operation can answer with
+    #: statuses of errors in addition to those of every operation
     errors: tuple[int, ...] = (404,)
     #: the caller must not be bound to a project or an environment
     tenant_wide: bool = False
-    #: has places of its own when the server is busy: it is short, and keeps runs under control
+    #: has reserved places when the server is busy, because it is short and keeps runs under control
     urgent: bool = False
-    #: a client may send it twice; None: if it is a GET
+    #: whether a client may send it twice; None means if it is a GET
     repeatable: bool | None = None
-    #: how much longer than usual the server may take, seconds
+    #: additional time limit for the server in seconds
     extra_s: float = 0.0
 
     @property

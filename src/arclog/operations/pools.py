@@ -33,9 +33,9 @@ class Pools(Struct, frozen=True):
 
 
 class NewLimit(Struct, frozen=True, forbid_unknown_fields=True):
-    #: commands that may be held at a time; 0: none
+    #: maximum number of held commands; 0 means none
     concurrency: int
-    #: '': all tenants together; '*': each tenant by itself
+    #: '' for all tenants together, '*' for each tenant separately
     tenant: str = ""
 
 

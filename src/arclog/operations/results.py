@@ -1,4 +1,4 @@
-"""Stored results: what runs keep outside the log, listed, described, read and removed."""
+"""Stored results: data of runs outside the log, listed, described, read and removed."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _TAG = "results"
 
 class ResultPage(Struct, frozen=True):
     results: list[StoredResult]
-    #: ask for what comes behind it with `after=`
+    #: the `after` of the next page
     next: int
 
 
 class CollectBody(Struct, frozen=True, forbid_unknown_fields=True):
-    #: only tell what would be removed
+    #: only report what would be removed
     dry_run: bool = False
 
 

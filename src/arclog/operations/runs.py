@@ -45,7 +45,7 @@ _RECORD = {
 
 
 def _page_schema() -> dict[str, Any]:
-    """A page, whose records are those of the published schema."""
+    """Return the schema of a page, whose records have the published schema."""
     return {
         "type": "object",
         "required": ["events", "nextAfterSeq", "hasMore"],

@@ -34,7 +34,7 @@ _VIEW = ScheduleView(
 
 class Schedules(Struct, frozen=True):
     schedules: list[ScheduleView]
-    #: ask for `?after=` this to read on; None: there are no more
+    #: the `after` of the next page; None if there is none
     next: str | None
 
 
@@ -46,7 +46,7 @@ class Backfill(Struct, frozen=True, forbid_unknown_fields=True, rename={"first":
 
 
 class Queued(Struct, frozen=True):
-    """The times that will run, oldest first; those that have run already start nothing."""
+    """The times that will run, oldest first. Times that have already run start nothing."""
 
     queued: list[str]
 

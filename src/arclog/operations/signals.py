@@ -1,4 +1,4 @@
-"""Signals: what a run is told to do. Each is recorded with who sent it before anything comes of it."""
+"""Signals: requests to a run. Each is recorded with its sender before it takes effect."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ class SteerBody(Struct, frozen=True, forbid_unknown_fields=True):
     step: str = ""
     #: the same id again is answered as before
     signal_id: str = ""
-    #: what an approval hands on
+    #: the data that an approval passes on
     data: Any = None
 
 
 class RetryBody(SteerBody, frozen=True, forbid_unknown_fields=True, rename={"from_step": "from"}):
     """A step to retry in a run that continues; or, of a run that has ended, what to run again in a new one."""
 
-    #: a new run that keeps all but this step and what it led to
+    #: a new run that keeps everything except this step and what followed from it
     from_step: str = ""
     #: a new run that keeps all but what failed
     failed: bool = False
-    #: with `from` or `failed`: text of the playbook to go on with; empty: the run's own
+    #: with `from` or `failed`: text of the playbook to continue with; empty means the run's own
     playbook: str | dict[str, Any] = ""
     file: str = ""
     files: dict[str, str] = {}

@@ -18,7 +18,7 @@ _TAG = "workers"
 _ROOT = work.ROOT
 _BYTES = {"type": "string", "format": "binary"}
 
-#: Content is named by its hash, and by nothing that could be taken for a path.
+#: Content is named by its hash, which cannot be mistaken for a path.
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 Position = Annotated[int, Meta(ge=0, le=MAX_ID)]
 

@@ -1,4 +1,4 @@
-"""A result store in memory: every rule of `ports.results` in plain Python, for tests and simulations."""
+"""A result store in memory that implements all rules of `ports.results` in plain Python, for tests and simulations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from arclog.ports.results import Content, StoredBlob
 
 class _Kept(Struct):
     body: bytes
-    #: of a list
+    #: the items of a list; None for bytes
     items: list[bytes] | None
     stored_at: int
 
@@ -36,7 +36,7 @@ class MemoryResults:
     def keep(self, tenant: str, sha256: str, body: bytes, items: list[bytes] | None) -> None:
         self._clock += 1
         known = self.kept.get((tenant, sha256))
-        if items is None and known is not None:  # what was a list stays one
+        if items is None and known is not None:  # a list stays a list
             items = known.items
         self.kept[tenant, sha256] = _Kept(body, items, self._clock)
 
@@ -70,7 +70,7 @@ class MemoryResults:
         return 0
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Nothing to close."""
 
     def _kept_or_raise(self, tenant: str, sha256: str) -> _Kept:
         kept = self.kept.get((tenant, sha256))
@@ -80,7 +80,7 @@ class MemoryResults:
 
 
 class MemoryWriter:
-    """Content on its way into memory."""
+    """Content that is being stored."""
 
     def __init__(self, results: MemoryResults, tenant: str, content_type: str, items: list[bytes] | None) -> None:
         self._results = results

@@ -1,7 +1,7 @@
-"""Content on its way into a store: hashed and packed by threads, part by part, and uploaded in order.
+"""Stores content: hashed and compressed by threads, part by part, and uploaded in order.
 
-At most a few parts are in memory. Nobody can read anything before the upload is finished; whatever goes wrong before, an
-error, a full disk, a limit, a cancelled task, discards the upload, and a writer that failed never commits.
+At most a few parts are in memory. Content cannot be read before the upload is finished. Any failure before that (an
+error, a full disk, a limit, a cancelled task) discards the upload, and a writer that failed never commits.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _AT_HAND = threading.local()
 
 
 class Packing:
-    """Makes the writers of one store, and holds their uploads that continue after the caller is gone."""
+    """Creates the writers of one store, and keeps their uploads that continue after the caller is gone."""
 
     def __init__(self, blobs: Blobs, limits: Limits) -> None:
         self.blobs = blobs
@@ -74,12 +74,12 @@ class PackingWriter:
         #: parts that are being packed: size, items, (frame, its digest)
         self._packing: deque[tuple[int, int, Future[tuple[bytes, bytes]]]] = deque()
         self._hashing: Future[None] | None = None
-        #: what the upload does now, or did last
+        #: the current or last action of the upload
         self._uploading: asyncio.Task[None] | None = None
         self._dropping: asyncio.Task[None] | None = None
-        #: why nothing more can be done with it; '' while it can
+        #: why the writer cannot be used any more; '' while it can
         self._over = ""
-        #: there is nobody to tell that it is over
+        #: whether the caller is gone
         self._away = False
 
     async def write(self, chunk: bytes) -> None:
@@ -135,7 +135,9 @@ class PackingWriter:
         )
 
     async def _finish(self, end: bytes, sha256: str) -> None:
-        """Store the upload under its name. Of two forms of the same bytes the list is kept: it can be read both ways."""
+        """Store the upload under its name. Of two forms of the same bytes the list is kept, since it can be read both
+        ways.
+        """
         done = False
         while not done:
             stored = await self._upload.stored(sha256)
@@ -170,7 +172,7 @@ class PackingWriter:
             )
 
     async def _cut(self) -> None:
-        """Send off what is held as one part."""
+        """Pack the buffered content as one part."""
         part, rows = bytes(self._held), self._held_rows
         self._held.clear()
         self._held_rows = 0
@@ -202,14 +204,14 @@ class PackingWriter:
 
     @asynccontextmanager
     async def _all_or_nothing(self) -> AsyncIterator[None]:
-        """Whatever goes wrong inside, a cancelled task too, is the end of this writer and of what it wrote."""
+        """End this writer and discard its content on any failure inside, including a cancellation."""
         try:
             yield
         except BaseException as problem:
             self._over = f"it failed before ({type(problem).__name__}: {problem})"
             self._away = isinstance(problem, ResultStoreAway)
             dropping = self._drop()
-            if not isinstance(problem, asyncio.CancelledError):  # it must not be kept waiting
+            if not isinstance(problem, asyncio.CancelledError):  # a cancelled task must not wait
                 await asyncio.shield(dropping)
             raise
 
@@ -218,19 +220,19 @@ class PackingWriter:
         return self._dropping
 
     async def _discard(self) -> None:
-        """Once everything that was begun is over, whatever came of it."""
+        """Discard the upload after all started work has ended, whatever its result."""
         begun: list[asyncio.Future[Any]] = [] if self._uploading is None else [self._uploading]
         begun += [asyncio.wrap_future(job[2]) for job in self._packing]
         if self._hashing is not None:
             begun.append(asyncio.wrap_future(self._hashing))
         await asyncio.gather(*begun, return_exceptions=True)
         if not self._away:
-            with suppress(ResultUnavailable):  # then it is found by `leftovers`
+            with suppress(ResultUnavailable):  # `leftovers` finds it later
                 await self._upload.discard()
 
 
 def _packed(part: bytes, level: int) -> tuple[bytes, bytes]:
-    """A zstd frame, and its digest."""
+    """Return a zstd frame and its digest."""
     packers: dict[int, Any] = _AT_HAND.__dict__.setdefault("packers", {})
     packer = packers.get(level)
     if packer is None:

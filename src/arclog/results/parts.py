@@ -2,8 +2,9 @@
 
     frame … frame │ magic size │ entry … entry │ tail │ sha256 of entries and tail
 
-So `zstd -d` gives the content back without knowing of the index, and a reader who knows it reads any part alone. An entry
-says a frame's packed bytes, content bytes, items, and the sha256 of the frame as packed; the tail says what the whole is.
+So `zstd -d` returns the content without knowledge of the index, and a reader that knows it can read any part alone. An
+entry has a frame's compressed size, content size, number of items, and the sha256 of the compressed frame; the tail
+describes the whole content.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from msgspec import Struct
 from arclog.model.data.patterns import pattern
 from arclog.model.errors import ResultUnavailable
 
-# How tenants and contents are called in result stores: names that every store takes and that lead nowhere else.
+# Names of tenants and contents in result stores. Every store accepts them, and they cannot lead to another place.
 
 
 _SHA256 = pattern(r"[0-9a-f]{64}")
@@ -28,13 +29,13 @@ _LONGEST = 250
 
 
 def is_sha256(text: str) -> bool:
-    """Whether content can have this name at all."""
+    """Return whether a text can be the name of content."""
     return _SHA256.fullmatch(text) is not None
 
 
 def folder_of(tenant: str) -> str:
-    """The name of a tenant's folder: every byte but `A-Za-z0-9_-` is written as `%XX`, so that different tenants have
-    different folders.
+    """Return the name of a tenant's folder. Every byte except `A-Za-z0-9_-` is written as `%XX`, so that different
+    tenants have different folders.
     """
     raw = tenant.encode("utf-8", "surrogatepass")
     name = "".join(chr(byte) if byte in _AS_THEY_ARE else f"%{byte:02X}" for byte in raw) or "%"
@@ -44,7 +45,7 @@ def folder_of(tenant: str) -> str:
 
 
 def tenant_of(folder: str) -> str | None:
-    """The tenant whose folder it is; None when it is nobody's."""
+    """Return the tenant of a folder; None if it is not a tenant's."""
     if folder == "%":
         return ""
     try:
@@ -55,25 +56,25 @@ def tenant_of(folder: str) -> str | None:
         return None
 
 
-#: content of a part; items of a list are never split, so one may be larger
+#: content size of a part; items of a list are never split, so a part may be larger
 PART_BYTES = 1 << 20
 _SKIPPABLE = 0x184D2A5E
 _MARK = b"arclog\x00\x01"
 _HEAD = struct.Struct("<II")
 _ENTRY = struct.Struct("<QQQ32s")
-#: content's sha256, bytes, items (-1: no list), parts, mark
+#: content's sha256, size, number of items (-1 if it is not a list), number of parts, mark
 _TAIL = struct.Struct("<32sQqQ8s")
 _DIGEST = 32
-#: what stands at the end of every file
+#: size of the end of every file
 END_BYTES = _TAIL.size + _DIGEST
 
 
 class Damaged(Exception):
-    """The bytes are not what was written."""
+    """The bytes are not those that were written."""
 
 
 class Part(Struct, frozen=True, gc=False):
-    """Where a part stands, and what it must be."""
+    """The position of a part, and its expected size and digest."""
 
     offset: int
     packed: int
@@ -83,28 +84,28 @@ class Part(Struct, frozen=True, gc=False):
 
 
 class Index(Struct, frozen=True):
-    """What a file holds."""
+    """The contents of a file."""
 
     sha256: str
     bytes: int
-    #: None unless it is a list
+    #: None if it is not a list
     rows: int | None
     parts: list[Part]
-    #: content bytes, and items, before each part
+    #: number of content bytes, and of items, before each part
     starts: list[int]
     firsts: list[int]
 
     def part_at(self, position: int) -> int:
-        """The part that holds a byte."""
+        """Return the part that contains a byte."""
         return bisect_right(self.starts, position) - 1
 
     def part_of(self, item: int) -> int:
-        """The part that holds an item."""
+        """Return the part that contains an item."""
         return bisect_right(self.firsts, item) - 1
 
 
 class IndexWriter:
-    """Notes parts as they are written."""
+    """Records parts as they are written."""
 
     def __init__(self) -> None:
         self._entries = bytearray()
@@ -115,7 +116,7 @@ class IndexWriter:
         self._count += 1
 
     def frame(self, sha256: bytes, size: int, rows: int | None) -> bytes:
-        """The skippable frame that ends the file."""
+        """Return the skippable frame that ends the file."""
         tail = _TAIL.pack(sha256, size, -1 if rows is None else rows, self._count, _MARK)
         body = bytes(self._entries) + tail
         body += hashlib.sha256(body).digest()
@@ -123,7 +124,7 @@ class IndexWriter:
 
 
 def index_bytes(end: bytes, file_bytes: int) -> int:
-    """How many bytes at the end of a file of this size belong to its index, read from the last `END_BYTES`."""
+    """Return the size of a file's index, read from the last `END_BYTES` of the file."""
     if len(end) != END_BYTES:
         raise Damaged("it is cut")
     *_, count, mark = _TAIL.unpack(end[: _TAIL.size])
@@ -134,7 +135,7 @@ def index_bytes(end: bytes, file_bytes: int) -> int:
 
 
 def read_index(frame: bytes, file_bytes: int) -> Index:
-    """The index from its frame; whatever does not add up is damage."""
+    """Parse the index from its frame. Raises Damaged if it is inconsistent."""
     if len(frame) < _HEAD.size + END_BYTES:
         raise Damaged("its index is cut")
     magic, size = _HEAD.unpack_from(frame)

@@ -1,8 +1,8 @@
-"""Reads stored content part by part, whatever keeps its blob. No byte is handed out before its part was checked.
+"""Reads stored content part by part, from any blob store. No byte is returned before its part was checked.
 
-A part is checked as packed, before it is unpacked, and unpacks to exactly the size that the index tells: whatever a store
-gives, reading it takes no more memory than its largest part. Content that was stored again while it is read is read on
-where it is now: it is the same content.
+A part is checked in its compressed form, before it is decompressed, and must decompress to exactly the size in the
+index: whatever a store returns, reading takes no more memory than the largest part. If content is stored again while it
+is being read, reading continues with the new blob, which has the same content.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from arclog.results.parts import Damaged, Index, Part, is_sha256
 from arclog.results.threads import Threads
 
 _AT_HAND = threading.local()
-#: lines up to this size are made values at once, others in a thread
+#: lines up to this size are decoded at once, longer ones in a thread
 _AT_ONCE = 64 << 10
 
 
 class Opened:
-    """Stored content that is open for reading: its blob, and the index of that."""
+    """Stored content that is open for reading: its blob and its index."""
 
     def __init__(self, blob: Blob, index: Index, path: str, threads: Threads) -> None:
         self.blob = blob
@@ -39,17 +39,19 @@ class Opened:
         self._threads = threads
 
     async def part(self, number: int, whole: Any = None) -> bytes:
-        """The content of one part, checked, and added to the hash `whole`. Raises `Replaced` or ResultUnavailable."""
+        """Return the content of one part, checked, and add it to the hash `whole`. Raises `Replaced` or
+        ResultUnavailable.
+        """
         packed = await self.blob.read_frame(self.index, number)
         return await self._threads.run(_unpacked, packed, self.index.parts[number], self.path, whole)
 
 
 class Reader:
-    """Reads the content of one store. Keeps the indexes and parts of lists that were read last: whoever reads a list some
-    items at a time reads its index and unpacks each part once.
+    """Reads the content of one store. Caches the indexes and parts of recently read lists, so that reading a list in
+    pages reads its index and decompresses each part once.
     """
 
-    #: indexes kept, parts kept, and the largest part that is kept
+    #: maximum numbers of cached indexes and parts, and maximum size of a cached part
     KEPT = 8
     KEPT_BYTES = 4 << 20
 
@@ -60,7 +62,7 @@ class Reader:
         self._parts: OrderedDict[tuple[Hashable, int], list[bytes]] = OrderedDict()
 
     async def chunks(self, tenant: str, sha256: str, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
-        """The bytes [start, end); read whole, they are checked against their name."""
+        """Yield the bytes [start, end). If read completely, they are checked against their hash."""
         opened = await self._open(tenant, sha256, {})
         try:
             at = max(start, 0)
@@ -76,7 +78,7 @@ class Reader:
                     continue
                 if before < at or before + len(content) > stop:
                     content = content[at - before : stop - before]
-                    if whole is not None:  # the parts are others than they were when reading began
+                    if whole is not None:  # the parts are different from those at the beginning
                         await self._threads.run(whole.update, content)
                 at += len(content)
                 yield content
@@ -86,7 +88,7 @@ class Reader:
             opened.close()
 
     async def items(self, tenant: str, sha256: str, first: int, last: int) -> list[Any]:
-        """Items [first, last) of a list."""
+        """Return items [first, last) of a list."""
         opened = await self._open(tenant, sha256, self._indexes, listed=True)
         try:
             while True:
@@ -99,7 +101,7 @@ class Reader:
             if sum(map(len, lines)) <= _AT_ONCE:
                 return decoded(lines)
             return await self._threads.run(decoded, lines)
-        except ValueError as problem:  # a line that is no JSON: the list was not written by us
+        except ValueError as problem:  # a line that is not JSON was not written by arclog
             raise _damaged(opened.path, problem) from problem
         finally:
             opened.close()
@@ -113,7 +115,7 @@ class Reader:
         listed: bool = False,
         instead_of: Opened | None = None,
     ) -> Opened:
-        """Open content as it is stored now; its index is not read when it is known."""
+        """Open content as it is stored now. A known index is not read."""
         path = self._blobs.path(tenant, sha256)
         gone: Hashable = None
         if instead_of is not None:
@@ -172,7 +174,7 @@ class Reader:
 
 
 async def is_whole_list(blob: Blob, threads: Threads, sha256: str) -> bool:
-    """Whether the content is there as a list, every part of it as it was written. Raises ResultStoreAway."""
+    """Return whether the content is stored as a list and every part is intact. Raises ResultStoreAway."""
     whole = hashlib.sha256()
     try:
         index = await blob.read_index()
@@ -189,7 +191,7 @@ async def is_whole_list(blob: Blob, threads: Threads, sha256: str) -> bool:
 
 
 def _keep(cache: OrderedDict[Any, Any], key: Hashable, value: object) -> None:
-    """Keep a value as the last one used; the one used longest ago goes."""
+    """Cache a value as the most recently used one, and drop the least recently used one."""
     cache[key] = value
     cache.move_to_end(key)
     while len(cache) > Reader.KEPT:
@@ -203,7 +205,7 @@ def _damaged(path: str, problem: object) -> ResultUnavailable:
 
 
 def _unpacked(packed: bytes, part: Part, path: str, whole: Any = None) -> bytes:
-    """The content of a part from its frame."""
+    """Return the content of a part from its frame."""
     try:
         if len(packed) != part.packed or hashlib.sha256(packed).digest() != part.digest:
             raise Damaged(f"the part at byte {part.offset} was changed")

@@ -1,6 +1,6 @@
-"""A result store over blobs: content is packed on its way in, checked on its way out, whatever keeps the blobs.
+"""A result store over blobs: content is compressed when it is stored and checked when it is read, for every blob store.
 
-A run that stores nothing pays nothing: compression and hashing are imported with the first result.
+A run that stores nothing has no cost: compression and hashing are imported with the first result.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from arclog.results.packing import Packing
     from arclog.results.reading import Reader
 
-#: those above take gigabytes of memory
+#: higher levels take gigabytes of memory
 _HIGHEST_LEVEL = 19
 
 
 class Limits(Struct, frozen=True):
-    """The settings that a writer keeps to."""
+    """The settings for writers."""
 
     zstd_level: int
     max_bytes: int

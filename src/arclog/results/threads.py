@@ -1,4 +1,4 @@
-"""A few threads for hashing, packing and IO, made when the first work comes."""
+"""A few threads for hashing, compression and I/O, started with the first work."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any, ParamSpec, TypeVar
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: more do not make one result faster, and the machine has other work
+#: more threads do not make one result faster, and the machine has other work
 MOST = 4
 
 
 class Threads:
-    """Runs calls beside the event loop, first come, first served."""
+    """Runs calls in threads, in order of submission."""
 
     def __init__(self) -> None:
         self.count = max(2, min(MOST, os.cpu_count() or 1))
@@ -24,7 +24,7 @@ class Threads:
         self._closed = False
 
     def submit(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        if self._closed:  # somebody still releases something: at once, so that nothing is left behind
+        if self._closed:  # late cleanup runs at once, so that nothing is left behind
             return _at_once(call, *args, **kwargs)
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.count, "arclog-results")
@@ -34,11 +34,11 @@ class Threads:
         return await self.result(self.submit(call, *args, **kwargs))
 
     async def result(self, work: Future[R]) -> R:
-        """The result of some work. The work continues if the caller is cancelled meanwhile."""
+        """Return the result of some work. The work continues if the caller is cancelled meanwhile."""
         return await asyncio.shield(asyncio.wrap_future(work))
 
     async def close(self) -> None:
-        """Wait for what was handed in."""
+        """Wait for submitted work, then stop."""
         self._closed = True
         if self._pool is not None:
             pool, self._pool = self._pool, None
@@ -55,8 +55,8 @@ def _at_once(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Future[
 
 
 def over(work: Future[Any] | None) -> None:
-    """Wait in a thread until work that was handed in before is over, whatever came of it. First come, first served:
-    it has begun, so that waiting for it cannot hang.
+    """Wait in a thread until work that was submitted before has ended, whatever its result. Work starts in order, so it
+    has begun and waiting for it cannot hang.
     """
     if work is not None and not work.cancelled():
         work.exception()

@@ -1,4 +1,4 @@
-"""A cell is one warm python process. It runs one task at a time and belongs to one execution for all its life.
+"""A cell is one warm python process. It runs one task at a time and serves one execution only.
 
 Messages of the process are read only as fast as they are handled: a task that yields items waits until they are stored.
 """
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 from msgspec import Struct
 
-from arclog.sandbox.confinement import Confinement, confined
+from arclog.sandbox.confinement_settings import Confinement, confined
 from arclog.sandbox.folders import TaskFolders
 from arclog.sandbox.launcher import Launcher, clean_environment
 from arclog.sandbox.processes import Tree
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from arclog.sandbox.environments import Environment
 
 _READ = 256 * 1024
-#: a reply's header: message and traceback are cut to less than this
+#: maximum size of a reply's header; the runner truncates message and traceback to less than this
 _HEADER_MAX = 1024 * 1024
-#: frames that may wait before reading stops, so that the process waits
+#: maximum number of unhandled frames; more are left unread, so that the process waits
 _INBOX = 4
 
 
@@ -41,7 +41,7 @@ class Limits(Struct, frozen=True):
     max_file_bytes: int
     max_result_bytes: int
     max_log_bytes: int
-    #: of the task's processes together
+    #: for all processes of a task together
     max_memory_together: int
 
 
@@ -64,28 +64,28 @@ class Listener(Protocol):
         """Store some items of the result, given as a JSON array."""
 
     async def outputs(self, folders: TaskFolders) -> None:
-        """The task has succeeded and its files still exist: store its outputs."""
+        """Store the task's outputs. It is called after the task has succeeded, while its files still exist."""
 
     def stopped(self, stack: str) -> None:
-        """The task was stopped from outside: its stack, as `faulthandler` writes it; '' if it is unknown."""
+        """Take the stack of a task that was stopped from outside, as `faulthandler` writes it; '' if it is unknown."""
 
 
 class Reply(Struct, frozen=True, omit_defaults=True):
-    """The message of a runner about a task."""
+    """A runner's message about a task."""
 
     ok: bool
-    #: '' for the answer; 'progress', 'items' and 'outputs' may come before it
+    #: '' for the final answer; 'progress', 'items' and 'outputs' messages may come before it
     say: str = ""
     progress: tuple[int | float | str, int | float | str | None, str] | None = None
-    #: how many items of the result were sent before; 0 if the result is in this message
+    #: number of items sent in earlier messages; 0 if the result is in this message
     items: int = 0
     kind: str = ""
     message: str = ""
     code: str | None = None
     py: dict[str, Any] = {}
-    #: what the system refused: errno, class of the exception, file
+    #: the system error behind the failure: errno, class of the exception, file
     refused: tuple[int, str, str] | None = None
-    #: why the process cannot serve another task
+    #: the reason why the process cannot serve another task
     retire: str = ""
     result: bytes = b""
 
@@ -102,24 +102,24 @@ class Cell:
         environment: Environment | None = None,
         files: Path | None = None,
     ) -> None:
-        """`files`: a further folder that it may read."""
+        """`files` is an additional folder that it may read."""
         folders.make()
         self.folder = folders.folder
         self._folders = folders
         self._place = folders.identity()
         self._loop = asyncio.get_running_loop()
         self._limits = limits
-        #: '' while it is unused
+        #: '' until it is used
         self.execution_id = ""
-        #: may be kept for another task
+        #: may serve another task
         self.fit = True
-        #: a reply of this size is never valid
+        #: the size of a reply over the limit; 0 if there was none
         self.oversized = 0
         self._workload_sent = False
-        #: digest of the environment whose packages it has; '' = the worker's own
+        #: digest of its environment of packages; '' for the worker's own packages
         self.environment = environment.digest if environment else ""
         self._frames = FrameReader(limits.max_result_bytes + _HEADER_MAX)
-        #: received frames that are not handled yet; None marks the end
+        #: received frames that are not yet handled; None marks the end
         self._inbox: deque[Frame | None] = deque()
         self._awaited: asyncio.Future[None] | None = None
         self._reading = True
@@ -159,18 +159,22 @@ class Cell:
         return not self.tree.gone.done()
 
     def is_in_place(self) -> bool:
-        """Whether the working directory is still the one that the process knows: another one may have got its name."""
+        """Return whether the working directory is still the one that the process started with, not another of the same
+        name.
+        """
         return self._place == self._folders.identity()
 
     async def run(self, task: Task, listener: Listener) -> Reply | Report:
-        """The runner's reply, or the report of its death. When cancelled, everything is dead before this returns."""
+        """Run a task. Return the runner's reply, or the guard's report if the runner died. When cancelled, all
+        processes are dead before this returns.
+        """
         log = listener.log
         out, err = self._listen(log, "stdout"), self._listen(log, "stderr")
         tree = self.tree
         tree.stdout.listener, tree.stderr.listener = out.feed, err.feed
         try:
             self._send(task)
-            reply = await self._heard(listener)
+            reply = await self._await_reply(listener)
             tree.stdout.drain()
             tree.stderr.drain()
             if reply is None or reply.retire:
@@ -193,8 +197,8 @@ class Cell:
             out.end()
             err.end()
 
-    async def _heard(self, listener: Listener) -> Reply | None:
-        """The answer, after all messages before it were handled; None if there is none."""
+    async def _await_reply(self, listener: Listener) -> Reply | None:
+        """Return the final answer after handling all messages before it; None if there is none."""
         while True:
             frame = await self._next()
             reply = None if frame is None else _reply_of(frame)
@@ -234,7 +238,7 @@ class Cell:
         except BlockingIOError:
             count = 0
         except OSError:
-            return  # it is ending: its report follows
+            return  # the process is ending; its report follows
         if count < len(data):
             self._unsent = memoryview(data)[count:]
             self._loop.add_writer(self._socket.fileno(), self._on_writable)
@@ -252,14 +256,14 @@ class Cell:
     def _on_readable(self) -> None:
         more = self._read()
         if not more:
-            # The runner is gone or has closed its socket; either way it has to end, and the report will answer.
+            # The runner is gone or has closed its socket. In both cases it has to end, and its report is the answer.
             self.tree.kill()
         if not more or len(self._inbox) >= _INBOX:
             self._loop.remove_reader(self._socket.fileno())
-            self._reading = not more  # a reader that has ended is not started again
+            self._reading = not more  # at the end of the stream, reading is not resumed
 
     def _on_gone(self, _: asyncio.Future[Report]) -> None:
-        """Handle what was sent before the end, then close."""
+        """Handle the messages that were sent before the end, then close."""
         self.fit = False
         while self._read(waiting=False):
             pass
@@ -269,7 +273,7 @@ class Cell:
         self._arrived([None])
 
     def _read(self, *, waiting: bool = True) -> bool:
-        """Read what has arrived; false at the end of the stream."""
+        """Read the available data. Return False at the end of the stream."""
         try:
             data = self._socket.recv(_READ)
             self._arrived(self._frames.feed(data))
@@ -293,7 +297,7 @@ def _more_to_read(environment: Environment | None, files: Path | None) -> list[s
 
 
 def _reply_of(frame: Frame) -> Reply | None:
-    """The reply in a frame; None when user code tampered with the wire."""
+    """Return the reply in a frame, or None if user code tampered with the socket."""
     try:
         reply = msgspec.json.decode(frame[0], type=Reply)
     except msgspec.DecodeError:

@@ -1,9 +1,8 @@
-"""Cached environments of packages, one folder for each set of requirements, shared by every process that uses the same
-home.
+"""Cached environments of packages: one folder for each set of requirements, shared by all processes with the same home.
 
-Law: an environment is complete when its record exists, and the record is written last. Creating or removing one takes
-an exclusive lock, using it a shared one. (It is created in place, not renamed: programs in an environment contain its
-path.) The kernel releases a lock with its process, so nothing waits for dead processes.
+Invariant: an environment is complete when its record exists, and the record is written last. Creating or removing one
+takes an exclusive lock, using it a shared one. (It is created in place, not renamed: programs in an environment contain
+its path.) The kernel releases the locks of a process that dies, so a dead process blocks no other.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _PASSED = re.compile(
     r"(?:PATH|HOME|LANG|TZ|NETRC|(?:UV|PIP|XDG|SSL|LC)_.*|(?:HTTP|HTTPS|ALL|NO)_PROXY|(?:REQUESTS|CURL)_CA_BUNDLE)",
     re.IGNORECASE,
 )
-#: would put the packages elsewhere, or change what is printed
+#: these would move the packages elsewhere, or change the output
 _HELD_BACK = frozenset({"PIP_TARGET", "PIP_PREFIX", "PIP_USER", "PIP_ROOT", "PIP_DRY_RUN", "PIP_QUIET", "UV_PYTHON",
                         "UV_PROJECT", "UV_TARGET", "UV_PREFIX", "UV_SYSTEM_PYTHON"})  # fmt: skip
 
@@ -64,23 +63,23 @@ _MESSAGE_MAX = 4000
 
 
 class Source(Struct, frozen=True):
-    """Where packages come from, besides the installer's own configuration."""
+    """The sources of packages, besides the installer's own configuration."""
 
-    #: only what is on this machine
+    #: use only packages on this machine
     offline: bool
     #: folders or addresses with packages
     find_links: tuple[str, ...]
 
 
 class Installer(Struct, frozen=True):
-    """How an environment is made."""
+    """The program that creates an environment."""
 
     name: str
-    #: the program of uv; '' for pip
+    #: the path of uv; '' for pip
     program: str = ""
 
     def commands(self, folder: Path, wanted: Wanted, source: Source, notes: Path) -> list[list[str]]:
-        """The commands that create the environment in `folder`; `notes` is a file for what they do not print."""
+        """Return the commands that create the environment in `folder`. `notes` is a file for pip's log."""
         python = str(folder / "bin" / "python")
         arguments = [word for place in source.find_links for word in ("--find-links", place)]
         if self.program:
@@ -104,14 +103,14 @@ def source_of(settings: Settings) -> Source:
 
 
 def installer() -> Installer:
-    """Uv from the search path or from beside our Python, else pip."""
+    """Return uv from the search path or from the folder of our Python, else pip."""
     beside = Path(sys.executable).parent / "uv"
     program = shutil.which("uv") or (str(beside) if os.access(beside, os.X_OK) else "")
     return Installer("uv", program) if program else PIP
 
 
 def installer_environment(scratch: Path) -> dict[str, str]:
-    """The environment variables of an installer."""
+    """Return the environment variables of an installer."""
     passed = {name: value for name, value in os.environ.items() if _PASSED.fullmatch(name)}
     # With files linked from uv's cache, a task that changes its packages would change those of all environments.
     default = {"UV_LINK_MODE": "copy"}
@@ -128,7 +127,7 @@ def _trouble(notes: Path) -> list[str]:
 
 
 def installer_failure(program: Installer, wanted: Wanted, source: Source, lines: list[str], notes: Path) -> TaskError:
-    """The error for an installer's last output. pip writes only to its notes why a registry failed."""
+    """Return the error for an installer's last output. pip reports a failed registry only in its log file."""
     shown = [without_logins(_COLOUR.sub("", line)) for line in lines if not line.startswith("Using Python")]
     last_lines = "\n".join(shown[-_LAST_LINES:])[-_MESSAGE_MAX:].strip()
     everything = "\n".join([*lines, *_trouble(notes)])
@@ -177,11 +176,11 @@ class Record(Struct, frozen=True):
 
 
 class KnownEnvironment(Struct, frozen=True):
-    """An environment in the cache, as a collector of what is unused sees it."""
+    """An environment in the cache, as listed for cleanup."""
 
     digest: str
     folder: Path
-    #: last use by a task, in seconds since 1970; of an incomplete one, its last change
+    #: last use by a task, in seconds since 1970; for an incomplete one, its last change
     used_at: float
     #: None if it is being created, or if its creator was killed
     record: Record | None
@@ -203,7 +202,7 @@ class Environment:
         return self.folder / "bin" / "python"
 
     def shared(self) -> Environment:
-        """Another hold on the same environment, released separately."""
+        """Return another hold on the same environment, to be released separately."""
         again = _shared_hold(self.folder)
         if again is None:
             raise FileNotFoundError(f"{self.folder} was removed while it was in use")
@@ -216,7 +215,7 @@ class Environment:
 
 
 class _Making:
-    """An environment that is being created, and the number of tasks that wait for it."""
+    """An environment that is being created, with the logs of the tasks that wait for it."""
 
     def __init__(self, make: Callable[[Log], Coroutine[Any, Any, None]]) -> None:
         self.logs: list[Log] = []
@@ -233,8 +232,8 @@ class Environments:
     def __init__(
         self, folder: Path, launcher: Launcher, source: Source, log_cap: int, program: Installer | None = None
     ) -> None:
-        """`launcher` starts the installer's processes, of whose output `log_cap` bytes are passed on; `program` is
-        looked for when it is first needed.
+        """`launcher` starts the installer's processes; `log_cap` limits the output that is passed on, in bytes;
+        `program` is searched for on first use.
         """
         self._log_cap = log_cap
         self._folder = folder
@@ -244,7 +243,7 @@ class Environments:
         self._making: dict[str, _Making] = {}
 
     async def get(self, requirements: Sequence[str], log: Log) -> Environment:
-        """The environment with these packages, created if it does not exist; raises EnvironmentFailed."""
+        """Return the environment with these packages; create it if it does not exist. Raises EnvironmentFailed."""
         try:
             need = wanted(requirements)
         except NotARequirement as problem:
@@ -260,7 +259,7 @@ class Environments:
             raise EnvironmentFailed(error("config", message)) from None
 
     async def _wait_until_made(self, need: Wanted, log: Log) -> None:
-        """Wait until it is created; if the last waiting task is cancelled, so is the creation."""
+        """Wait until it is created. If the last waiting task is cancelled, the creation is cancelled, too."""
         making = self._making.get(need.digest)
         if making is None:
             making = self._making[need.digest] = _Making(partial(self._make, need))
@@ -358,7 +357,7 @@ class Environments:
 
 
 def known_environments(folder: Path) -> list[KnownEnvironment]:
-    """Every environment below the folder, the longest unused first."""
+    """Return all environments below the folder, the longest unused first."""
     environments: list[KnownEnvironment] = []
     for lock in folder.glob("*.lock"):
         place = lock.with_suffix("")
@@ -370,7 +369,7 @@ def known_environments(folder: Path) -> list[KnownEnvironment]:
 
 
 def remove_environment(folder: Path, digest: str) -> bool:
-    """Remove an environment that is neither in use nor being created; returns whether it is gone."""
+    """Remove an environment that is neither in use nor being created. Return whether it is gone."""
     place = folder / digest
     lock = _locked(place, fcntl.LOCK_EX) if _lock_path(place).exists() else None
     if lock is None:
@@ -386,7 +385,7 @@ def remove_environment(folder: Path, digest: str) -> bool:
 
 
 def _shared_hold(folder: Path) -> Environment | None:
-    """The environment, if it is complete and not being created or removed."""
+    """Return the environment if it is complete and not being created or removed."""
     if not (folder / _RECORD).exists():
         return None
     lock = _locked(folder, fcntl.LOCK_SH)
@@ -406,7 +405,7 @@ async def _alone(folder: Path, log: Log) -> int:
     waiting = False
     while (lock := _locked(folder, fcntl.LOCK_EX)) is None:
         if _record(folder) is not None and (lock := _locked(folder, fcntl.LOCK_SH)) is not None:
-            return lock  # it was created meanwhile and is in use
+            return lock  # another process has created it and is using it
         if not waiting:
             waiting = True
             log("log", f"another process makes the environment {folder}; waiting for it")
@@ -415,7 +414,7 @@ async def _alone(folder: Path, log: Log) -> int:
 
 
 def _locked(folder: Path, mode: int) -> int | None:
-    """A descriptor that holds the environment's lock; None if another holder prevents it."""
+    """Return a descriptor that holds the environment's lock, or None if another holder prevents it."""
     path = _lock_path(folder)
     while True:
         lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
@@ -426,7 +425,7 @@ def _locked(folder: Path, mode: int) -> int | None:
         except BlockingIOError:
             os.close(lock)
             return None
-        except FileNotFoundError:  # removed with its environment between two looks
+        except FileNotFoundError:  # removed with its environment in the meantime
             pass
         os.close(lock)
 
@@ -436,12 +435,12 @@ def _lock_path(folder: Path) -> Path:
 
 
 def _scratch_path(folder: Path) -> Path:
-    """The folder of an installer; if the installer was killed, it is removed with, or before, the environment."""
+    """Return the installer's temporary folder. If the installer was killed, a later creation or removal removes it."""
     return folder.parent / f"{folder.name}.installing"
 
 
 def _record(folder: Path) -> Record | None:
-    """The record of a complete environment; None if it is incomplete, or its Python is gone."""
+    """Return the record of a complete environment; None if it is incomplete or its Python no longer exists."""
     try:
         record = msgspec.json.decode((folder / _RECORD).read_bytes(), type=Record)
     except (OSError, msgspec.DecodeError):

@@ -1,8 +1,8 @@
-"""The folders of tasks that run as processes (python, shell). No other module decides them.
+"""The folders of tasks that run as processes (python, shell). No other module chooses them.
 
-Every task has a working directory, which it starts in, and a scratch folder ($ARCLOG_SCRATCH) for temporary files. The
-setting `worker.workdir` names the working directory of all tasks; with `fresh` each task gets an empty one. Scratch
-folders and fresh working directories are removed when their task has ended.
+Every task starts in a working directory, and has a scratch folder ($ARCLOG_SCRATCH) for temporary files. The setting
+`worker.workdir` names the working directory of all tasks; with `fresh` each task gets an empty one. Scratch folders and
+fresh working directories are removed when their task has ended.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ FRESH = "fresh"
 
 
 class TaskFolders(Struct, frozen=True):
-    """The folders of one task, or of one process that runs task after task."""
+    """The folders of one task, or of one process that runs one task after another."""
 
-    #: contains what is removed with the task
+    #: contains everything that is removed with the task
     folder: Path
     scratch: Path
     #: where tasks start
@@ -33,12 +33,12 @@ class TaskFolders(Struct, frozen=True):
     fresh: bool
 
     def make(self) -> None:
-        """Create what belongs in `folder`; a fresh working directory is created for each task."""
+        """Create the folders in `folder`. A fresh working directory is created for each task."""
         self.folder.mkdir(mode=0o700, parents=True)
         self.scratch.mkdir(mode=0o700)
 
     def identity(self) -> tuple[int, int]:
-        """The identity (device and inode) of the working directory; (0, 0) for a fresh one, or none."""
+        """Return device and inode of the working directory; (0, 0) if it is fresh or missing."""
         if self.fresh:
             return 0, 0
         try:
@@ -49,7 +49,7 @@ class TaskFolders(Struct, frozen=True):
 
 
 def scratch_parent() -> Path:
-    """The folder that holds the scratch folders of all of this user's workers, so that tasks can be kept out of it."""
+    """Return the folder with the scratch folders of all workers of this user. Tasks have no access to it."""
     return Path(tempfile.gettempdir()) / f"arclog-{os.getuid()}"
 
 
@@ -62,14 +62,14 @@ class Folders:
         self._numbers = count(1)
 
     def of_next(self, kind: str) -> TaskFolders:
-        """New, unused folders; they are not created yet."""
+        """Return new, unused folders. They are not created yet."""
         folder = self._scratch / f"{kind}-{next(self._numbers)}"
         return TaskFolders(folder, folder / "scratch", self._workdir or folder / "work", self._workdir is None)
 
 
 def workdir_of(settings: Settings) -> Path | None:
-    """The folder that all tasks start in; None if each starts in a fresh one. Raises SettingsError if it does not
-    exist.
+    """Return the folder that all tasks start in, or None if each starts in a fresh one. Raises SettingsError if it does
+    not exist.
     """
     configured = settings.text("worker.workdir")
     if configured == FRESH:
@@ -83,5 +83,7 @@ def workdir_of(settings: Settings) -> Path | None:
 
 
 def fresh_unless_named(settings: Settings) -> Settings:
-    """The settings of a server's worker: its start folder has no meaning, so tasks do not share it by default."""
+    """Return the settings of a server's worker. Tasks do not share the folder in which it was started, unless
+    configured.
+    """
     return settings if settings.text("worker.workdir") else settings.replaced(worker__workdir=FRESH)

@@ -1,4 +1,4 @@
-"""Keeps one zygote and requests guards from it. A request is one message and never waits.
+"""Keeps one zygote and requests guards from it. A request is one message and does not wait.
 
 The zygote starts with a clean environment. It ends when its socket to this process is closed, however this process
 ends.
@@ -23,7 +23,7 @@ _CLOSE_S = 5.0
 
 
 def clean_environment(folder: str, packages: Path | None = None) -> dict[str, str]:
-    """The environment variables of a sandboxed process: only the search path is inherited; with `packages`, it
+    """Return the environment variables of a sandboxed process. Only the search path is inherited; with `packages`, it
     begins with that environment's programs.
     """
     path = os.environ.get("PATH", os.defpath)
@@ -37,17 +37,17 @@ def clean_environment(folder: str, packages: Path | None = None) -> dict[str, st
 
 
 def package_paths() -> list[str]:
-    """Where third-party modules are: site-packages and PYTHONPATH, not the current folder."""
+    """Return the folders of third-party modules: site-packages and PYTHONPATH, not the current folder."""
     declared = {str(Path(path).absolute()) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path}
     return [path for path in sys.path if path in declared or Path(path).name in {"site-packages", "dist-packages"}]
 
 
 class Launcher:
-    """One zygote, started when it is first needed, and again if it dies."""
+    """One zygote. It is started on first use, and again if it dies."""
 
     def __init__(self, python: Path | None = None, *, databases: bool = False) -> None:
-        """`python` is the interpreter of an environment, whose packages its runners load; else ours with our packages.
-        With `databases`, its runners serve DuckDB.
+        """`python` is the interpreter of an environment, whose packages the runners load; the default is ours, with our
+        packages. With `databases`, the runners serve DuckDB.
         """
         self._python = sys.executable if python is None else str(python)
         self._paths = package_paths() if python is None else []
@@ -56,7 +56,7 @@ class Launcher:
         self._control: socket.socket | None = None
 
     def start(self) -> None:
-        """Start the zygote, if there is none; takes a millisecond or two."""
+        """Start the zygote if there is none. This takes a millisecond or two."""
         if self._control is not None:
             return
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -95,7 +95,7 @@ class Launcher:
                 return
 
     async def close(self) -> None:
-        """End the zygote; guards end by their own channels."""
+        """End the zygote. Guards end through their own channels."""
         zygote = self._zygote
         self._drop(kill=False)
         if zygote is None:

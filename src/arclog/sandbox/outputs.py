@@ -1,9 +1,9 @@
-"""Stores the files that a task names in `outputs`, once it has succeeded.
+"""Stores the files that a task names in `outputs`, after it has succeeded.
 
-Law: a file is read only from the task's own folders, whatever links the task made on the way to it: its path is resolved, must
-lie in the working directory or the scratch folder, and is then opened part by part without following a link. Arclog's home, its
-keys and the folders of other tasks stay closed inside a working directory as well. All files are open before the first one is
-stored, and the outcome names all of them or none.
+Invariant: a file is read only from the task's own folders, whatever links the task created. Its path is resolved, must
+lie in the working directory or the scratch folder, and is then opened part by part without following links. Arclog's
+home, its keys and the folders of other tasks stay closed even inside a working directory. All files are opened before
+the first is stored, and the outcome has all of them or none.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from arclog.model.config.settings import Settings
 from arclog.model.errors import ResultUnavailable
 from arclog.model.outcome import TaskError, error, result_error
 from arclog.ports.results import Content, ResultSink, StoredFile
-from arclog.sandbox.confinement import closed_to_outputs
+from arclog.sandbox.confinement_settings import closed_to_outputs
 from arclog.sandbox.folders import TaskFolders
 
 _CHUNK = 1024 * 1024
 _SCRATCH = re.compile(r"\$(?:ARCLOG_SCRATCH|\{ARCLOG_SCRATCH\})(?=/|$)")
-#: Types that Python itself knows, whatever the machine adds to them.
+#: The types that Python itself knows; those of the machine are ignored.
 _TYPES = MimeTypes()
 _ANY_TYPE = "application/octet-stream"
 _ALLOWED = "write it to the working directory or to $ARCLOG_SCRATCH"
@@ -49,12 +49,12 @@ class OutputsFailed(Exception):
 
 
 class OutputRules(Struct, frozen=True):
-    """The rules for output files of all tasks of a worker."""
+    """The rules for the output files of a worker's tasks."""
 
-    #: real paths inside a working directory that its tasks do not see as they are
+    #: real paths inside a working directory that tasks cannot see
     closed: tuple[str, ...] = ()
     max_files: int = 1_000
-    #: of all files of one task together
+    #: for all files of one task together
     max_bytes: int = 1 << 40
 
 
@@ -67,7 +67,7 @@ def output_rules(settings: Settings, scratch: Path) -> OutputRules:
 
 
 class OutputFolders(Struct, frozen=True):
-    """Where the files of one task may be."""
+    """The folders in which the files of one task may be."""
 
     folders: TaskFolders
     #: the base of relative paths
@@ -115,7 +115,7 @@ async def _written(file: BinaryIO, content_type: str, results: ResultSink) -> Co
 
 
 def _opened(name: str, path: Any, places: OutputFolders) -> BinaryIO:
-    """The file, open for reading."""
+    """Open an output file for reading. Raises OutputsFailed."""
     if not OUTPUT_NAME.fullmatch(name):
         message = f"outputs: {name[:80]!r} cannot be a name: letters, digits and _ only, at most 64, no digit first"
         raise OutputsFailed(error("config", message, code="OUTPUTS"))
@@ -167,7 +167,7 @@ def _walked(root: Path, parts: tuple[str, ...]) -> BinaryIO:
 
 
 def content_type(path: str) -> str:
-    """The type of a file's content, by its name."""
+    """Return the content type of a file, by its name."""
     kind, encoding = _TYPES.guess_type(Path(path).name)
     return kind if kind and not encoding else _ANY_TYPE
 

@@ -1,8 +1,8 @@
-"""Warm python processes. A cell serves one execution with one set of packages and dies with it; only an unused spare is
-not bound to an execution, and it has the worker's own packages.
+"""Warm python processes. A cell serves one execution with one set of packages, and ends with that execution. Only the
+unused spare belongs to no execution; it has the worker's own packages.
 
-A new spare is started after the last one was taken, so that the first task of an execution finds a process ready. An
-environment of packages has a launcher of its own for as long as it has a cell.
+A new spare is started after the last one was taken, so that the first task of an execution gets a running process. An
+environment of packages has its own launcher while it has cells.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from arclog.sandbox.cell import Cell, Limits, Listener, Reply, Task
-from arclog.sandbox.confinement import Confinement
+from arclog.sandbox.confinement_settings import Confinement
 from arclog.sandbox.folders import Folders
 from arclog.sandbox.launcher import Launcher
 from arclog.sandbox.protocol import Report
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from arclog.sandbox.environments import Environment
 
 
-class _Room:
+class _EnvironmentInUse:
     """An environment in use by cells: its launcher, and a hold that prevents its removal."""
 
     def __init__(self, environment: Environment) -> None:
@@ -39,9 +39,9 @@ class Pool:
     """Cells by execution."""
 
     def __init__(self, folders: Folders, limits: Limits, warm: int, confinement: Confinement | None) -> None:
-        #: with the worker's own packages
+        #: starts cells with the worker's own packages
         self.launcher = Launcher()
-        self._rooms: dict[str, _Room] = {}
+        self._in_use: dict[str, _EnvironmentInUse] = {}
         self._folders = folders
         self._limits = limits
         self._warm = warm
@@ -55,7 +55,7 @@ class Pool:
         self._closed = False
 
     def start(self) -> None:
-        """Start the zygote early; needs no event loop."""
+        """Start the zygote early. Needs no event loop."""
         self.launcher.start()
 
     @property
@@ -70,8 +70,8 @@ class Pool:
         environment: Environment | None = None,
         files: Path | None = None,
     ) -> tuple[Reply | Report, Cell]:
-        """Run one task in a cell of its execution and its packages. A task that reads `files` gets a cell of its own,
-        since a process's permissions are fixed when it starts.
+        """Run one task in a cell of its execution and its packages. A task that reads `files` gets its own cell, since
+        a process's permissions are fixed when it starts.
         """
         cell = self._take(execution_id, environment) if files is None else self._new(environment, files)
         cell.execution_id = execution_id
@@ -83,7 +83,7 @@ class Pool:
             self._give(cell)
 
     async def execution_ended(self, execution_id: str) -> None:
-        """Kill the cells of an execution; one that is running is killed when its task ends."""
+        """Kill the cells of an execution. A running one is killed when its task ends."""
         for cell in self._busy:
             if cell.execution_id == execution_id:
                 cell.fit = False
@@ -95,7 +95,7 @@ class Pool:
             await cell.tree.killed()
 
     async def close(self) -> None:
-        """Kill all cells and wait for their end."""
+        """Kill all cells and wait until they have ended."""
         self._closed = True
         cells = [*self._idle, *self._busy, *([self._spare] if self._spare else [])]
         self._idle.clear()
@@ -104,13 +104,13 @@ class Pool:
             self._end(cell)
         if self._ending:
             await asyncio.wait(set(self._ending))
-        for room in self._rooms.values():  # those whose first cell could not be made
-            await room.close()
-        self._rooms.clear()
+        for in_use in self._in_use.values():  # those whose first cell could not be created
+            await in_use.close()
+        self._in_use.clear()
         await self.launcher.close()
 
     def _take(self, execution_id: str, environment: Environment | None) -> Cell:
-        """The cell of this execution that was used last, else the spare, else a new one."""
+        """Return the most recently used cell of this execution, else the spare, else a new one."""
         packages = environment.digest if environment else ""
         for cell in reversed(self._idle):
             if cell.execution_id == execution_id and cell.environment == packages:
@@ -135,22 +135,22 @@ class Pool:
         if self._spare is None and self._warm and not self._closed:
             try:
                 self._spare = self._new()
-            except OSError:  # out of files or processes: a task that needs a cell reports it
+            except OSError:  # out of files or processes; a task that needs a cell reports it
                 return
 
     def _new(self, environment: Environment | None = None, files: Path | None = None) -> Cell:
         folders = self._folders.of_next("python")
         if environment is None:
             return self._for_one(Cell(self.launcher, folders, self._limits, self._confinement, None, files), files)
-        room = self._rooms.get(environment.digest)
-        if room is None:
-            room = self._rooms[environment.digest] = _Room(environment)
-        cell = Cell(room.launcher, folders, self._limits, self._confinement, environment, files)
-        room.cells += 1
+        in_use = self._in_use.get(environment.digest)
+        if in_use is None:
+            in_use = self._in_use[environment.digest] = _EnvironmentInUse(environment)
+        cell = Cell(in_use.launcher, folders, self._limits, self._confinement, environment, files)
+        in_use.cells += 1
         return self._for_one(cell, files)
 
     def _for_one(self, cell: Cell, files: Path | None) -> Cell:
-        """A cell that reads a task's files serves no other one."""
+        """Mark a cell that reads a task's files, so that it serves no other task."""
         cell.fit = files is None
         return cell
 
@@ -163,17 +163,17 @@ class Pool:
             self._end(self._idle.pop(0))
 
     def _end(self, cell: Cell) -> None:
-        ending = asyncio.get_running_loop().create_task(self._buried(cell))
+        ending = asyncio.get_running_loop().create_task(self._clean_up(cell))
         self._ending.add(ending)
         ending.add_done_callback(self._ending.discard)
 
-    async def _buried(self, cell: Cell) -> None:
+    async def _clean_up(self, cell: Cell) -> None:
         await cell.tree.finished()
-        if cell.folder.exists():  # its guard was killed before it removed it
+        if cell.folder.exists():  # its guard was killed before it could remove the folder
             await asyncio.to_thread(shutil.rmtree, cell.folder, ignore_errors=True)
-        room = self._rooms.get(cell.environment)
-        if room is not None:
-            room.cells -= 1
-            if not room.cells:
-                del self._rooms[cell.environment]
-                await room.close()
+        in_use = self._in_use.get(cell.environment)
+        if in_use is not None:
+            in_use.cells -= 1
+            if not in_use.cells:
+                del self._in_use[cell.environment]
+                await in_use.close()

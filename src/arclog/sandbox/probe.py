@@ -1,7 +1,7 @@
-"""Finds out how far confinement works on this machine, for this user: a sandbox is started as for a task, and reports
-what is in force.
+"""Finds out which parts of the confinement work on this machine for this user: it starts a sandbox as for a task, which
+reports the restrictions in force.
 
-`promises` is the table for `arclog doctor` and docs/security.md.
+`PROMISES` is the table for `arclog doctor` and docs/security.md.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from arclog.model.config.settings import Settings
 from arclog.sandbox.child.landlock import SCOPED
-from arclog.sandbox.confinement import ALL, LIST, OFF, STRICT, Confinement, confined, confinement_of
+from arclog.sandbox.confinement_settings import ALL, LIST, OFF, STRICT, Confinement, confined, confinement_of
 from arclog.sandbox.folders import Folders
 from arclog.sandbox.launcher import Launcher
 from arclog.sandbox.processes import Tree
@@ -30,24 +30,24 @@ class Facts(Struct, frozen=True):
     #: namespaces
     user: bool
     pid: bool
-    #: a root of its own in a mount namespace
+    #: its own root, in a mount namespace
     view: bool
     #: `open`, `namespace`, `filter` (of system calls), `list` (a namespace with a relay to networks)
     network: str
     #: what enforces `tasks.max_threads`: `kernel` (a limit), `pids` (the namespace), `counted` (the guard)
     threads: str
-    #: version; 0: none
+    #: version of Landlock; 0 without it
     landlock: int
     seccomp: bool
     missing: list[str]
 
 
 class Promise(Struct, frozen=True):
-    """Something that tasks cannot do."""
+    """A guarantee about what tasks cannot do."""
 
     name: str
     text: str
-    #: the mechanism that it depends on; '' if it does not hold
+    #: returns the mechanism that provides it, or '' if it does not hold
     rests_on: Callable[[Facts, Confinement], str]
     #: the remedy if it does not hold
     remedy: str
@@ -93,7 +93,7 @@ def _network(facts: Facts, confinement: Confinement) -> str:
 
 
 def _sockets(facts: Facts, confinement: Confinement) -> str:
-    """Those in the file system, and abstract ones, which have names alone."""
+    """Return the mechanism for sockets in the file system and for abstract sockets."""
     apart = facts.network in ("namespace", LIST) or facts.landlock >= SCOPED or confinement.network == ALL
     if not apart and confinement.level != STRICT:
         return ""
@@ -108,7 +108,7 @@ def _bound(facts: Facts, _: Confinement) -> str:
     return {"kernel": "a limit of the kernel", "pids": "the pid namespace"}.get(facts.threads, "")
 
 
-#: In the order of importance to users.
+#: In order of importance to users.
 PROMISES = (
     Promise("files", "arclog's home, its keys and the folders of other tasks are out of reach", _files, _NAMESPACES),
     Promise("writes", "files elsewhere are not changed", _writes, f"{_LANDLOCK}; or {_NAMESPACES}"),
@@ -131,14 +131,14 @@ PROMISES = (
 
 
 class Held(Struct, frozen=True):
-    """What is in force here."""
+    """The confinement in force on this machine."""
 
     level: str
     user: str
-    #: None if nothing is confined, or if it is unknown
+    #: None if tasks are not confined, or if it is unknown
     facts: Facts | None = None
     confinement: Confinement | None = None
-    #: why sandboxes cannot be made
+    #: why no sandbox could be created
     problem: str = ""
 
     def rests_on(self, promise: Promise) -> str:
@@ -150,12 +150,14 @@ class Held(Struct, frozen=True):
         return [promise for promise in PROMISES if not self.rests_on(promise)]
 
     def is_standard(self) -> bool:
-        """Whether tasks of several tenants may share a worker."""
+        """Return whether tasks of several tenants may share a worker."""
         return not any(promise.between_tenants for promise in self.lacking())
 
 
 async def held(settings: Settings, scratch: Path) -> Held:
-    """Find out what is in force; takes some tens of milliseconds. Creates and removes a folder in `scratch`."""
+    """Find out the restrictions in force. Takes some tens of milliseconds. Creates and removes a folder in
+    `scratch`.
+    """
     level, user = settings.text("tasks.confinement"), "root" if os.geteuid() == 0 else "an ordinary user"
     confinement = confinement_of(settings, scratch)
     if level == OFF or confinement is None:
@@ -165,7 +167,7 @@ async def held(settings: Settings, scratch: Path) -> Held:
     launcher = Launcher()
     output = bytearray()
     try:
-        # Report what the kernel lacks, at level strict, too.
+        # Even at level strict, report what the kernel lacks instead of failing.
         asked = msgspec.structs.replace(confinement, level="standard")
         spec = {"probe": True, **confined(asked, folders)}
         null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)

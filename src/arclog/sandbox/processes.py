@@ -1,7 +1,7 @@
-"""A guarded process tree, as the worker sees it. `gone` is done if and only if no process of the tree is alive.
+"""The worker's side of a guarded process tree. `gone` is done if and only if no process of the tree is alive.
 
-(Without pid namespaces user code can kill its guard; then `gone` is done, and the zygote kills the rest.) Killing needs
-no cooperation from the tree and continues by itself: closing our end of the channel is enough.
+(Without pid namespaces user code can kill its guard; `gone` is done then, and the zygote kills the rest.) Killing needs
+no cooperation from the tree: it is enough to close our end of the channel.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _STUCK_S = 10.0
 
 
 class Tree:
-    """One guard with everything below it."""
+    """A guard and all processes below it."""
 
     def __init__(self, launcher: Launcher, spec: dict[str, Any], first: int) -> None:
-        """Start the tree; `first` becomes the runner's task socket or stdin, and the caller closes it."""
+        """Start the tree. `first` becomes the runner's task socket or stdin; the caller closes it."""
         loop = asyncio.get_running_loop()
         self._loop = loop
         self.gone: asyncio.Future[Report] = loop.create_future()
         #: done when the guard has ended and its folder is removed
         self.closed: asyncio.Future[None] = loop.create_future()
-        self._heard = b""
+        self._received = b""
         self._killed = False
         channel, theirs = socket.socketpair()
         out_read, out_write = os.pipe()
@@ -57,7 +57,7 @@ class Tree:
         self._write()
 
     def __del__(self) -> None:
-        # The event loop may end before the guard; the guard notices the end of the channel.
+        # The event loop may end before the guard, which ends when the channel is closed.
         if hasattr(self, "_channel"):
             self._channel.close()
 
@@ -66,23 +66,23 @@ class Tree:
         self._letter(b"t")
 
     def kill(self, *, stack: bool = False) -> None:
-        """Kill the tree; returns at once. With `stack`, the report has the stack of the python runner."""
+        """Kill the tree without waiting. With `stack`, the report has the stack of the python runner."""
         if not self._killed:
             self._killed = True
             self._letter(b"s" if stack else b"k")
 
     def release(self) -> None:
-        """All processes are dead: let the guard remove the folder that it kept (`keeps_folder`)."""
+        """Let the guard remove the folder that it kept (`keeps_folder`). Call it when all processes are dead."""
         self._letter(b"r")
 
     async def killed(self, *, stack: bool = False) -> Report:
-        """Kill the tree and wait for its end, even if this task is cancelled meanwhile."""
+        """Kill the tree and wait until it has ended, even if this task is cancelled meanwhile."""
         self.kill(stack=stack)
         await self._settled(self.gone)
         return self.gone.result()
 
     async def finished(self) -> Report:
-        """As `killed`, and the guard with its folder is gone as well."""
+        """Kill the tree, and wait until the guard has ended and its folder is removed."""
         report = await self.killed()
         await self._settled(self.closed)
         return report
@@ -128,20 +128,20 @@ class Tree:
         if not data:
             self._close()
             return
-        self._heard += data
-        report = report_of(self._heard)
+        self._received += data
+        report = report_of(self._received)
         if report is not None:
             self._end(report)
 
     def _close(self) -> None:
-        """The guard is gone."""
+        """Clean up after the guard has ended."""
         if self.closed.done():
             return
         self._loop.remove_reader(self._channel.fileno())
         self._loop.remove_writer(self._channel.fileno())
         self._channel.close()
         self.closed.set_result(None)
-        self._end(report_of(self._heard) or Report())
+        self._end(report_of(self._received) or Report())
 
     def _end(self, report: Report) -> None:
         if not self.gone.done():
@@ -154,12 +154,12 @@ class Tree:
 
 
 def bounds(settings: Settings) -> dict[str, Any]:
-    """The part of a guard's spec that bounds a whole tree."""
+    """Return the part of a guard's spec that limits the whole tree."""
     return {"max_memory_together": settings.integer("tasks.max_memory_bytes")}
 
 
 def not_allowed(report: Report, settings: Settings) -> TaskError | None:
-    """The limit in the settings that ended the tree; None if it ended for another reason."""
+    """Return the error if a limit in the settings or the confinement ended the tree; else None."""
     if report.memory:
         most = settings.integer("tasks.max_memory_bytes")
         message = f"the processes of the task used {report.memory} bytes of memory together; at most {most} are allowed"
@@ -169,7 +169,7 @@ def not_allowed(report: Report, settings: Settings) -> TaskError | None:
 
 
 def ended_by(status: int | None) -> tuple[str, str]:
-    """A wait status in words and as an error code: ('exit code 3', 'EXIT_3') or ('SIGKILL', 'SIGKILL')."""
+    """Return a wait status in words and as an error code: ('exit code 3', 'EXIT_3') or ('SIGKILL', 'SIGKILL')."""
     if status is None:
         return "killed together with its guard", "SIGKILL"
     code = os.waitstatus_to_exitcode(status)

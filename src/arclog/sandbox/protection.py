@@ -7,8 +7,8 @@ from arclog.sandbox.child import kernel
 
 
 def protect_process(settings: Settings) -> None:
-    """Keep other processes of this user from this one's memory, environment and files, also where there is neither
-    Landlock nor a namespace. Debuggers need root then.
+    """Protect the memory, environment and files of this process from other processes of the same user, also without
+    Landlock or namespaces. Debuggers then need root.
     """
     if settings.text("tasks.confinement") != "off":
         kernel.prctl(kernel.DUMPABLE, 0)

@@ -1,8 +1,9 @@
-"""The worker's half of the wire to a sandbox: frames of three byte strings to and from a runner, one report from its guard.
+"""The worker's side of the protocol with a sandbox: frames of three byte strings to and from a runner, one report from
+its guard.
 
-A runner answers a task with one frame; before it may come others with progress, or with items of its result.
+A runner answers a task with one frame. Frames with progress, or with items of the result, may come before it.
 
-The child's half is `child/wire.py` and `child/guard.py`.
+The child's side is `child/wire.py` and `child/guard.py`.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ Frame = tuple[bytes, bytes, bytes]
 
 
 class Report(Struct, frozen=True):
-    """The report of a guard: its whole process tree is dead."""
+    """A guard's report that its whole process tree is dead."""
 
     #: wait status of the runner
     status: int | None = None
     #: processes besides the runner that had to be killed
     left: int = 0
-    #: how many processes there were when they became too many
+    #: the number of processes when the limit was exceeded; 0 if it was not
     crowd: int = 0
-    #: bytes of memory that all of them used when it became too much
+    #: the total memory in bytes when the limit was exceeded; 0 if it was not
     memory: int = 0
     #: why the runner could not be started, as 'errno text'
     failed: str = ""
@@ -37,18 +38,18 @@ class Report(Struct, frozen=True):
 
 
 def packed(first: bytes, second: bytes = b"", third: bytes = b"") -> bytes:
-    """A frame for a runner."""
+    """Encode a frame for a runner."""
     return b"".join((_LENGTHS.pack(len(first), len(second), len(third)), first, second, third))
 
 
 def packed_spec(spec: dict[str, Any]) -> bytes:
-    """The first message to a guard."""
+    """Encode the first message to a guard."""
     body = msgspec.json.encode(spec)
     return _SIZE.pack(len(body)) + body
 
 
 class OversizedFrameError(Exception):
-    """The runner announced more than it may send."""
+    """The runner announced a larger frame than it may send."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -56,7 +57,7 @@ class OversizedFrameError(Exception):
 
 
 class FrameReader:
-    """Cuts a byte stream into frames."""
+    """Splits a byte stream into frames."""
 
     __slots__ = ("_limit", "_pending")
 
@@ -65,7 +66,7 @@ class FrameReader:
         self._limit = limit
 
     def feed(self, data: bytes) -> list[Frame]:
-        """The frames that these bytes complete."""
+        """Return the frames that these bytes complete. Raises OversizedFrameError."""
         self._pending += data
         frames: list[Frame] = []
         start = 0
@@ -86,7 +87,7 @@ class FrameReader:
 
 
 def report_of(data: bytes) -> Report | None:
-    """The guard's report; None while it is not complete."""
+    """Return the guard's report, or None while it is incomplete."""
     if len(data) < _SIZE.size:
         return None
     end = _SIZE.size + _SIZE.unpack_from(data)[0]

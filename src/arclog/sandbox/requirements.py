@@ -1,6 +1,7 @@
-"""Requirements of a python task: names of packages with versions (PEP 508), never options, files or paths of an installer.
+"""The requirements of a python task: names of packages with versions (PEP 508), never options, files or paths of an
+installer.
 
-Two lists that mean the same have the same digest, so that they share an environment.
+Equivalent lists have the same digest, so they share an environment.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Wanted(Struct, frozen=True):
 
 
 def wanted(requirements: Sequence[str]) -> Wanted:
-    """The requirements in one form, or NotARequirement."""
+    """Return the requirements in normalized form. Raises NotARequirement."""
     lines = tuple(sorted({_normalized(text, index) for index, text in enumerate(requirements)}))
     facts = (lines, sys.version, sys.implementation.cache_tag, sysconfig.get_platform())
     return Wanted(lines, hashlib.sha256(msgspec.json.encode(facts)).hexdigest()[:32])

@@ -1,6 +1,6 @@
-"""Reads the output of a process, cuts it into lines and passes them on, with bounded memory.
+"""Reads the output of a process, splits it into lines and passes them on, with bounded memory.
 
-Up to a limit every line is passed on; the rest is read and counted, and a note at the end reports it.
+Every line is passed on up to a limit; the rest is read and counted, and a note at the end reports the count.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ import asyncio
 import os
 from collections.abc import Callable
 
-#: the longest piece of a line that is passed on at a time, and the size of one read
+#: the longest part of a line that is passed on at a time, and the size of one read
 PIECE = 64 * 1024
-#: the largest pipe that an unprivileged process may have is 1 MiB
+#: enough to read a full pipe: an unprivileged process can have one of 1 MiB at most
 _PIPE_PIECES = 17
-#: the two high bits of every byte of a UTF-8 character but its first
+#: the two high bits of every byte of a UTF-8 character except its first
 _CONTINUATION = 0x80
 
 
 class Lines:
-    """Cuts bytes into lines of text and hands them to a log."""
+    """Splits bytes into lines of text and passes them to a log."""
 
     __slots__ = ("_cap", "_log", "_setting", "_stream", "_tail", "dropped", "passed")
 
@@ -49,7 +49,7 @@ class Lines:
             self._tail = self._tail[cut:]
 
     def end(self) -> None:
-        """Pass on an unfinished last line, and report what was left out."""
+        """Pass on an unfinished last line, and report the bytes that were dropped."""
         if self._tail:
             self._emit(self._tail)
             self._tail = b""
@@ -78,7 +78,7 @@ class Stream:
         loop.add_reader(fd, self.read)
 
     def read(self) -> bool:
-        """Read one piece; false if there is none now."""
+        """Read one piece. Return False if there is no data now."""
         if self._fd < 0:
             return False
         try:
@@ -93,7 +93,7 @@ class Stream:
         return True
 
     def drain(self) -> None:
-        """Read what has been written so far: at most a pipe's content, since a writer may continue."""
+        """Read everything that was written so far, but no more than a pipe can hold, since a writer may continue."""
         for _ in range(_PIPE_PIECES):
             if not self.read():
                 return
@@ -106,7 +106,7 @@ class Stream:
 
 
 def _character_boundary(data: bytes, index: int) -> int:
-    """The nearest place at or before `index` that does not split a UTF-8 character."""
+    """Return the nearest index at or before `index` that does not split a UTF-8 character."""
     for back in range(min(4, index)):
         if data[index - back] & 0xC0 != _CONTINUATION:
             return index - back

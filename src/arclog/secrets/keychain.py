@@ -21,7 +21,7 @@ from arclog.model.data.lru import LruCache
 from arclog.model.errors import SecretUnavailable, SettingsError, StoreError
 from arclog.ports.clock import Clock
 from arclog.ports.secrets import Credential, SecretManager, SecretSource
-from arclog.sandbox.confinement import hidden_paths
+from arclog.sandbox.confinement_settings import hidden_paths
 from arclog.secrets.files import read_small
 from arclog.secrets.managers.http import SecretNotThere
 from arclog.secrets.naming import json_fields, widening

@@ -1,7 +1,7 @@
 """One request, as handlers see it: the caller, the operation, and the body, read within limits.
 
-A body is read within a size and a time, and what it takes in memory is counted (`server.max_held_bytes`). An invalid
-body is refused with the position of the first error.
+A body is read within a size and a time, and its memory is counted (`server.max_held_bytes`). An invalid body is refused
+with the position of the first error.
 """
 
 from __future__ import annotations
@@ -117,13 +117,13 @@ class Call:
             self._request = Request(self.scope, self.receive)
         return self._request
 
-    # -- who asks ------------------------------------------------------------------------------------------------------
+    # -- the caller ----------------------------------------------------------------------------------------------------
 
     @property
     def principal(self) -> Principal:
         """The caller. Available for operations that are not public, or after `admit`."""
         if self._principal is None:
-            raise InvariantBroken(f"{self.operation.name} is public, and nobody was asked who they are")
+            raise InvariantBroken(f"{self.operation.name} is public, so its caller was not authenticated")
         return self._principal
 
     @principal.setter
@@ -173,9 +173,9 @@ class Call:
         *,
         count_values: bool = False,
     ) -> bytes:
-        """The body, within the operation's limit; no more bytes than that are kept in memory. For a body of at least
-        `large` bytes, `look` is called with its beginning before the rest is read. `count_values`: it is JSON, and has
-        at most `server.max_body_values` values.
+        """Return the body, within the operation's limit; no more bytes than that are kept in memory. For a body of at
+        least `large` bytes, `look` is called with its beginning before the rest is read. With `count_values`, it is
+        JSON and has at most `server.max_body_values` values.
         """
         settings, limit = self.services.settings, self.operation.limit
         most = settings.integer(limit)
@@ -195,7 +195,7 @@ class Call:
             async with nullcontext() if self.scope.get(BODY_IS_HERE) else asyncio.timeout(patience):
                 while more:
                     message = await self.receive()
-                    if message["type"] == "http.disconnect":  # nobody hears the answer, and it is not a bug of ours
+                    if message["type"] == "http.disconnect":  # the client is gone; this is not a bug of the server
                         raise HTTPException(400, "the connection ended within the body")
                     chunk: bytes = message.get("body", b"")
                     more = message.get("more_body", False)
@@ -225,7 +225,7 @@ class Call:
         return await self.decoded_json(raw, lambda: decoded(raw, kind))
 
     async def decoded_json(self, raw: bytes, decode: Callable[[], T]) -> T:
-        """A body, decoded. Decoding many values takes as long as many requests, so it runs in the tenant's turns, which
+        """Decode a body. Decoding many values takes as long as many requests, so it runs in the tenant's turns, which
         limit its share of the time.
         """
         if len(raw) < _SMALL:
@@ -236,7 +236,7 @@ class Call:
         return decoded
 
     def hold_decoded(self, raw: bytes) -> None:
-        """Count the memory that a large body takes when it is decoded. Raises TooManyRequests or RequestTooLarge."""
+        """Count the memory of a large body when it is decoded. Raises TooManyRequests or RequestTooLarge."""
         slot: Slot | None = self.scope.get(SLOT)
         if slot is not None and len(raw) >= _COUNTED:
             slot.hold(values_size(raw))
@@ -253,7 +253,7 @@ class Call:
                     piece = await anext(coming, None)
             except TimeoutError:
                 raise HTTPException(408, f"no data was received for {patience:g} s (server.body_timeout_s)") from None
-            except ClientDisconnect:  # nobody hears the answer, and it is not a bug of ours
+            except ClientDisconnect:  # the client is gone; this is not a bug of the server
                 raise HTTPException(400, "the connection ended within the body") from None
             if piece is None:
                 return
@@ -262,7 +262,7 @@ class Call:
 
 @contextmanager
 def numbers_fit() -> Iterator[None]:
-    """Ids have 64 bits, so a larger number names nothing."""
+    """Raise RequestRejected for a number that is too large for 64 bits, as all ids are."""
     try:
         yield
     except OverflowError:

@@ -1,9 +1,9 @@
 """Limits on connections: the head of a request must arrive within a time and a size, or the connection is closed.
 
 Without this, a client could hold a connection forever by sending a head byte by byte, or fill the memory with one that
-does not end. Bodies have limits of their own (`server.call`), and idle connections are uvicorn's.
+does not end. Bodies have their own limits (`server.call`), and uvicorn handles idle connections.
 
-Open connections are counted (`server.max_connections`): one address cannot take all of them. Law: from the share
+Open connections are counted (`server.max_connections`): one address cannot take all of them. From the share
 `server.fair_from` on, an address may have at most as many connections as are left for others.
 """
 
@@ -38,7 +38,7 @@ class Connections:
     """Counts open connections by address."""
 
     def __init__(self, most: int, fair_from: float, shared: Collection[str] = ()) -> None:
-        """`shared`: addresses of proxies, which serve many clients and so have no share of their own."""
+        """`shared` are addresses of proxies, which serve many clients and so are not limited to a share."""
         self._most = most
         self._fair_from = most * fair_from
         self._shared = frozenset(shared)
@@ -172,8 +172,8 @@ class _Bounded(HttpToolsProtocol):
         super().on_message_complete()
 
     def _is_under_way(self) -> bool:
-        """Whether a request waits for its answer."""
-        cycle: RequestResponseCycle | None = self.cycle  # None before the first request, whatever its type says
+        """Return whether a request waits for its response."""
+        cycle: RequestResponseCycle | None = self.cycle  # None before the first request, despite its type
         return cycle is not None and not cycle.response_complete
 
     def _read_on(self) -> None:

@@ -1,9 +1,9 @@
-"""The console's files: everything that is not the API's.
+"""The console's files: everything that does not belong to the API.
 
-Plain ASGI. Only files that were there when the server started are served, by their exact names. Files under /assets/
-carry a hash in their names and never change; the page itself is asked for again each time. A browser that requests any
-other path gets the console's page, which routes by the address. Other requests stay the API's, unknown ones a 404.
-Without the console's files, all of them do: / is then a page of `server.handlers.server`.
+Plain ASGI. Only files that existed when the server started are served, by their exact names. Files under /assets/ have
+a hash in their names and never change; the page itself is revalidated each time. A browser that requests any other path
+gets the console's page, which routes by the address. Other requests go to the API, which answers unknown ones with a
+404. Without the console's files, all requests go to the API: / is then a page of `server.handlers.server`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from arclog.model.errors import NotAllowed
 from arclog.server.headers import respond
 from arclog.server.problems import problem
 
-#: Where the build puts them; package data.
+#: The folder of the built console; package data.
 STATIC = Path(__file__).parent / "static"
 #: No inline scripts or styles, no eval, nothing from other origins.
 POLICY = (
@@ -50,7 +50,7 @@ _TYPES = {".js": "text/javascript", ".svg": "image/svg+xml", ".webmanifest": "ap
 
 
 def is_built() -> bool:
-    """Whether this package has the console."""
+    """Return whether this package includes the console."""
     return (STATIC / _PAGE.strip("/")).is_file()
 
 
@@ -65,7 +65,7 @@ class File(Struct, frozen=True):
 
 
 class Console:
-    """Serves the files of a folder beside an application."""
+    """Serves the files of a folder next to an application."""
 
     def __init__(
         self, app: ASGIApp, folder: Path = STATIC, is_open: Callable[[Mapping[str, str]], Awaitable[bool]] | None = None

@@ -1,6 +1,6 @@
-"""Finds the handler of a request's operation, calls it, and turns what it returns into a response.
+"""Finds the handler of a request's operation, calls it, and converts its result to a response.
 
-Plain ASGI. A path is looked up in a dictionary, segment by segment only if it has parameters. Then the caller is
+Plain ASGI. A path is looked up in a dictionary, or segment by segment if it has parameters. Then the caller is
 authenticated, parameters and body are decoded by the operation's types, and the handler is called. Every exception
 becomes a problem (RFC 9457) in one place.
 """
@@ -126,7 +126,7 @@ _JSON_HEADER = (b"content-type", JSON.encode())
 
 
 class Reply(NamedTuple):
-    """An answer with a status or headers of its own."""
+    """A response with its own status or headers."""
 
     value: Any
     status: int
@@ -134,7 +134,7 @@ class Reply(NamedTuple):
 
 
 class _Encoded(NamedTuple):
-    """An answer as it is sent."""
+    """An encoded response."""
 
     status: int
     headers: Sequence[tuple[bytes, bytes]]
@@ -147,8 +147,8 @@ _HANDLERS: dict[Operation[Any], Callable[..., Awaitable[Any]]] = {}
 
 
 def handles(*operations: Operation[Any]) -> Callable[[H], H]:
-    """Make a function the handler of operations. It is called with the Call, then with the parameters if the operation has
-    any, then with the decoded body if it takes one; it returns the answer, a Reply, or a Response.
+    """Make a function the handler of operations. It is called with the Call, then with the parameters if the operation
+    has any, then with the decoded body if there is one; it returns the response value, a Reply, or a Response.
     """
 
     def register(handler: H) -> H:
@@ -180,7 +180,7 @@ class Route:
         self.is_audited = operation.method not in LOOKING and operation.access not in _IN_THE_LOG
 
     async def answer(self, call: Call) -> Any:
-        """Authorize the caller and return what the handler returns."""
+        """Authorize the caller and return the handler's result."""
         operation = self.operation
         if operation.access is not None:
             principal = await call.admit(operation.access)
@@ -284,7 +284,7 @@ class Dispatcher:
         self._routes = Routes(operations)
 
     def is_urgent(self, scope: Scope) -> bool:
-        """Whether a request is for an operation that must be served even when the server is busy."""
+        """Return whether a request is for an operation that must be served even when the server is busy."""
         route = self._routes.find(scope["path"])[0].get(scope["method"])
         return route is not None and route.operation.urgent
 
@@ -339,7 +339,7 @@ class Dispatcher:
 
 
 def _answered(operation: Operation[Any], value: Any) -> Response | _Encoded:
-    """The response for what a handler returned."""
+    """Return the response for a handler's result."""
     if isinstance(value, Response):
         return value
     status = operation.status

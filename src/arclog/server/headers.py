@@ -1,7 +1,6 @@
 """Security headers of every response: browsers must not guess types, cache responses, or run or frame them.
 
-There is no CORS: pages of other origins can read nothing. The console's files have a policy of their own
-(`server.console`).
+There is no CORS: pages of other origins can read nothing. The console's files have their own policy (`server.console`).
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (errors.Conflict, 409),
     # This server's key does not open the sealed secret, or the vault cannot be used; another server may succeed.
     (errors.SecretUnavailable, 409),
-    # A run in quarantine stays there until it is resumed; to ask again is of no use.
+    # A run in quarantine stays there until it is resumed, so a retry is of no use.
     (errors.Poisoned, 409),
     (errors.StoreUnavailable, 503),
 )

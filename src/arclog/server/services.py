@@ -53,7 +53,9 @@ class Answers:
         self._last: dict[tuple[str, ...], tuple[int, asyncio.Future[Any]]] = {}
 
     async def once(self, key: tuple[str, ...], n: int, ask: Callable[[], Awaitable[T]], nothing: T) -> T:
-        """The result of `ask`, or its earlier result for the same number; `nothing` for a number that was overtaken."""
+        """Return the result of `ask`, or its earlier result for the same number; `nothing` for a number that was
+        overtaken.
+        """
         if not n:  # a caller that does not number its requests
             return await ask()
         while (before := self._last.get(key)) is not None and before[0] >= n:

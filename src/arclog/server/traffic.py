@@ -1,9 +1,9 @@
-"""The requests in progress: counted, bounded, shared between callers, and refused while the server drains.
+"""The requests in progress: counted, limited, shared between callers, and refused while the server drains.
 
 Plain ASGI, the outermost layer, so that a refused request is cheap. Shares are counted once the caller is known
-(`Slot.take`). Law: of the last part of `server.max_concurrent` (from `server.fair_from` on) a caller, and a tenant, may
-have at most as many as are left for others, so that neither can shut others out. Operations that are urgent
-(heartbeats, cancels) have places of their own (`server.reserved`).
+(`Slot.take`). In the last part of `server.max_concurrent` (from `server.fair_from` on) a caller, and a tenant, may have
+at most as many requests as are left for others, so that neither can shut others out. Urgent operations (heartbeats,
+cancels) have reserved places (`server.reserved`).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class RequestSlots:
 
 
 class Traffic:
-    """How many requests are in progress, and what their bodies take."""
+    """The number of requests in progress, and the memory of their bodies."""
 
     def __init__(self, settings: Settings | None = None) -> None:
         settings = settings or Settings()
@@ -105,7 +105,7 @@ class Traffic:
             self._quiet.set()
 
     def hold(self, caller: tuple[str, str], size: int) -> None:
-        """Count memory that a request takes. A caller may have half of the total, a tenant three quarters. Raises
+        """Count the memory of a request. A caller may use half of the total, a tenant three quarters. Raises
         TooManyRequests or RequestTooLarge.
         """
         if size > self._max_held // 2:
@@ -123,7 +123,7 @@ class Traffic:
         self._held_by[caller] += size
         self._held_of[tenant] += size
 
-    def let_go(self, caller: tuple[str, str], size: int) -> None:
+    def free(self, caller: tuple[str, str], size: int) -> None:
         self._held -= size
         _less(self._held_by, caller, size)
         _less(self._held_of, caller[0], size)
@@ -167,7 +167,7 @@ class Slot:
 
     def leave(self) -> None:
         if self._held:
-            self._traffic.let_go(self._caller, self._held)
+            self._traffic.free(self._caller, self._held)
         if self._is_shared:
             self._places.leave(self._caller, late=self._late)
         self._places.now -= 1

@@ -1,7 +1,7 @@
 """Everything that one principal can see and change: the only way from a request to the data of a tenant.
 
-Law: handlers reach runs, events, pools, schedules, results, secrets, keys and the audit through their caller's
-workspace. Each part is bound to the caller's boundary (`ports.boundary`); what is outside of it does not exist for the
+Invariant: handlers access runs, events, pools, schedules, results, secrets, keys and the audit through their caller's
+workspace. Each part is bound to the caller's boundary (`ports.boundary`); data outside of it does not exist for the
 caller.
 """
 
@@ -98,8 +98,8 @@ class BoundSecrets:
 
 
 class BoundCredentials:
-    """Implements `ports.secrets.CredentialApi`: credentials go in and never come out. A scope is the caller's whole tenant, or
-    a part of it.
+    """Implements `ports.secrets.CredentialApi`: credentials can be written and never read. A scope is the caller's
+    whole tenant, or a part of it.
     """
 
     def __init__(self, vault: Vault, clock: Clock, boundary: Boundary) -> None:
@@ -119,7 +119,7 @@ class BoundCredentials:
         return own
 
     def _own(self, scope: str) -> str:
-        """The scope that a credential is kept for."""
+        """Return the scope of a credential."""
         wanted = _scope_of(scope)
         self._boundary.check_tenant(wanted.tenant)
         part = self._boundary.part(wanted.project, wanted.environment)
@@ -196,7 +196,7 @@ class Workspace:
 
     @property
     def serves_all_tenants(self) -> bool:
-        """Whether the principal's workers get commands of every tenant."""
+        """Return whether the principal's workers get commands of every tenant."""
         return not self._boundary.served.tenant
 
     async def wire_commands(self, claimed: Sequence[Command]) -> list[WireCommand]:

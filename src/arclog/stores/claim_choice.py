@@ -1,8 +1,8 @@
-"""Chooses which of the waiting commands a claim takes. Every store passes its rows to this module, so that all stores
-choose alike.
+"""Chooses the commands that a claim takes from those that wait. Every store passes its rows to this module, so that all
+stores choose alike.
 
-The rules are those of `arclog.ports.storage.pools`. Waiting commands are passed as lanes: commands of one pool and
-tenant that need the same resources, in their order; so a lane without capacity is skipped as a whole.
+The rules are those of `arclog.ports.storage.pools`. Waiting commands are passed as lanes: the commands of one pool and
+tenant that need the same resources, in order. A lane without capacity is skipped as a whole.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class ClaimRequest(Struct, frozen=True):
     pools: tuple[str, ...]
     execution_id: int
     tenant: str
-    #: the project and the environment that it is limited to ('' is any); () if it is not limited
+    #: the project and environment that the claim is limited to ('' means any); () if it is not limited
     within: tuple[str, ...] = ()
 
 
 class Waiting(NamedTuple):
-    """A command that could be claimed; the smallest is claimed first."""
+    """A command that could be claimed. The smallest one is claimed first."""
 
     order: int
     command_id: int
@@ -40,7 +40,7 @@ class Waiting(NamedTuple):
 
 
 class Lane:
-    """Commands of one pool and tenant that need the same resources, in their order."""
+    """Commands of one pool and tenant that need the same resources, in order."""
 
     __slots__ = ("_rest", "head", "pool", "resources", "tenant")
 
@@ -63,11 +63,11 @@ class Room(Struct):
     #: by pool and tenant
     held: Counter[tuple[str, str]] = field(default_factory=Counter)
     resources: dict[str, ResourceRecord] = field(default_factory=dict)
-    #: names of resources of which tokens were taken
+    #: names of resources whose tokens were taken
     spent: set[str] = field(default_factory=set)
 
     def has(self, lane: Lane) -> bool:
-        """Whether one more command of this lane may be claimed."""
+        """Return whether one more command of this lane may be claimed."""
         return all(held < most for held, most in self._bounds(lane.pool, lane.tenant)) and all(
             fits(self.resources[name], self.now) for name in lane.resources if name in self.resources
         )
@@ -80,7 +80,7 @@ class Room(Struct):
                 self.spent.add(name)
 
     def _bounds(self, pool: str, tenant: str) -> Iterator[tuple[int, int]]:
-        """(held, most) of each limit that counts for a pool and a tenant."""
+        """Yield (held, maximum) for each limit that applies to a pool and a tenant."""
         if not self.limits:
             return
         for where in (pool, ""):
@@ -91,12 +91,12 @@ class Room(Struct):
             if own is not None:
                 yield self.held_by(where, tenant), own
 
-    def resource_names(self) -> list[str]:
-        """Tenants that a limit names."""
+    def limited_tenants(self) -> list[str]:
+        """Return the tenants that a limit names."""
         return sorted({tenant for _, tenant in self.limits if tenant not in ("", EACH)})
 
     def full(self) -> list[str]:
-        """Tenants that hold as many commands of all pools as each may."""
+        """Return the tenants that have reached the limit for each tenant over all pools."""
         most = self.limits.get(("", EACH))
         if most is None:
             return []
@@ -106,15 +106,15 @@ class Room(Struct):
         return [tenant for tenant, count in totals.items() if count >= most]
 
     def held_by(self, pool: str, tenant: str) -> int:
-        """'' is any."""
+        """Return the number of held commands of a pool and a tenant; '' means any."""
         if pool and tenant:
             return self.held[pool, tenant]
         return sum(n for (p, t), n in self.held.items() if pool in ("", p) and tenant in ("", t))
 
 
 class Service(Struct):
-    """How often each tenant was given something in a pool while others waited: start-time fair queuing. A tenant's
-    count is never smaller than the pool's current value, so that a tenant that had no work gains no credit.
+    """Counts how often each tenant was served in a pool while others waited (start-time fair queuing). A tenant's count
+    is never smaller than the pool's current value, so that a tenant without work gains no credit.
     """
 
     #: by pool
@@ -123,11 +123,11 @@ class Service(Struct):
     counts: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def count(self, pool: str, tenant: str) -> int:
-        """A tenant's count, at least the pool's current value."""
+        """Return a tenant's count, at least the pool's current value."""
         return max(self.counts.get((pool, tenant), 0), self.present.get(pool, 0))
 
     def lead(self, pool: str, tenant: str) -> int:
-        """How many more commands it was given than the least served tenant."""
+        """Return how many more commands it was given than the least served tenant."""
         return self.count(pool, tenant) - self.present.get(pool, 0)
 
     def give(self, pool: str, tenant: str) -> None:
@@ -137,10 +137,10 @@ class Service(Struct):
 
 
 def chosen(lanes: Iterable[Lane], limit: int, room: Room, service: Service | None) -> list[Waiting]:
-    """The commands that a claim takes, one after the other; updates `room` and `service`. Without `service` there is
-    only one tenant, and no fair sharing.
+    """Return the commands that a claim takes, in order; updates `room` and `service`. Without `service` there is only
+    one tenant and no fair sharing.
 
-    A store need not pass all lanes; see `Visit` for those that suffice.
+    A store need not pass all lanes. `Visit` determines those that suffice.
     """
     taken: list[Waiting] = []
     rank = _head if service is None else _by_share(room, service)
@@ -167,7 +167,7 @@ def chosen(lanes: Iterable[Lane], limit: int, room: Room, service: Service | Non
     return taken
 
 
-#: Lanes of one pool, the first to be served at the top. Ranks only grow during a claim, so an outdated rank is too
+#: The lanes of one pool, the first to be served at the top. Ranks only grow during a claim, so an outdated rank is too
 #: small.
 _Queue = list[tuple[tuple[int, ...], int, Lane]]
 
@@ -190,7 +190,7 @@ def _with_room(queue: _Queue, room: Room) -> _Queue:
 
 
 def _first(queue: _Queue, rank: Callable[[Lane], tuple[int, ...]]) -> tuple[tuple[int, ...], Lane] | None:
-    """The lane at the top, after updating its rank."""
+    """Return the lane at the top, after updating its rank."""
     while queue:
         known, number, lane = queue[0]
         now = rank(lane)
@@ -208,7 +208,7 @@ def _by_share(room: Room, service: Service) -> Callable[[Lane], tuple[int, ...]]
 
 
 def _lead(first: tuple[tuple[int, ...], Lane], service: Service | None) -> tuple[int, ...]:
-    """A rank that can be compared with those of other pools."""
+    """Return a rank that can be compared with those of other pools."""
     rank, lane = first
     if service is None:
         return rank
@@ -226,34 +226,36 @@ def _head(lane: Lane) -> tuple[int, ...]:
 class Visit(Struct):
     """Determines how many lanes of a crowded pool a claim has to read.
 
-    Law: of lanes that need the same, let a *turn* be those whose tenants hold equally many commands and were served equally often.
-    A claim of `limit` commands sees, of every turn that it visits, the first `limit + 1` by their first commands; and it visits
-    turns by what is held, then by what was served, until it may stop (`Visit.enough`). `chosen` then takes the same
-    commands as if it saw all lanes:
+    Among lanes with the same needs, a *turn* is the set of lanes whose tenants hold equally many commands and were
+    served equally often. A claim of `limit` commands reads the first `limit + 1` lanes (by their first commands) of
+    every turn that it visits. It visits turns in order of held commands, then of service, until `enough` returns True.
 
-    - In a turn, more than `limit` lanes come before any that is not seen, whatever happens, and `limit` are taken at most.
-    - A lane whose tenant holds more is not served while one waits whose tenant holds less and was not taken from.
-    - A turn that was served more comes later, unless the pool's present reaches it: then both count as equally served. Only tenants
-      that hold less can bring that about; so among those that hold the least, the turns beyond the present may be left out.
+    Invariant: `chosen` then takes the same commands as if it had read all lanes:
 
-    One lane more than can be taken, to know whether another tenant waits.
+    - In a turn, more than `limit` lanes come before any lane that was not read, and at most `limit` are taken.
+    - A lane is not served while another one waits whose tenant holds fewer commands and was not taken from.
+    - A turn that was served more comes later, unless the pool's present reaches it: then both count as equally served.
+      Only tenants that hold fewer commands can cause that. So among those that hold the fewest, turns beyond the
+      present may be left out.
+
+    One lane more than can be taken is read, to know whether another tenant waits.
     """
 
     limit: int
-    #: the pool's
+    #: the current value of the pool's service
     present: int
-    #: lanes seen so far
+    #: number of lanes read so far
     seen: int = 0
     _least: int | None = None
     _held: int = -1
 
     @property
     def most(self) -> int:
-        """Lanes to see of one turn."""
+        """Maximum number of lanes to read from one turn."""
         return self.limit + 1
 
     def enough(self, held: int, served: int) -> bool:
-        """Whether this turn and all after it need not be seen."""
+        """Return whether this turn and all later ones can be skipped."""
         if self._least is None:
             self._least = held
         if self.seen > self.limit:
@@ -261,7 +263,7 @@ class Visit(Struct):
         return False
 
     def note(self, held: int, count: int) -> None:
-        """Note the number of lanes of a turn that were read."""
+        """Record the number of lanes that were read from a turn."""
         self._held = held
         self.seen += count
 
@@ -275,11 +277,11 @@ def fits(record: ResourceRecord, now: int) -> bool:
 
 
 def taken(record: ResourceRecord, now: int) -> ResourceRecord:
-    """A resource with one token and one slot less."""
+    """Return a resource with one token and one slot less."""
     full_at = max(record.full_at, now) + record.resource.interval
     return ResourceRecord(record.resource, full_at, record.held + 1)
 
 
 def carried_over(resource: Resource, full_at: int, now: int) -> int:
-    """`full_at` for new limits: missing tokens stay missing, but at most all of them."""
+    """Return `full_at` for changed limits: missing tokens stay missing, but at most all of them."""
     return min(full_at, now + resource.burst * resource.interval)

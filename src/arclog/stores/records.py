@@ -30,7 +30,7 @@ from arclog.stores.rows import NewResult
 #: lease_until of a held command: neither issued (0) nor claimed (above)
 HELD = -1
 
-#: The columns that are read, in the order in which the functions below take them.
+#: The columns that are read, in the order in which the functions below expect them.
 COLUMNS = {
     "executions": """
         execution_id head state current_step started_at ended_at terminal_event paused error
@@ -51,7 +51,7 @@ Bindings = tuple[Any, ...]
 
 
 def state_columns(now: ExecutionState) -> Bindings:
-    """State … error, in the table's order."""
+    """Return the columns from `state` to `error`, in the table's order."""
     error = now.error
     if error is not None and not error.isascii():
         error = error.encode(
@@ -69,7 +69,7 @@ def state_columns(now: ExecutionState) -> Bindings:
 
 
 def new_columns(new: NewExecution) -> Bindings:
-    """run_id … parent, in the table's order."""
+    """Return the columns from `run_id` to `parent`, in the table's order."""
     scope = new.scope
     return (
         new.run_id,
@@ -88,7 +88,7 @@ def new_columns(new: NewExecution) -> Bindings:
 
 def execution_record(row: Sequence[Any]) -> ExecutionRecord:
     execution_id, head, state, current_step, started_at, ended_at, terminal_event, paused, error = row[:9]
-    if isinstance(error, bytes):  # as PostgreSQL holds it
+    if isinstance(error, bytes):  # PostgreSQL stores bytes
         error = error.decode()
     run_id, name, path, version, plan, tenant, project, environment, created_at, key, parent, approvals = row[9:]
     return ExecutionRecord(
@@ -137,7 +137,7 @@ def command_columns(execution_id: int, command: NewCommand) -> Bindings:
 
 
 def command_record(row: Sequence[Any]) -> CommandRecord:
-    """SQLite holds kinds as text, PostgreSQL as an array of bytes."""
+    """Return the record of a command. SQLite stores its kinds as text, PostgreSQL as an array of bytes."""
     execution_id, command_id, step, run, needs, pool, item0, item1, fence, worker_id, lease_until, *order = row
     rank, resources = order
     return CommandRecord(
@@ -158,7 +158,7 @@ def command_record(row: Sequence[Any]) -> CommandRecord:
 
 
 def result_columns(execution_id: int, new: NewResult, at: int) -> Bindings:
-    """As `add_result` takes them."""
+    """Return the parameters of `add_result`."""
     meta = new.ref.meta
     expires_at = None if new.ttl is None else at + new.ttl
     about = (execution_id, new.name, meta.sha256, meta.bytes, meta.rows, meta.content_type, new.scope, at, expires_at)
@@ -171,7 +171,7 @@ def result_record(row: Sequence[Any]) -> ResultRecord:
 
 
 def key_columns(key: KeyRecord) -> Bindings:
-    """In the table's order."""
+    """Return the columns in the table's order."""
     about = (key.key_id, key.name, key.hash, key.tenant, msgspec.json.encode(key.roles).decode())
     return (*about, key.created_at, key.project, key.environment, key.expires_at, key.revoked_at)
 
@@ -182,7 +182,7 @@ def key_record(row: Sequence[Any]) -> KeyRecord:
 
 
 def session_columns(session: SessionRecord) -> Bindings:
-    """In the table's order."""
+    """Return the columns in the table's order."""
     about = (session.digest, session.key_id, session.name, session.tenant, msgspec.json.encode(session.roles).decode())
     return (*about, session.subject, session.created_at, session.expires_at, session.project, session.environment)
 
@@ -193,7 +193,9 @@ def session_record(row: Sequence[Any]) -> SessionRecord:
 
 
 def refusal_of(append: Append, state: tuple[int, bool] | None, *, terminal: bool) -> Conflict:
-    """The error of an append whose compare-and-set matched no row, by the execution's head and whether it has ended."""
+    """Return the error of an append whose compare-and-set matched no row. `state` is the execution's head and whether
+    it has ended.
+    """
     own = append.execution_id
     if state is None:
         if append.new is not None:
@@ -209,7 +211,7 @@ def refusal_of(append: Append, state: tuple[int, bool] | None, *, terminal: bool
 
 
 def worker_columns(worker: WorkerRecord) -> Bindings:
-    """As `see_worker` takes them."""
+    """Return the parameters of `see_worker`."""
     pools, kinds = kinds_text(worker.pools), kinds_text(worker.kinds)
     about = (worker.tenant, worker.host, worker.version, worker.slots, worker.busy, worker.pace)
     return (worker.worker_id, pools, kinds, *about, worker.seen_at, worker.leaves)

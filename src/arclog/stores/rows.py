@@ -1,9 +1,9 @@
-"""Converts transactions to stored rows and back: pure, and the same for every store.
+"""Converts transactions to stored rows and back, without I/O and in the same way for every store.
 
-An append becomes log rows (`Row`), marks and changes to step runs; all of it is derived from its events. A row's body
-is a JSON array of lean events. Its first byte identifies the form: `[` for JSON as msgspec wrote it, a space before it
-if the text has escaped lone surrogates (which UTF-8 cannot encode), anything else for zstd of one of these. Informative
-events are stored and read like any other, but they create no marks and no step runs.
+An append becomes log rows (`Row`), marks and changes to step runs, all derived from its events. A row's body is a JSON
+array of lean events. Its first byte identifies the form: `[` for JSON as msgspec wrote it, a space before it if the
+text has escaped lone surrogates (which UTF-8 cannot encode), anything else for zstd of one of these. Informative events
+are stored and read like any other, but create no marks and no step runs.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ _ESCAPED = ord(" ")
 _ENCODER = msgspec.json.Encoder()
 _EVENTS = msgspec.json.Decoder(list[Event])
 T = TypeVar("T")
-#: event types that announce content outside the log
+#: the event type that announces content outside the log
 _STORING = "result.stored"
 #: event types that open or close a step run
 _BOUNDARIES = frozenset({"step.scheduled", "step.done", "step.failed"})
 _LONGEST_TTL_S = 1e12
-#: a row that claims to be larger than this is not read; the limit of a row is far below
+#: maximum size of a decompressed row; the limit of a written row is far below
 _MAX_BODY = 1 << 30
 
 
 class Row(Struct, frozen=True):
-    """One row of the log before the store gives it a position and a time."""
+    """One row of the log, before the store assigns its position and time."""
 
     seq0: int
     seq1: int
@@ -67,24 +67,24 @@ class StepChange(Struct):
 
     step: str
     run: int
-    #: seq of the first and the last event in this append that name the step run
+    #: seq of the first and the last event in this append that belong to the step run
     first: int
     last: int
-    #: step.scheduled is among them
+    #: step.scheduled is one of them
     opens: bool = False
-    #: seq and status of the event that ends it; 0 while it stays open
+    #: seq and status of the event that ends it; 0 while it is open
     closed: int = 0
     status: str = "open"
 
 
 class NewResult(Struct, frozen=True):
-    """What an event says was stored outside the log."""
+    """Content that an event announces as stored outside the log."""
 
     name: str
     ref: ResultRef
     #: index in SCOPES
     scope: int
-    #: microseconds; None without one
+    #: microseconds; None without a limit
     ttl: int | None
     step: str
     run: int
@@ -93,7 +93,7 @@ class NewResult(Struct, frozen=True):
 
 
 class _Stored(Struct):
-    """The payload of such an event, as far as it matters here."""
+    """The relevant part of the payload of such an event."""
 
     result_ref: ResultRef
     scope: str = "execution"
@@ -112,7 +112,7 @@ class Derived(Struct, frozen=True):
     terminal: bool
     last_seq: int
     results: Sequence[NewResult] = ()
-    #: events that brought ids of their own
+    #: events that came with their own ids
     ingested: Sequence[Ingested] = ()
 
     @property
@@ -122,19 +122,19 @@ class Derived(Struct, frozen=True):
 
 
 class Codec:
-    """Turns events into row bodies and back. Any number of threads may read at a time; one writes."""
+    """Converts events to row bodies and back. Several threads may read at the same time; one writes."""
 
     def __init__(self, settings: Settings, *, dense: bool = False) -> None:
-        """`dense` compresses smaller rows, too: for a store where bytes cost more than processor time."""
+        """`dense` compresses smaller rows, too, for a store where bytes cost more than processor time."""
         self._compress_min = settings.integer("store.compress_min_bytes") // (2 if dense else 1)
         self._max_events = settings.integer("store.max_row_events")
         self._max_bytes = settings.integer("store.max_row_bytes")
         self._compressor: Any = None
-        #: a decompressor for each thread
+        #: one decompressor per thread
         self._own = local()
 
     def derive(self, append: Append) -> Derived:
-        """The rows, marks and step changes of an append. Raises for what no store may accept."""
+        """Return the rows, marks and step changes of an append. Raises if no store may accept it."""
         if (append.expected == 0) != (append.new is not None):
             raise InvariantBroken(
                 f"append to execution {append.execution_id}: `new` belongs to the first append (expected 0) and to no other"
@@ -154,7 +154,7 @@ class Codec:
             bits |= bit
             run, step = event.run, event.step
             if run and step:
-                # Most events are of the same step run as the one before.
+                # Most events belong to the same step run as the previous one.
                 if change is None or change.run != run or change.step != step:
                     change = steps.get((step, run))
                     if change is None:
@@ -183,7 +183,7 @@ class Codec:
         body = encode(events) if len(events) <= self._max_events or append.max_event_bytes else b""
         if 0 < append.max_event_bytes < len(body):
             _check_sizes(append)
-        #: events with consecutive ids; the ids of another millisecond begin another row
+        #: number of events with consecutive ids; the ids of another millisecond begin another row
         run = MAX_SEQUENCE + 1 - (append.base_id & MAX_SEQUENCE)
         fits = len(events) <= self._max_events and (len(body) <= self._max_bytes or len(events) == 1)
         if fits and len(events) <= run:
@@ -208,7 +208,7 @@ class Codec:
             start = stop
 
     def _rows_of(self, append: Append) -> Iterator[Row]:
-        """Rows of events that have their ids already: a row for each run of ids."""
+        """Yield rows of events that already have ids: one row for each sequence of consecutive ids."""
         events, ids = append.events, append.ids
         if len(ids) != len(events):
             raise InvariantBroken(f"append to execution {append.execution_id}: {len(ids)} ids of {len(events)} events")
@@ -219,7 +219,7 @@ class Codec:
             bits = 0
             while stop < len(events) and stop - start < self._max_events:
                 event = events[stop]
-                #: what the row's first id is, as far as this event says
+                #: the id of the row's first event, as far as this event determines it
                 first = 0 if event.own_id else ids[stop] - (stop - start)
                 held += len(encode(event)) + 1
                 if stop > start and ((first and base and first != base) or held > self._max_bytes):
@@ -244,7 +244,7 @@ class Codec:
         return packed if len(packed) < len(body) else body
 
     def events(self, body: bytes) -> list[Event]:
-        """The events of a row."""
+        """Return the events of a row."""
         if body[0] not in (_JSON, _ESCAPED):
             body = self._decompressor().decompress(body, max_output_size=_MAX_BODY)
         events = decode(body, _EVENTS)
@@ -261,7 +261,7 @@ class Codec:
             return own.decompressor
 
     def stored(self, execution_id: int, seq0: int, base: int, persisted_at: int, body: bytes) -> list[StoredEvent]:
-        """The events of a row with what the row knows of them."""
+        """Return the events of a row, with their sequence numbers, ids and time."""
         try:
             events = self.events(body)
         except Exception as error:  # errors of zstd and JSON for a damaged body
@@ -286,7 +286,7 @@ def _check_sizes(append: Append) -> None:
 
 
 def _ingested(append: Append) -> list[Ingested]:
-    """The events of an append that came from outside with ids of their own."""
+    """Return the events of an append that came from outside with their own ids."""
     ingested = [
         Ingested(event.own_id, append.digests[event.own_id], seq)
         for seq, event in enumerate(append.events, append.expected + 1)
@@ -298,7 +298,7 @@ def _ingested(append: Append) -> list[Ingested]:
 
 
 def _results(append: Append) -> list[NewResult]:
-    """What an append's events say was stored outside the log."""
+    """Return the content that an append's events announce as stored outside the log."""
     results: list[NewResult] = []
     for seq, event in enumerate(append.events, append.expected + 1):
         if event.type != _STORING or event.informative:
@@ -323,7 +323,7 @@ def _results(append: Append) -> list[NewResult]:
 
 
 def _note(change: StepChange, event: Event, seq: int) -> None:
-    """A step run was opened or closed."""
+    """Record that a step run was opened or closed."""
     name = event.type
     if name == "step.scheduled":
         change.opens = True
@@ -336,7 +336,7 @@ def _note(change: StepChange, event: Event, seq: int) -> None:
 
 
 def _first_cut(sizes: Sequence[int], max_bytes: int) -> int:
-    """How many of the first events fit into a row; an event above the limit has a row of its own."""
+    """Return how many of the first events fit into a row. An event above the limit gets its own row."""
     held = 2
     for i, size in enumerate(sizes):
         held += size + 1
@@ -346,7 +346,7 @@ def _first_cut(sizes: Sequence[int], max_bytes: int) -> int:
 
 
 def bits_of(types: Iterable[str]) -> int:
-    """The bit set of some event types; unknown names match nothing."""
+    """Return the bit set of some event types. Unknown names match nothing."""
     bits = 0
     for name in types:
         bits |= BITS.get(name, 0)
@@ -354,7 +354,7 @@ def bits_of(types: Iterable[str]) -> int:
 
 
 def encode(value: Any) -> bytes:
-    """A value as JSON text; lone surrogates survive the round trip."""
+    """Return a value as JSON text. Lone surrogates survive the round trip."""
     try:
         return _ENCODER.encode(value)
     except UnicodeEncodeError:
@@ -366,13 +366,13 @@ def encode(value: Any) -> bytes:
 
 
 def _joined(encoded: Sequence[bytes]) -> bytes:
-    """The JSON text of a list of encoded values; one that `encode` had to escape makes the list such a text."""
+    """Return the JSON text of a list of encoded values. If one of them was escaped, the list is marked as escaped."""
     escaped = any(body[0] == _ESCAPED for body in encoded)
     return (b" [" if escaped else b"[") + b",".join(encoded) + b"]"
 
 
 def decode(text: bytes, decoder: msgspec.json.Decoder[T]) -> T:
-    """Decode what `encode` returned."""
+    """Decode the output of `encode`."""
     if text[0] != _ESCAPED:
         return decoder.decode(text)
     import json

@@ -1,5 +1,5 @@
-"""The search of `ports.storage.store`, the same for every store: it pages through the marks of types that have them, and
-through the rows of the log for all others. A store offers both kinds of pages (`SearchPages`).
+"""The search of `ports.storage.store`, shared by all stores: it pages through the marks of types that have them, and
+through the rows of the log for all others. A store provides both kinds of pages (`SearchPages`).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from arclog.stores.rows import bits_of
 _ALL_TYPES = -1
 _CURSOR = pattern(r"(?P<kind>[mr])(?P<numbers>\d{1,19}(?:-\d{1,19}){1,2})")
 _MARKS, _ROWS = "m", "r"
-#: Rows that are read first: a page is often full after a few.
+#: Number of rows that are read first; a page is often full after a few.
 _FIRST_ROWS = 8
-#: The next rows are as many as the page will take if they have as many events as the first, and at most so many times more.
+#: The next number of rows is an estimate of how many fill the page, but at most this many times the previous number.
 _GROWTH = 8
 
 
 class Key(NamedTuple):
-    """Where a marked event stands among all of them."""
+    """The position of a marked event among all of them."""
 
     ts: int
     execution_id: int
@@ -49,25 +49,25 @@ class ScannedRow(NamedTuple):
 
 
 class SearchPages(Protocol):
-    """What a store offers for searches."""
+    """The pages that a store provides for searches."""
 
     async def mark_page(self, bit: int, after: Key, query: EventQuery, limit: int) -> list[MarkRow]:
-        """Marks of a type behind a key and before the query's end, in order of their keys."""
+        """Return the marks of a type after a key and before the query's end, in order of their keys."""
 
     async def scanned_page(self, after: int, bits: int, query: EventQuery, limit: int) -> list[ScannedRow]:
-        """Rows of the log behind a position; with their events where a type of the bit set is in them and the execution is
-        one that is searched.
+        """Return the rows of the log after a position. A row has its events if it contains a type of the bit set and
+        its execution is part of the search.
         """
 
     async def position_before(self, ts: int) -> int:
-        """A position such that everything persisted from that moment on comes after it."""
+        """Return a position such that everything persisted from that time on comes after it."""
 
     async def events_at(self, keys: Sequence[Key]) -> list[StoredEvent]:
-        """The events of these marks, in their order."""
+        """Return the events of these marks, in their order."""
 
 
 async def search(pages: SearchPages, query: EventQuery, cursor: str, limit: int, most: int) -> FoundEvents:
-    """One page; `most` marks of each type, or rows of the log, are looked at."""
+    """Return one page. At most `most` marks of each type, or `most` rows of the log, are examined."""
     kind, numbers = _parsed(cursor)
     if _is_marked(query):
         _check(kind, _MARKS, len(numbers) == 3)
@@ -81,7 +81,7 @@ async def search(pages: SearchPages, query: EventQuery, cursor: str, limit: int,
 
 
 def _is_marked(query: EventQuery) -> bool:
-    """Whether marks alone say where all the events are."""
+    """Return whether the marks alone locate all matching events."""
     return (
         bool(query.types)
         and not query.informative

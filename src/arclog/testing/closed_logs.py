@@ -52,7 +52,7 @@ class _StepRun:
         assert self.opened[key] == 1, f"{self.subject}: {key} was opened twice"
 
     def inside(self, path: Path) -> list[Any]:
-        """The open items below an iteration, or below the whole loop."""
+        """Return the open items below an iteration, or below the whole loop."""
         return [key for key in self.tasks if (key[0] or ())[: len(path)] == path] + [
             iteration for iteration in self.iterations if iteration != path and iteration[: len(path)] == path
         ]

@@ -1,7 +1,7 @@
 """Random families of playbooks, with every construct of the language: a playbook, and those that it calls.
 
-`calm` ones have nothing in them that depends on when things happen: whoever answers what they wait for brings them to
-the same end, however often the process dies. The others also have time limits that strike anywhere.
+`calm` ones do not depend on time: if their waits are answered, they reach the same end, however often the process dies.
+The others also have time limits that can expire anywhere.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def family(seed: int) -> Family:
     branching, calm = seed % 2 == 1, seed % 4 < 2
     children: list[Drawn] = []
     for number in range(draw.randint(0, 3)):
-        # Each calls only those that were made before it, so that none calls itself.
+        # Each calls only those that were created before it, so that none calls itself.
         name = f"kid{number}"
         kid = _Any(draw.randint, draw.random() < 0.3, calm, name, [f"kid{n}" for n in range(number)])
         children.append(Drawn(json.dumps(kid.playbook()), kid.branching, seed))
@@ -112,7 +112,7 @@ class _Any(Draw):
         return task
 
     def suspending(self, label: str) -> dict[str, Any]:
-        """A task that no worker runs: it ends by a time, by somebody's answer, or with a child."""
+        """Return a task that no worker runs: it ends at a time, with an answer, or with a child."""
         choices = ["time", "time", "signal", "approval", *(["playbook"] * 4 if self.callable else [])]
         match self.one_of(*choices):
             case "time":
@@ -131,7 +131,7 @@ class _Any(Draw):
         return {"name": label, **task}
 
     def late(self) -> dict[str, Any]:
-        """A time limit for an answer; in a calm playbook nobody answers what has one."""
+        """Return a time limit for an answer; in a calm playbook a wait with a limit is never answered."""
         return {"timeout_s": self.one_of(10, 100)} if self.chance(25) else {}
 
     # -- steps and the whole ------------------------------------------------------------------------------------------

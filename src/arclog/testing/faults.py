@@ -1,7 +1,7 @@
-"""A store that can fail, be slow, or die with the process that uses it. One for each life of a process, over a shared
-store.
+"""A store that can fail, be slow, or die with the process that uses it. There is one for each life of a process, over a
+shared store.
 
-Law: once it is dead, nothing reaches the shared store, whatever code with a reference to it still tries.
+Invariant: after its death nothing reaches the shared store, whatever code with a reference to it still tries.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class FaultyStore:
         self._dead = False
 
     def die(self) -> None:
-        """The process is dead: nothing that it still does has an effect."""
+        """Simulate the death of the process: its further actions have no effect."""
         self._dead = True
 
     async def append(self, append: Append) -> Appended:

@@ -124,7 +124,7 @@ class Life:
                 log.info("sweep: %s", problem)
 
     async def end(self) -> None:
-        """End as after kill -9: nothing that is still done reaches the store."""
+        """End as after kill -9: nothing reaches the store any more."""
         self._wrapper.die()
         for task in self.tasks:
             task.cancel()

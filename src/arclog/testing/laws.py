@@ -29,7 +29,7 @@ Log = Sequence[dict[str, Any]]
 
 
 def rendered_log(dialect: str, log: Log) -> list[Rendered]:
-    """The whole log, rendered in a dialect."""
+    """Return the whole log, rendered in a dialect."""
     reader = reader_of(dialect, SUBJECT)
     records = [record for envelope in log for record in reader.render(envelope)]
     return records + reader.rest()
@@ -155,7 +155,7 @@ def closed(stored: Sequence[StoredEvent], name: str = "test") -> None:
 
 def _lifecycle(events: Sequence[Event]) -> None:
     types = [event.type for event in events]
-    opening = [kind for kind in types if kind != "signal.received"]  # an approval may stand between them
+    opening = [kind for kind in types if kind != "signal.received"]  # an approval may be between them
     assert opening[: len(_OPENING)] == _OPENING
     assert [kind for kind in types if kind in TERMINAL] == [types[-2]], (
         "not exactly one terminal event, before the last"

@@ -24,9 +24,9 @@ ERROR, EXHAUSTED, FAIL_RULE, UNEVALUABLE = "error", "exhausted", "fail rule", "u
 REFUSED, SLOW_TASK, LATE_STEP, LOST = "ok but refused", "slow task", "late step", "lost lease"
 CONTINUED, HANDLED = "continued", "handled by an arc"
 WAYS = (ERROR, EXHAUSTED, FAIL_RULE, UNEVALUABLE, REFUSED, SLOW_TASK, LATE_STEP, LOST)
-#: Failures that nothing is to be blamed for.
+#: Failures that are not the root cause of anything.
 HARMLESS = frozenset({CONTINUED, HANDLED})
-#: Loops of each shape, by the name that tests ask for.
+#: Loops of each shape, by the names that tests use.
 SHAPES = ("plain", "sequential", "parallel local", "parallel distributed", "nested", "nested parallel")
 
 _ON_ERROR = "{{ outcome.status == 'error' }}"
@@ -52,23 +52,23 @@ class Plant:
 
 @dataclass
 class Planted:
-    """A playbook, those that it calls, and what goes wrong in them."""
+    """A playbook, those that it calls, and their planted failures."""
 
     main: str
     children: list[str]
     plants: dict[tuple[str, str], Plant]
     seed: int
-    #: what the tools said while it ran: message → (step, task, item)
+    #: the messages of the tools while it ran: message → (step, task, item)
     struck: dict[str, tuple[str, str, str]] = field(default_factory=dict)
 
     def hook(self, world: World) -> Any:
-        """What the scripted tools do instead of what their tasks say."""
+        """Return the hook that replaces the behaviour of the scripted tools."""
 
         async def act(call: Call, context: TaskContext) -> Outcome | None:
             plant = self.plants.get((context.step, context.task))
             item = call.key.split(":")[3]
             path = tuple(map(int, item.split("."))) if item else ()
-            # Who is first differs from seed to seed, and is the same each time.
+            # The first one differs between seeds, but is the same for each seed.
             await asyncio.sleep(Random(f"{self.seed}{call.key}").choice((0.0, 0.01, 0.4, 3.0)))
             if plant is None or not plant.strikes(path):
                 return None
@@ -111,7 +111,7 @@ def planted(seed: int) -> Planted:
 
 
 class _Playbook:
-    """One playbook of a family in the making."""
+    """One playbook of a family, while it is built."""
 
     def __init__(self, draw: Random, name: str, callable_: list[str], plants: dict[tuple[str, str], Plant]) -> None:
         self._draw = draw
@@ -186,7 +186,7 @@ class _Playbook:
             arcs.append({"step": handler, "when": "{{ event.name == 'step.failed' }}"})
             self._handlers.append({"step": handler, "tool": {"kind": "noop"}})
         elif HANDLED in ways:
-            # Its step may fail in another way, too, which nothing must handle.
+            # Its step may also fail in another way, which must not be handled.
             for task in tasks:
                 plant = self._plants.get((name, task["name"]))
                 if plant is not None and plant.way == HANDLED:
@@ -197,7 +197,7 @@ class _Playbook:
 
 
 def _spec(plant: Plant) -> dict[str, Any]:
-    """What makes the failure of a task the one that is planted."""
+    """Return the spec that makes the failure of a task the planted one."""
     rules: list[dict[str, Any]] = []
     match plant.way:
         case "exhausted":

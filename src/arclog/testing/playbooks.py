@@ -1,8 +1,9 @@
 """Random valid playbooks, of every construct that can run: by seed (fast), or as a hypothesis strategy (shrinks).
 
-`sequential` ones have one token at a time, so everything about their runs is determined: ctx, results and (but for loops
-that run items side by side) the order of all ends. `branching` ones fan out; what their branches write does not depend on who comes first, so their ctx and the
-multiset of their ends are determined, but not the order. Cycles and jumps are bounded by counters.
+`sequential` ones have one token at a time, so everything about their runs is determined: ctx, results and (except for
+loops with parallel items) the order of all ends. `branching` ones fan out. The writes of their branches do not depend
+on the order, so their ctx and the multiset of their ends are determined, but not the order. Cycles and jumps are
+bounded by counters.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Drawn:
     text: str
     #: several tokens may be alive at a time
     branching: bool
-    #: what makes it again
+    #: the seed that generates it again
     seed: int | None = None
 
     @property
@@ -38,7 +39,9 @@ class Drawn:
 
     @property
     def racing(self) -> set[str]:
-        """Steps whose items run side by side and whose first failure ends the rest: what was done then differs."""
+        """Return steps with parallel items whose first failure ends the rest, so that the amount of finished work
+        differs.
+        """
         return {
             step["step"]
             for step in json.loads(self.text)["workflow"]
@@ -55,7 +58,7 @@ def _is_parallel(loop: dict[str, Any] | None) -> bool:
 
 
 class Draw:
-    """One playbook in the making."""
+    """One playbook, while it is built."""
 
     def __init__(self, integer: Callable[[int, int], int], branching: bool) -> None:
         #: a random integer between two bounds, both included
@@ -63,7 +66,7 @@ class Draw:
         self.branching = branching
         self.count = integer(1, 5)
         self.names = [f"s{i}" for i in range(self.count)]
-        #: whether the tasks being drawn run side by side, so that what they do to ctx must not depend on the order
+        #: whether the current tasks run in parallel, so that their effect on ctx must not depend on the order
         self.side_by_side = False
         #: whether their step is a loop
         self.in_loop = False
@@ -79,7 +82,7 @@ class Draw:
     # -- values -------------------------------------------------------------------------------------------------------
 
     def number(self, labels: list[str], *, in_task: bool) -> Any:
-        """Something that gives a number (or now and then an error)."""
+        """Return an expression that yields a number (or sometimes an error)."""
         shared = ["{{ args.n | default(7) }}", "{{ workload.w }}", "{{ w * 2 }}", "{{ workload.list | length }}"]
         choices: list[Any] = [1, 2, *shared]
         if not self.branching:
@@ -168,7 +171,7 @@ class Draw:
     def setting(self, then: dict[str, Any], step: str) -> dict[str, Any]:
         if self.chance(35):
             if self.in_loop and self.chance(60):
-                # Each iteration gives one value a key, so what the reducers make of them is determined.
+                # Each iteration sets one value per key, so the result of the reducers is determined.
                 then["set_ctx"] = {f"{self.one_of(*REDUCERS)}_{step}": self.reducible()}
             elif self.branching or self.side_by_side:
                 then["set_ctx"] = {f"seen_{step}": True}

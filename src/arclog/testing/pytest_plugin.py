@@ -33,7 +33,7 @@ def pytest_collect_file(parent: pytest.Collector, file_path: Path) -> pytest.Col
 
 
 class PlaybookTestFile(pytest.File):
-    """One `*.test.yaml` file; it is run once, as a whole, when the first of its items is."""
+    """One `*.test.yaml` file. It is run once, as a whole, with the first of its items."""
 
     _report: FileReport | None = None
 
@@ -55,7 +55,7 @@ class PlaybookTestFile(pytest.File):
 
 
 class PlaybookTestItem(pytest.Item):
-    """One test; `defaults` fails when a shared mock answers nothing in any of them."""
+    """One test. `defaults` fails if a shared mock answers no call of any of them."""
 
     def runtest(self) -> None:
         parent = self.parent

@@ -1,4 +1,4 @@
-"""Tools whose behaviour stands in the playbook, and the ledger of what they did.
+"""Tools whose behaviour is defined in the playbook, and the ledger of their effects.
 
 `act` is effectful, `peek` is not; otherwise they are the same. Their effect on the world is a line in the ledger.
 """
@@ -27,21 +27,21 @@ class Call:
     task: str
     run: int
     attempt: int
-    #: which life of the process made it, from 1
+    #: the life of the process that made it, from 1
     life: int
     effectful: bool = True
-    #: the tool came to its end; what it answered may still be lost
+    #: the tool has finished; its answer may still be lost
     answered: bool = False
 
 
 @dataclass(slots=True)
 class Ledger:
-    """What the outside world saw."""
+    """The effects on the outside world."""
 
     calls: list[Call] = field(default_factory=list)
 
     def times(self) -> dict[tuple[str, int], int]:
-        """How often each attempt of each task run was made."""
+        """Return how often each attempt of each task run was made."""
         times: dict[tuple[str, int], int] = {}
         for call in self.calls:
             times[call.key, call.attempt] = times.get((call.key, call.attempt), 0) + 1
@@ -51,22 +51,22 @@ class Ledger:
 class ActConfig(Struct, frozen=True):
     """A scripted task."""
 
-    #: what it returns
+    #: the value that it returns
     returns: Any = None
     #: its first n attempts fail
     fail_attempts: int = 0
     #: error kind of a failure
     error: str = "exception"
-    #: seconds that it takes
+    #: duration in seconds
     takes: float = 0.0
 
 
-#: May answer in the script's place, block, or stop the world; None = as the playbook says.
+#: May answer instead of the script, block, or stop the world; None means the script applies.
 Hook = Callable[[Call, TaskContext], Awaitable[Outcome | None]]
 
 
 class ScriptedTool:
-    """Does what the task's config says."""
+    """Behaves as the task's config describes."""
 
     Config: type[Struct] = ActConfig
 
@@ -92,10 +92,10 @@ class ScriptedTool:
         return Outcome(result=config.returns)
 
     async def execution_ended(self, execution_id: str) -> None:
-        """Nothing is kept warm."""
+        """Nothing to release for a run."""
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to close."""
 
 
 _FIELDS = (

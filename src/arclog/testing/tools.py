@@ -1,4 +1,4 @@
-"""A task's surroundings, for tests of tools: what a worker would hand to `Tool.run`."""
+"""A task's context, for tests of tools, as a worker would pass it to `Tool.run`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from arclog.worker.storing import TaskResults
 
 
 class Recorder:
-    """Keeps what a task logged and how far it said to be."""
+    """Records the log lines and the progress of a task."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[str, str]] = []

@@ -17,7 +17,7 @@ from itertools import count
 from typing import Any, TypeVar, TypeVarTuple
 
 # ── clock ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# A clock that moves only when a test says so.
+# A clock that moves only when a test moves it.
 
 
 class FakeClock:
@@ -63,14 +63,14 @@ class FakeClock:
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-#: Where virtual time begins, microseconds since 1970.
+#: The start of virtual time, in microseconds since 1970.
 START = 1_800_000_000_000_000
 #: Timers that are nearer to each other than this are due together.
 _RESOLUTION_S = 1e-9
 
 
 class Stuck(Exception):
-    """Nothing is ready, no timer is set, and somebody still waits: in real life it would wait forever."""
+    """Nothing is ready, no timer is set, and a task still waits: in real time it would wait forever."""
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -101,7 +101,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class _Timer(asyncio.TimerHandle):
-    """A timer that comes after those for the same moment that were set before it; asyncio's own come in any order."""
+    """A timer that fires after earlier timers for the same time; the order of asyncio's own is undefined."""
 
     place = 0
 

@@ -1,7 +1,7 @@
-"""`arclog.kind`: a tool kind from one function or class.
+"""`arclog.kind` makes a tool kind from one function or class.
 
-The config is declared once, by the function's parameters or by a msgspec Struct: the keys that a task may have, their types and
-defaults, the JSON Schema and the findings of `arclog check` come from there.
+The config is declared once, by the function's parameters or by a msgspec Struct. The keys that a task may have, their
+types and defaults, the JSON Schema and the findings of `arclog check` are derived from it.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class CustomKind(ToolKind, frozen=True):
     _source: Callable[..., Any]
 
     def __call__(self, *args: Any, **keywords: Any) -> Any:
-        """Call the function, or make an object of the class, that the kind was made from."""
+        """Call the function, or create an object of the class, from which the kind was made."""
         return self._source(*args, **keywords)
 
 
@@ -92,7 +92,7 @@ def _kind_of(source: Callable[..., Any], name: str, effectful: bool) -> CustomKi
 
 
 class _Called:
-    """The tool of a kind: calls user code and turns its result or error into an outcome."""
+    """The tool of a kind. It calls user code and converts its result or error into an outcome."""
 
     def __init__(self, config: type[Struct], work: Callable[..., Any], close: Callable[[], Any] | None = None) -> None:
         self.Config = config
@@ -116,7 +116,7 @@ class _Called:
         return value if isinstance(value, Outcome) else Outcome(result=_as_data(value))
 
     async def execution_ended(self, execution_id: str) -> None:
-        """There is nothing to release for a run."""
+        """Nothing to release for a run."""
 
     async def close(self) -> None:
         if self._close is not None:
@@ -126,7 +126,7 @@ class _Called:
 
 
 def _for_threads(context: TaskContext) -> TaskContext:
-    """The context for code in a thread: log lines and progress are passed to the event loop."""
+    """Return the context for code in a thread: log lines and progress are passed to the event loop."""
     call = asyncio.get_running_loop().call_soon_threadsafe
 
     def log(stream: str, text: str) -> None:
@@ -139,7 +139,7 @@ def _for_threads(context: TaskContext) -> TaskContext:
 
 
 def _own(problem: BaseException) -> Any:
-    """The traceback from the user's code on."""
+    """Return the traceback without arclog's own frames."""
     frames = problem.__traceback__
     while frames is not None and frames.tb_frame.f_globals.get("__name__") in (__name__, "concurrent.futures.thread"):
         frames = frames.tb_next
@@ -147,7 +147,7 @@ def _own(problem: BaseException) -> Any:
 
 
 def _as_data(value: Any) -> Any:
-    """A returned value as JSON data: Structs and dataclasses become maps, dates text."""
+    """Convert a returned value to JSON data: Structs and dataclasses become maps, dates text."""
     return msgspec.to_builtins(value, str_keys=True)
 
 
@@ -220,12 +220,12 @@ def _is_struct(annotation: Any) -> bool:
 
 
 def _default(value: Any) -> Any:
-    """A default for msgspec: lists and maps are created anew each time."""
+    """Return a default for msgspec. Lists and maps are copied for each use."""
     return msgspec.field(default_factory=lambda: type(value)(value)) if isinstance(value, list | dict | set) else value
 
 
 def _fields(config: type[Struct], kind_name: str) -> tuple[Field, ...]:
-    """The keys of a task, from the Struct's fields."""
+    """Return the keys of a task, from the Struct's fields."""
     fields: list[Field] = []
     for row in msgspec.structs.fields(config):
         if row.encode_name in _OWN:
@@ -252,7 +252,7 @@ def _description(annotation: Any) -> str:
 
 
 def _word(shape: Any) -> str:
-    """The name of a type in `model.data.shapes`."""
+    """Return the name of a type, as in `model.data.shapes`."""
     names: dict[Any, str] = {
         msgspec.inspect.StrType: "string",
         msgspec.inspect.IntType: "integer",

@@ -1,8 +1,8 @@
 """Kind `duckdb`: SQL on DuckDB, for files of rows (Parquet, CSV, JSON) and analysis in place.
 
-Law: DuckDB runs in a confined process (`sql.duckdb_host`). An attempt has a connection of its own, within the operator's
-limits, which SQL cannot change; no extension is fetched from the network; a cancelled attempt is interrupted and rolled
-back.
+Invariants: DuckDB runs in a confined process (`sql.duckdb_host`). Each attempt has its own connection with the
+operator's limits, which SQL cannot change. No extension is fetched from the network. A cancelled attempt is interrupted
+and rolled back.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from arclog.model.config.settings import Settings
 from arclog.model.data.shapes import Field
 from arclog.model.outcome import Outcome
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
-from arclog.sandbox.confinement import Reach, reach_of
+from arclog.sandbox.confinement_settings import Reach, reach_of
 from arclog.tools.sql.duckdb_host import Connection, DuckdbError, Hosts, extension_folder
 from arclog.tools.sql.failures import SqlFailure, explained
 from arclog.tools.sql.files import MEMORY, FileSession, not_ours, run_on_file
@@ -34,10 +34,10 @@ from arclog.tools.sql.values import checked, is_flat, json_text
 
 HELPER = "duckdb"
 _RETURNING = re.compile(r"\breturning\b", re.IGNORECASE)
-#: The one column of a statement that only changes rows.
+#: The only column of a statement that changes rows and returns none.
 _CHANGED = ["Count"]
 
-#: Error kinds by exception; whatever is not listed is `sql`.
+#: Error kinds by exception; others are `sql`.
 _KINDS = {
     "ConstraintException": "constraint",
     "TransactionException": "serialization",
@@ -47,13 +47,13 @@ _KINDS = {
     "PermissionException": "auth",
     "OutOfMemoryException": "limit",
 }
-#: DuckDB's messages about a file that another process has open, or that this one is still closing or has attached
+#: DuckDB's messages about a file that another process has open, or that this process is still closing or has attached
 #: elsewhere.
 _IN_USE = ("Could not set lock on file", "Unique file handle conflict")
 #: First and longest pause between two attempts to open a file that another process has open.
 _FIRST_PAUSE_S = 0.001
 _PAUSE_S = 0.05
-#: Errors of files that another attempt would meet again.
+#: Errors of files that a retry would not fix.
 _FOR_GOOD = ("not a valid DuckDB database file", "Permission denied", "Is a directory")
 #: DuckDB's messages about a missing extension.
 _EXTENSION = re.compile(
@@ -104,7 +104,7 @@ class DuckdbTool:
             self._hosts.release(connection)
 
     async def execution_ended(self, execution_id: str) -> None:
-        """There is nothing to release for a run."""
+        """Nothing to release for a run."""
 
     async def close(self) -> None:
         await self._hosts.close()
@@ -112,7 +112,7 @@ class DuckdbTool:
 
 
 class _Session(FileSession):
-    """One connection."""
+    """The connection of one attempt."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class _Session(FileSession):
         self._options = options
         self._busy_s = busy_s
         self._stopped = threading.Event()
-        #: columns of JSON, which the driver gives as text
+        #: JSON columns, which the driver returns as text
         self._json: list[int] = []
 
     async def begin(self, statements: Sequence[Bound]) -> None:  # noqa: ARG002 - the same for all
@@ -201,7 +201,7 @@ class _Session(FileSession):
 
 
 def require_duckdb(feature: str) -> None:
-    """Raise MissingExtra if DuckDB is not installed. It is not loaded here: its own process does that."""
+    """Raise MissingExtra if DuckDB is not installed. It is not imported here, but in its own process."""
     with required("duckdb", feature):
         if find_spec("duckdb") is None:
             raise ModuleNotFoundError(name="duckdb")
@@ -210,7 +210,7 @@ def require_duckdb(feature: str) -> None:
 def connect(
     connection: Connection, database: str, options: Mapping[str, str], busy_s: float, stopped: threading.Event
 ) -> None:
-    """Open a database. Waits for a file that is in use elsewhere: for `busy_s`, or until the attempt is `stopped`."""
+    """Open a database. Waits up to `busy_s` for a file that is in use elsewhere, or until the attempt is `stopped`."""
     end = time.monotonic() + busy_s
     backoff = Backoff(_FIRST_PAUSE_S, _PAUSE_S)
     while True:
@@ -225,7 +225,7 @@ def connect(
 
 
 def options_of(settings: Settings, scratch: Path) -> dict[str, str]:
-    """The options of a database: the operator's limits."""
+    """Return the options of a database with the operator's limits."""
     memory, disk = settings.integer("duckdb.max_memory_bytes"), settings.integer("duckdb.max_temp_bytes")
     return {
         "extension_directory": extension_folder(settings),
@@ -274,7 +274,7 @@ def _is_in_use(text: str) -> bool:
 
 
 def _missing_extension(name: str) -> SqlFailure:
-    """DuckDB's own advice is to install it, which no task may do."""
+    """Return the error for a missing extension. DuckDB's own advice is to install it, which tasks cannot do."""
     message = (
         f"this needs DuckDB's extension {name}, which is not installed, and tasks cannot install it: {_INSTEAD.get(name, '')}"
         f"or have {name}.duckdb_extension put into the folder that the setting duckdb.extensions names, and begin the "

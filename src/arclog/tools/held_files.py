@@ -1,7 +1,9 @@
-"""SQLite on a server: a database is opened below a folder that is held open, so that no link that is put into its path counts.
+"""SQLite on a server: databases are opened below a folder that is held open, so that links added to the path have no
+effect.
 
-SQLite opens files by path, and resolves links before. A task of the same tenant may replace a folder of that path by a link while this
-happens. Here, SQLite gets every name (also of ATTACH) as `/proc/self/fd/N/name`, where N is the folder: it was opened, then judged.
+SQLite opens files by path and resolves links before. Meanwhile, a task of the same tenant could replace a folder of the
+path by a link. Therefore SQLite gets every name (also of ATTACH) as `/proc/self/fd/N/name`, where N is the folder,
+which was opened and then checked.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from contextlib import suppress
 
 import apsw
 
-from arclog.sandbox.confinement import Reach
+from arclog.sandbox.confinement_settings import Reach
 from arclog.sandbox.opened import is_swapped
 from arclog.tools.sql.files import located
 
@@ -22,7 +24,7 @@ _numbers = itertools.count()
 
 
 class _Files(apsw.VFS):
-    """The files of one connection. What SQLite adds to a name (a journal, a write-ahead log) is in the same folder."""
+    """The files of one connection. SQLite's additional files (journal, write-ahead log) are in the same folder."""
 
     def __init__(self, reach: Reach) -> None:
         self.name = f"arclog-held-{next(_numbers)}"
@@ -52,7 +54,7 @@ class _Files(apsw.VFS):
 
 
 class _Connection(apsw.Connection):
-    """Closes what it holds."""
+    """A connection that closes its folders."""
 
     def __init__(self, database: str, flags: int, files: _Files) -> None:
         self._files = files
@@ -64,7 +66,7 @@ class _Connection(apsw.Connection):
 
 
 def connect(database: str, flags: int, reach: Reach) -> apsw.Connection:
-    """A connection to a file whose path was judged."""
+    """Connect to a file whose path was checked."""
     files = _Files(reach)
     try:
         return _Connection(database, flags | apsw.SQLITE_OPEN_NOFOLLOW, files)

@@ -1,4 +1,4 @@
-"""Collects rows of any shape for an outcome: inline while they are few, then in the result store."""
+"""Collects rows of any shape for an outcome: inline while they are small, then in the result store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kind `noop`: does nothing and returns its `data`. Pure routing steps use it."""
+"""Kind `noop`: does nothing and returns its `data`. Steps that only route use it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class NoopConfig(Struct, frozen=True):
 
 
 class NoopTool:
-    """Answers at once."""
+    """Returns its data."""
 
     Config: type[Struct] = NoopConfig
 
@@ -27,10 +27,10 @@ class NoopTool:
         return Outcome(result=config.data)
 
     async def execution_ended(self, execution_id: str) -> None:
-        """There is nothing to release for a run."""
+        """Nothing to release for a run."""
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Nothing to close."""
 
 
 def _open(services: ToolServices) -> NoopTool:  # noqa: ARG001 - the port's signature
@@ -41,7 +41,7 @@ KIND = ToolKind(
     KindSpec(
         name="noop",
         summary="Does nothing; returns `data`, if given. For steps that only route.",
-        fields=(Field("data", "any", "What the task returns.", template=True),),
+        fields=(Field("data", "any", "The value that the task returns.", template=True),),
         effectful=False,
         at_once=True,
         auth=(),

@@ -1,4 +1,4 @@
-"""Kind `postgres`: SQL on PostgreSQL, over connections that are kept for the next task."""
+"""Kind `postgres`: SQL on PostgreSQL, over pooled connections."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from arclog.tools.sql.postgres import Pools
 
 HELPER = "pg"
-#: Fields of a credential for a connection, by libpq's names, and alternative names.
+#: Fields of a credential, by libpq's names, and alternative names.
 _KEYS = frozenset(
     {"dsn", "host", "hostaddr", "port", "user", "password", "dbname", "options", "sslmode", "sslrootcert", "sslcert"}
     | {"sslkey", "sslpassword", "channel_binding", "target_session_attrs", "connect_timeout", "application_name"}
@@ -84,7 +84,7 @@ class PostgresTool:
 
 
 def server_of(config: Any, auth: Credential | None) -> dict[str, Any]:
-    """The connection string: values of the task take precedence over those of its credential."""
+    """Return the fields of the connection. Values of the task take precedence over those of its credential."""
     where: dict[str, Any] = {}
     if auth is not None:
         for name, value in auth.fields.items():
@@ -101,7 +101,7 @@ def server_of(config: Any, auth: Credential | None) -> dict[str, Any]:
 
 
 def place_of(where: Mapping[str, Any]) -> dict[str, Any]:
-    """Host, port and dbname of a connection string; none if it names several servers."""
+    """Return host, port and dbname of a connection; {} if it names several servers."""
     known = {key: value for key, value in where.items() if key in ("host", "hostaddr", "port", "user", "dbname")}
     try:
         parts = address_of(str(where.get("dsn") or ""), **known).parts
@@ -109,7 +109,7 @@ def place_of(where: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     host = parts.get("host") or parts.get("hostaddr", "")
     if host.startswith("/"):
-        host = "localhost"  # the folder of a socket
+        host = "localhost"  # a path is the folder of a socket
     port, database = parts.get("port") or "5432", parts.get("dbname") or parts.get("user", "")
     if not host or not database or "," in host or not port.isdigit():
         return {}
@@ -117,7 +117,7 @@ def place_of(where: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _placed(outcome: Outcome, where: Mapping[str, Any]) -> Outcome:
-    """The outcome with the place of its database: the address itself may be a secret."""
+    """Add the server to the outcome's metadata, without the address itself, which may be secret."""
     if place := place_of(where) if where else {}:
         outcome.meta = {**outcome.meta, "server": place}
     return outcome

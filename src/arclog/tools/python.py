@@ -1,7 +1,6 @@
-"""Kind `python`: user code in a warm, isolated, killable process, never in ours.
+"""Kind `python`: runs user code in a warm, isolated process, never in the worker's own.
 
-It executes code: the sandbox limits the resources of a task and removes what it leaves behind; confinement limits what
-it may reach.
+The sandbox limits the resources of a task and removes its leftovers; confinement limits its access.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from arclog.model.outcome import ERROR, Outcome, TaskError, error, failed
 from arclog.ports.results import Content, ResultWriter, StoredFile
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
 from arclog.sandbox.cell import Cell, Limits, Reply, Task
-from arclog.sandbox.confinement import confinement_of
+from arclog.sandbox.confinement_settings import confinement_of
 from arclog.sandbox.folders import Folders, TaskFolders
 from arclog.sandbox.outputs import OutputFolders, OutputRules, OutputsFailed, output_rules, stored_outputs
 from arclog.sandbox.pool import Pool
@@ -40,8 +39,8 @@ _MOST_THREADS = 5
 
 
 def as_traceback(dumped: str, name: str, code: str) -> str:
-    """The stack of each thread from the task's own code on, the innermost call last; '' if no thread runs the task's
-    code. `name` is the file name that the task's `code` was compiled under.
+    """Return the stack of each thread, starting with the task's own code, the innermost call last; '' if no thread runs
+    the task's code. `name` is the file name under which the task's `code` was compiled.
     """
     lines = code.splitlines()
     shown: list[str] = []
@@ -56,7 +55,7 @@ def as_traceback(dumped: str, name: str, code: str) -> str:
 
 
 def _threads(dumped: str) -> list[list[tuple[str, str, str]]]:
-    """The frames of each thread, the current one first."""
+    """Return the frames of each thread, the current thread first."""
     threads: list[tuple[bool, list[tuple[str, str, str]]]] = []
     for line in dumped.splitlines():
         if line.startswith(("Thread ", "Current thread ")):
@@ -97,7 +96,7 @@ class _NotStored(Exception):
 
 
 class _Listener:
-    """Handles the messages of a task while it runs; items of its result go to the result store as they arrive."""
+    """Handles the messages of a running task. Items of its result go to the result store as they arrive."""
 
     def __init__(self, context: TaskContext, config: PythonConfig, rules: OutputRules) -> None:
         self.log = context.log
@@ -105,7 +104,7 @@ class _Listener:
         self._code = config.code
         self._outputs = config.outputs
         self._rules = rules
-        #: the stored files, or why there are none
+        #: the stored files, and the error if they could not be stored
         self.files: dict[str, StoredFile] = {}
         self.problem: TaskError | None = None
         self.progress = context.progress
@@ -135,7 +134,7 @@ class _Listener:
             self.problem = problem.problem
 
     async def stored(self) -> Content | None:
-        """The stored items; None if there were none."""
+        """Return the stored items, or None if there were none."""
         try:
             return None if self._writer is None else await self._writer.commit()
         except (ArclogError, OSError) as problem:
@@ -180,7 +179,7 @@ class PythonTool:
         return await self._run_with(config, task, context)
 
     async def _run_with(self, config: PythonConfig, task: Task, context: TaskContext) -> Outcome:
-        """Run the task in an environment that holds its requirements."""
+        """Run the task in an environment with its requirements."""
         from arclog.sandbox.environments import EnvironmentFailed, Environments, source_of
 
         if self._environments is None:
@@ -235,7 +234,7 @@ class PythonTool:
         return Outcome(result=result, helper={"py": dict.fromkeys(_HELPER_FIELDS)})
 
     def _death(self, report: Report, cell: Cell) -> TaskError:
-        """The error if there was no reply."""
+        """Return the error for a process that died without a reply."""
         limits = self._limits
         if refused := not_allowed(report, self._settings):
             return refused
@@ -260,7 +259,7 @@ class PythonTool:
 
 
 def _with_files(outcome: Outcome, config: PythonConfig, listener: _Listener) -> Outcome:
-    """The outcome with the task's files; an error where one of them could not be stored."""
+    """Add the task's files to the outcome; an error if one of them could not be stored."""
     if not config.outputs or outcome.error is not None:
         return outcome
     problem = listener.problem
@@ -273,12 +272,12 @@ def _with_files(outcome: Outcome, config: PythonConfig, listener: _Listener) -> 
 
 
 def environments_folder(settings: Settings) -> Path:
-    """Where environments of packages are kept."""
+    """Return the folder of the environments of packages."""
     return Path(settings.text("python.environments") or Path(settings.text("home")) / "environments")
 
 
 def code_name(context: TaskContext) -> str:
-    """The file name of the task's code in tracebacks."""
+    """Return the file name of the task's code in tracebacks."""
     return f"<{context.step}.{context.task}>"
 
 

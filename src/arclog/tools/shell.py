@@ -1,7 +1,7 @@
-"""Kind `shell`: one command, its output live in the log and, up to a cap, in the result.
+"""Kind `shell`: runs one command. Its output goes to the log as it arrives and, up to a limit, to the result.
 
-No process outlives its command: background children are killed when it ends, whatever session they moved to. In the
-string form templates are inserted into shell text; in the list form no value can change the command.
+No process outlives its command: background children are killed when it ends, even in another session. In the string
+form templates are inserted into shell text; in the list form no value can change the command.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from arclog.model.config.settings import Settings
 from arclog.model.data.shapes import Field
 from arclog.model.outcome import ERROR, Outcome, TaskError, error, failed
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
-from arclog.sandbox.confinement import confined, confinement_of
+from arclog.sandbox.confinement_settings import confined, confinement_of
 from arclog.sandbox.folders import Folders, TaskFolders
 from arclog.sandbox.launcher import Launcher
 from arclog.sandbox.outputs import OutputFolders, OutputsFailed, output_rules, stored_outputs
@@ -31,7 +31,7 @@ from arclog.sandbox.streams import Lines
 
 _INHERITED = ("PATH", "HOME", "LANG", "TZ")
 _LAST_LINE_MAX = 500
-#: The remedy for a value that is not a scalar.
+#: Remedies for values that are not scalars.
 _REMEDIES = {
     type(None): "write `{{ … | default('', true) }}` where the value may be empty",
     list: "write `{{ … | tojson }}` or `{{ … | join(' ') }}`, or the items one by one",
@@ -40,7 +40,7 @@ _REMEDIES = {
 
 
 class ShellConfig(Struct, frozen=True):
-    """A shell task; `command`, `env` and `input` take any scalar where a text is meant."""
+    """A shell task. `command`, `env` and `input` accept any scalar as text."""
 
     command: Any
     env: dict[str, Any] = {}
@@ -66,7 +66,7 @@ class _Misfit(Exception):
 
 
 class _Output:
-    """One stream: to the log line by line, and kept up to a cap."""
+    """One output stream: logged line by line, and kept up to a limit."""
 
     __slots__ = ("_cap", "kept", "lines", "total")
 
@@ -153,7 +153,7 @@ class ShellTool:
         out: _Output,
         err: _Output,
     ) -> Outcome:
-        """The outcome of a command that has ended."""
+        """Return the outcome of a command that has ended."""
         if refused := not_allowed(report, self._settings):
             return _failed(refused)
         if report.crowd:
@@ -171,7 +171,7 @@ class ShellTool:
         return _outcome(config, report, out, err)
 
     async def execution_ended(self, execution_id: str) -> None:
-        """There is nothing to release for a run."""
+        """Nothing to release for a run."""
 
     async def close(self) -> None:
         for tree in list(self._trees):
@@ -199,7 +199,7 @@ class ShellTool:
             if not command.input:
                 with Path(os.devnull).open("rb") as null:
                     return Tree(self._launcher, spec, null.fileno())
-            # A file, not a pipe: the command may read it late, in part or never, without anything waiting for it.
+            # A file, not a pipe: the command may read it late, in part or never, and nothing waits for it.
             with tempfile.TemporaryFile(dir=self._scratch) as file:
                 file.write(command.input.encode("utf-8", "surrogatepass"))
                 file.seek(0)
@@ -219,7 +219,7 @@ class ShellTool:
 
 
 def _command(config: ShellConfig) -> _Command:
-    """The command with all its values as text, or _Misfit."""
+    """Return the command with all its values as text. Raises _Misfit."""
     if config.command is None or config.command in ("", []):
         raise _Misfit("command is empty; give a line for /bin/sh, or a list with the program first")
     if isinstance(config.command, list):
@@ -239,7 +239,7 @@ def _command(config: ShellConfig) -> _Command:
 
 
 def _text(value: Any, where: str, *, nul: bool = False) -> str:
-    """A scalar as text; a number and a boolean as JSON has them."""
+    """Return a scalar as text; numbers and booleans as in JSON."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (int, float)):
@@ -275,7 +275,7 @@ def _too_many(count: int, settings: Settings) -> TaskError:
 
 
 def _not_started(command: _Command, cwd: str, failure: str) -> TaskError:
-    """The runner's error is 'errno Class: text'."""
+    """Return the error for a failed start. The runner reports it as 'errno Class: text'."""
     number, _, text = failure.partition(" ")
     if not number.isdigit() or number == "0":
         return error("killed", f"the command could not be started: {failure}", code="START")
@@ -304,7 +304,7 @@ def _outcome(config: ShellConfig, report: Report, out: _Output, err: _Output) ->
 
 
 def _parse(result: dict[str, Any], out: _Output) -> TaskError | None:
-    """Add stdout's JSON to the result, or the reason why it is invalid."""
+    """Add stdout's JSON to the result. Return the error if it is invalid."""
     if out.truncated:
         return error(
             "limit",
@@ -349,7 +349,7 @@ KIND = ToolKind(
                 also=("cmd", "script", "run"),
             ),
             Field("env", "object", "Variables in addition to PATH, HOME, LANG, TZ and ARCLOG_….", template=True),
-            Field("cwd", "string", "Where it runs, relative to the working directory of tasks.", template=True),
+            Field("cwd", "string", "The folder to run in, relative to the working directory of tasks.", template=True),
             Field("input", "string|number|boolean", "Text for its standard input.", template=True),
             Field("check", "boolean", "An exit code other than 0 is an error.", default=True, template=True),
             Field(

@@ -1,7 +1,7 @@
 """Kind `sqlite`: SQL on a SQLite file, through the same library as the store.
 
-Law: an attempt has a connection of its own, in WAL or any other mode that the file has; a lock is waited for within
-`sql.busy_timeout_s`, and a cancelled attempt is interrupted and rolled back.
+Invariants: each attempt has its own connection, in the journal mode of the file. It waits up to `sql.busy_timeout_s`
+for a lock. A cancelled attempt is interrupted and rolled back.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from arclog.model.config.settings import Settings
 from arclog.model.data.shapes import Field
 from arclog.model.outcome import Outcome
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
-from arclog.sandbox.confinement import Reach, reach_of
+from arclog.sandbox.confinement_settings import Reach, reach_of
 from arclog.tools.sql.failures import SqlFailure, explained
 from arclog.tools.sql.files import MEMORY, FileSession, located, not_ours, run_on_file
 from arclog.tools.sql.run import BATCH, FIELDS, HELPER_FIELDS, Answer, Bound, SqlConfig, Threads
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 HELPER = "sqlite"
 _I64 = 1 << 63
-#: Longest pause between two looks at a locked file.
+#: Longest pause between two attempts to lock a file.
 _PAUSE_S = 0.05
 _READS = re.compile(r"\s*(select|values|explain)\b", re.IGNORECASE)
 _WITH = re.compile(r"\s*with\b", re.IGNORECASE)
 _WRITES = re.compile(r"\b(insert|update|delete|replace)\b", re.IGNORECASE)
 
-#: Error kinds by primary result code, and whether a retry may help when the kind alone does not tell.
+#: Error kinds by primary result code, and whether they are retryable if the kind alone does not decide it.
 _KINDS: dict[str, tuple[str, bool | None]] = {
     "SQLITE_BUSY": ("serialization", True),
     "SQLITE_LOCKED": ("serialization", True),
@@ -76,14 +76,14 @@ class SqliteTool:
         return await run_on_file(session, config, context, HELPER)
 
     async def execution_ended(self, execution_id: str) -> None:
-        """Nothing is kept warm."""
+        """Nothing to release for a run."""
 
     async def close(self) -> None:
         self._threads.close()
 
 
 class _Session(FileSession):
-    """One connection."""
+    """The connection of one attempt."""
 
     def __init__(self, database: str, reach: Reach, busy_s: float, threads: Threads) -> None:
         super().__init__(threads)
@@ -93,7 +93,7 @@ class _Session(FileSession):
         self._connection: apsw.Connection | None = None
         self._cursor: apsw.Cursor | None = None
         self._columns: list[str] = []
-        #: a statement attached a file whose name was not known before it ran
+        #: a statement attached a file whose name was unknown before it ran
         self._attached = False
         self._refusal: SqlFailure | None = None
         self._stopped = threading.Event()
@@ -135,7 +135,7 @@ class _Session(FileSession):
 
         connection = self._connection = open_file(self._database, self._reach)
         connection.set_busy_handler(patience(self._busy_s, self._stopped))
-        # "x" is a name, never a text; and declared references hold.
+        # "x" is a name, never a text; foreign keys are enforced.
         connection.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)
         connection.config(apsw.SQLITE_DBCONFIG_DQS_DDL, 0)
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, 1)
@@ -147,7 +147,7 @@ class _Session(FileSession):
         connection.authorizer = allowed
 
     def _may_attach(self, name: str | None) -> bool:
-        """ATTACH, and VACUUM INTO, which is one. The name is told when it is a plain text."""
+        """Decide about an ATTACH, or a VACUUM INTO, which is one. The name is known if it is a literal text."""
         if name is None:
             self._attached = True
             return True
@@ -159,7 +159,7 @@ class _Session(FileSession):
         return True
 
     def _look_at_attached(self) -> None:
-        """A name that came out of an expression is known when the file is attached; it has not been read yet."""
+        """Check files whose names came from an expression. They are attached but not yet read."""
         if self._attached:
             self._attached = False
             for name in self._open_connection.db_names():
@@ -189,7 +189,7 @@ class _Session(FileSession):
         return Answer(None, connection.changes() if connection.total_changes() != before else 0)
 
     def _describe(self, cursor: apsw.Cursor, _sql: str, _bindings: Any) -> bool:
-        """Called before the first row: a statement without rows has columns too."""
+        """Store the columns. It is called before the first row, also for a statement that returns no rows."""
         self._columns = [column[0] for column in cursor.get_description()]
         return True
 
@@ -216,13 +216,15 @@ class _Session(FileSession):
 
 
 def open_file(database: str, reach: Reach, flags: int = 0) -> apsw.Connection:
-    """A connection; a file that may only be read is opened so. Links are followed before it is judged, not after."""
+    """Return a connection, read-only if the file may not be written. Links are resolved before the check, not
+    after it.
+    """
     import apsw
 
     own = flags or apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
     if database in ("", MEMORY):
         return apsw.Connection(database, flags=own)
-    # A folder that is not there leads nowhere; SQLite says so, with the path as it was given.
+    # If the folder is missing, SQLite reports it with the path as given.
     real = located(database, reach, write=False)
     if reach.refusal(real):
         own = apsw.SQLITE_OPEN_READONLY
@@ -234,7 +236,7 @@ def open_file(database: str, reach: Reach, flags: int = 0) -> apsw.Connection:
 
 
 def patience(busy_s: float, stopped: threading.Event) -> Callable[[int], bool]:
-    """Decides whether to go on waiting for a lock: not when the attempt is cancelled or `busy_s` are over."""
+    """Return a busy handler. It stops waiting for a lock when the attempt is cancelled or after `busy_s`."""
     since = 0.0
 
     def waits(prior: int) -> bool:
@@ -268,7 +270,7 @@ def failure_of(problem: apsw.Error, database: str, args: tuple[Any, ...]) -> Sql
     kind, retryable = _KINDS.get(primary, ("sql", None))
     message = str(problem)
     if primary == "SQLITE_CANTOPEN":
-        # Told whole: a part of a path that holds a secret would not be known for one.
+        # The path is shown completely: redaction would not recognize a part of a secret in it.
         why = "" if Path(database).parent.is_dir() else ": its folder does not exist"
         message = f"cannot open the database {database}{why}"
     elif primary == "SQLITE_BUSY":

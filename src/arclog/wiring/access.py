@@ -23,7 +23,7 @@ class Access(NamedTuple):
 
 @asynccontextmanager
 async def access_of(settings: Settings, *, tenant: str = "", may_create: bool = False) -> AsyncIterator[Access]:
-    """Keys and audit of the server that settings name, else of the home's store. A user who may write to that store
+    """Yield keys and audit of the server in the settings, else of the home's store. A user who may write to that store
     needs no key, and sees all tenants unless one is named. A home is created only with `may_create`.
     """
     if settings.text("client.server"):
@@ -68,7 +68,7 @@ class LocalCredentials:
 
 @asynccontextmanager
 async def credentials_of(settings: Settings) -> AsyncIterator[CredentialApi]:
-    """The secrets of the server that settings name, else those of the store that servers share, or of the home."""
+    """Yield the secrets of the server in the settings, else those of the store that servers share, or of the home."""
     if settings.text("client.server"):
         from arclog.client.asynchronous import AsyncClient
 

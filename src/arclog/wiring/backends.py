@@ -23,7 +23,7 @@ RESULTS = "results"
 
 
 def keeps_files(settings: Settings) -> bool:
-    """Whether the log is a file of the home, for the processes of this machine only."""
+    """Return whether the log is a file of the home, for the processes of this machine only."""
     return not settings.text("store.url")
 
 

@@ -48,7 +48,7 @@ class SystemClock:
 # ── home ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 # The clock of a home: it continues with elapsed time when the machine's clock is set.
 #
-# Law: it never jumps. After a step of the machine's clock it follows at a rate of 1 %, so that a timer is neither early
+# Invariant: it never jumps. After a step of the machine's clock it follows at a rate of 1 %, so that a timer is neither early
 # nor late by more than that. Leases, timers and ids use it; schedules use the machine's clock. All processes of a home
 # have the same time: the file `arclog.clock` contains the time at a moment of this boot. A step above
 # `engine.max_clock_step_s` is followed at once: the machine was stopped (a paused VM), or its clock had not been set
@@ -74,7 +74,7 @@ IS_KNOWN = hasattr(time, "CLOCK_BOOTTIME")
 
 
 class _Anchor(Struct, frozen=True):
-    """The time of the clock at a moment of a boot, and its rate."""
+    """The time of the clock at a point of a boot, and its rate."""
 
     boot: str
     at: float
@@ -181,13 +181,13 @@ def _boot() -> str:
 # The store's clock, as a server sees it: several servers use this one for leases and timers, whatever their own clocks
 # show.
 #
-# Law: it is never ahead of the store's, so no timer fires early and no lease is taken over too soon; it is behind by
+# Invariant: it is never ahead of the store's, so no timer fires early and no lease is taken over too soon; it is behind by
 # less than the store took to answer. Between two reads it advances with elapsed time, including time that the machine
 # was suspended. It does not go back, unless the store's own clock was set back: then it follows and logs that.
 
 #: A larger difference is not drift: a clock was set, or the machine was stopped.
 _JUMP_US = 1 * MICROS
-#: An answer that took longer is too inexact and is ignored.
+#: A response that took longer is too imprecise and is ignored.
 _SLOW_S = 0.5
 
 
@@ -201,7 +201,7 @@ class StoreClock:
         self._own = own
         self.monotonic = own.monotonic
         self._elapsed = elapsed
-        #: the store's time at a moment of this machine's elapsed time
+        #: the store's time at a point of this machine's elapsed time
         self._measured = 0
         self._measured_at = 0.0
         self._is_measured = False
@@ -235,7 +235,7 @@ class StoreClock:
             return
         off = store_now - self._measured - int((answered - self._measured_at) * MICROS)
         self._measured, self._measured_at = store_now, answered
-        # This clock is behind the store's by the time that the answer took; only a larger difference counts.
+        # This clock is behind the store's by the duration of the request; only a larger difference counts.
         if off > _JUMP_US or off < -_JUMP_US - round((answered - asked) * MICROS):
             log.warning("the store's clock jumped by %.1f s; leases and timers follow it", off / MICROS)
             self._latest = min(self._latest, store_now)

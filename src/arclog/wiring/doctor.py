@@ -57,7 +57,9 @@ def backend_probes(settings: Settings) -> list[Probe]:
 
 
 def can_be_opened(checks: Sequence[Check]) -> bool:
-    """Whether there is a store to open, according to `backend_probes`. Opening an empty one would create its schema."""
+    """Return whether there is a store to open, according to `backend_probes`. Opening an empty one would create its
+    schema.
+    """
     return not any(
         (check.name in ("home", "schema") and check.status != OK) or (check.name == "store" and check.status == FAIL)
         for check in checks
@@ -133,7 +135,7 @@ async def _results(settings: Settings, here: Embedded) -> Sequence[Check]:
 
 
 async def _secrets(settings: Settings, here: Embedded) -> Sequence[Check]:
-    """Whether this process can open the stored secrets, and whether there are secrets in a place that is not used."""
+    """Check whether this process can open the stored secrets, and whether there are secrets in an unused place."""
     vault = choose_vault(settings, here.engine.store)
     checks = [await _vault_check(vault)]
     if left := await asyncio.to_thread(left_in_home, settings, vault):
@@ -144,7 +146,7 @@ async def _secrets(settings: Settings, here: Embedded) -> Sequence[Check]:
 
 
 async def _managed(settings: Settings, here: Embedded) -> Check | None:
-    """Whether the secret manager accepts this process."""
+    """Check whether the secret manager accepts this process."""
     try:
         manager = choose_manager(settings, here.engine.clock)
         if manager is None:
@@ -173,7 +175,7 @@ async def _vault_check(vault: Vault) -> Check:
 
 
 async def _confinement(settings: Settings) -> Sequence[Check]:
-    """How tasks on this machine are confined, found by trying it."""
+    """Check by trial how tasks on this machine are confined."""
     from arclog.sandbox.probe import PROMISES, held
 
     scratch = await asyncio.to_thread(Scratch)

@@ -144,8 +144,8 @@ class Embedded:
             self._tasks.append(asyncio.ensure_future(isolate(self._settings, toolbox, several=False)))
 
     async def start_worker(self, execution_id: str = "", *, on_its_own: bool = False) -> None:
-        """Begin to run commands and to fire timers; with an id, commands of that execution and those below it only.
-        `on_its_own`: nobody waits for it, so it continues after errors.
+        """Begin to run commands and to fire timers; with an id, only commands of that execution and its descendants.
+        `on_its_own` means that no caller waits for it, so it continues after errors.
         """
         only = parse_id(execution_id, "execution id") if execution_id else 0
         self._presence.enter(self._worker_id, only)
@@ -217,7 +217,7 @@ class Embedded:
             await self.relay.open()
 
     def schedules(self, boundary: Boundary | None = None) -> ScheduleApi:
-        """The schedules within a boundary; without one, those of the tenant in the settings."""
+        """Return the schedules within a boundary, or those of the tenant in the settings."""
         from arclog.engine.runs.schedules import EngineSchedules
 
         own = Boundary.owner(self._settings, self._settings.text("scope.tenant"))
@@ -278,13 +278,15 @@ class Embedded:
         return ""
 
     def _is_alive(self, worker_id: str) -> bool | None:
-        """Nothing is known about a worker on another machine, or in another home on the same store."""
+        """Return whether a worker's process is alive; None for a worker on another machine, or in another home on the
+        same store.
+        """
         if not keeps_files(self._settings) or not worker_id.startswith(f"{socket.gethostname()}-"):
             return None
         return self._presence.is_alive(worker_id)
 
     def _is_served(self, execution_ids: Collection[int]) -> bool | None:
-        """Whether a process of this home runs one of these executions; if others share the store, this is unknown."""
+        """Return whether a process of this home runs one of these executions; None if other homes share the store."""
         return self._presence.is_served(execution_ids) if keeps_files(self._settings) else None
 
     async def close(self) -> None:
@@ -325,7 +327,7 @@ class Embedded:
                 await follower.settle(_SETTLE_S)
 
     async def _is_store_there(self) -> bool:
-        """Whether the store still accepts writes; logged once if not. Whatever waits for them has leases that
+        """Return whether the store still accepts writes; logged once if not. Waiting commands have leases that
         expire.
         """
         try:
@@ -349,7 +351,7 @@ async def last_word(work: Coroutine[Any, Any, None]) -> None:
 
 
 def _tidy() -> None:
-    """Remove what killed processes left behind."""
+    """Remove leftovers of killed processes."""
     with suppress(OSError):
         count = remove_abandoned()
         if count:

@@ -1,4 +1,4 @@
-"""Whether the tasks of several tenants may run in one worker of this machine.
+"""Isolation of tenants: decides whether the tasks of several tenants may run in one worker of this machine.
 
 They may if confinement reaches its level `standard`, or if the operator allows it. Otherwise a worker that is known to
 serve several tenants does not start, and any other worker runs the tasks of one tenant only.
@@ -19,7 +19,7 @@ log = logging.getLogger("arclog.worker")
 
 
 async def has_several_tenants(settings: Settings, book: AccessBook) -> bool:
-    """Whether there may be callers of more than one tenant: by their keys, or because an issuer of tokens names
+    """Return whether there may be callers of more than one tenant: by their keys, or because an issuer of tokens names
     tenants.
     """
     if settings.text("auth.jwt_issuer"):

@@ -1,5 +1,5 @@
 """Runs arclog's programs: on uvloop if it is installed, which is faster than asyncio's own loop, and with rare garbage
-collections. A program that embeds arclog uses a loop of its own; nothing else depends on the loop.
+collections. A program that embeds arclog uses its own loop; nothing else depends on the loop.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ T = TypeVar("T")
 #: New objects after which the garbage collector runs; the command line sets the same at its start. A thousand live runs
 #: are many objects with few cycles: with Python's default of 700, a fifth of the time is spent in collections.
 _NEW_OBJECTS = 50_000
-#: How long a thread that is back from the disk waits for a busy event loop, after every statement: with Python's
-#: default of 5 ms a read of a few rows takes longer than a step. The same holds for the event loop while a thread makes
-#: a heavy decision.
+#: How long a thread that returns from the disk waits for a busy event loop, after every statement: with Python's
+#: default of 5 ms a read of a few rows takes longer than a step. The same applies to the event loop while a thread
+#: makes a heavy decision.
 _SWITCH_S = 0.0005
 #: whether `run` runs this program
 _is_own = False
@@ -50,7 +50,7 @@ def _interrupt(*_: object) -> NoReturn:
 
 
 def freeze_imports() -> None:
-    """Exclude what is loaded so far from garbage collections, which stop the event loop. Only if `run` runs the
+    """Exclude everything loaded so far from garbage collections, which stop the event loop. Only if `run` runs the
     program; otherwise the collector belongs to the calling program.
     """
     if _is_own:

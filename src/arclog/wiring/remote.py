@@ -45,7 +45,7 @@ class Remote:
         return ""
 
     async def take_over(self, execution_id: str) -> str:  # noqa: ARG002 - the same face
-        """The server continues with its runs by itself."""
+        """Nothing to do; the server continues its runs."""
         return ""
 
 

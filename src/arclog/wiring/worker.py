@@ -1,7 +1,7 @@
-"""A standalone worker: it takes its commands from a server, and has only its tools and secrets of its own.
+"""A standalone worker: it claims commands from a server, and runs them with its own tools and secrets.
 
-`env` and `file` entries of a keychain are looked up here, `secret` ones in this worker's home, then at the server,
-which sends them sealed; this machine's key opens them.
+`env` and `file` entries of a keychain are resolved here; `secret` entries in this worker's home, then at the server,
+which sends them sealed. This machine's key opens them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from arclog.client.transport import Transport
 from arclog.model.config.settings import Settings
 from arclog.ports.control import WorkerInfo
 from arclog.ports.tool import ToolServices
-from arclog.sandbox.confinement import for_server
+from arclog.sandbox.confinement_settings import for_server
 from arclog.sandbox.folders import workdir_of
 from arclog.sandbox.protection import protect_process
 from arclog.wiring.clocks import SystemClock

@@ -62,7 +62,7 @@ async def test_a_user_with_a_password_gets_in_and_a_wrong_one_is_told_without_it
         where = server.url.removeprefix("nats://")
         assert await carries(settings_for(f"nats://joe:{QUOTED}@{where}"))
         for wrong in (f"nats://joe:hunter2@{where}", f"nats://{where}"):
-            with pytest.raises(SettingsError, match="does not let us in") as found:
+            with pytest.raises(SettingsError, match="rejects the login") as found:
                 await carries(settings_for(wrong))
             assert "hunter2" not in str(found.value)
             assert "ARCLOG_BUS_CREDS_FILE" in str(found.value)
@@ -80,7 +80,7 @@ async def test_an_nkey_gets_in(tmp_path: Path) -> None:
     config = f"authorization {{ users: [ {{ nkey: {pair.public_key.decode()} }} ] }}"
     with running_nats(config=config) as server:
         assert await carries(settings_for(server.url, **{"bus.nkey_file": str(tmp_path / "user.nk")}))
-        with pytest.raises(SettingsError, match="does not let us in"):
+        with pytest.raises(SettingsError, match="rejects the login"):
             await carries(settings_for(server.url))
     with pytest.raises(SettingsError, match=r"ARCLOG_BUS_NKEY_FILE: .*No such file"):
         await carries(settings_for(server.url, **{"bus.nkey_file": str(tmp_path / "none")}))
@@ -104,7 +104,7 @@ async def test_a_credentials_file_gets_in(tmp_path: Path) -> None:
     config = f"operator: {top}\nresolver: MEMORY\nresolver_preload: {accounts}\nsystem_account: {system.public}"
     with running_nats(config=config) as server:
         assert await carries(settings_for(server.url, **{"bus.creds_file": str(tmp_path / "user.creds")}))
-        with pytest.raises(SettingsError, match="does not let us in"):
+        with pytest.raises(SettingsError, match="rejects the login"):
             await carries(settings_for(server.url))
 
 
@@ -202,13 +202,13 @@ async def test_of_several_servers_one_that_is_there_is_enough(nats_server: NatsS
 async def test_a_server_without_jetstream_is_refused() -> None:
     # An account of its own has JetStream only if it says so.
     config = "accounts { A { users: [{user: a, password: a}] }, SYS { users: [] } }\nsystem_account: SYS"
-    missing = pytest.raises(SettingsError, match="has no JetStream for us; start nats-server with -js")
+    missing = pytest.raises(SettingsError, match="has no JetStream for this account; start nats-server with -js")
     with running_nats(config=config) as server, missing:
         await carries(settings_for(server.url.replace("//", "//a:a@")))
 
 
 async def test_a_server_that_was_started_without_jetstream_is_refused() -> None:
-    missing = pytest.raises(SettingsError, match="has no JetStream for us; start nats-server with -js")
+    missing = pytest.raises(SettingsError, match="has no JetStream for this account; start nats-server with -js")
     with running_nats(jetstream=False) as server, missing:
         await carries(settings_for(server.url))
 

@@ -20,7 +20,7 @@ MOST = 430
 UNUSED = (
     "ssl", "inspect", "dataclasses", "shutil", "difflib", "json", "ipaddress", "importlib.metadata", "jinja2",
     "typing_extensions", "httpx2", "cryptography", "zstandard", "uvloop",
-    "arclog.expr.compiler.compile", "arclog.expr.filters.table", "arclog.sandbox.confinement", "arclog.sandbox.launcher",
+    "arclog.expr.compiler.compile", "arclog.expr.filters.table", "arclog.sandbox.confinement_settings", "arclog.sandbox.launcher",
     "arclog.engine.views.why", "arclog.engine.views.state", "arclog.engine.views.event_search", "arclog.engine.history",
     "arclog.engine.runs.schedules", "arclog.core.boundary.schedules", "arclog.stores.searching", "arclog.model.data.regex",
     "arclog.plan.lint.markings", "arclog.worker.local_files", "arclog.ports.bus", "arclog.ports.views.history",

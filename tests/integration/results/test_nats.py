@@ -217,7 +217,7 @@ async def test_credentials():
     with running_nats(config=config) as server:
         right, wrong = (server.url.replace("//", f"//someone:{word}@") for word in ("s3cr3t", "wr0ng"))
         results = choose_results(Settings({"results.url": "nats", "bus.url": wrong}))
-        with pytest.raises(ResultUnavailable, match="does not let us in") as found:
+        with pytest.raises(ResultUnavailable, match="rejects the login") as found:
             await stored(results, b"x")
         assert not isinstance(found.value, ResultStoreAway)
         assert "wr0ng" not in str(found.value)

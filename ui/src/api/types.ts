@@ -199,7 +199,7 @@ export interface EventsFound {
   more: boolean;
 }
 
-/** A run asked for: `path` (in the catalog) or `playbook` (YAML or JSON text, or the playbook itself as JSON). */
+/** A request for a run: `path` (in the catalog) or `playbook` (YAML or JSON text, or the playbook itself as JSON). */
 export interface ExecuteBody {
   path?: string;
   version?: number | string;
@@ -256,7 +256,7 @@ export interface Forked {
   created: boolean;
 }
 
-/** How far a run is. */
+/** The head and state of a run. */
 export interface Head {
   head: number;
   ended: boolean;
@@ -281,7 +281,7 @@ export interface Imported {
   created: boolean;
 }
 
-/** What became of one event of a batch. */
+/** The result for one event of a batch. */
 export interface Item {
   index: number;
   status: number;
@@ -388,7 +388,7 @@ export interface LoopView {
   open: string[];
 }
 
-/** Who asks, and what that may not do. */
+/** The caller and its permissions. */
 export interface Me {
   name: string;
   tenant: string;
@@ -511,7 +511,7 @@ export interface ProblemDetails {
   detail: string;
 }
 
-/** The times that will run, oldest first; those that have run already start nothing. */
+/** The times that will run, oldest first. Times that have already run start nothing. */
 export interface Queued {
   queued: string[];
 }
@@ -673,7 +673,7 @@ export interface SettingShown {
   variable: string;
 }
 
-/** How to sign in, and who did. */
+/** The ways to sign in, and the signed-in caller. */
 export interface SignIn {
   required: boolean;
   methods: string[];

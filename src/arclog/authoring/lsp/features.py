@@ -1,7 +1,7 @@
-"""Features for editors: answers about a place in a playbook's text. Pure: text and a place in, answers out.
+"""Features for editors: answers about a place in a playbook's text. No I/O.
 
-A text that is being typed is seldom valid YAML, so the context of a place is read from the indentation of the lines
-above it, not from a tree.
+A text that is being typed is seldom valid YAML, so the context of a place is determined from the indentation of the
+lines above it, not from a tree.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class Features:
         return ""
 
     def of_language(self, at: Place, word: str) -> Entry | None:
-        """The filter, test or function of templates that a word is, by what stands before it."""
+        """Return the filter, test or function of templates that a word names, depending on the text before it."""
         line = self.line(at.line)
         start = next(
             (match.start() for match in _WORD.finditer(line) if match.start() < at.column <= match.end() + 1), 0
@@ -162,7 +162,7 @@ class Features:
         return next((known for table in tables for known in table if known.name == word), None)
 
     def chain_of_key(self, at: Place) -> list[str] | None:
-        """The keys above the key at a place; None where no key stands."""
+        """Return the keys above the key at a place; None if there is no key."""
         match = _KEY.match(self.line(at.line))
         if match is not None and match[3] and match.start(3) < at.column <= match.end(3) + 1:
             return self.chain(Place(at.line, match.start(3) + 1))
@@ -170,7 +170,7 @@ class Features:
         seen: set[int] = set()
         while pending:
             node, above = pending.pop()
-            if id(node) in seen:  # an alias stands for what was looked at already, and aliases of aliases for very much
+            if id(node) in seen:  # the target of an alias; nested aliases can expand to very much
                 continue
             seen.add(id(node))
             for name, key, value in entries(node):
@@ -213,7 +213,7 @@ class Features:
         return steps
 
     def step_at(self, line: int) -> Any:
-        """The step map that a line stands in."""
+        """Return the step map that contains a line."""
         before = [node for node in items(entry(self.root, "workflow")) if line_of(node) <= line]
         return before[-1] if before else None
 
@@ -229,7 +229,7 @@ class Features:
         return ""
 
     def chain(self, at: Place) -> list[str]:
-        """The keys that a place stands below, from the root; a list is `-`."""
+        """Return the keys above a place, from the root; a list is `-`."""
         line = self.line(at.line)
         match = _KEY.match(line)
         if match is None:
@@ -259,7 +259,7 @@ class Features:
         return chain[::-1]
 
     def siblings(self, at: Place) -> list[str]:
-        """The other lines of the map that a place stands in, about."""
+        """Return the other lines of the map that contains a place, approximately."""
         here = _KEY.match(self.line(at.line))
         room = len(here[1]) + len(here[2]) if here and self.line(at.line).strip() else at.column - 1
         siblings: list[str] = []
@@ -305,7 +305,7 @@ class Features:
         return fields
 
     def task_fields(self) -> tuple[Field, ...]:
-        """Keys of tasks of the kinds that the text names."""
+        """Return the keys of tasks of the kinds that the text names."""
         mentioned = {kind for kind in self.kinds if re.search(rf"kind\s*:\s*\"?{re.escape(kind)}\b", self.text)}
         known = {field.name: field for field in TASK}
         for kind in sorted(mentioned or self.kinds):

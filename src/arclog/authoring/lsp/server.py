@@ -1,6 +1,7 @@
-"""The language server: JSON-RPC over two streams, and the features behind it.
+"""The language server: JSON-RPC over two streams, and its features.
 
-Law: every request is answered, an unknown one with an error, and the server runs until `exit` or the end of the input.
+Invariants: every request is answered, an unknown one with an error, and the server runs until `exit` or the end of the
+input.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from arclog.model.errors import Finding
 _SEVERITIES = {"error": 1, "warning": 2, "info": 3}
 #: The largest message, in bytes.
 _MOST_BYTES = 64 * 1024 * 1024
-#: Digits of a length that are looked at: enough for one that is too large.
+#: Maximum number of digits of a length that are read: enough for one that is too large.
 _MOST_DIGITS = 12
 _METHOD_NOT_FOUND = -32601
 _INTERNAL_ERROR = -32603
@@ -37,7 +38,7 @@ class Server:
         self._kinds = kinds
         self._settings = settings
         self._texts: dict[str, str] = {}
-        #: the features of the last text, by its address, since parsing takes longer than answering
+        #: the features of the last text, by its URI, since parsing takes longer than answering
         self._latest: tuple[str, Features] | None = None
         self._stopping = False
 
@@ -156,7 +157,7 @@ class Server:
 
     def _features_at(self, params: dict[str, Any]) -> tuple[Features, Place]:
         uri, position = params["textDocument"]["uri"], params["position"]
-        # A place behind the end of the text is its end.
+        # A place after the end of the text means its end.
         number = 1 + max(0, min(position["line"], self._texts.get(uri, "").count("\n") + 1))
         line = self._line(uri, number)
         before = line.encode("utf-16-le")[: 2 * max(0, position["character"])].decode("utf-16-le", "ignore")
@@ -174,7 +175,7 @@ class Server:
 
     def _take(self, uri: str, text: str) -> None:
         self._texts[uri] = text
-        # Other YAML files have no findings: only what has a workflow is a playbook.
+        # Other YAML files have no findings: only a file with a workflow is a playbook.
         is_playbook = "workflow:" in text and not uri.endswith((".test.yaml", ".test.yml"))
         self._publish(uri, self._features(uri).findings() if is_playbook else [])
 

@@ -1,7 +1,7 @@
-"""`case` of a step: what followed an event. Its sinks become tasks, its sets and retries rules, its routes arcs.
+"""`case` of a step: reactions to an event. Its sinks become tasks, its sets and retries rules, its routes arcs.
 
-Law: the entries of a case are tried in order and the first that holds is taken. A case becomes what means the same, whole, or
-stays as it is and is listed.
+Invariants: the entries of a case are tried in order and the first match is taken. A case is converted as a whole to an
+equivalent form, or stays unchanged and is listed.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Entry:
     #: the `when`; None of an `else`
     when: Any
     condition: Condition
-    #: key and value nodes of what it does, and the item of a list that has only that
+    #: key and value nodes of its actions, and the list item that has only that action
     actions: dict[str, tuple[Any, Any, Any]] = field(default_factory=dict)
     targets: list[Target] = field(default_factory=list)
 
@@ -96,7 +96,7 @@ def read_case(step: Any) -> list[Entry]:
 
 
 def _read_entry(node: Any, *, last: bool) -> list[Entry]:
-    """An entry; two where the last one has an `else` beside its `then`."""
+    """Read an entry; it becomes two if the last one has an `else` next to its `then`."""
     parts = {name: value for name, _, value in entries(node)}
     when = parts.get("when") or parts.get("expr")
     if not parts or not set(parts) <= {"when", "expr", "then", "else"} or (when is None) == ("then" in parts):
@@ -136,7 +136,7 @@ def _read_action(read: Entry, part: Any, *, in_list: bool) -> None:
             read.targets += [_target(target) for target in (items(value) if is_list(value) else [value])]
             continue
         if name == "result" and scalar(entry(value, "from")) in ("response", "result"):
-            continue  # what a step gives is its result
+            continue  # the result of a step is its data
         elif name not in ("sink", "set", "set_ctx", "vars", "retry"):
             raise Undecided(key, f"case: {name} has no equivalent", _HINTS.get(name, _HINT))
         elif name in read.actions:
@@ -155,7 +155,7 @@ def _target(node: Any) -> Target:
 
 
 def _check_order(step: Any, read: list[Entry]) -> None:
-    """What is not taken because an entry before it holds cannot be written as rules and arcs of their own."""
+    """Refuse a case whose order of entries cannot be expressed by separate rules and arcs. Raises Undecided."""
     for phase in ("done", "failed", "loop"):
         seen = [part for part in read if part.phase == phase]
         for part in seen[:-1]:
@@ -198,7 +198,7 @@ def _check_actions(step: Any, part: Entry, read: list[Entry]) -> None:
 
 
 def _without(source: Source, part: Entry, name: str) -> Edit:
-    """The removal of one action, or of the entry where it was all that it does. Raises Undecided."""
+    """Return the removal of one action, or of the whole entry if it has no other. Raises Undecided."""
     key, value, item = part.actions[name]
     text = source.text
     whole = len(part.actions) == 1 and not part.targets
@@ -232,7 +232,7 @@ def _task_of(source: Source, step: Any, node: Any) -> Any:
 
 
 def _sinks(source: Source, step: Any, read: list[Entry]) -> Change | None:
-    """The sinks of a case as tasks behind the step's own."""
+    """Convert the sinks of a case to tasks after the step's own."""
     stored = [part for part in read if "sink" in part.actions]
     if not stored:
         return None
@@ -248,7 +248,7 @@ def _sinks(source: Source, step: Any, read: list[Entry]) -> Change | None:
         key, value, _ = part.actions["sink"]
         sinks.append(Sink(key, value, part.condition.rest))
     routed = any(part.targets for part in read) or entry(step, "next") is not None
-    # A whole entry goes with its comments; so what is only a sink leaves none behind.
+    # An entry is removed with its comments, so that one with only a sink leaves nothing behind.
     edits = [_without(source, part, "sink") for part in stored]
     if len(stored) == len(read) and all(len(part.actions) == 1 and not part.targets for part in stored):
         key = next(key for name, key, _ in entries(step) if name == "case")
@@ -259,7 +259,7 @@ def _sinks(source: Source, step: Any, read: list[Entry]) -> Change | None:
 
 
 def _outcomes(source: Source, step: Any, read: list[Entry]) -> Change | None:
-    """What is set and tried again, as rules of the step's task."""
+    """Convert sets and retries to rules of the step's task."""
     about = [part for part in read if {"set", "set_ctx", "vars", "retry"} & part.actions.keys()]
     if not about:
         return None
@@ -310,7 +310,9 @@ def _outcomes(source: Source, step: Any, read: list[Entry]) -> Change | None:
 
 
 def values_set(source: Source, action: tuple[Any, Any, Any], kind: str) -> str:
-    """What a `set` sets, as a map on one line: `{a: …}`, `{ctx: {a: …}}` or `[{name: a, value: …}]`. Raises Undecided."""
+    """Return the values of a `set` as a map on one line: `{a: …}`, `{ctx: {a: …}}` or `[{name: a, value: …}]`. Raises
+    Undecided.
+    """
     key, value, _ = action
     pairs: list[tuple[str, Any]] = []
     if is_list(value):
@@ -340,7 +342,7 @@ def values_set(source: Source, action: tuple[Any, Any, Any], kind: str) -> str:
 
 
 def _routes(source: Source, step: Any, key: Any, read: list[Entry]) -> Change:
-    """A case that only routes, and the step's own `next` for what it leaves, as arcs."""
+    """Convert a case that only routes, and the step's own `next` for the rest, to arcs."""
     text = source.text
     value, node = entry(step, "case"), entry(step, "next")
     task = next(iter(source.tasks(step)), None)

@@ -1,4 +1,4 @@
-"""Conditions of older releases: the event that they wait for, and the names of what a task answered."""
+"""Conditions of older releases: the event that they wait for, and the names of a task's result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from arclog.authoring.spans import scalar
 
 SQL = frozenset({"postgres", "sqlite", "duckdb"})
 
-#: What waited for the end of a step, by the condition in words of today: `done`, `failed`, or the end of a loop.
+#: Older conditions for the end of a step, by the current one: `done`, `failed`, or the end of a loop.
 _PHASES = {
     "step.exit": "done",
     "call.done": "done",
@@ -39,14 +39,14 @@ class Condition(NamedTuple):
 
     #: done, failed, loop (the end of all items) or enter
     phase: str
-    #: what it asks besides that; '' when that is all
+    #: the rest of the condition; '' if there is none
     rest: str
     #: whether it names the event, or the phase alone
     explicit: bool
 
 
 def conjuncts(expression: str) -> list[str]:
-    """The parts of an expression that `and` joins; the whole where another operator binds less."""
+    """Return the parts of an expression that `and` joins; the whole if another operator binds less."""
     depth, parts, at = 0, [], 0
     for match in re.finditer(rf"{_QUOTED}|[\[({{]|[\])}}]|\b(?:and|or|if)\b", expression):
         word = match[0]
@@ -79,7 +79,7 @@ def expression_of(node: Any) -> str:
 
 
 def condition_of(node: Any) -> Condition:
-    """What the `when` of a case asks. Raises Undecided."""
+    """Parse the `when` of a case. Raises Undecided."""
     phases: set[str] = set()
     rest: list[str] = []
     explicit = False
@@ -111,9 +111,9 @@ def condition_of(node: Any) -> Condition:
 
 
 def renamed(expression: str, kind: str, base: str, node: Any) -> str:
-    """An expression with today's names for what a task answered.
+    """Return an expression with the current names for a task's result.
 
-    `base` is what holds it: `outcome`, or the task's label. Raises Undecided where a name has no one meaning.
+    `base` is its container: `outcome`, or the task's label. Raises Undecided if a name is ambiguous.
     """
 
     def replace(pattern: str, new: str, text: str) -> str:

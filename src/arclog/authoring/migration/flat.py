@@ -1,6 +1,6 @@
-"""Steps of the first releases: the kind of a step and the keys of its tool stand on the step itself.
+"""Steps of the first releases: the kind of a step and the keys of its tool are on the step itself.
 
-Law: a key moves into the tool as it is written; what it means there is the business of the rules for tasks, which run afterwards.
+A key moves into the tool unchanged; the rules for tasks, which run afterwards, convert its meaning.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ _OF_STEP = frozenset(
         "end_loop",
     ]
 )
-#: What the first releases called the values that a task is given.
+#: Names of a task's values in the first releases.
 _VALUES = ("with", "data", "input", "payload")
-#: Kinds whose task takes args itself.
+#: Kinds whose tasks have their own args.
 _WITH_ARGS = frozenset({"python", "playbook", "workbook"})
 _LOOP = ("collection", "element", "mode", "concurrency", "in", "items", "item", "iterator", "max_in_flight")
 _SECRETS = "keychain: [{name: NAME, kind: secret_manager}] at the root; tasks read {{ keychain.NAME.value }}"
@@ -122,7 +122,7 @@ def step_names(source: Source) -> Iterator[Change]:
 
 
 def flat_steps(source: Source) -> Iterator[Change]:
-    """`type: http` or `tool: http` of a step, with the keys of the tool beside it."""
+    """Convert `type: http` or `tool: http` of a step, with the keys of the tool next to it."""
     for step in source.steps:
         try:
             yield from _called(source, step)
@@ -177,7 +177,7 @@ def _flat(source: Source, step: Any) -> Iterator[Change]:
 
 
 def _takes_args(source: Source, step: Any, kind: str) -> bool:
-    """Whether a task takes values itself; one of a workbook does when its entry does."""
+    """Return whether a task has its own args; one of a workbook does if its entry does."""
     if kind != "workbook":
         return kind in _WITH_ARGS
     wanted = scalar(entry(step, "name")) or scalar(entry(step, "task"))
@@ -189,7 +189,7 @@ def _takes_args(source: Source, step: Any, kind: str) -> bool:
 
 
 def _values_of_step(source: Source, kind: str) -> set[str]:
-    """Names of values that a task of a kind does not take itself: they are args of the step."""
+    """Return names of values that a task of a kind does not accept itself, so that they are args of the step."""
     spec = source.kinds[kind]
     own = {"data", "payload"} if kind == "http" else set[str]()
     return set(_VALUES) - own - ({field.name for field in spec.fields} if spec is not None else set())
@@ -264,7 +264,9 @@ def _tool(
 
 
 def _behind_dash(source: Source, step: Any, edits: list[Edit]) -> list[Edit]:
-    """The edits of a step's entries; where the first of them goes, the first that stays takes its place behind the dash."""
+    """Return the edits of a step's entries. If the first entry is removed, the first remaining one is moved after the
+    dash.
+    """
     text = source.text
     gone = {edit.start: edit for edit in edits}
     at = start(step)
@@ -345,7 +347,8 @@ def _iterator(source: Source, step: Any, owner: tuple[Any, Any]) -> Change:
     )
 
 
-# --- what a step keeps ----------------------------------------------------------------------------------------------------
+# --- keys that stay on a step
+# ---------------------------------------------------------------------------------------------
 
 
 def saves(source: Source) -> Iterator[Change]:

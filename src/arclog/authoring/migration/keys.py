@@ -1,4 +1,4 @@
-"""Keys that have another name now, or stand elsewhere."""
+"""Keys that have another name or another place now."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def task_keys(source: Source) -> Iterator[Change]:
             word = scalar(entry(task, old))
             if word in source.kinds or word == "workbook":
                 yield from source.rename(task, old, "kind")
-                name = name or word  # what it is called from now on
+                name = name or word  # its name from now on
         if scalar(entry(task, "task")) is not None:
             yield from source.rename(task, "task", "name")
         if is_map(entry(task, "assert")):
@@ -136,7 +136,7 @@ def empty_auth(source: Source) -> Iterator[Change]:
 
 
 def _shell(source: Source, task: Any) -> Iterator[Change]:
-    """`cmds` with one command is that command; several would have to say what a failure of one means."""
+    """Convert `cmds` with one command to that command; for several, the effect of a failure would be unclear."""
     commands = entry(task, "cmds")
     if commands is None or entry(task, "command") is not None:
         return
@@ -184,7 +184,7 @@ def _loop_spec(source: Source, loop: Any) -> Iterator[Change]:
 
 
 def conditions(source: Source) -> Iterator[Change]:
-    """`expr` is called `when` now, wherever a condition stands."""
+    """Rename `expr` to `when` in all conditions."""
     pending = [*source.steps, *items(entry(source.root, "workbook"))]
     while pending:
         node = pending.pop()
@@ -213,7 +213,7 @@ def timeouts(source: Source) -> Iterator[Change]:
 
 
 def task_config(source: Source) -> Iterator[Change]:
-    """Config that stands in `spec` belongs to the task itself."""
+    """Move config in `spec` to the task itself."""
     for task in source.all_tasks():
         spec = entry(task, "spec")
         kind = source.kind_of(task)

@@ -1,4 +1,4 @@
-"""What becomes of a task's outcome: retries, rules, and what they set."""
+"""Handling of a task's outcome: retries, rules, and the values that they set."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _WORDS = {
     "max_delay": "max_delay",
     "backoff": "backoff",
 }
-#: What older releases call errors, and the kinds that they are now.
+#: Older names of errors, and the current kinds.
 _ERROR_KINDS = {
     "timeout": "timeout",
     "connection": "connection",
@@ -88,7 +88,7 @@ def _moved(source: Source, owner: Any, task: Any, key: Any, value: Any, rules: l
 
 
 def rules_of_retry(node: Any, kind: str, key: Any) -> list[str]:
-    """The rules of a task's policy that a `retry` stands for. Raises Undecided."""
+    """Return the rules of a task's policy that are equivalent to a `retry`. Raises Undecided."""
     if is_list(node):
         rules = []
         for policy in items(node):
@@ -112,14 +112,14 @@ def rules_of_retry(node: Any, kind: str, key: Any) -> list[str]:
 
 
 def retry_rule(node: Any, which: str, key: Any) -> str:
-    """A rule that tries again after errors, those of `which` or all. Raises Undecided."""
+    """Return a rule that retries after errors, those of `which` or all. Raises Undecided."""
     action, _ = _action(node, key)
     condition = f"{ERROR} and {which}" if which else ERROR
     return f"{{when: {quoted(condition)}, then: {action}}}"
 
 
 def _retry_rule(node: Any, condition: str, key: Any) -> str:
-    """A rule that tries again as long as a condition holds; it may hold for what is not an error, too."""
+    """Return a rule that retries while a condition holds, which may also hold for successful outcomes."""
     action, attempts = _action(node, key)
     if ERROR not in condition:
         joined = (
@@ -127,13 +127,13 @@ def _retry_rule(node: Any, condition: str, key: Any) -> str:
         )
         if _only_of_errors(condition):
             condition = f"{ERROR} and {joined}"
-        else:  # the last answer counts, and is not a failure by itself
+        else:  # the last result counts, and is not a failure
             condition = f"_attempt < {attempts} and {joined}"
     return f"{{when: {quoted(condition)}, then: {action}}}"
 
 
 def _only_of_errors(condition: str) -> bool:
-    """Whether it asks for an HTTP status that is an error's."""
+    """Return whether a condition tests for an HTTP status of an error."""
     return any(
         match and int(match[1]) >= 400
         for part in conjuncts(condition)
@@ -224,7 +224,7 @@ def _action(node: Any, key: Any) -> tuple[str, int]:
 
 
 def _growing(parts: dict[str, str], factor: str, attempts: int, key: Any) -> dict[str, str]:
-    """Delays that grow by a factor; those that no `backoff` has are listed one by one."""
+    """Return delays that grow by a factor; those that no `backoff` can express are listed one by one."""
     if factor in ("1", "1.0", "2", "2.0"):
         return {"backoff": "none" if factor.startswith("1") else "exponential"}
     try:

@@ -79,7 +79,7 @@ class _Arc(NamedTuple):
 
 
 def _read_arc(node: Any, *, last: bool) -> _Arc | None:
-    """What an entry of a list means: a name, `{step, when}`, `{when, then}` or, at the end, `{else}`; None otherwise."""
+    """Parse an entry of a list: a name, `{step, when}`, `{when, then}` or, at the end, `{else}`; None otherwise."""
     if scalar(node):
         return _Arc(scalar(node) or "", None, None)
     parts = {name: value for name, _, value in entries(node)}
@@ -123,7 +123,7 @@ def _arcs(source: Source, key: Any, value: Any, read: list[_Arc]) -> Iterator[Ed
         return
     first = line_start(text, start(value))
     head = (f"{room}spec: {{mode: {mode}}}\n" if mode else "") + f"{room}arcs:\n"
-    # The first line's own shift stands at the same place as the head: one edit for both.
+    # The first line's shift is at the same place as the head, so both are one edit.
     lines = list(shifted(text, first, end(text, value), shift)) if shift else []
     yield Edit(first, first, head + " " * shift)
     yield from (line for line in lines[1:] if not any(edit.start < line.start < edit.end for edit in inner))
@@ -131,7 +131,7 @@ def _arcs(source: Source, key: Any, value: Any, read: list[_Arc]) -> Iterator[Ed
 
 
 def _arc(source: Source, node: Any, arc: _Arc, shift: int) -> Iterator[Edit]:
-    """The edits that make an entry an arc. Raises Undecided."""
+    """Return the edits that turn an entry into an arc. Raises Undecided."""
     text = source.text
     if scalar(node) is not None:
         yield Edit(start(node), end(text, node), f"{{step: {arc.step}}}")
@@ -196,7 +196,7 @@ def tools(source: Source) -> Iterator[Change]:
 
 
 def end_step(source: Source) -> Iterator[Change]:
-    """A step `end` that arcs lead to and that was there without being written."""
+    """Add a step `end` that arcs lead to and that older releases had implicitly."""
     workflow = entry(source.root, "workflow")
     if "end" in source.names or not source.steps or is_flow(workflow):
         return

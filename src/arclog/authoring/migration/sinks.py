@@ -1,4 +1,4 @@
-"""`sink`: storing what a step gave. Storing is an ordinary task behind the one that made it."""
+"""`sink`: storing the result of a step. It becomes an ordinary task after the one that produced the result."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _HINT = "storing is an ordinary task of the list: tool: [{name: LABEL, kind: …
 
 
 class Sink(NamedTuple):
-    """A sink and what it asks for."""
+    """A sink and its parameters."""
 
     key: Any
     node: Any
@@ -57,9 +57,9 @@ def step_sinks(source: Source) -> Iterator[Change]:
 def sink_tasks(
     source: Source, step: Any, task: Any, sinks: list[Sink], *, routed: bool, asked: str = ""
 ) -> tuple[Edit, ...]:
-    """The tool of a step as a list: its task, the sinks, and the task's data again where the step's view is read.
+    """Return the tool of a step as a list: its task, the sinks, and the task's data again if the step's view is read.
 
-    `asked` are conditions of the step's routes, which read what the step gave. Raises Undecided.
+    `asked` are conditions of the step's routes, which read the step's result. Raises Undecided.
     """
     name = scalar(entry(step, "step")) or "step"
     kind = scalar(entry(task, "kind")) or ""
@@ -122,7 +122,7 @@ def _sink(source: Source, sink: Sink, kind: str, label: str, column: int, taken:
                 raise Undecided(sink.key, "sink: it cannot be moved", _HINT)
             lines.append(moved)
     body = renamed_in("".join(lines), kind, label, sink.key)
-    if made in ("event_log", "event"):  # the log has what every task gave
+    if made in ("event_log", "event"):  # the log has the result of every task
         body = re.sub(r"\bkind: *['\"]?event(_log)?['\"]?", "kind: noop", body, count=1)
     elif made not in source.kinds:
         raise Undecided(sink.key, f"sink: there is no kind {made!r}", _HINT)
@@ -161,7 +161,9 @@ def _view(
     routed: bool,
     asked: str,
 ) -> str:
-    """A last task that gives the data of the first again: the step's name and `outcome` on its arcs mean those."""
+    """Return a last task that returns the data of the first one, which the step's name and `outcome` on its
+    arcs mean.
+    """
     reads = re.compile(rf"(?<![\w.'\"]){re.escape(name)}(?![\w'\"])")
     fields = re.compile(rf"(?<![\w.'\"]){re.escape(name)}\.(?:result|http|meta|pg)\b")
     inside = {id(node) for sink in sinks for _, node in scalars(sink.node)}

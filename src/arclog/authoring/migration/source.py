@@ -33,13 +33,13 @@ from arclog.playbook.engine_kinds import ENGINE_KINDS
 
 TEMPLATE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
 COMMENT = re.compile(r"(^|\s)#")
-#: One edit, or several that are made together or not at all.
+#: One edit, or several that are applied together or not at all.
 Change = Edit | tuple[Edit, ...]
 _COMMENTS = re.compile(r"(?m)(?:^|(?<=[ \t]))#[^\n]*")
 
 
 class Undecided(Exception):
-    """A form whose meaning is not certain: where it stands, why, and what its author can write."""
+    """A form whose meaning is not certain: its place, the reason, and what its author can write."""
 
     def __init__(self, node: Any, message: str, hint: str) -> None:
         super().__init__(message)
@@ -79,7 +79,7 @@ class Source:
         self.names = {name for node in self.steps if (name := scalar(entry(node, "step")))}
         self.workload = {name for name, _, _ in entries(entry(root, "workload"))}
         self.notes: list[tuple[int, str]] = []
-        #: what nobody but the author can decide
+        #: forms that only the author can decide
         self.left: list[Finding] = []
         self._scalars: list[tuple[int, int]] | None = None
         self._tasks: dict[int, list[Any]] = {}
@@ -120,7 +120,7 @@ class Source:
         return self.kinds[scalar(entry(task, "kind")) or ""]
 
     def fields(self, kind: KindSpec | None) -> frozenset[str]:
-        """Names of the fields of a kind; none without one."""
+        """Return the names of the fields of a kind; none without a kind."""
         return frozenset() if kind is None else self.kinds.fields(kind)
 
     def kind_name(self, task: Any) -> str:
@@ -134,7 +134,7 @@ class Source:
 
     @cached_property
     def arc_args(self) -> dict[str, set[str]]:
-        """By step: names of the args that arcs to it give."""
+        """Return the names of the args that arcs to a step set, by step."""
         given: dict[str, set[str]] = {}
         for step in self.steps:
             for arc in items(entry(step, "next", "arcs")):
@@ -145,7 +145,7 @@ class Source:
     def labels(self, step: Any) -> set[str]:
         return {name for task in self.tasks(step) if (name := scalar(entry(task, "name")))}
 
-    # --- what was done, and what was not ------------------------------------------------------------------------------
+    # --- results ------------------------------------------------------------------------------------------------------
 
     def note(self, node: Any, text: str) -> None:
         self.notes.append((line_of(node), text))
@@ -190,11 +190,13 @@ class Source:
                     yield Edit(start(key), int(key.end_mark.index), f"{quote}{new}{quote}")
 
     def has_own_lines(self, key: Any) -> bool:
-        """Whether nothing but white space stands before a key on its line."""
+        """Return whether only white space precedes a key on its line."""
         return not self.text[line_start(self.text, start(key)) : start(key)].strip()
 
     def removal(self, key: Any, value: Any, *, moved: bool = False) -> Edit:
-        """The removal of a block entry that has lines of its own. Comments in it stay, unless they were moved along."""
+        """Return the removal of a block entry that has its own lines. Comments in it stay, unless they were moved
+        along.
+        """
         first, stop = line_start(self.text, start(key)), line_end(self.text, end(self.text, value))
         kept = [] if moved else self.comments(first, stop)
         return Edit(first, stop, "".join(f"{' ' * column_of(key)}{comment}\n" for comment in kept))
@@ -215,15 +217,16 @@ class Source:
         return "\n".join(made) + "\n"
 
     def block_at(self, key: Any, value: Any, column: int) -> Edit | None:
-        """The lines of a map's entry, with the comments right above it, moved to a column; None when they cannot be moved.
+        """Return the lines of a map's entry, with the comments directly above it, moved to a column; None if they
+        cannot be moved.
 
-        The edit's place is what goes from where they stand.
+        The range of the edit is the text to remove.
         """
         lines = self.lines_at(key, value, column)
         if lines is None:
             return None
         first, last = line_start(self.text, start(key)), line_end(self.text, end(self.text, value))
-        if not self.has_own_lines(key):  # the first key, behind the dash of a list
+        if not self.has_own_lines(key):  # the first key, after the dash of a list
             dash = self.text[first : start(key)]
             return (
                 Edit(start(key), last, " " * column + lines[len(dash) + column - column_of(key) :])
@@ -267,7 +270,7 @@ class Source:
             text = raw(self.text, node)
             if "\n" in text or getattr(node, "style", None) in ("|", ">"):
                 return ""
-            # A plain text may hold signs that mean something between braces.
+            # A plain text may contain characters that have a meaning inside braces.
             plain = scalar(node) is not None and node.style is None and re.search(r"[,\[\]{}#]", text)
             return f'"{text}"' if plain and '"' not in text and "\\" not in text else "" if plain else text
         if not without_comments and self.comments(start(node), end(self.text, node)):
@@ -295,7 +298,7 @@ Rule = Callable[[Source], Iterator[Change]]
 
 
 def changed(text: str, changes: Iterable[Change]) -> str:
-    """The text with some changes; of two that overlap the first wins, and one that is left out is left out whole."""
+    """Apply changes to a text. Of two that overlap the first one is applied; a change is left out as a whole."""
     taken: list[Edit] = []
     last, longest = -1, 0
     for change in changes:
@@ -310,7 +313,9 @@ def changed(text: str, changes: Iterable[Change]) -> str:
 
 
 def _overlaps(edit: Edit, taken: list[Edit], longest: int) -> bool:
-    """Whether an edit overlaps one of others, which are in order of their start and have at most `longest` characters."""
+    """Return whether an edit overlaps one of the others, which are in order of their start and have at most `longest`
+    characters.
+    """
     first = bisect_left(taken, edit.start - longest, key=itemgetter(0))
     last = bisect_right(taken, edit.end, key=itemgetter(0))
     return any(_overlap(edit, other) for other in taken[first:last])

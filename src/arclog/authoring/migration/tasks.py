@@ -1,4 +1,4 @@
-"""Tasks: labels, the workbook, python code, and the values that it gets."""
+"""Tasks: labels, the workbook, python code and its values."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ def labels(source: Source) -> Iterator[Change]:
 
 
 def workbook(source: Source) -> Iterator[Change]:
-    """`tool: {kind: …}` of a workbook entry is the entry itself; its `assert` says what it takes and gives, for readers."""
+    """Move `tool: {kind: …}` of a workbook entry to the entry itself; its `assert` only documents its inputs and
+    results.
+    """
     for node in items(entry(source.root, "workbook")):
         if is_map(entry(node, "assert")):
             yield from source.rename(node, "assert", "x-assert")
@@ -154,7 +156,7 @@ def returns(source: Source) -> Iterator[Change]:
 
 
 def _as_function(task: Any, tree: ast.Module) -> str:
-    """The code as `def main(args)`, in a literal block; '' where a name would then mean something else."""
+    """Return the code as `def main(args)`, in a literal block; '' if a name would then have another meaning."""
     args = entry(task, "args")
     given = [name for name, _, _ in entries(args) if name.isidentifier()]
     if args is not None and not is_map(args):

@@ -82,7 +82,7 @@ def _job(source: Source, node: Any) -> Iterator[Change]:
 
 
 def answers(source: Source) -> Iterator[Change]:
-    """`result`, `response` and `this` on arcs: what the step gave."""
+    """Rename `result`, `response` and `this` on arcs to the step's result."""
     for step in source.steps:
         tasks, conditions = source.tasks(step), templates(entry(step, "next"))
         if not tasks or not conditions:
@@ -120,7 +120,7 @@ def _outcomes(source: Source, node: Any) -> Iterator[Change]:
 
 
 def data(source: Source) -> Iterator[Change]:
-    """`{{ step }}` alone was the step's data; now it is its whole view. In python args and arc args it is meant as data."""
+    """Convert `{{ step }}` in python args and arc args: it was the step's data, and is its whole view now."""
     for step in source.steps:
         own = source.labels(step)
         for path, node in templates(step):
@@ -163,7 +163,9 @@ def envelopes(source: Source) -> Iterator[Change]:
 
 
 def _enveloped(code: str) -> set[str]:
-    """Keys below `data` of every value that the code gives, and not beside it; none when a value is not written out."""
+    """Return keys below `data` of every value that the code returns, and not next to it; none if a value is not
+    literal.
+    """
     try:
         tree = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -185,7 +187,7 @@ def _sets_result(node: ast.AST) -> bool:
 
 
 def _keys(node: ast.AST | None) -> dict[str, ast.AST] | None:
-    """A map that is written out, by key; None of anything else."""
+    """Return a literal map by key; None for anything else."""
     if not isinstance(node, ast.Dict):
         return None
     pairs = list(zip(node.keys, node.values, strict=True))
@@ -195,13 +197,13 @@ def _keys(node: ast.AST | None) -> dict[str, ast.AST] | None:
 
 
 # ── sql ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Templates in SQL: a value is bound, so it stands alone; a name is quoted by a filter.
+# Templates in SQL: a value is bound, so it is a separate expression; a name is quoted by a filter.
 
 _NAME = re.compile(
     r"\b((?:TABLE|INTO|UPDATE|FROM|JOIN)(?:\s+IF(?:\s+NOT)?\s+EXISTS)?\s+)\{\{\s*([\w.]+)\s*\}\}(?![.\w])",
     re.IGNORECASE,
 )
-#: What a statement is made of, as far as templates in it are concerned.
+#: The parts of a statement, as far as they matter for its templates.
 _PIECES = re.compile(
     r"""(?P<comment>--[^\n]*|/\*.*?\*/)
       | (?P<dollar>\$(\w*)\$.*?\$\3\$)
@@ -234,7 +236,9 @@ def sql_statements(source: Source) -> Iterator[Change]:
 
 
 def _joined(text: str) -> str:
-    """A text with templates in it as values that are joined; '' when a template is all of it, which is bound as it is."""
+    """Return a text with templates as joined values; '' if a single template is the whole text, which is bound
+    unchanged.
+    """
     parts: list[str] = []
     at = 0
     for match in _PART.finditer(text):

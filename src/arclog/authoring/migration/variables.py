@@ -1,4 +1,6 @@
-"""What a playbook keeps: `set`, `set_ctx` and `vars` of steps, tasks, rules and arcs, and the names that read it."""
+"""Variables of a playbook: `set`, `set_ctx` and `vars` of steps, tasks, rules and arcs, and the names that read
+them.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ _SET = ("set", "set_ctx", "vars")
 
 
 def sets(source: Source) -> Iterator[Change]:
-    """What tasks, their rules, steps and arcs set."""
+    """Convert the values that tasks, their rules, steps and arcs set."""
     for step in [*source.steps, None]:
         tasks = items(entry(source.root, "workbook")) if step is None else source.tasks(step)
         for task in tasks:
@@ -94,7 +96,7 @@ def _of_task(source: Source, step: Any, task: Any) -> Change | None:
 
 
 def _of_step(source: Source, step: Any) -> Change | None:
-    """What a step sets: what its last task sets when it succeeds."""
+    """Convert the values that a step sets: its last task sets them if it succeeds."""
     for name, key, value in entries(step):
         if name not in _SET:
             continue
@@ -109,7 +111,9 @@ def _of_step(source: Source, step: Any) -> Change | None:
 
 
 def _of_arcs(source: Source, step: Any) -> Change | None:
-    """What arcs set: the task before sets it where the arc is the only way out of the step; else a step between sets it."""
+    """Convert the values that arcs set: the task before sets them if the arc is the only way out of the step; else a
+    new step does.
+    """
     arcs = [arc for arc in items(entry(step, "next", "arcs")) if is_map(arc)]
     sets = [(arc, key, value) for arc in arcs for name, key, value in entries(arc) if name in ("set", "set_ctx")]
     if not sets:
@@ -182,7 +186,7 @@ def _pairs(given: Any) -> list[tuple[Any, Any]]:
 def _groups(
     source: Source, step: Any, key: Any, given: Any, only: set[str] | None = None
 ) -> dict[str, list[tuple[Any, Any]]]:
-    """What is set, by scope. A name without one is kept for those who read it. Raises Undecided."""
+    """Return the values that are set, by scope. A name without a scope is kept for its readers. Raises Undecided."""
     groups: dict[str, list[tuple[Any, Any]]] = {}
     for name, part, value in entries(given):
         scope, dot, rest = name.partition(".")
@@ -197,7 +201,7 @@ def _groups(
 
 
 def _scope_of(source: Source, step: Any, key: Any, name: str) -> str:
-    """Where a name without a scope belongs: to the iteration when only its own step reads it, else to the run."""
+    """Return the scope of a name without one: the iteration if only its own step reads it, else the run."""
     labels = source.labels(step) if step is not None else set()
     if name in source.names | source.workload | labels:
         raise Undecided(
@@ -246,7 +250,9 @@ def _ends_early(task: Any) -> bool:
 
 
 def _moved(source: Source, step: Any, owner: Any, task: Any, key: Any, value: Any, arc: Any = None) -> Change | None:
-    """Move what is set into the spec of a task; the step's own name, `self`, `output` and `result` are then its outcome."""
+    """Move set values to the spec of a task; the step's own name, `self`, `output` and `result` then mean its
+    outcome.
+    """
     if not is_map(value):
         raise Undecided(key, f"{key.value}: not a map", _LAST)
     if key.value == "set":
@@ -355,7 +361,7 @@ LANGUAGE = frozenset(
 
 
 def bound_names(step: Any, *, args: bool = True) -> set[str]:
-    """Names that a step's own args and loops give, and those that its templates bind."""
+    """Return names that a step's own args and loops define, and those that its templates bind."""
     names = {name for name, _, _ in entries(entry(step, "args"))} if args else set[str]()
     loop = entry(step, "loop")
     while is_map(loop):
@@ -372,7 +378,7 @@ def bound_names(step: Any, *, args: bool = True) -> set[str]:
 
 
 def argument_names(source: Source) -> Iterator[Change]:
-    """`{{ x }}` of a value that the step or an arc to it gives is `{{ args.x }}`."""
+    """Convert `{{ x }}` of a value that the step or an arc to it sets to `{{ args.x }}`."""
     given = {name: _given(source, step, name) for step in source.steps if (name := scalar(entry(step, "step")))}
     for step in source.steps:
         words = given.get(scalar(entry(step, "step")) or "", set())
@@ -410,7 +416,7 @@ def _read(source: Source, node: Any, words: set[str]) -> Iterator[Change]:
 
 
 def _given(source: Source, step: Any, name: str) -> set[str]:
-    """Names of the args that a step has and that arcs to it give."""
+    """Return the names of the args that a step has and that arcs to it set."""
     return {
         word for word in source.arc_args.get(name, set()).union(by_name(entry(step, "args"))) if word.isidentifier()
     }
@@ -432,7 +438,7 @@ def _loops(step: Any) -> set[str]:
 
 
 def argument_parameters(source: Source) -> Iterator[Change]:
-    """Parameters of `main()` that only arcs give: the task takes them as args."""
+    """Pass parameters of `main()` that only arcs set to the task as args."""
     for step in source.steps:
         tasks = source.tasks(step)
         if len(tasks) != 1 or scalar(entry(tasks[0], "kind")) != "python" or entry(tasks[0], "args") is not None:
@@ -453,7 +459,7 @@ def argument_parameters(source: Source) -> Iterator[Change]:
 
 
 def _needed(code: str) -> list[str]:
-    """Parameters of `main()` without a default; none when there are others that could take values."""
+    """Return parameters of `main()` without a default; none if there are others that could take values."""
     try:
         tree = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -79,7 +79,9 @@ async def _of_settings(settings: Settings) -> list[Check]:
 
 
 async def _of_servers(settings: Settings, urls: str) -> list[Check]:
-    """Checks of each server from outside, and of its own key; shared checks from the first server that answers."""
+    """Return checks of each server from outside, and of its own key; shared checks from the first server that
+    responds.
+    """
     from msgspec.structs import replace
 
     from arclog.client.asynchronous import token_of

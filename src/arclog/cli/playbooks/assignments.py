@@ -19,7 +19,7 @@ Path = tuple[str, ...]
 
 
 def check_assignments(plan: Plan, assignments: Sequence[tuple[Path, Any]]) -> None:
-    """Refuse keys that the playbook does not use, and values of another type than the workload's own; all at once."""
+    """Refuse keys that the playbook does not use, and values whose type differs from the workload's. Reports all of them."""
     if not assignments:
         return
     reads = WorkloadReads(Program(plan, ""))
@@ -39,7 +39,7 @@ def check_assignments(plan: Plan, assignments: Sequence[tuple[Path, Any]]) -> No
 
 
 def typed(plan: Plan, workload: dict[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
-    """The workload, with the values of `--set` as they were written if an input is declared as text: 007 stays 007."""
+    """Return the workload. If an input is declared as text, the text of its `--set` is kept: 007 stays 007."""
     made = dict(workload)
     for assignment in assignments:
         name, _, raw = assignment.partition("=")
@@ -51,7 +51,7 @@ def typed(plan: Plan, workload: dict[str, Any], assignments: Sequence[str]) -> d
 
 
 def _leaves(path: Path, value: Any, workload: Any) -> Iterator[tuple[Path, Any]]:
-    """Assigning a map to a map sets its keys one by one."""
+    """Yield the assignments of single values. Assigning a map to a map sets its keys one by one."""
     if isinstance(value, dict) and value and isinstance(_at(workload, path), dict):
         for key, below in value.items():
             yield from _leaves((*path, str(key)), below, workload)

@@ -68,7 +68,7 @@ def check_command(options: Namespace) -> int:
 
 
 def _checked(file: str, settings: Settings, out: Out, *, fix: bool) -> list[tuple[Finding, str, str]]:
-    """The problems of a file; with `fix`, those that are left after the repairs."""
+    """Return the problems of a file; with `fix`, those that remain after the repairs."""
     from arclog.authoring.playbook_files import FilesBeside
     from arclog.cli.exits import Usage
     from arclog.cli.playbooks.files import read, rewrite

@@ -308,7 +308,9 @@ def candidates(
 
 
 def _is_step(command: str, word: str) -> bool:
-    """Whether the name of a step follows a word: an option that takes one, or the run of a command that does."""
+    """Return whether a word is followed by the name of a step: an option that takes one, or the run of a command that
+    does.
+    """
     from arclog.cli.args import parser_of
 
     actions = [action for action in parser_of(command)._actions if action.metavar == "STEP"]  # noqa: SLF001 - argparse has no other way
@@ -332,7 +334,7 @@ def _choices(command: str, option: str) -> list[str]:
 
 
 def _runs(options: Namespace) -> list[str]:
-    """Ids of the newest runs; none if they are not available."""
+    """Return ids of the newest runs; none if they are not available."""
 
     async def newest(api: Any) -> list[str]:
         return [run.execution_id for run in await api.list(limit=_RUNS_SHOWN)]
@@ -341,7 +343,7 @@ def _runs(options: Namespace) -> list[str]:
 
 
 def _answer_of(options: Namespace, question: Callable[[Any], Awaitable[list[str]]]) -> list[str]:
-    """The answer of the home or the server; nothing if it fails."""
+    """Return the answer of the home or the server; nothing if it fails."""
     import asyncio
 
     from arclog.cli.home import exists, opened, settings_of

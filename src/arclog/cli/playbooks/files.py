@@ -47,7 +47,9 @@ def rewrite(file: str, text: str) -> None:
 
 
 def in_catalog(word: str) -> bool:
-    """Whether a word is a path of the catalog: no file of that name exists, and it does not look like a file name."""
+    """Return whether a word is a path of the catalog: no file of that name exists, and it does not look like a file
+    name.
+    """
     import os
 
     return (
@@ -70,7 +72,7 @@ def path_and_version(word: str) -> tuple[str, int]:
 
 
 def files_beside(text: str, file: str, settings: Settings) -> dict[str, str]:
-    """The files that the tasks of a playbook use, by path."""
+    """Return the files that the tasks of a playbook use, by path."""
     from arclog.authoring.playbook_files import FilesBeside
     from arclog.plan.build import build
     from arclog.wiring.kinds import installed_kinds
@@ -82,7 +84,7 @@ def files_beside(text: str, file: str, settings: Settings) -> dict[str, str]:
 
 
 def called_playbooks(text: str, file: str, settings: Settings, beside_them: FilesBeside) -> dict[str, str]:
-    """The texts of the playbooks that this one, and those that it calls, call by file. Files that their tasks use are
+    """Return the texts of the playbooks that this one and its callees call by file. Files that their tasks use are
     added to `beside_them`.
     """
     if "playbook" not in text or "file" not in text:
@@ -151,7 +153,7 @@ def _value(name: str, raw: str) -> Any:
 
 
 def _is_utf8(word: str) -> bool:
-    """Whether a word of the command line is valid text; invalid bytes are lone surrogates."""
+    """Return whether a word of the command line is valid text; invalid bytes are lone surrogates."""
     return not any("\ud800" <= char <= "\udfff" for char in word)
 
 

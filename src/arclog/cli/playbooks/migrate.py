@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from arclog.cli.args import Parser
     from arclog.model.config.settings import Settings
 
-#: With at least so many files, several processes are faster.
+#: Minimum number of files for which several processes are faster.
 _MANY = 100
 
 
@@ -92,7 +92,9 @@ def _migrated(files: Sequence[str], settings: Settings) -> Iterator[tuple[str, s
 
 
 def _seldom_collect_garbage() -> None:
-    """Looking for cycles after every 700 new objects takes a tenth of the time: a tree has thousands, and no cycles."""
+    """Run the garbage collector rarely: after every 700 new objects it takes a tenth of the time, and trees have no
+    cycles.
+    """
     import gc
 
     gc.freeze()

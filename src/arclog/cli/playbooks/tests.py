@@ -124,7 +124,7 @@ def _show(report: FileReport, out: Out) -> None:
 
 
 def _coverages(reports: list[FileReport]) -> dict[str, tuple[float, list[str]]]:
-    """By playbook: the share that its tests cover, and what they do not cover, with its line."""
+    """Return, by playbook, the share that its tests cover, and the uncovered parts with their lines."""
     from arclog.testing.playbook_tests.runner import Coverage
 
     merged: dict[str, Coverage] = {}
@@ -178,7 +178,7 @@ def _write_junit(file: str, reports: list[FileReport]) -> None:
 
 
 def _record(options: Namespace) -> int:
-    """Print a test made from a run."""
+    """Print a test created from a run."""
     import asyncio
 
     from arclog.cli.home import opened, require, resolve, settings_of
@@ -229,7 +229,7 @@ async def _recorded(api: object, execution_id: str, settings: Settings) -> str:
             try:
                 contents[ref] = b"".join([chunk async for chunk in known.content(ref)])
             except ArclogError:
-                continue  # the content is gone; the test notes that
+                continue  # the content was removed; the test notes that
     return recorded(
         events, f"as run {execution_id}", Recorded(await known.source(execution_id), kinds, helpers, contents)
     )

@@ -1,6 +1,6 @@
-"""The account of a run, for people: what failed, the root cause with its line and traceback, what to do next.
+"""The account of a run, for people: what failed, the root cause with its line and traceback, and the next actions.
 
-It has the content of `ports.views.insight.Account`, as `run`, `show` and `why` print it. Pure: structs in, lines out.
+It renders `ports.views.insight.Account` for `run`, `show` and `why`. No I/O.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def account(summary: Summary, out: Out) -> str:
 
 
 def cause_lines(cause: Cause, out: Out) -> list[str]:
-    """The root cause: where it happened, what it says, the line of the file, the traceback, the rule that let it fail."""
+    """Return the root cause: its place, its message, the line of the file, the traceback, the rule that let it fail."""
     via = [f"{call} →" for call in cause.calls()]
     if via:
         via.append(f"run {cause.execution_id}{':' if cause.step else ''}")

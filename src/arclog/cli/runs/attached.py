@@ -61,7 +61,7 @@ class Interrupts:
         def leave(number: int, _: object) -> None:
             loop.call_soon_threadsafe(self._leave, 128 + number)
 
-        # As loop.add_signal_handler, which looks at all signals of the system and loads `inspect`.
+        # Like loop.add_signal_handler, which examines all signals of the system and loads `inspect`.
         self._before = {number: signal.signal(number, leave) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def __exit__(self, *exc: object) -> None:
@@ -177,7 +177,7 @@ class AttachedRun:
         return BY_STATE.get(summary.state, FAILED)
 
     async def _let_children_end(self, execution_id: str) -> None:
-        """Runs that their caller waits for are cancelled a moment after it."""
+        """Wait for the end of called runs, which are cancelled shortly after their caller."""
         for child in (await left_below(self._api, execution_id))[:_PAGE]:
             await self._api.ended(child, timeout_s=_CANCEL_S)
 

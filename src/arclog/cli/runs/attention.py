@@ -23,19 +23,19 @@ _ANSWERED = frozenset({"approval", "signal"})
 
 
 def may_wait(text: str) -> bool:
-    """Whether a playbook contains anything that can wait for a person; '' is an unknown playbook."""
+    """Return whether a playbook contains anything that can wait for a person; '' is an unknown playbook."""
     return not text or any(word in text for word in ("approval", "signal", "playbook"))
 
 
 class Attention:
-    """Finds and prints what waits for a person, and takes answers."""
+    """Finds and prints waits for a person, and takes answers."""
 
     def __init__(self, api: Api, out: Out) -> None:
         self._api = api
         self._out = out
         #: watched runs, with the last event that was read
         self._seen: dict[str, int] = {}
-        #: what was printed already, by run and wait
+        #: waits that were already printed, by run and wait
         self._announced: set[tuple[str, str]] = set()
         self._questions: dict[tuple[str, str], Wait] = {}
         #: the terminal's modes while a question is open
@@ -101,7 +101,7 @@ class Attention:
     # ── asking ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _ask(self) -> None:
-        """Ask about what has waited longest; withdraw the open question when nothing waits any more."""
+        """Ask about the longest wait. Withdraw the open question if nothing waits any more."""
         if not self._asks or (self._modes is None) == (not self._questions):
             return
         if not self._questions:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _STATES = ("pending", "running", "completed", "failed", "cancelled")
 _PAGE = 500
-#: On terminals of at least so many columns, the error is on the run's line; on others, on the next line.
+#: Minimum number of columns for which the error is on the run's line; otherwise it is on the next line.
 _WIDE = 120
 _NARROWEST_NAME = 8
 _NARROWEST_DETAIL = 40
@@ -120,7 +120,7 @@ def _query(options: Namespace) -> RunQuery:
 
 
 def _matches(where: str) -> Callable[[Listed], bool] | None:
-    """Whether --where holds for a run; None: it holds for all."""
+    """Return a function that tells whether --where holds for a run; None if it holds for all."""
     from msgspec import to_builtins
 
     from arclog.expr import compile_condition
@@ -206,7 +206,7 @@ def _state(row: Listed, out: Out) -> str:
 
 
 def _waits_for(row: Listed) -> str:
-    """What a run waits for, as text."""
+    """Return the wait of a run, as text."""
     from arclog.cli.render import moment
 
     waiting = row.waiting

@@ -1,4 +1,4 @@
-"""The progress of a run, built from its events: which steps run, how far, how long. Pure: events in, lines out."""
+"""The progress of a run, built from its events: running steps, their progress and duration. No I/O."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from arclog.model.ids import micros
 from arclog.model.outcome import is_consequence
 
 # ── bars ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Progress bars: amount, rate and remaining time. Pure: numbers in, text out.
+# Progress bars: amount, rate and remaining time. No I/O.
 
 WIDTH = 24
 #: a rate over less time than this is too inexact
@@ -122,7 +122,7 @@ def _is_bytes(unit: str) -> bool:
 
 # ── progress ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-#: What a reader needs to show a run as it continues.
+#: The event types that the display of a run needs.
 SHOWN_TYPES = (
     "playbook.request.evaluated",
     "playbook.started",
@@ -213,12 +213,12 @@ class Step:
 
 
 class Progress:
-    """Everything shown of one run; `apply` takes its events in order."""
+    """The displayed data of one run. `apply` takes its events in order."""
 
     def __init__(self) -> None:
         self.steps: dict[str, Step] = {}
         self.ended = False
-        #: what holds the whole run: 'pausing', 'paused', 'waits for approval'; '' for nothing
+        #: the state that stops the whole run: 'pausing', 'paused', 'waits for approval'; '' if there is none
         self.held = ""
         #: steps whose run ended since they were last taken: (step, run, status, seconds, error or failed items)
         self.ends: list[tuple[str, int, str, float | None, str]] = []
@@ -226,7 +226,7 @@ class Progress:
     def apply(self, event: Mapping[str, Any]) -> None:
         kind = event["event_type"]
         if event.get("informative"):
-            return  # an event from outside: it is not a part of what the run did
+            return  # an event from outside, which is not part of the run's own work
         if kind in ("playbook.finished", "execution.cancelled"):
             self.ended = True
             self.held = ""
@@ -359,7 +359,7 @@ def _held(kind: str, event: Mapping[str, Any], before: str) -> str:
 
 
 def _ignore(_step: Step, _event: Mapping[str, Any], _at: int) -> None:
-    """An event type that changes nothing on the display."""
+    """Ignore an event type that does not change the display."""
 
 
 def tree(progress: Progress, now: int, columns: int, most_lines: int, out: Out) -> list[str]:
@@ -380,7 +380,7 @@ def tree(progress: Progress, now: int, columns: int, most_lines: int, out: Out) 
 
 
 def _fitting(steps: list[Step], room: int) -> list[Step]:
-    """As many steps as fit, in their order: the running ones first of all, then the latest."""
+    """Return as many steps as fit, in order: the running ones first, then the latest."""
     if sum(map(_height, steps)) <= room:
         return steps
     left = room - 1  # a line shows how many are hidden

@@ -173,7 +173,7 @@ def _get(options: Namespace) -> int:
 
 
 async def _shown(api: Api, ref: str, start: int, end: int | None, out: Out) -> None:
-    """On a terminal control characters are made visible; a pipe or a file gets the bytes."""
+    """Print content. On a terminal control characters are made visible; a pipe or a file gets the bytes."""
     import codecs
 
     from arclog.cli.render import clean
@@ -369,7 +369,7 @@ def size_text(size: int) -> str:
         amount /= 1024
         if amount < 1024 or unit == "GiB":
             return f"{amount:,.1f} {unit}"
-    raise AssertionError  # the last unit takes anything
+    raise AssertionError  # the last unit accepts any value
 
 
 # ── environments ──────────────────────────────────────────────────────────────────────────────────────────────────────

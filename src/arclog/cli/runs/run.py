@@ -225,7 +225,7 @@ async def _resume(
                 serves = not server_of(settings)
                 shown = AttachedRun(here, out, interrupts, settings, serves=serves)
                 status = await here.api.status(execution_id)
-                # A server may have finished the new run already; it is shown anyway, since nobody has seen it.
+                # A server may have finished the new run already; it is shown anyway, since it was not shown before.
                 if status.ended_at is not None and (serves or not again):
                     left = await left_below(here.api, execution_id) if serves else []
                     if not left:

@@ -351,7 +351,7 @@ def search_command(options: Namespace) -> int:
         cursor, left = "", limit
         while left:
             page = await api.search(**wanted, cursor=cursor, limit=min(left, _PAGE))
-            # A name can stand for a type with some of its statuses only.
+            # A name can represent a type with some of its statuses only.
             records = [
                 event
                 for event in page.events

@@ -15,9 +15,9 @@ from arclog.ports.views.api import Api, Following
 
 _FRAME_S = 0.1
 _PAGE = 1000
-#: so many of the latest events are read in full while a run continues; of earlier ones, only what stays visible
+#: number of latest events that are read in full while a run continues; of earlier ones, only those that stay visible
 _DETAIL = 2000
-#: pages of events read in one go; what is left comes with the next frame
+#: maximum number of pages of events read at once; the rest comes with the next frame
 _MOST_PAGES = 5
 #: log lines that are shown after the end; `arclog logs` has the rest
 _LAST_LOGS = 2000
@@ -25,8 +25,8 @@ _WITH_PROGRESS = LogFilter(streams=("stdout", "stderr", "log", PROGRESS))
 
 
 async def watch(api: Api, execution_id: str, out: Out, *, resumed: bool = False, every_s: float = 5.0) -> None:
-    """Show a run until it has ended. What happened before it was resumed is not printed again. Without a terminal, a
-    line shows the progress of loops and tasks every so many seconds.
+    """Show a run until it has ended. Events before it was resumed are not printed again. Without a terminal, a line
+    shows the progress of loops and tasks every `every_s` seconds.
     """
     view = _Tree(out) if out.tty else _Lines(out, every_s)
     reader = _Reader(api, execution_id)
@@ -179,7 +179,7 @@ class _Reader:
         return await self._api.logs(self._id, after=self.log, limit=_PAGE, where=_WITH_PROGRESS)
 
     async def _logs(self) -> list[dict[str, Any]]:
-        """New lines; those that report progress go to the tree instead."""
+        """Return new lines; those that report progress go to the tree instead."""
         while lines := await self.new_logs():
             self.log = lines[-1]["position"]
             for line in lines:

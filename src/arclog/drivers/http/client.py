@@ -1,8 +1,7 @@
-"""Connections: pools of HTTP/1.1 and HTTP/2 connections, each made to an address that the guard let through.
+"""Pools of HTTP/1.1 and HTTP/2 connections. Each connection goes to an address that the guard permitted.
 
-Law: every connection of a direct pool is made by `_Guarded.connect_tcp`. Names go to TLS and the Host header as they are
-written; the socket goes to the address that was checked. Nothing but connections is shared between tasks: no cookies,
-no credentials.
+Invariants: `_Guarded.connect_tcp` opens every connection of a direct pool. TLS and the Host header use the name as
+written; the socket uses the checked address. Tasks share connections only, never cookies or credentials.
 """
 
 from __future__ import annotations
@@ -23,18 +22,17 @@ from arclog.drivers.http.stream import connect
 from arclog.model.config.settings import Settings
 
 # ── target ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# A web address, taken apart as requests use it.
 
 
 class Target(NamedTuple):
-    """A web address, taken apart as it is used; only `target_of` makes one."""
+    """A parsed web address. Only `target_of` creates them."""
 
     scheme: str
     host: str
     port: int | None
     #: path and query, encoded
     path: bytes
-    #: host and port as the Host header names them
+    #: host and port, as in the Host header
     authority: str
     text: str
 
@@ -45,7 +43,7 @@ class Target(NamedTuple):
 
 @lru_cache(maxsize=256)
 def target_of(text: str) -> Target:
-    """A web address, as the client reads it."""
+    """Parse a web address the same way as the client does. Raises Failure."""
     try:
         url = httpx2.URL(text)
     except (httpx2.InvalidURL, UnicodeError) as problem:
@@ -68,29 +66,29 @@ def target_of(text: str) -> Target:
 
 
 # ── protocols ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-# What the client's connections do beside speaking HTTP: a request that ends early must not harm those around it.
+# Additions to the client's connections, so that a request that ends early does not affect other requests.
 #
-# Law: bytes behind an HTTP/1.1 answer are never taken for the next one; an HTTP/2 request that is abandoned is reset, and what
-# came for it is given back to the connection's window; what breaks HTTP/2 is an error of the client's at any time. The base
-# classes do none of it, and have no public place for it: the names with an underscore here are theirs, and tests fail when
-# they change.
+# Invariants: bytes after an HTTP/1.1 response are never read as the next response. An abandoned HTTP/2 request is
+# reset, and its unread data is returned to the connection's flow-control window. A violation of HTTP/2 always raises a
+# client error. The base classes do none of this and have no public hook for it: the underscored names are theirs, and
+# tests fail if they change.
 
-#: A connection that cannot even take a reset for so long is about to be found out by others.
+#: Time limit for sending a reset. A connection that cannot send one is broken, and other requests will notice.
 _RESET_S = 1.0
 
 
 class Http11(httpcore2.AsyncHTTP11Connection):
-    """One request at a time."""
+    """A connection with one request at a time."""
 
     def has_expired(self) -> bool:
         return bool(self._h11_state.trailing_data[0]) or super().has_expired()
 
 
 class Http2(httpcore2.AsyncHTTP2Connection):
-    """Many requests at a time, of many tasks."""
+    """A connection that many requests of many tasks share."""
 
     async def _read_incoming_data(self, request: httpcore2.Request) -> list[Any]:
-        """The base translates what breaks the protocol only until an answer's head has come."""
+        """Translate protocol errors. The base class does so only until the head of a response was received."""
         from h2.exceptions import ProtocolError
 
         try:
@@ -121,11 +119,11 @@ class Http2(httpcore2.AsyncHTTP2Connection):
                     self._h2_state.acknowledge_received_data(event.flow_controlled_length or 0, stream_id)
             self._h2_state.reset_stream(stream_id, ErrorCodes.CANCEL)
         except ProtocolError:
-            pass  # it has ended, or the connection has
+            pass  # the stream or the connection has ended already
 
 
 class Connection(httpcore2.AsyncHTTPConnection):
-    """Connects, and speaks what the server chose."""
+    """Connects, and uses the protocol that the server selected."""
 
     async def handle_async_request(self, request: httpcore2.Request) -> httpcore2.Response:
         try:
@@ -144,7 +142,7 @@ class Connection(httpcore2.AsyncHTTPConnection):
 
 
 class Pool(httpcore2.AsyncConnectionPool):
-    """Connections of the kind above; those through a proxy are the base's."""
+    """A pool of the connections above. Connections through a proxy are those of the base class."""
 
     def create_connection(self, origin: httpcore2.Origin) -> httpcore2.AsyncConnectionInterface:
         if self._proxy is not None:
@@ -164,7 +162,7 @@ _PROXY_SCHEMES = ("http", "https")
 
 
 class Timeouts(NamedTuple):
-    """Seconds; the whole attempt is timed by the worker."""
+    """Time limits in seconds. The worker limits the whole attempt."""
 
     connect: float
     read: float
@@ -173,14 +171,14 @@ class Timeouts(NamedTuple):
 class Payload(NamedTuple):
     """The body of a request."""
 
-    #: the bytes, or what begins to give them: a redirect may need them again
+    #: the bytes, or a function that returns them from the start; a redirect may need them a second time
     content: bytes | Callable[[], AsyncIterable[bytes]]
     length: int
     content_type: str
 
 
 class Message(NamedTuple):
-    """One request as it is sent."""
+    """A request, ready to send."""
 
     method: str
     target: Target
@@ -211,7 +209,7 @@ class _Guarded(httpcore2.AsyncNetworkBackend):
             raise httpcore2.ConnectTimeout(f"resolving {host}") from None
         for left in range(len(addresses) - 1, -1, -1):
             remaining = None if deadline is None else max(0.001, deadline - time.monotonic())
-            # A dead address must leave time for those behind it.
+            # Leave time for the remaining addresses if this one does not respond.
             share = None if remaining is None else remaining / (left + 1)
             try:
                 return await connect(addresses[-1 - left], port, share, local_address)
@@ -222,10 +220,10 @@ class _Guarded(httpcore2.AsyncNetworkBackend):
 
 
 class Client:
-    """The pools of one user of the network: a tool, the webhooks, the secrets."""
+    """The connection pools of one component: a tool, the webhooks, the secrets."""
 
     def __init__(self, settings: Settings, guard: Guard, *, proxies: bool | None = None) -> None:
-        """`proxies`: whether those of the environment are used; without it, as `http.trust_env` says."""
+        """`proxies`: whether to use the proxies of the environment. The default is the setting `http.trust_env`."""
         self._settings = settings
         self._guard = guard
         self._pools: dict[tuple[bool, bool, str], httpcore2.AsyncConnectionPool] = {}
@@ -240,10 +238,10 @@ class Client:
         }
 
     async def send(self, message: Message, timeouts: Timeouts, *, verify: bool) -> httpcore2.Response:
-        """Send one request; the answer's body is still to be read, and the answer to be closed."""
+        """Send a request. The caller reads the body of the response and closes the response."""
         target = message.target
         host = target.host
-        # A read that is late here would be an error of the whole connection, which others may share: we time it ourselves.
+        # The client's own read time-out would fail the whole connection, which other requests may share.
         extensions: dict[str, Any] = {"timeout": {"connect": timeouts.connect}}
         if host.endswith("."):
             extensions["sni_hostname"] = host.rstrip(".")
@@ -261,7 +259,7 @@ class Client:
         limit = asyncio.timeout(None)
 
         async def trace(event: str, _: object) -> None:
-            # Connecting has a limit of its own, and nobody knows how long a body takes to send.
+            # Connecting has its own time limit, and the time to send a body is unknown.
             if event.endswith("receive_response_headers.started"):
                 limit.reschedule(asyncio.get_running_loop().time() + timeouts.read)
 
@@ -275,7 +273,9 @@ class Client:
             raise httpcore2.ReadTimeout from None
 
     async def _check_target(self, host: str, port: int) -> None:
-        """What a proxy is asked for is checked as far as we can see; a name that only the proxy knows is its business."""
+        """Check the destination of a proxied request as far as possible. Names that only the proxy can resolve are
+        permitted.
+        """
         try:
             await self._guard.addresses(host, port)
         except Failure as failure:
@@ -327,19 +327,19 @@ class Client:
 
 
 def uses_proxies(settings: Settings) -> bool:
-    """Whether requests go through a proxy of the environment, which must guard private networks itself."""
+    """Return whether requests use a proxy of the environment. Such a proxy has to guard private networks itself."""
     return bool(settings["http.trust_env"]) and bool(proxies_of_environment())
 
 
 def proxies_of_environment() -> dict[str, str]:
-    """Scheme → address of the proxies that HTTP_PROXY, HTTPS_PROXY and ALL_PROXY name."""
-    from urllib.request import getproxies  # brings much along; few need it
+    """Return the proxies that HTTP_PROXY, HTTPS_PROXY and ALL_PROXY name, by scheme."""
+    from urllib.request import getproxies  # a slow import that few processes need
 
     return getproxies()
 
 
 async def pieces(response: httpcore2.Response, limit_s: float) -> AsyncGenerator[bytes, None]:
-    """The bytes of an answer's body, each piece within its time."""
+    """Yield the body of a response. `limit_s` limits the wait for each piece."""
     stream = aiter(cast("AsyncIterable[bytes]", response.stream))
     while True:
         try:
@@ -361,7 +361,7 @@ def _content(payload: Payload | None) -> bytes | AsyncIterable[bytes]:
 
 
 def _proxy(url: str) -> httpcore2.Proxy:
-    """A proxy as the environment names it, with its credentials."""
+    """Return a proxy of the environment, with its credentials."""
     from urllib.parse import unquote_to_bytes, urlsplit
 
     wrong = refused(

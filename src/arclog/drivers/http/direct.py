@@ -1,11 +1,11 @@
-"""Requests over kept HTTP/1.1 connections to servers that the caller trusts: arclog's own.
+"""HTTP/1.1 requests over kept connections to trusted servers, those of arclog itself.
 
 A worker sends a small request for every report. A general client spends more time on such a request than the worker
-spends on the task, and its pool looks at all open requests whenever one begins or ends. This client has no cookies,
-redirects, proxies or encodings: it writes a request and reads the answer.
+spends on the task, and its pool examines all open requests whenever one begins or ends. This client has no cookies,
+redirects, proxies or encodings: it writes a request and reads the response.
 
-Law: a connection carries one request at a time. It is kept only if its answer was read to the end, nothing followed the
-answer, and neither side wants to close it.
+Invariants: a connection carries one request at a time. It is kept only if its response was read to the end, nothing
+followed the response, and neither side wants to close it.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     import ssl
 
-#: An idle connection is kept for so long; servers and proxies close theirs later than that.
+#: How long an idle connection is kept. Servers and proxies close idle connections later than this.
 KEPT_S = 3.0
-#: The most idle connections that are kept to one server.
+#: Maximum number of idle connections to one server.
 KEPT = 128
-#: The longest head of an answer, and the longest line of a chunked body.
+#: Maximum length of a response's head, and of a line in a chunked body.
 _LONGEST_HEAD = 65_536
 _END_OF_HEAD = b"\r\n\r\n"
 _NO_BODY = (204, 304)
 
 
 class RequestFailed(Exception):
-    """A request has no answer."""
+    """A request got no response."""
 
 
 class NotConnected(RequestFailed):
-    """No connection could be made, so that nothing was sent."""
+    """No connection could be made; nothing was sent."""
 
 
 class NotAnswered(RequestFailed):
-    """The server was silent for too long."""
+    """The server sent nothing within the time limit."""
 
 
 class BrokenOff(RequestFailed):
-    """The connection was closed, or what came over it is not HTTP."""
+    """The connection was closed, or the data received is not HTTP."""
 
 
 class Answer(NamedTuple):
     status: int
-    #: names in lower case; values of a name that occurs several times are joined by commas
+    #: names in lower case; the values of a repeated header are joined by commas
     headers: Mapping[str, str]
     body: bytes
 
@@ -55,7 +55,7 @@ class Answer(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """Where connections go."""
+    """The server to connect to."""
 
     host: str
     port: int
@@ -64,18 +64,18 @@ class Origin(NamedTuple):
 
     @property
     def authority(self) -> str:
-        """Host and port as the Host header names them."""
+        """Host and port, as in the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == (443 if self.trust else 80) else f"{host}:{self.port}"
 
 
 class DirectClient:
-    """Requests of one event loop."""
+    """An HTTP client for one event loop."""
 
     def __init__(self, *, kept: int = KEPT, kept_s: float = KEPT_S) -> None:
         self._kept = kept
         self._kept_s = kept_s
-        #: idle connections, the last used one at the end
+        #: idle connections; the most recently used one is last
         self._idle: dict[Origin, list[_Wire]] = {}
         self._is_closed = False
 
@@ -90,15 +90,15 @@ class DirectClient:
         connect_s: float,
         silence_s: float,
     ) -> Answer:
-        """Send a request and read the answer to its end.
+        """Send a request and read the whole response.
 
-        `target` is the path with its query, encoded. Raises NotConnected after `connect_s` without a connection,
-        NotAnswered when nothing is received (or taken) for `silence_s`, and BrokenOff.
+        `target` is the encoded path and query. Raises NotConnected if there is no connection after `connect_s`,
+        NotAnswered if no data was received or sent for `silence_s`, and BrokenOff.
         """
         wire = self._idle_wire(origin) or await _connected(origin, connect_s)
         try:
             answer = await wire.exchange(_request(origin, method, target, headers, body), silence_s)
-        except BaseException:  # a cancellation, too: an answer that comes later belongs to nobody
+        except BaseException:  # also on cancellation: a late response would be read as that of the next request
             wire.abort()
             raise
         self._keep(origin, wire)
@@ -127,7 +127,7 @@ class DirectClient:
             wire.close()
             return
         wires.append(wire)
-        # The longest unused one is first: without new requests to it, it would never be looked at again.
+        # The first one has been unused for longest. It is closed here because no later request might examine it.
         if not wires[0].is_usable(self._kept_s):
             wires.pop(0).close()
 
@@ -156,7 +156,7 @@ def _request(origin: Origin, method: str, target: str, headers: Mapping[str, str
 
 
 class _Wire(asyncio.Protocol):
-    """A connection, and the answer that is being read from it."""
+    """A connection and the response that is being read from it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -168,14 +168,14 @@ class _Wire(asyncio.Protocol):
         self._heard_at = 0.0
         self._unsent = 0
 
-    # ── what the client asks ──────────────────────────────────────────────────────────────────────────────────────────
+    # ── called by the client ──────────────────────────────────────────────────────────────────────────────────────────
 
     async def exchange(self, request: bytes, silence_s: float) -> Answer:
         self._answer, self._reader = self._loop.create_future(), _Reader()
         self._heard_at = self._loop.time()
         self._transport.write(request)
         self._unsent = self._transport.get_write_buffer_size()
-        timer = self._loop.call_later(silence_s, self._look, silence_s)
+        timer = self._loop.call_later(silence_s, self._check_silence, silence_s)
         self._timer = timer
         try:
             return await self._answer
@@ -194,7 +194,7 @@ class _Wire(asyncio.Protocol):
         self._may_stay = False
         self._transport.abort()
 
-    # ── what the event loop reports ───────────────────────────────────────────────────────────────────────────────────
+    # ── called by the event loop ──────────────────────────────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
@@ -203,7 +203,7 @@ class _Wire(asyncio.Protocol):
         self._heard_at = self._loop.time()
         self._received += data
         if self._answer is None or self._reader is None or self._answer.done():
-            self.abort()  # bytes that no request asked for
+            self.abort()  # data without a request
             return
         try:
             answer = self._reader.read(self._received)
@@ -227,15 +227,15 @@ class _Wire(asyncio.Protocol):
         else:
             self._fail(BrokenOff(str(exc) if exc is not None else "the server closed the connection"))
 
-    def _look(self, silence_s: float) -> None:
-        """Fail if nothing was received, and nothing of the request taken, for so long."""
+    def _check_silence(self, silence_s: float) -> None:
+        """Fail the request if no data was received or sent for `silence_s`."""
         unsent = self._transport.get_write_buffer_size()
         now = self._loop.time()
         if unsent < self._unsent:
             self._unsent, self._heard_at = unsent, now
         left_s = self._heard_at + silence_s - now
         if left_s > 0:
-            self._timer = self._loop.call_later(left_s, self._look, silence_s)
+            self._timer = self._loop.call_later(left_s, self._check_silence, silence_s)
         else:
             self._fail(NotAnswered(""))
 
@@ -246,21 +246,21 @@ class _Wire(asyncio.Protocol):
 
 
 class _Reader:
-    """Reads one answer from what was received. Raises ValueError for what is not HTTP/1."""
+    """Reads one response from the received data. Raises ValueError if the data is not HTTP/1."""
 
     def __init__(self) -> None:
         self._status = 0
         self._headers: dict[str, str] = {}
-        #: None: until the end of the connection
+        #: None if the body lasts until the connection is closed
         self._length: int | None = None
         self._is_chunked = False
-        #: chunks that are complete
+        #: the complete chunks
         self._chunks: list[bytes] = []
         self._is_in_trailer = False
         self.may_stay = False
 
     def read(self, received: bytearray) -> Answer | None:
-        """The answer, if it is complete; what was read is removed from `received`."""
+        """Return the response if it is complete, and remove it from `received`."""
         while not self._status:
             end = received.find(_END_OF_HEAD)
             if end < 0:
@@ -278,7 +278,7 @@ class _Reader:
         return Answer(self._status, self._headers, body)
 
     def at_end(self, received: bytearray) -> Answer | None:
-        """The answer, if it is complete because the connection has ended."""
+        """Return the response if the end of the connection completes it."""
         if not self._status or self._is_chunked or self._length is not None:
             return None
         return Answer(self._status, self._headers, bytes(received))
@@ -293,7 +293,7 @@ class _Reader:
         if status < 200:
             if status == 101:
                 raise ValueError("the server switches to another protocol")
-            return  # the answer itself follows
+            return  # the response proper follows
         headers: dict[str, str] = {}
         for line in lines:
             name, colon, value = line.partition(":")

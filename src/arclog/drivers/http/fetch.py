@@ -1,7 +1,7 @@
-"""Small requests that this process makes for itself: tokens, secrets, keys of a token issuer, traces, webhooks.
+"""Small HTTP requests that this process makes for itself: tokens, secrets, keys of a token issuer, traces, webhooks.
 
-Law: a request goes where the guard lets it, follows no redirect, and ends in time; its answer is bounded. No message holds
-more of an address than scheme, host and port.
+Invariants: a request goes only to addresses that the guard permits, follows no redirect and has a time limit. The size
+of a response is limited. Messages contain scheme, host and port of an address, and nothing else of it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Answer(NamedTuple):
 
 
 class NoAnswer(Exception):
-    """There is no answer, or none that can be used. The text says why, and nothing of the request."""
+    """There is no response, or none that can be used. The text has the reason and no part of the request."""
 
     def __init__(self, message: str, *, retryable: bool = True) -> None:
         super().__init__(message)
@@ -38,20 +38,20 @@ class NoAnswer(Exception):
 
 
 class Late(NoAnswer):
-    """The time was over."""
+    """The time limit was reached."""
 
 
 class TooLarge(NoAnswer):
-    """The answer is larger than the caller takes."""
+    """The response is larger than `max_bytes`."""
 
 
 class Fetcher:
-    """Requests of one kind, over the connections of one client."""
+    """Makes requests of one purpose, over the connections of its own client."""
 
     def __init__(
         self, settings: Settings, guard: Guard, *, timeout_s: float, max_bytes: int, proxies: bool | None = None
     ) -> None:
-        """`proxies`: whether those of the environment are used; without it, as `http.trust_env` says."""
+        """`proxies`: whether to use the proxies of the environment. The default is the setting `http.trust_env`."""
         self._client = Client(settings, guard, proxies=proxies)
         self._timeout_s = timeout_s
         self._max_bytes = max_bytes
@@ -65,7 +65,7 @@ class Fetcher:
         body: bytes | None = None,
         read: bool = True,
     ) -> Answer:
-        """The answer, whatever its status; `NoAnswer` when there is none. Unless it is to be `read`, its body is left."""
+        """Return the response, whatever its status. The body is left empty if `read` is false. Raises NoAnswer."""
         try:
             message = _message(method, url, headers or {}, body)
             async with asyncio.timeout(self._timeout_s):

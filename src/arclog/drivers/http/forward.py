@@ -1,9 +1,9 @@
-"""A forwarding proxy on loopback, for a library that brings an HTTP client of its own: where that client connects to, on
-its own account or by a redirect, is checked here.
+"""A forwarding proxy on loopback, for libraries with an HTTP client of their own. It checks each address to which such
+a client connects, also after a redirect.
 
-Law: a connection goes to one address that the guard of its route let through, or nowhere. Whoever does not know a route's
-token gets nothing: other programs of this machine can reach loopback, too. It runs in a thread with an event loop of its
-own, so that a large object does not hold up the loop of a worker.
+Invariants: a connection goes only to an address that the guard of its route permits. A client without the token of a
+route is refused, because other programs of this machine can reach loopback, too. The proxy runs in its own thread and
+event loop, so that a large object does not delay a worker's loop.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ _OWN_HEADERS = (b"proxy-authorization:", b"proxy-connection:", b"connection:")
 
 
 class Route:
-    """What one client may reach, and what became of its last connection."""
+    """The permissions of one client, and the error of its last connection."""
 
     def __init__(self, guard: Guard, connect_timeout_s: float) -> None:
         self.guard = guard
         self.connect_timeout_s = connect_timeout_s
         self.token = secrets.token_hex(16)
-        #: why the last connection was not made
+        #: why the last connection failed; None if it succeeded
         self.problem: TaskError | None = None
 
     def take_problem(self) -> TaskError | None:
-        """The problem, once."""
+        """Return the error and clear it."""
         problem, self.problem = self.problem, None
         return problem
 
 
 class Forwarder:
-    """Listens on a free port of loopback from its first route on."""
+    """Listens on a free port of loopback, starting with its first route."""
 
     def __init__(self) -> None:
         self._routes: dict[bytes, Route] = {}
@@ -52,11 +52,11 @@ class Forwarder:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._port = 0
-        #: what is connected; the thread's own
+        #: both ends of all connections; used in the thread only
         self.sides: set[_Side] = set()
 
     def open_route(self, guard: Guard, connect_timeout_s: float) -> Route:
-        """A new route; `address` says how a client takes it."""
+        """Add a route; `address` returns its URL for the client."""
         route = Route(guard, connect_timeout_s)
         with self._lock:
             if self._thread is None:
@@ -65,11 +65,11 @@ class Forwarder:
         return route
 
     def address(self, route: Route) -> str:
-        """The proxy's address for the client of a route. It holds the token."""
+        """Return the proxy URL of a route. It contains the token."""
         return f"http://arclog:{route.token}@127.0.0.1:{self._port}"
 
     def close_route(self, route: Route) -> None:
-        """New connections are refused; those that are open continue."""
+        """Refuse new connections on a route; open ones continue."""
         self._routes.pop(_authorization(route), None)
 
     def route_of(self, authorization: bytes) -> Route | None:
@@ -101,11 +101,11 @@ class Forwarder:
         await asyncio.gather(*opening, return_exceptions=True)
         for side in self.sides:
             side.transport.abort()
-        await asyncio.sleep(0)  # the sockets are closed in the loop's next turn
+        await asyncio.sleep(0)  # sockets are closed in the next iteration of the loop
         await asyncio.get_running_loop().shutdown_default_executor()
 
     def close(self) -> None:
-        """End the thread; connections end with it."""
+        """Stop the thread and close all connections."""
         with self._lock:
             self._routes.clear()
             thread, loop, self._thread, self._loop = self._thread, self._loop, None, None
@@ -115,7 +115,7 @@ class Forwarder:
 
 
 class _Side(asyncio.Protocol):
-    """One end of a connection: what it receives goes to its peer."""
+    """One end of a connection. It sends to its peer what it receives."""
 
     transport: asyncio.Transport
 
@@ -159,7 +159,7 @@ class _Side(asyncio.Protocol):
 
 
 class _Client(_Side):
-    """The end that the library has: it says in its first lines where it wants to go."""
+    """The end at the library. The first lines that it receives name the destination."""
 
     def __init__(self, forwarder: Forwarder) -> None:
         super().__init__(forwarder)
@@ -186,7 +186,7 @@ class _Client(_Side):
         super().connection_lost(exc)
 
     async def _open(self, end: int) -> None:
-        """Connect to where the head says, or close: the client takes that for a connection that could not be made."""
+        """Connect to the destination in the head, or close. The client treats a close as a failed connection."""
         head = bytes(self._head[:end])
         request, *lines = head[: -len(_HEAD_END)].split(b"\r\n")
         route = next(
@@ -195,7 +195,8 @@ class _Client(_Side):
         )  # fmt: skip
         place = _destination(request)
         if route is None:
-            # Also a redirect to another host over http: clients keep a proxy's credentials to the first one.
+            # This includes a redirect to another host over http: clients send a proxy's credentials only with the first
+            # request.
             self.transport.write(b"HTTP/1.1 407 X\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
         if route is None or place is None:
             self.transport.close()
@@ -214,7 +215,7 @@ class _Client(_Side):
         else:
             method, _, version = request.split(b" ")
             kept = [line for line in lines if not line.lower().startswith(_OWN_HEADERS)]
-            # One request for each connection: the next one may want to go elsewhere.
+            # One request per connection, since the next one may have another destination.
             rewritten = [b" ".join((method, path, version)), *kept, b"connection: close"]
             other.transport.write(b"\r\n".join(rewritten) + _HEAD_END)
         behind = bytes(self._head[end:])
@@ -225,7 +226,7 @@ class _Client(_Side):
 
 
 async def _connected(forwarder: Forwarder, route: Route, host: str, port: int) -> _Side:
-    """A connection to one of the addresses that the guard lets through."""
+    """Connect to one of the addresses that the guard permits. Raises Failure."""
     loop = asyncio.get_running_loop()
     until = time.monotonic() + route.connect_timeout_s
     late = error("timeout", f"no connection to {host} within {route.connect_timeout_s:g} s")
@@ -237,7 +238,7 @@ async def _connected(forwarder: Forwarder, route: Route, host: str, port: int) -
     problem = late
     for left in range(len(addresses), 0, -1):
         try:
-            # A dead address must leave time for those behind it.
+            # Leave time for the remaining addresses if this one does not respond.
             async with asyncio.timeout(max(0.001, until - time.monotonic()) / left):
                 _, side = await loop.create_connection(lambda: _Side(forwarder), addresses[-left], port)
                 return side
@@ -249,7 +250,7 @@ async def _connected(forwarder: Forwarder, route: Route, host: str, port: int) -
 
 
 def _destination(request: bytes) -> tuple[str, int, bytes | None] | None:
-    """Host, port and path that a request line names; no path for a tunnel. None when it names none."""
+    """Return host, port and path of a request line (no path for a tunnel), or None if it is invalid."""
     try:
         method, target, _ = request.decode("ascii").split(" ")
         tunnel = method == "CONNECT"

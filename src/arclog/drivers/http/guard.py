@@ -1,8 +1,8 @@
-"""Which addresses this process may reach for its playbooks: the public internet, and what a setting
-(`http.allow_networks` and its like) adds.
+"""The addresses that this process may connect to for its playbooks: the public internet, and the networks that a
+setting such as `http.allow_networks` adds.
 
-Law: what is checked is the address that is then connected to, never a name or its spelling. A name is resolved once for
-each connection, and the connection is made to one of the addresses that passed.
+Invariant: the check applies to the address that the connection uses, never to a name or its spelling. A name is
+resolved once for each connection, and the connection goes to one of the addresses that passed.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ Network = IPv4Network | IPv6Network
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 
 SETTING = "http.allow_networks"
-#: The word for the public internet, where it is not allowed by itself.
+#: The word for the public internet, in settings that do not allow it by default.
 PUBLIC = "public"
-#: Where platforms tell a machine or a container who it is. No network of the settings opens them: only an address or a name.
+#: Metadata services of cloud platforms. A network in the settings does not open them; only a single address or a name
+#: does.
 METADATA_SERVICES = (
     "169.254.169.254", "169.254.170.2", "169.254.170.23", "100.100.100.200", "fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254",
 )  # fmt: skip
 
 # fmt: off
-#: Why an IPv4 address is not reached; the first network that holds it.
+#: Closed IPv4 networks, each with the reason. The first match counts.
 _CLOSED_V4: tuple[tuple[str, str], ...] = (
     ("0.0.0.0/8", "this host"),
     ("10.0.0.0/8", "private"),
@@ -62,14 +63,14 @@ _CLOSED_V6: tuple[tuple[str, str], ...] = (
     ("fec0::/10", "private"),
     ("ff00::/8", "multicast"),
 )
-#: IPv6 networks whose addresses hold an IPv4 address, and how far it stands from the right.
+#: IPv6 networks whose addresses contain an IPv4 address, and its offset in bits from the right.
 _CARRIERS: tuple[tuple[str, int], ...] = (
     ("::ffff:0:0/96", 0),
     ("::ffff:0:0:0/96", 0),
     ("64:ff9b::/96", 0),
     ("2002::/16", 80),
 )
-#: Words for networks in the setting.
+#: Words that stand for networks in the setting.
 _WORDS: dict[str, tuple[str, ...]] = {
     "none": (),
     "loopback": ("127.0.0.0/8", "::1/128"),
@@ -84,7 +85,7 @@ _METADATA = frozenset(map(ip_address, METADATA_SERVICES))
 
 
 def why_closed(address: Address) -> str:
-    """Why an address is not on the public internet; '' when it is."""
+    """Return why an address is not on the public internet, or '' if it is."""
     if isinstance(address, IPv6Address):
         inner = carried(address)
         if inner is not None:
@@ -96,7 +97,7 @@ def why_closed(address: Address) -> str:
 
 
 def carried(address: IPv6Address) -> IPv4Address | None:
-    """The IPv4 address that traffic to this IPv6 address ends at, if it is one of those."""
+    """Return the IPv4 address that traffic to this IPv6 address reaches, if the address contains one."""
     for network, shift in _CARRYING:
         if address in network:
             return IPv4Address(int(address) >> shift & 0xFFFF_FFFF)
@@ -104,8 +105,8 @@ def carried(address: IPv6Address) -> IPv4Address | None:
 
 
 def listed_networks(text: str, setting: str) -> dict[str, Any]:
-    """The networks of a setting that allows nothing but what it names, for those who check addresses elsewhere. `public` is
-    the public internet. Raises SettingsError.
+    """Return the networks of a setting that allows only what it lists (`public` stands for the public internet), in a
+    form for checks in other processes. Raises SettingsError.
     """
     words = [word for part in text.split(",") if (word := part.strip().lower())]
     names: list[str] = []
@@ -130,13 +131,15 @@ def listed_networks(text: str, setting: str) -> dict[str, Any]:
 
 
 def guard_of(settings: Settings, setting: str, caller: str, *more: str) -> Guard:
-    """The guard that a setting describes; an empty one says what `http.allow_networks` says. `more` is allowed as well."""
+    """Return the guard of a setting; an empty setting means that of `http.allow_networks`. `more` is allowed as
+    well.
+    """
     allowed = settings.text(setting) or settings.text(SETTING)
     return Guard(",".join((allowed, *more)), setting=setting, caller=caller)
 
 
 class Guard:
-    """Turns host names into addresses that may be connected to."""
+    """Resolves host names to addresses that may be connected to."""
 
     def __init__(
         self, allowed: str, resolver: Resolver | None = None, *, setting: str = SETTING, caller: str = "http tasks"
@@ -157,13 +160,13 @@ class Guard:
         try:
             self._networks.append(ip_network(word))
         except ValueError as problem:
-            # What has only digits, dots, colons or a slash was meant as a network.
+            # A word of only digits, dots, colons or a slash was meant as a network.
             if "/" in word or ":" in word or not any(letter.isalpha() for letter in word):
                 raise SettingsError(f"{self._setting}: {word!r} is not a network ({problem})") from None
             self._names.add(word.rstrip("."))
 
     def permits(self, address: Address, host: str) -> bool:
-        """Whether a connection to this address may be made."""
+        """Return whether connections to this address are allowed."""
         if not why_closed(address) or self._is_allowed(host):
             return True
         inner = carried(address) if isinstance(address, IPv6Address) else None
@@ -182,7 +185,7 @@ class Guard:
         return any(name.endswith(suffix[1:]) for suffix in self._names if suffix.startswith("*."))
 
     async def addresses(self, host: str, port: int) -> list[str]:
-        """The addresses of a host that may be connected to, at least one; Failure when there is none."""
+        """Return the permitted addresses of a host, at least one. Raises Failure if there is none."""
         literal = _literal(host)
         resolved = [literal] if literal is not None else await self._ask(host, port)
         permitted = [candidate for candidate in resolved if self.permits(candidate, host)]
@@ -210,7 +213,9 @@ class Guard:
 
 
 def _literal(host: str) -> Address | None:
-    """The address that a host is in its usual spelling; others (`127.1`, `0x7f000001`) are left to the resolver."""
+    """Return the address if the host is one in its usual spelling. The resolver handles others (`127.1`,
+    `0x7f000001`).
+    """
     try:
         return ip_address(host)
     except ValueError:

@@ -1,7 +1,8 @@
-"""One connection's bytes, straight on the event loop's transports: the pool asks every idle connection whether it is
-still good at every request, and this one knows.
+"""A TCP or TLS stream directly on the event loop's transports. Before each request the pool asks every idle connection
+whether it is still usable; this stream knows without waiting.
 
-Law: reads and writes end with the client's own exceptions; memory ahead of the reader is bounded; `aclose` leaves nothing.
+Invariants: reads and writes raise the client's own exceptions; the unread data is bounded; `aclose` releases
+everything.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _AHEAD_BYTES = 256 * 1024
 class Stream(asyncio.Protocol, httpcore2.AsyncNetworkStream):
     """A TCP or TLS connection."""
 
-    #: there from the first moment on: `connect` gives a stream only once it is connected
+    #: always set: `connect` returns a stream only after it is connected
     _transport: asyncio.Transport
 
     def __init__(self) -> None:
@@ -35,7 +36,7 @@ class Stream(asyncio.Protocol, httpcore2.AsyncNetworkStream):
         self._poll = select.poll()
         self._watched = -1
 
-    # What the transport tells.
+    # Called by the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -67,7 +68,7 @@ class Stream(asyncio.Protocol, httpcore2.AsyncNetworkStream):
         self._full = False
         _wake(self._writing)
 
-    # What the client asks.
+    # Called by the client.
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109 - the client's signature
         while not self._unread and not self._ended:
@@ -120,7 +121,7 @@ class Stream(asyncio.Protocol, httpcore2.AsyncNetworkStream):
         except TimeoutError as late:
             await self.aclose()
             raise httpcore2.ConnectTimeout(str(late)) from late
-        except (OSError, ValueError) as problem:  # ssl.SSLError and CertificateError are among them
+        except (OSError, ValueError) as problem:  # includes ssl.SSLError and CertificateError
             await self.aclose()
             raise httpcore2.ConnectError(str(problem)) from problem
         except BaseException:
@@ -133,18 +134,18 @@ class Stream(asyncio.Protocol, httpcore2.AsyncNetworkStream):
 
     async def aclose(self) -> None:
         self._transport.abort()
-        await asyncio.sleep(0)  # the socket is closed in the loop's next turn
+        await asyncio.sleep(0)  # the socket is closed in the next iteration of the loop
 
     def get_extra_info(self, info: str) -> Any:
         if info == "is_readable":
-            # An idle connection must be silent: what is there, or about to be, is its end or nothing good.
+            # A server sends nothing on an idle connection, so any data means that the connection is ending or broken.
             return bool(self._unread) or self._ended or bool(self._poll.poll(0))
         names = {"client_addr": "sockname", "server_addr": "peername"}
         return self._transport.get_extra_info(names.get(info, info))
 
 
 async def connect(host: str, port: int, limit_s: float | None, local_address: str | None = None) -> Stream:
-    """A connection to an address."""
+    """Connect to an address."""
     loop = asyncio.get_running_loop()
     local = None if local_address is None else (local_address, 0)
     try:

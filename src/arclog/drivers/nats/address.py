@@ -1,6 +1,6 @@
-"""The address of NATS servers and the login for them, read and shown without secrets.
+"""Addresses of NATS servers and the login for them, parsed and shown without secrets.
 
-Law: no message has more of an address than scheme, host and port, and those only if each was read without doubt.
+Invariant: a message contains at most scheme, host and port of an address, and only if they were parsed unambiguously.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from msgspec import Struct
 
 PORT = 4222
 SCHEMES = ("nats", "tls")
-#: How an address is written, for messages.
+#: The syntax of an address, for messages.
 FORM = "nats://host:4222 or tls://host:4222"
 
 _JWT = re.compile(r"-----BEGIN NATS USER JWT-----\s*(\S+)\s*-+END NATS USER JWT-+")
 _SEED = re.compile(r"-----BEGIN USER NKEY SEED-----\s*(\S+)\s*-+END USER NKEY SEED-+")
-#: A query in front of an @: what follows may be the rest of a password.
+#: A query before an @; the text after it may be the rest of a password.
 _QUERY = re.compile(r"\?\w+=")
 
 
 class AddressError(ValueError):
-    """An address or login that cannot be read; the message says why and shows nothing of it."""
+    """An invalid address or login. The message has the reason and no part of the address."""
 
 
 class Server(Struct, frozen=True):
-    """One server."""
+    """The address of one server."""
 
     host: str
     port: int
-    #: nothing may be sent before the connection is encrypted
+    #: send nothing before the connection is encrypted
     encrypted: bool
 
     def __str__(self) -> str:
@@ -40,10 +40,10 @@ class Server(Struct, frozen=True):
 
 
 class Login(Struct, frozen=True):
-    """Who to be on a server; nobody, when all is empty."""
+    """Credentials for a server. All fields are empty for an anonymous login."""
 
     jwt: str = ""
-    #: an NKEY; it never leaves this process, it signs what the server asks to be signed
+    #: an NKEY, with which this process signs the server's challenges; it is never sent
     seed: str = ""
     user: str = ""
     password: str = ""
@@ -53,7 +53,7 @@ class Login(Struct, frozen=True):
         return "Login(…)"
 
     def options(self) -> dict[str, Any]:
-        """The login in the client's words. Raises AddressError."""
+        """Return the login as options of nats-py. Raises AddressError."""
         options = {
             name: text for name in ("user", "password", "token") if (text := getattr(self, name)) or name == "password"
         }
@@ -74,7 +74,7 @@ class Login(Struct, frozen=True):
 
 
 def servers_of(text: str) -> tuple[tuple[Server, ...], Login]:
-    """The servers of one or several addresses, separated by commas, and the login in the first. Raises AddressError."""
+    """Return the servers of one or several addresses, separated by commas, and the login. Raises AddressError."""
     servers: list[Server] = []
     login = Login()
     scheme = "nats"
@@ -86,7 +86,7 @@ def servers_of(text: str) -> tuple[tuple[Server, ...], Login]:
             raise AddressError(f"it is not an address of a NATS server; give {FORM}")
         written, at, where = rest.rpartition("@")
         if at and servers and login == Login():
-            # Else the first part of a password with a comma in it would be taken for a server, and shown.
+            # Otherwise the first part of a password with a comma would be parsed as a server, and shown.
             raise AddressError("credentials must be in the first of several addresses (a comma in a password is %2C)")
         if at:
             login = _login(written)
@@ -119,7 +119,7 @@ def _login(text: str) -> Login:
 
 
 def creds_login(text: str) -> Login:
-    """The login in the text of a .creds file. Raises AddressError."""
+    """Return the login of a .creds file. Raises AddressError."""
     jwt, seed = _JWT.search(text), _SEED.search(text)
     if jwt is None or seed is None:
         raise AddressError("is no .creds file: it has to hold a NATS USER JWT and a USER NKEY SEED")

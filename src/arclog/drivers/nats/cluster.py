@@ -1,4 +1,4 @@
-"""The NATS servers that the `bus.*` settings name, and connections to one of them, for the bus and for stored results."""
+"""Connections to the NATS servers that the `bus.*` settings name, for the bus and the result store."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from arclog.model.errors import BusUnavailable, SettingsError
 
 log = logging.getLogger("arclog.bus")
 
-#: Durable consumers that go away when nobody uses them (`inactive_threshold`) are the newest thing that is needed.
+#: The oldest supported version of NATS: the first with durable consumers that expire (`inactive_threshold`).
 OLDEST = (2, 9, 0)
-#: A connection is taken for dead when nothing came back for so many pings, so far apart.
+#: A ping is sent at this interval. A connection is considered dead after this many unanswered pings.
 _PING_S = 10
 _PINGS = 2
-#: Denied permissions that the log names: each once a connection.
+#: Maximum number of denied permissions that are logged for a connection. Each is logged once.
 _MOST_DENIALS = 20
-#: JetStream's error codes: not enabled for the account, not enabled at all. None: nobody answers.
+#: JetStream's error codes for "not enabled for the account" and "not enabled at all"; None if there is no response.
 _NO_JETSTREAM = (None, 10039, 10076)
 
 
 class Cluster:
-    """Where the servers are, and who to be there. A problem of the settings is found when it is made."""
+    """The servers and the credentials for them. Invalid settings raise when it is created."""
 
     def __init__(self, settings: Settings) -> None:
-        """Raises SettingsError, which never has a password."""
+        """Raises SettingsError, whose message never contains a password."""
         try:
             self.servers, self._login = servers_of(settings.text("bus.url"))
         except AddressError as problem:
@@ -48,15 +48,15 @@ class Cluster:
         return ", ".join(map(str, self.servers))
 
     async def connect(self, timeout_s: float) -> tuple[Connection, JetStreamContext]:
-        """Connect to one of the servers. Raises BusUnavailable while none is there, and SettingsError where trying again
-        would lead to the same.
+        """Connect to one of the servers, in random order. Raises BusUnavailable if none is reachable, and SettingsError
+        if a retry would fail in the same way.
         """
         problem: Exception = BusUnavailable("no server is named")
         for server in sample(self.servers, len(self.servers)):
             try:
                 return await self._connect_to(server, timeout_s)
             except (BusUnavailable, SettingsError) as raised:
-                # Of several servers one may be set up wrongly; that is the problem only if no other works.
+                # One of several servers may be misconfigured. That is reported only if no other works.
                 problem = raised if not isinstance(problem, SettingsError) else problem
         raise problem
 
@@ -86,7 +86,7 @@ class Cluster:
         return client, stream
 
     def _login_now(self) -> Login:
-        """With the files as they are now: credentials change while a server runs."""
+        """Return the login, with its files read again: credentials may change while a server runs."""
         login = self._login
         if self._settings.text("bus.creds_file"):
             creds = _login_of(self._settings, "bus.creds_file", "a credentials file: a user's JWT and NKEY seed")
@@ -143,7 +143,9 @@ def _readable(settings: Settings, name: str) -> Path:
 
 
 def _report(denials: set[str], problem: Exception) -> None:
-    """Log what happens beside any call; what matters of it is known by its consequences, but for denied permissions."""
+    """Log an error that belongs to no call. Most are debug messages, since the failing call reports them; denied
+    permissions are errors.
+    """
     text = text_of(problem)
     if "permissions violation" not in text.lower():
         log.debug("NATS: %s", text)
@@ -165,7 +167,7 @@ def _translated(server: Server, problem: NotConnected) -> Exception:
             return SettingsError(f"ARCLOG_BUS_URL: no TLS with {server}: {problem}; see ARCLOG_BUS_CERT_FILE")
         case Cause.LOGIN:
             return SettingsError(
-                f"ARCLOG_BUS_URL: {server} does not let us in ({problem}); see the credentials in the address, "
+                f"ARCLOG_BUS_URL: {server} rejects the login ({problem}); see the credentials in the address, "
                 "ARCLOG_BUS_CREDS_FILE and ARCLOG_BUS_NKEY_FILE"
             )
         case Cause.VERSION:
@@ -184,10 +186,10 @@ async def _check_jetstream(server: Server, stream: JetStreamContext) -> None:
     except nats.js.errors.APIError as problem:
         if problem.err_code in _NO_JETSTREAM:
             raise SettingsError(
-                f"ARCLOG_BUS_URL: {server} has no JetStream for us; start nats-server with -js (jetstream {{}} in its "
+                f"ARCLOG_BUS_URL: {server} has no JetStream for this account; start nats-server with -js (jetstream {{}} in its "
                 "configuration) and enable it for the account"
             ) from None
-        # No leader yet, or the like: it may come.
+        # JetStream may have no leader yet; this is temporary.
         raise BusUnavailable(f"JetStream at {server} is not ready: {problem.description}") from None
     except FAULTS as problem:
         raise BusUnavailable(f"JetStream at {server} does not answer: {text_of(problem)}") from None

@@ -1,8 +1,8 @@
 """One connection to one NATS server.
 
-Law: nothing is sent before the connection is encrypted where `tls://` asks for it, and no server is connected to that was
-not named. A connection that is lost is not mended: its owner makes a new one, and sets up there all that it needs, since
-the server may have forgotten everything.
+Invariants: with `tls://`, nothing is sent before the connection is encrypted. Servers that were not named are never
+contacted. A lost connection is not restored: its owner opens a new one and sets up its subscriptions again, since the
+server may have lost its state.
 """
 
 from __future__ import annotations
@@ -23,21 +23,22 @@ from nats.aio.client import Client
 
 from arclog.drivers.nats.address import AddressError, Login, Server
 
-#: whose certificates are trusted
+#: returns the trusted certificates
 Trust = Callable[[], ssl.SSLContext]
 Version = tuple[int, int, int]
 
-#: What the client's calls raise when the server fails or is away.
+#: Exceptions that the client raises if the server fails or is unreachable.
 FAULTS = (nats.errors.Error, OSError, TimeoutError)
 
-#: Time for a connection to say goodbye.
+#: Time limit for closing a connection.
 _CLOSE_S = 1.0
-#: The same after a failed attempt: after a failed TLS handshake the client's close never ends, though its socket is closed.
+#: The same after a failed attempt: after a failed TLS handshake the client's close never returns, although the socket
+#: is closed.
 _GIVE_UP_S = 0.1
-#: How often a server is asked that hangs up in the middle of a login.
+#: Number of attempts if the server closes the connection during the login.
 _TRIES = 3
 _SHOWN_CHARS = 200
-#: What servers answer to a login that they do not accept.
+#: Texts with which servers reject a login.
 _LOGIN = re.compile(r"authorization|authentication|credentials|nkey|jwt|user.*expired|revoked", re.IGNORECASE)
 _FULL = re.compile(r"maximum (connections|account)", re.IGNORECASE)
 _TLS_WANTED = re.compile(r"secure connection", re.IGNORECASE)
@@ -45,25 +46,25 @@ _MAX_GREETING_BYTES = 64 * 1024
 
 
 class Cause(Enum):
-    """Why there is no connection."""
+    """The reason why a connection failed."""
 
     UNREACHABLE = auto()
-    #: no answer in time
+    #: no response in time
     LATE = auto()
-    #: the server does not encrypt, and `tls://` was asked for
+    #: the server does not encrypt, but the address is `tls://`
     UNENCRYPTED = auto()
     CERTIFICATE = auto()
     TLS = auto()
     LOGIN = auto()
-    #: the server takes no more connections
+    #: the server has reached its maximum of connections
     FULL = auto()
     VERSION = auto()
-    #: the server said something else
+    #: another error from the server
     REFUSED = auto()
 
 
 class NotConnected(Exception):
-    """No connection; the text says why in the server's or the system's words, and has no secret."""
+    """The connection failed. The text is the server's or the system's reason and contains no secret."""
 
     def __init__(self, cause: Cause, text: str) -> None:
         super().__init__(text)
@@ -71,10 +72,10 @@ class NotConnected(Exception):
 
 
 class _HungUp(NotConnected):
-    """The server has greeted, and ended the connection before it was set up.
+    """The server closed the connection after its greeting, during the setup.
 
-    So it does after it has refused a login: when its words and the client's next ones cross, the words are lost. It is asked
-    again, for the sake of the reason.
+    Servers do this after they reject a login, and their message may be lost if the client is sending at the same time.
+    The connection is tried again to learn the reason.
     """
 
     def __init__(self) -> None:
@@ -82,7 +83,7 @@ class _HungUp(NotConnected):
 
 
 class Connection(Client):
-    """nats-py's client for one server: it does not reconnect, and says when it is over."""
+    """A nats-py client for one server. It does not reconnect, and signals the end of the connection."""
 
     def __init__(self, *, encrypted: bool, trust: Trust) -> None:
         super().__init__()
@@ -90,20 +91,20 @@ class Connection(Client):
         self._trust = trust
         #: set when the connection is lost or closed
         self.over = asyncio.Event()
-        #: called with what the server says outside of any answer
+        #: called with errors that the server sends outside of any response
         self.on_error: Callable[[Exception], None] = lambda _: None
         self.on_over: Callable[[], None] = lambda: None
         self.reported: Exception | None = None
-        #: why it is not known whom to trust
-        self.distrust: Exception | None = None
+        #: the exception of `trust`, if it failed
+        self.trust_error: Exception | None = None
 
     @property
     def ssl_context(self) -> ssl.SSLContext:
-        """Made when it is needed: to read all authorities takes longer than to connect."""
+        """Created on first use: loading all certificate authorities takes longer than connecting."""
         try:
             return self._trust()
         except Exception as problem:
-            self.distrust = problem
+            self.trust_error = problem
             raise
 
     @property
@@ -112,22 +113,22 @@ class Connection(Client):
 
     @property
     def version(self) -> Version:
-        """The server's; zeros when it is unknown."""
+        """The server's version, or zeros if it is unknown."""
         numbers = re.match(r"v?(\d+)\.(\d+)(?:\.(\d+))?", self.version_text)
         return (int(numbers[1]), int(numbers[2]), int(numbers[3] or 0)) if numbers else (0, 0, 0)
 
     async def close(self, within_s: float | None = None) -> None:
-        """Close it, whatever state it is in, and leave no task or socket behind."""
+        """Close the connection in any state, without leaving a task or socket open."""
         within_s = _CLOSE_S if within_s is None else within_s
         listening = [sub._wait_for_msgs_task for sub in self._subs.values()]  # noqa: SLF001 - nobody else ends them
         with suppress(Exception):
             async with asyncio.timeout(within_s):
                 await super().close()
-        # A close that failed on the way has left the socket open.
+        # A failed close leaves the socket open.
         if self._transport is not None:
             with suppress(Exception):
                 self._transport.close()  # type: ignore[no-untyped-call]  # not typed there
-        # Tasks, too, which nobody would know of any more: Python reports each, wherever it finds it.
+        # Tasks that are left would be reported by Python when they are garbage-collected.
         own = (self._reading_task, self._ping_interval_task, self._flusher_task, self._reconnection_task, *listening)
         left = [task for task in own if task is not None and not task.done() and task is not asyncio.current_task()]
         for task in left:
@@ -137,7 +138,7 @@ class Connection(Client):
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         info.pop("connect_urls", None)
-        # The client encrypts only where the server asks for it, and would send its password in clear else.
+        # The client encrypts only if the server asks for it, and would otherwise send its password in plain text.
         if self._encrypted and initial_connection and not info.get("tls_required"):
             if not info.get("tls_available"):
                 raise NotConnected(Cause.UNENCRYPTED, "the server does not encrypt")
@@ -163,10 +164,10 @@ async def connect(
     address: str = "",
     **options: Any,
 ) -> Connection:
-    """Connect to a server, at an `address` of its host that was checked before, or wherever its name leads.
+    """Connect to a server, either at a checked `address` of its host or at its host name.
 
-    `oldest`: the first version that will do. Raises NotConnected, AddressError for a login that cannot be used,
-    ImportError where a package for it is missing, and what `trust` raises.
+    `oldest` is the minimum version. Raises NotConnected, AddressError if the login is invalid, ImportError if a package
+    for it is missing, and the exceptions of `trust`.
     """
     host = address or server.host
     options = {
@@ -194,7 +195,7 @@ async def _attempt(server: Server, trust: Trust, oldest: Version, options: dict[
             closed_cb=client._ended,  # noqa: SLF001 - made for it
             name="arclog",
             allow_reconnect=False,
-            # Each server is tried so often and once more; 0 would mean for ever.
+            # The number of retries for each server; 0 would mean no limit.
             max_reconnect_attempts=1,
             reconnect_time_wait=0,
             **options,
@@ -205,8 +206,8 @@ async def _attempt(server: Server, trust: Trust, oldest: Version, options: dict[
             raise NotConnected(Cause.VERSION, client.version_text)
     except Exception as problem:  # noqa: BLE001 - nats-py lets through whatever a socket raises
         await client.close(_GIVE_UP_S)
-        if client.distrust is not None:
-            raise client.distrust from None
+        if client.trust_error is not None:
+            raise client.trust_error from None
         cause = client.reported or problem
         if isinstance(cause, ConnectionError) and client.version_text:
             raise _HungUp from None
@@ -220,12 +221,14 @@ async def _attempt(server: Server, trust: Trust, oldest: Version, options: dict[
 
 
 def text_of(problem: BaseException) -> str:
-    """An error's text; some have none."""
+    """Return an error's text, or the name of its type if it has none."""
     return (str(problem) or type(problem).__name__).removeprefix("nats: ").strip().strip("'\"")[:_SHOWN_CHARS]
 
 
 def _explained(cause: Exception, raised: Exception) -> Exception:
-    """`cause` is what the client reported while it connected, or else what it raised."""
+    """Translate an error. `cause` is the error that the client reported while connecting, or else the one that it
+    raised.
+    """
     if isinstance(raised, NotConnected | AddressError | ImportError):
         return raised
     if isinstance(cause, NotConnected):
@@ -247,14 +250,14 @@ def _explained(cause: Exception, raised: Exception) -> Exception:
 
 
 class Greeting(Struct, frozen=True):
-    """What a server says of itself before anybody logs in."""
+    """The information that a server sends before any login."""
 
     version: str
     jetstream: bool
 
 
 async def greeting(server: Server) -> Greeting:
-    """Raises OSError when the server cannot be reached, ValueError when something else answers."""
+    """Return the greeting of a server. Raises OSError if it is unreachable, ValueError if it is not a NATS server."""
     reader, writer = await asyncio.open_connection(server.host, server.port, limit=_MAX_GREETING_BYTES)
     try:
         line = await reader.readline()

@@ -1,8 +1,8 @@
-"""The address of a PostgreSQL database: read, shown without its password, and written for libpq.
+"""Addresses of PostgreSQL databases: parsed, shown without the password, and written for libpq.
 
-Law: no message has more of an address than user, host, port and database, and those only if each was parsed
-unambiguously. libpq's own parser is not used: its errors quote invalid input, and it takes a part of a password with
-`/` or `@` for a host, port or database.
+Invariant: a message contains at most user, host, port and database of an address, and only if they were parsed
+unambiguously. libpq's own parser is not used: its errors quote invalid input, and it reads part of a password with `/`
+or `@` as a host, port or database.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SCHEMES = ("postgresql://", "postgres://")
 FORM = "postgresql://user:password@host:5432/database"
 ENCODED = "write special characters of a password percent-encoded (@ as %40, / as %2F, % as %25)"
 
-#: The keywords that are secrets.
+#: libpq's keywords whose values are secret.
 SECRETS = ("password", "sslpassword", "scram_client_key", "scram_server_key", "oauth_client_secret")
 
 _HOST = re.compile(r"\[([0-9A-Fa-f:.]+(?:%25[\w.-]+)?)\]|([^:\[\]@]*)")
@@ -29,36 +29,38 @@ _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})|%00")
 _ESCAPE = re.compile(r"((?:%[0-9A-Fa-f]{2})+)")
 _KEY = re.compile(r"[a-z_]{1,40}")
 _PAIR = re.compile(r"\s*([a-z_]+)\s*=\s*(?:'((?:[^'\\]|\\.)*)'|((?:[^\s'\\]|\\.)*))(?:\s+|\Z)", re.DOTALL)
-#: A query in front of an @: what follows may be the rest of a password.
+#: A query before an @; the text after it may be the rest of a password.
 _QUERY = re.compile(r"\?\w+=")
 _PORTS = re.compile(r"[0-9]{0,5}(?:,[0-9]{0,5})*")
 
 
 class AddressError(ValueError):
-    """An invalid address; the message has the reason and nothing of the address."""
+    """An invalid address. The message has the reason and no part of the address."""
 
 
 class PostgresAddress(Struct, frozen=True):
-    """A database that can be connected to."""
+    """The address of a database."""
 
-    #: by libpq's keywords; the password among them
+    #: values by libpq's keywords, including the password
     parts: Mapping[str, str]
 
     @property
     def place(self) -> str:
-        """For messages: no password."""
+        """The address without its password, for messages."""
         user = f"{self.parts['user']}@" if self.parts.get("user") else ""
         port = f":{self.parts['port']}" if self.parts.get("port") else ""
         host = self.parts.get("host") or self.parts.get("hostaddr", "")
         return f"postgresql://{user}{host}{port}/{self.parts.get('dbname', '')}"
 
     def conninfo(self, defaults: Mapping[str, Any] | None = None, **own: Any) -> str:
-        """The connection string for libpq: `own` takes precedence over the address, the address over `defaults`."""
+        """Return the connection string for libpq. `own` takes precedence over the address, the address over
+        `defaults`.
+        """
         every = {**(defaults or {}), **self.parts, **own}
         return " ".join(f"{key}={_quoted(str(value))}" for key, value in every.items() if value is not None)
 
     def secrets(self) -> dict[str, str]:
-        """The texts that no message may have, each with its keyword; what is shown of the address is not among them."""
+        """Return the secret values, each with its keyword. Values that are also shown in `place` are left out."""
         open_parts = {self.parts.get(key) for key in ("user", "host", "hostaddr", "port", "dbname")}
         return {text: key for key in SECRETS if (text := self.parts.get(key)) and text not in open_parts}
 
@@ -67,7 +69,7 @@ class PostgresAddress(Struct, frozen=True):
 
 
 def address_of(text: str, **more: Any) -> PostgresAddress:
-    """A URL or libpq's `key=value …`; `more` are keywords that go before those of the text. Raises AddressError."""
+    """Parse a URL or libpq's `key=value …`. The keywords in `more` take precedence. Raises AddressError."""
     given = {key: str(value) for key, value in more.items() if value is not None}
     parts = {**(parts_of(text) if text or not given else {}), **given}
     if not parts.keys() <= _known():
@@ -83,7 +85,7 @@ def address_of(text: str, **more: Any) -> PostgresAddress:
 
 
 def configured_address(url: str, setting: str) -> PostgresAddress:
-    """The address that a setting has. Raises SettingsError."""
+    """Return the address of a setting. Raises SettingsError."""
     try:
         return address_of(url)
     except AddressError as error:
@@ -91,14 +93,14 @@ def configured_address(url: str, setting: str) -> PostgresAddress:
 
 
 def parts_of(text: str) -> dict[str, str]:
-    """The values of a text, by libpq's keywords. Raises AddressError."""
+    """Return the values of an address by libpq's keywords. Raises AddressError."""
     text = text.strip()
     return _of_url(text) if text.startswith(SCHEMES) else _of_pairs(text)
 
 
 @cache
 def _known() -> frozenset[str]:
-    """Libpq's keywords."""
+    """Return libpq's keywords."""
     from psycopg import pq
 
     return frozenset(option.keyword.decode() for option in pq.Conninfo.get_defaults())
@@ -107,7 +109,7 @@ def _known() -> frozenset[str]:
 def _of_url(text: str) -> dict[str, str]:
     rest = text.partition("://")[2]
     parts: dict[str, str] = {}
-    # As libpq has it, user and password end at the first @ if no / comes before.
+    # As in libpq, user and password end at the first @, unless a / comes before it.
     ends = re.search(r"[@/]", rest)
     if ends and ends[0] == "@":
         login, rest = rest[: ends.start()], rest[ends.end() :]
@@ -150,7 +152,7 @@ def _host(text: str) -> tuple[str, str]:
 
 
 def _decoded(text: str, part: str) -> str:
-    """With its percent escapes read, as UTF-8."""
+    """Decode percent escapes as UTF-8."""
     if _BROKEN_ESCAPE.search(text):
         raise AddressError(f"the {part} has a % that is not part of an escape: write % as %25")
     try:

@@ -1,6 +1,6 @@
-"""Opens connections to PostgreSQL, and keeps them for the next user.
+"""Opens connections to PostgreSQL, and pools them.
 
-Law: every connection of this process is made here, and no error that leaves holds a secret of the address.
+Invariants: every connection of this process is opened here, and no exception contains a secret of the address.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ async def connect(
     cursors: Any = None,
     **own: Any,
 ) -> AsyncConnection[Any]:
-    """A connection that commits each statement and prepares none: behind a pooler, the next one may go to another
-    server process. `own` keywords take precedence over the address, the address over `defaults`. Raises psycopg.Error.
+    """Return a connection in autocommit mode without prepared statements, since a pooler may send the next statement to
+    another server process. `own` keywords take precedence over the address, the address over `defaults`. Raises
+    psycopg.Error.
     """
     try:
         return await AsyncConnection.connect(
@@ -47,7 +48,7 @@ async def connect(
 
 
 def connect_blocking(address: PostgresAddress, *, context: AdaptContext | None = None) -> Connection[Any]:
-    """A connection with transactions, for a thread of its own. Raises psycopg.Error."""
+    """Return a blocking connection with transactions, for use in a thread. Raises psycopg.Error."""
     try:
         return Connection.connect(address.conninfo(), prepare_threshold=None, context=context)
     except psycopg.Error as error:
@@ -55,7 +56,7 @@ def connect_blocking(address: PostgresAddress, *, context: AdaptContext | None =
 
 
 def keepalives(seconds: float) -> dict[str, int]:
-    """Keywords for a connection that counts as dead when its other end acknowledges nothing for so long."""
+    """Return libpq keywords that end a connection whose peer acknowledges nothing for `seconds`."""
     interval = max(1, round(seconds / 6))
     return {
         "keepalives_idle": 3 * interval,
@@ -66,14 +67,14 @@ def keepalives(seconds: float) -> dict[str, int]:
 
 
 def timeout_of(seconds: float) -> int:
-    """Libpq's `connect_timeout`: whole seconds, two at least."""
+    """Return the value of libpq's `connect_timeout`: whole seconds, at least two."""
     return max(2, round(seconds))
 
 
 @contextmanager
 def answering(connection: AsyncConnection[Any], seconds: float) -> Iterator[None]:
-    """Abandon a connection that does not answer in time, for example because its network was cut. Its socket is shut
-    down: a cancellation would wait for the server as well.
+    """Give up a connection that does not respond within `seconds`, for example after a network failure. Its socket is
+    shut down, because a cancellation would also wait for the server.
     """
     late = False
 
@@ -94,13 +95,13 @@ def answering(connection: AsyncConnection[Any], seconds: float) -> Iterator[None
 
 
 def shut_down(connection: AsyncConnection[Any] | Connection[Any]) -> None:
-    """Shut down the socket of a connection that is in use; closing it would be unsafe for libpq."""
+    """Shut down the socket of a connection in use. Closing the connection would be unsafe for libpq."""
     with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.pgconn.socket)) as shared:
         shared.shutdown(socket.SHUT_RDWR)
 
 
 def _without_secrets(error: psycopg.Error, address: PostgresAddress) -> psycopg.Error:
-    """The error itself, or one of its kind in whose text the secrets of the address are masked."""
+    """Return the error, or one of the same type with the secrets masked."""
     from arclog.model.data.redact import Redactor
 
     redactor = Redactor.of(address.secrets())
@@ -108,38 +109,37 @@ def _without_secrets(error: psycopg.Error, address: PostgresAddress) -> psycopg.
     if shown == str(error):
         return error.with_traceback(None)
     masked = type(error)(shown)
-    masked.sqlstate = state_of(error) or None  # a mask may stand in the text that it is read from
+    masked.sqlstate = state_of(error) or None  # the mask may cover the text from which the state is read
     return masked
 
 
 # ── pool ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Connections that are kept for the next user.
 #
-# Law: a connection error is raised at once, with its reason, to the caller that needed the connection. (psycopg_pool
-# connects in the background and raises a time-out instead: ADR 069.) A connection that broke, or whose user was
-# cancelled, is never kept.
+# Invariants: a connection error is raised at once, with its reason, to the caller that needed the connection.
+# (psycopg_pool connects in the background and raises a time-out instead: ADR 069.) A connection that broke, or whose
+# user was cancelled, is never kept.
 
 
 class Pool:
-    """Connections to one database as one user."""
+    """A pool of connections to one database as one user."""
 
     def __init__(
         self, connect: Callable[[], Awaitable[AsyncConnection[Any]]], most: int, *, idle_s: float | None = None, reset: str = ""
     ) -> None:  # fmt: skip
-        """`idle_s`: how long an unused connection is kept, for ever without it. `reset`: a statement that a kept connection
-        runs before it is used again; one that cannot is closed.
+        """`idle_s`: how long an unused connection is kept; None means without limit. `reset`: a statement that runs
+        before a connection is used again. If it fails, the connection is closed.
         """
         self._connect = connect
         self._idle_s = idle_s
         self._reset = reset
         self._room = asyncio.Semaphore(most)
-        #: with the time of their return; the one used last is taken first
+        #: connections and the times of their return; the most recently used one is last and is taken first
         self._idle: list[tuple[AsyncConnection[Any], float]] = []
         self._reaping: asyncio.Task[None] | None = None
         self._closed = False
 
     async def take(self) -> AsyncConnection[Any]:
-        """A connection for one user, as a context manager. Waits while all are in use."""
+        """Take a connection from the pool, or open one. Waits while all are in use. Return it with `give`."""
         await self._room.acquire()
         try:
             while self._idle:
@@ -152,10 +152,10 @@ class Pool:
             raise
 
     async def give(self, connection: AsyncConnection[Any], *, keep: bool) -> None:
-        """Return a connection; `keep`: it has no leftover state, so that others may use it."""
+        """Return a connection. `keep` means that it has no leftover state and others may use it."""
         try:
             if connection.closed:
-                await self._close_idle()  # connections that have been idle longer may be broken as well
+                await self._close_idle()  # other idle connections may be broken as well
             elif keep and self._idle_s != 0 and not self._closed:
                 self._idle.append((connection, time.monotonic()))
                 if self._idle_s is not None and self._reaping is None:
@@ -192,7 +192,7 @@ class Pool:
         return True
 
     async def _reap(self, idle_s: float) -> None:
-        """Close connections that nobody uses, and end when none is left."""
+        """Close connections that were idle for `idle_s`. Ends when none is left."""
         while self._idle:
             await asyncio.sleep(idle_s)
             limit = time.monotonic() - idle_s

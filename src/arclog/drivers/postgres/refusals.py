@@ -1,6 +1,6 @@
-"""Classifies PostgreSQL's errors: one table of SQLSTATEs for the store, the bus, the result store and tasks.
+"""Classification of PostgreSQL's errors: one table of SQLSTATEs for the store, the bus, the result store and tasks.
 
-Each of them raises its own errors; whether an error is temporary, a denial or an invalid value is decided here.
+Each of them raises its own errors. This module decides whether an error is temporary, a denial or an invalid value.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ import psycopg
 
 from arclog.drivers.addresses import without_logins
 
-#: of a primary that became a standby
+#: raised by a primary that became a standby
 READ_ONLY = "25006"
 DISK_FULL = "53100"
 
 
 class Meaning(Enum):
-    """What an error means for the next attempt."""
+    """The consequence of an error for the next attempt."""
 
-    #: The server cannot be reached, or is not the primary any more. The same may succeed soon, on a new connection.
+    #: The server cannot be reached, or is no longer the primary. A retry on a new connection may succeed soon.
     AWAY = auto()
-    #: Rolled back because of another transaction. The same succeeds when it is tried again.
+    #: Rolled back because of another transaction. A retry succeeds.
     CONFLICT = auto()
-    #: The server lacks a resource at the moment.
+    #: The server is temporarily out of a resource.
     SHORT = auto()
     #: The server denies this user access. A setting or a permission has to be changed.
     DENIED = auto()
-    #: A value that can never be stored.
+    #: A value that cannot be stored.
     VALUE = auto()
-    #: A row that breaks a rule of its table.
+    #: A row that violates a constraint of its table.
     CONSTRAINT = auto()
-    #: Something else is wrong with the server.
+    #: Another problem of the server.
     TROUBLE = auto()
-    #: The statement is wrong.
+    #: The statement is invalid.
     STATEMENT = auto()
 
 
@@ -43,9 +43,9 @@ class Refusal(NamedTuple):
     meaning: Meaning
     #: the error kind of a task (`model.outcome.ERROR_KINDS`)
     kind: str
-    #: the problem; '' if the server's own text is best
+    #: the problem; '' if the server's own text is better
     problem: str = ""
-    #: what to do; `{address}` is the setting that has the server's address
+    #: the remedy; `{address}` is the setting that has the server's address
     remedy: str = ""
 
 
@@ -61,16 +61,16 @@ REFUSALS = {
     "25006": Refusal(Meaning.AWAY, "sql", "it takes no writes (a standby, or default_transaction_read_only)", "name the primary"),
     "25P03": Refusal(Meaning.STATEMENT, "timeout"),
     "25P04": Refusal(Meaning.STATEMENT, "timeout"),
-    "26000": Refusal(Meaning.CONFLICT, "sql"),  # a pooler mixed prepared statements up
-    "28": Refusal(Meaning.DENIED, "auth", "it does not let this user in", "look at its pg_hba.conf and at the user in {address}"),
+    "26000": Refusal(Meaning.CONFLICT, "sql"),  # a pooler mixed up prepared statements
+    "28": Refusal(Meaning.DENIED, "auth", "it rejects this user", "look at its pg_hba.conf and at the user in {address}"),
     "28P01": Refusal(Meaning.DENIED, "auth", "the password is wrong", "correct it in {address}"),
     "3D000": Refusal(Meaning.DENIED, "sql", "there is no such database", "create it, or correct {address}"),
     "3F000": Refusal(Meaning.TROUBLE, "sql", "the schema is missing", "was it dropped? Restore it from a backup, or start arclog again"),
-    "40001": Refusal(Meaning.CONFLICT, "serialization", "two transactions were in each other's way, nothing was written", "try again"),
+    "40001": Refusal(Meaning.CONFLICT, "serialization", "two transactions conflicted, nothing was written", "try again"),
     "40P01": Refusal(Meaning.CONFLICT, "serialization", "two transactions waited for each other, nothing was written", "try again"),
-    "42501": Refusal(Meaning.DENIED, "auth", "the user lacks a right", "grant it, or name the user that owns the schema"),
+    "42501": Refusal(Meaning.DENIED, "auth", "the user lacks a permission", "grant it, or name the user that owns the schema"),
     "42P01": Refusal(Meaning.TROUBLE, "sql", "a table is missing", "was the schema dropped? Restore it from a backup, or start arclog again"),
-    "42P05": Refusal(Meaning.CONFLICT, "sql"),  # a pooler mixed prepared statements up
+    "42P05": Refusal(Meaning.CONFLICT, "sql"),  # a pooler mixed up prepared statements
     "53": Refusal(Meaning.TROUBLE, "limit"),
     "53100": Refusal(Meaning.TROUBLE, "limit", "its disk is full, nothing was written", f"free space there; {_AGAIN}"),
     "53200": Refusal(Meaning.SHORT, "limit", "it is out of memory, nothing was written", "lower its work_mem or give it more"),
@@ -80,7 +80,7 @@ REFUSALS = {
     ),
     "54": Refusal(Meaning.STATEMENT, "limit"),
     "54000": Refusal(Meaning.VALUE, "limit"),
-    "55P03": Refusal(Meaning.TROUBLE, "serialization", "a lock could not be had", "check its lock_timeout, and pg_locks for the process that holds the lock"),
+    "55P03": Refusal(Meaning.TROUBLE, "serialization", "a lock was not available", "check its lock_timeout, and pg_locks for the process that holds the lock"),
     "57": Refusal(Meaning.TROUBLE, "sql"),
     "57014": Refusal(Meaning.TROUBLE, "timeout", "it cancelled a statement", "check its statement_timeout and its load"),
     "57P01": Refusal(Meaning.AWAY, "connection", "it is shutting down", f"start it again; {_AGAIN}"),
@@ -94,8 +94,8 @@ REFUSALS = {
 _UNREACHABLE = Refusal(Meaning.AWAY, "connection")
 _STATEMENT = Refusal(Meaning.STATEMENT, "sql")
 
-#: libpq gives no SQLSTATE for a connection that was refused, only a text. (In the server's language: where that is not
-#: English, a refusal counts as a server that cannot be reached.)
+#: libpq gives no SQLSTATE for a refused connection, only a text in the server's language. If that is not English, the
+#: server counts as unreachable.
 _TEXTS = (
     (re.compile(r"password authentication failed|no password supplied"), "28P01"),
     (re.compile(r"authentication failed|no pg_hba\.conf entry|role .* does not exist|not permitted to log in"), "28000"),
@@ -109,7 +109,7 @@ _PASSWORD = re.compile(r"(?i)(password\s*=\s*)(?:'(?:[^'\\]|\\.)*'?|[^\s&]+)")
 
 
 def state_of(error: BaseException) -> str:
-    """The SQLSTATE of an error; '' when there is none, as with a server that does not answer."""
+    """Return the SQLSTATE of an error, or '' if there is none, as for a server that does not respond."""
     state = getattr(error, "sqlstate", None)
     if state or not isinstance(error, psycopg.OperationalError):
         return state or ""
@@ -118,7 +118,7 @@ def state_of(error: BaseException) -> str:
 
 
 def refusal_of(error: BaseException) -> Refusal:
-    """The classification of a driver's error."""
+    """Classify an error of the driver."""
     state = state_of(error)
     if not state:
         return _UNREACHABLE
@@ -128,18 +128,20 @@ def refusal_of(error: BaseException) -> Refusal:
 
 
 def is_away(error: BaseException) -> bool:
-    """Whether the server cannot be reached, or is no longer the primary: the same may succeed soon."""
+    """Return whether the server cannot be reached or is no longer the primary. A retry may succeed soon."""
     return isinstance(error, psycopg.Error) and refusal_of(error).meaning is Meaning.AWAY
 
 
 def is_conflict(error: BaseException) -> bool:
-    """Whether it was rolled back because of others: the same succeeds when it is tried again."""
+    """Return whether the transaction was rolled back because of another one. A retry succeeds."""
     return isinstance(error, psycopg.Error) and refusal_of(error).meaning is Meaning.CONFLICT
 
 
 def is_outdated(error: BaseException) -> bool:
-    """A prepared statement from before a newer server changed a table: PostgreSQL refuses it until it is prepared anew."""
-    # The state alone says "not supported", and the text comes in the server's language; the function does not.
+    """Return whether a prepared statement is outdated because a newer arclog changed a table. It has to be prepared
+    again.
+    """
+    # The state alone means "not supported", and the text is in the server's language; the function's name is not.
     return (
         isinstance(error, psycopg.Error)
         and error.sqlstate == "0A000"
@@ -148,6 +150,6 @@ def is_outdated(error: BaseException) -> bool:
 
 
 def text_of(error: BaseException) -> str:
-    """The driver's text in one line, without passwords."""
+    """Return the driver's text in one line, without passwords."""
     line = " ".join(str(error).split()) or type(error).__name__
     return _PASSWORD.sub(r"\1…", without_logins(line))

@@ -36,14 +36,14 @@ class Claimant(Grant, frozen=True):
 
     wants: int = 0
     kinds: frozenset[str] = frozenset()
-    #: empty: all of them
+    #: empty means all pools
     pools: frozenset[str] = frozenset()
-    #: the worker serves one run only, so it is shared with no other run
+    #: the worker serves one run only, so other runs cannot use it
     own: bool = False
 
     def can_take(self, work: NewWork, place: Place) -> bool:
-        """A token is taken by a claim alone. In the pool of the command that ends with the report, the next one takes its
-        place: no limit can be passed that way, whatever it is by now.
+        """Return whether the worker can take a command. Tokens are only taken by claims. In the pool of the command
+        that ends with the report, the next command takes its place, so that no limit can be exceeded.
         """
         if work.resources or work.pool != place.pool or (self.pools and work.pool not in self.pools):
             return False
@@ -57,13 +57,13 @@ class Answer(msgspec.Struct):
     commands: list[Command] = msgspec.field(default_factory=list)
     #: something was waiting for the signal
     waiting: bool = False
-    #: the run is about to pause: its workers stop at the next task boundary
+    #: the run is about to pause; its workers stop at the next task boundary
     pausing: bool = False
     #: number of events that the input caused, including its own, and the index of the last one
     events: int = 0
     last_seq: int = 0
     last_id: int = 0
-    #: of a report over the wire: type and index of the event that represents the one that was sent
+    #: for a report over the wire: type and index of the event that represents the one that was sent
     spoken: str = ""
     spoken_at: int = 0
 
@@ -97,14 +97,14 @@ class Batch:
         self._max_event_bytes = 0
 
     def take(self, txn: Txn, claimant: Claimant | None, last_seq: int, place: Place) -> None:
-        """`last_seq` is the head that the decision led to, `place` where its command came from."""
+        """Add a decision. `last_seq` is the head after it, `place` the queue of its command."""
         events = txn.events
         last_id = moved(self.base_id, len(self.events) + len(events) - 1)
         answer = Answer(txn.refused, waiting=txn.waiting, events=len(events), last_seq=last_seq, last_id=last_id)
         if events:
             answer.spoken, answer.spoken_at = events[txn.spoken].type, txn.spoken
         if not self.txns:
-            # Most batches have one decision: its lists are taken over.
+            # Most batches have one decision, whose lists are used directly.
             self.events, self.close, self.release, self.timers = events, txn.close, txn.release, txn.timers
             self.hold, self.unhold, self.digests, self._new = txn.hold, txn.unhold, txn.digests, txn.issue
         else:
@@ -126,7 +126,7 @@ class Batch:
                     self._grants[work.command_id] = (answer, claimant)
 
     def settle(self, program: Program, state: State) -> None:
-        """Turn new work into commands; what was withdrawn in the same batch is neither issued nor closed."""
+        """Turn new work into commands. Work that was withdrawn in the same batch is neither issued nor closed."""
         self.slots = program.plan.concurrency or 0 if self._starts else 0
         self._asks = program.asks
         self._approvals = approvals_of(state) if program.asks else 0
@@ -177,7 +177,7 @@ class Batch:
         extend: Sequence[tuple[int, int, int]] = (),
         deliveries: Sequence[NewDelivery] = (),
     ) -> Append:
-        """The transaction to commit; `state` is the state that the decisions are based on."""
+        """Return the transaction to commit. `state` is the state after the decisions."""
         return Append(
             execution_id=state.execution_id,
             expected=expected,

@@ -1,6 +1,7 @@
-"""Makes decisions: on the event loop while their templates are light, else in a thread, by turns.
+"""Makes decisions: on the event loop if their templates are light, else in threads that take turns.
 
-Law: a decision that used up its turn on the event loop leaves a state that must be thrown away; it is made again elsewhere.
+A decision that used up its turn on the event loop leaves a state that must be discarded; the decision is made again in
+a thread.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from arclog.ports.storage.marks import SLOTS
 
 #: A commit with this many events takes no further input.
 EVENTS_PER_COMMIT = 2000
-#: Ids that are reserved for a decision in a thread, because ids are generated elsewhere at the same time.
+#: Number of ids reserved for a decision in a thread, because other ids are generated at the same time.
 _IDS_ASIDE = 50_000
 
 Given = Sequence[tuple[Input, Claimant | None]]
-#: (execution id, id of the first event, now) → the state that a new execution begins with, its events and its timers
+#: (execution id, id of the first event, now) → the initial state of a new execution, its events and its timers
 Beginning = Callable[[int, int, int], tuple[State, list[Event], dict[str, int]]]
 
 
@@ -45,25 +46,25 @@ class Deciding:
         self._max_bytes = settings.integer("decision.max_bytes")
         self._turn = settings.integer("decision.turn_work")
         self._free_slots = list(range(1, SLOTS))
-        #: computes heavy decisions; None: all are computed inline (a simulated world has no threads)
+        #: computes heavy decisions; None if all are computed inline (a simulated world has no threads)
         self.turns: Turns | None = None
-        #: marks the run of a decision in progress, in case it kills the process; None: marks are not used
+        #: marks the run of a decision in progress, in case it kills the process; None if marks are not used
         self.quarantine: Quarantine | None = None
-        #: takes ('decision', seconds); None: nothing is measured
+        #: takes ('decision', seconds); None if nothing is measured
         self.measured: Callable[[str, float], None] | None = None
 
     def is_heavy(self, program: Program) -> bool:
-        """Whether decisions of this program are made in a thread."""
+        """Return whether decisions of this program are made in a thread."""
         return self.turns is not None and self.turns.heavy.get(program.digest) is not None
 
     def mark_heavy(self, program: Program) -> None:
-        """A decision of this program used up its turn: the next ones are made in a thread."""
+        """Record that a decision of this program used up its turn, so that the next ones are made in a thread."""
         if self.turns is not None:
             self.turns.heavy.put(program.digest, True)
 
     def at_once(self, program: Program, state: State, given: Given, *, bounded: bool = True) -> Batch:
-        """Decide inputs one after the other, as many as fit; ids of their events are one run. Raises OutOfTurn when the
-        templates do more than a turn's work, unless that is not `bounded`.
+        """Decide inputs one after another, as many as fit. The ids of their events are consecutive. Raises OutOfTurn if
+        `bounded` and the templates do more work than a turn allows.
         """
         began = 0.0 if self.measured is None else self._clock.monotonic()
         base = self._minter.peek()
@@ -92,8 +93,8 @@ class Deciding:
         return batch
 
     async def behind(self, program: Program, begin: Beginning, execution_id: int, most: int) -> tuple[State, Batch]:
-        """Decide how a run continues that begins with at most `most` events of another run; those events and what follows
-        are one batch. A long beginning is processed in a thread.
+        """Decide how a run continues that begins with at most `most` events of another run. Those events and the
+        following ones are one batch. Many events are processed in a thread.
         """
         began = self._clock.monotonic()
         base, now = self._minter.peek(), self._clock.now()
@@ -111,7 +112,7 @@ class Deciding:
         return state, batch
 
     async def _forked(self, program: Program, state: State, now: int, base: int) -> Txn:
-        """Decide how a run continues after its copied beginning. Its templates can be as expensive as any others."""
+        """Decide how a run continues after its copied events. Its templates can be as expensive as any others."""
         turns = self.turns
         if turns is None:
             return decide(program, state, Forked(), now, base, self.meter())
@@ -122,15 +123,17 @@ class Deciding:
         return await turns.run(state.tenant, self._marked(state.execution_id, Forked(), compute))
 
     def meter(self) -> Meter:
-        """Bounds a decision that is made to its end, however heavy its templates are."""
+        """Return a meter for a decision that is completed however heavy its templates are."""
         return Meter("decision.max", self._max_work, self._max_bytes, self._max_work)
 
     def sliced_meter(self, turns: Turns) -> Callable[[], Meter]:
-        """Makes such bounds for work that runs in slices; other work runs between them."""
+        """Return a function that creates such meters for work in slices; other work runs between them."""
         return lambda: Meter("decision.max", self._max_work, self._max_bytes, SLICE_WORK, turns.pause)
 
     async def aside(self, program: Program, state: State, given: Given) -> Batch | None:
-        """Decide the first input in a thread. None: it needs more ids than it had, and the state must be thrown away."""
+        """Decide the first input in a thread. Return None if it needs more ids than were reserved; the state must be
+        discarded then.
+        """
         if self.turns is None:
             return self.at_once(program, state, given)
         turns, (item, claimant) = self.turns, given[0]
@@ -174,6 +177,6 @@ class Deciding:
 
 
 def _pool_of(program: Program, state: State, given: Input) -> str:
-    """The pool of the command that a report is about."""
+    """Return the pool of the command that a report is about."""
     command = state.commands.get(given.command_id) if isinstance(given, WorkReported) else None
     return "" if command is None else program.steps[command.step].plan.pool

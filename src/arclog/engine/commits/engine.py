@@ -1,7 +1,7 @@
-"""The engine: one transaction per input (or per few that came together), one writer per execution.
+"""The engine: one transaction per input (or per few that arrived together), one writer per execution.
 
-Law: inputs of one execution are decided one after the other on its live state, and committed before the next inputs are
-read. Effects (answers, hints) happen only after the commit. If an append fails, the live state is discarded.
+Invariants: inputs of one execution are decided one after another on its live state, and committed before the next
+inputs are read. Effects (answers, hints) happen only after the commit. If an append fails, the live state is discarded.
 """
 
 from __future__ import annotations
@@ -63,20 +63,20 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("arclog.engine")
 
-#: The most inputs of one execution that share a commit.
+#: Maximum number of inputs of one execution that share a commit.
 INPUTS_PER_COMMIT = 64
-#: Between attempts to continue with a run while the store cannot be written.
+#: Pauses between attempts to continue a run while the store cannot be written.
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 30.0
-#: Appends that lose the race for the head are decided again this often.
+#: Number of times that an append is decided again after it lost the race for the head.
 MAX_CONFLICTS = 20
-#: Inputs that depend on the store's own state, or on what other processes did: each has a commit to itself.
+#: Inputs that depend on the store's own state or on other processes. Each has its own commit.
 _ALONE = (Signal, TakeSlot, Continue)
 #: Signals that need to know which commands no worker holds.
 _NEEDS_IDLE = frozenset({"PAUSE", "RETRY_STEP"})
 
 
-#: Types of events that the holders of commands may have to be notified of.
+#: Types of events of which the holders of commands may have to be notified.
 _REVOKING = frozenset({"command.cancelled", "command.issued", "signal.received"})
 
 
@@ -99,7 +99,7 @@ class _Asked(Struct):
 
 
 class _Queue(Struct):
-    """Inputs of one execution, in the order in which they came."""
+    """Inputs of one execution, in order of arrival."""
 
     waiting: list[_Asked] = field(default_factory=list)
     #: a group is deciding on the execution; waiting inputs are processed after it
@@ -120,19 +120,20 @@ class Engine:
         secrets: Secrets | None = None,
         wall: Clock | None = None,
     ) -> None:
-        """`wall`: the clock that schedules go by, where it is another one: it may be set, `clock` goes by the time that
-        passes.
+        """`wall` is the clock of schedules, if it is a different one: it may be set, while `clock` measures elapsed
+        time.
         """
         self.store = store
         self.clock = clock
         self.wall = wall or clock
         self.settings = settings
         self.minter = minter
-        #: checks the keychain of a request; None: missing secrets are found when tasks run
+        #: checks the keychain of a request; None if missing secrets are found when tasks run
         self._secrets = secrets
-        #: stores the secret inputs of runs; None: secret inputs are not supported
+        #: stores the secret inputs of runs; None if secret inputs are not supported
         self.run_secrets: RunSecrets | None = None
-        #: pools whose steps use these secrets; None: all. The secrets of other pools are checked where their steps run
+        #: pools whose steps use these secrets; None means all. The secrets of other pools are checked where their steps
+        #: run
         self.pools: Collection[str] | None = None
         self.snapshots = Snapshots(store, settings)
         self.live = LiveStates(store, settings, self.snapshots)
@@ -157,26 +158,26 @@ class Engine:
             await self._quarantine.look()
 
     async def take_care(self) -> None:
-        """Another server is gone, possibly because of the run that it was processing."""
+        """React to the loss of another server, possibly because of the run that it was processing."""
         if self._quarantine is not None:
             await self._quarantine.take_care()
 
     async def is_back(self) -> None:
-        """Another server took this one for gone."""
+        """React to the fact that another server considered this one gone."""
         if self._quarantine is not None:
             await self._quarantine.is_back()
 
     def is_held(self, execution_id: int) -> bool:
-        """Whether a run is in quarantine."""
+        """Return whether a run is in quarantine."""
         return self._quarantine is not None and self._quarantine.is_held(execution_id)
 
     def is_watched(self, execution_id: int) -> bool:
-        """Whether a run is in quarantine, or a server died while it processed it."""
+        """Return whether a run is in quarantine, or a server died while it processed it."""
         return self._quarantine is not None and self._quarantine.knows(execution_id)
 
     @property
     def measured(self) -> Callable[[str, float], None] | None:
-        """Takes ('append' or 'decision', seconds); None: nothing is measured."""
+        """Takes ('append' or 'decision', seconds); None if nothing is measured."""
         return self._measured
 
     @measured.setter
@@ -202,7 +203,7 @@ class Engine:
         return await self._groups.start(starts)
 
     def begun(self, program: Program, state: State, batch: Batch, append: Append, appended: Appended) -> None:
-        """Effects of a committed first append."""
+        """Apply the effects of a committed first append."""
         if append.new is None:
             raise InvariantBroken(f"append to execution {append.execution_id} is not its first")
         record = ExecutionRecord(append.execution_id, state.head, append.new, append.now)
@@ -212,13 +213,13 @@ class Engine:
         self.committed(live, batch)
 
     async def new_id(self) -> int:
-        """An id for a new execution."""
+        """Return an id for a new execution."""
         if self.minter.is_over:
             await self.minter.renew()
         return self.minter.next_id()
 
     async def fork(self, program: Program, new: NewExecution, begin: Beginning, most: int) -> int:
-        """Create an execution that begins with at most `most` events of another one. Returns its id once all of it is durable."""
+        """Create an execution that begins with at most `most` events of another one. Return its id after the commit."""
         if self.minter.is_over:
             await self.minter.renew()
         execution_id = self.minter.next_id()
@@ -233,7 +234,7 @@ class Engine:
         return execution_id
 
     async def problems_of(self, program: Program, request: Request) -> str:
-        """A problem of the request that the pure core cannot detect; '' if there is none."""
+        """Return a problem of the request that the pure core cannot detect, or '' if there is none."""
         problem = (await self._evaluated(program, request)).problem
         return "" if problem is None else problem.message
 
@@ -252,11 +253,11 @@ class Engine:
         return state, batch
 
     def asks_for_secrets(self, program: Program) -> bool:
-        """Whether secrets are checked before a run of this program begins."""
+        """Return whether secrets are checked before a run of this program begins."""
         return self._secrets is not None and bool(program.plan.keychain)
 
     async def _evaluated(self, program: Program, request: Request) -> Request:
-        """The request, with the problem that the pure core cannot detect."""
+        """Return the request, with a problem that the pure core cannot detect."""
         if not self.asks_for_secrets(program) or request.problem is not None or self._secrets is None:
             return request
         from arclog.plan.reads import entries_for
@@ -299,7 +300,7 @@ class Engine:
     def _queued(
         self, execution_id: int, given: Input, claimant: Claimant | None, extend: tuple[int, int, int] | None
     ) -> asyncio.Future[Answer]:
-        """Queue an input behind the waiting ones, and return its answer."""
+        """Queue an input after the waiting ones. Return the future of its answer."""
         loop = asyncio.get_running_loop()
         asked = _Asked(given, claimant, extend, loop.create_future())
         queue = self._queues.get(execution_id)
@@ -311,7 +312,7 @@ class Engine:
         return asked.done
 
     async def put_all(self, inputs: Sequence[tuple[int, Input]]) -> list[Answer | Exception]:
-        """Put one input to each of many executions; they are decided one after the other and committed together. Returns
+        """Put one input to each of many executions. They are decided one after another and committed together. Return
         what `put` would return or raise for each, in order. Other inputs wait while they are decided.
         """
         if self._quarantine is not None and self._quarantine.is_careful:
@@ -344,7 +345,7 @@ class Engine:
                 taken = await self._commit(execution_id, batched)
                 queue.waiting[:0] = batched[taken:]
             except EventIdTaken as problem:
-                # An event with this id is in the log: that concerns the input that brought it, and no other.
+                # An event with this id is in the log. That concerns only the input that brought it.
                 if count == 1:
                     batched[0].fail(problem)
                 else:
@@ -390,7 +391,8 @@ class Engine:
                 try:
                     appended = await self._append(append)
                 except EventIdTaken:
-                    # Deciding again would end the same way: the sender of the id must compare with the recorded event.
+                    # Deciding again would have the same result: the sender of the id must compare with the recorded
+                    # event.
                     self.live.drop(execution_id)
                     raise
                 except Conflict as lost:
@@ -405,10 +407,12 @@ class Engine:
                     self.live.drop(execution_id)
                     raise
                 except Exception as problem:
-                    # The store will never take this. A signal can be sent otherwise; a report would come again forever.
+                    # The store will never accept this. A signal can be sent in another form; a report would be sent
+                    # again forever.
                     self.live.drop(execution_id)
                     given_first = batched[0].given
-                    # A signal's own event is bounded before it is written: what is too large is what it led to.
+                    # The size of a signal's own event is limited before it is written, so one of its consequences is
+                    # too large.
                     led_to = isinstance(given_first, Signal) and isinstance(problem, EventTooLarge)
                     if isinstance(given_first, Signal | Observed) and not led_to:
                         raise
@@ -416,7 +420,8 @@ class Engine:
                     return len(batched)
                 self.live.grew(live, appended.decoded_bytes)
             elif not current and await self.live.catch_up(execution_id):
-                # Nothing is appended, so no conflict would reveal that the state is old: decide on the current state.
+                # Nothing is appended, so no conflict would reveal that the state is outdated: decide on the current
+                # state.
                 news = True
                 continue
             self.committed(live, batch)
@@ -432,7 +437,7 @@ class Engine:
         )
 
     async def _decision(self, execution_id: int, live: Live, given: Given) -> tuple[Live, Batch]:
-        """Decide inputs, and return the state that they were decided on. Heavy templates are evaluated in a thread."""
+        """Decide inputs. Return the state that they were decided on. Heavy templates are evaluated in a thread."""
         if not self.deciding.is_heavy(live.program):
             try:
                 return live, self.deciding.at_once(live.program, live.state, given)
@@ -450,7 +455,7 @@ class Engine:
         return live, batch
 
     async def _prepared(self, execution_id: int, given: Input, holders: tuple[int, ...]) -> Input:
-        """The input, completed with what only the store knows."""
+        """Return the input, completed with facts that only the store has."""
         if isinstance(given, TakeSlot):
             return TakeSlot(holders)
         if isinstance(given, Signal) and given.signal in _NEEDS_IDLE:
@@ -467,7 +472,9 @@ class Engine:
             self.live.put(live)
 
     async def seen(self, execution_id: int) -> Live:
-        """An execution as the store has it now. The live state is not changed, since a decision may be in progress."""
+        """Return an execution as it is in the store now. The live state is not changed, since a decision may be in
+        progress.
+        """
         kept = self.live.kept(execution_id)
         if kept is not None and execution_id not in self._queues:
             head = kept.state.head
@@ -483,7 +490,7 @@ class Engine:
             await self.put(execution_id, Continue())
 
     async def _give_up(self, execution_id: int, batched: list[_Asked], problem: Exception) -> None:
-        """A decision broke an invariant, or its result cannot be stored: end that execution; others are not affected."""
+        """End an execution whose decision broke an invariant or cannot be stored. Others are not affected."""
         if isinstance(problem, EventTooLarge):
             message, why = str(problem), error("limit", str(problem), code="MAX_PAYLOAD_BYTES")
             log.warning("execution %s: %s; it is failed with kind limit", execution_id, problem)
@@ -498,7 +505,7 @@ class Engine:
         try:
             batch = self.deciding.at_once(live.program, live.state, [(abort, None)], bounded=False)
         except Exception:
-            # A broken state must not keep the run from ending.
+            # A broken state must not prevent the run from ending.
             log.exception("execution %s: open step runs cannot be closed; only the run is ended", execution_id)
             self.live.drop(execution_id)
             live = await self.live.get(execution_id)
@@ -530,7 +537,7 @@ class Engine:
         return outcomes
 
     def committed(self, live: Live, batch: Batch) -> None:
-        """Effects of a committed transaction."""
+        """Apply the effects of a committed transaction."""
         state = live.state
         execution_id = state.execution_id
         if batch.events:
@@ -573,13 +580,13 @@ class Engine:
             self.keep_snapshot(live)
 
     def keep_snapshot(self, live: Live) -> None:
-        """Write a snapshot of a state that is exactly what was committed. No caller waits for it."""
+        """Write a snapshot of a state that is exactly what was committed. Nothing waits for it."""
         body = self.snapshots.taken(live.pace, live.state)
         if body is not None:
             self._later(self.snapshots.write(live.state.execution_id, live.state.head, live.program.digest, body))
 
     async def _go_on(self, execution_id: int) -> None:
-        """Put the Continue that a long decision left; retried while the store is unavailable."""
+        """Put the Continue that a long decision left. It is retried while the store is unavailable."""
         backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         while True:
             try:
@@ -613,8 +620,8 @@ class Engine:
 
 
 def _together(waiting: Sequence[_Asked]) -> int:
-    """The number of leading inputs that share a commit. External events only share one with each other, so that other inputs
-    do not fail if the id of an event is already used.
+    """Return the number of leading inputs that share a commit. External events share one only with each other, so that
+    other inputs do not fail if the id of an event is already used.
     """
     outside = _brings_ids(waiting[0].given)
     for index, asked in enumerate(waiting[:INPUTS_PER_COMMIT]):
@@ -628,7 +635,7 @@ def _brings_ids(given: Input) -> bool:
 
 
 def _revocations(event: Event, state: State) -> list[Revocation]:
-    """The notices to holders of commands that an event causes."""
+    """Return the notices to holders of commands that an event causes."""
     payload = event.payload
     match event.type:
         case "command.cancelled":

@@ -1,8 +1,8 @@
-"""Groups: inputs to many executions, and starts of many runs, that are decided together and committed together.
+"""Groups: inputs to many executions, and starts of many runs, that are decided and committed together.
 
-Law: a group commits what its inputs would have led to one by one. Each execution has its own compare-and-set. An input that is
-refused, that loses to another input, or that needs more than a decision on the event loop is processed individually
-afterwards. So a group saves work in the common case, and no rule depends on it.
+Invariant: a group commits the same events as its inputs would one by one. Each execution has its own compare-and-set.
+An input that is refused, that loses to another input, or that needs more than a decision on the event loop is processed
+individually afterwards. So a group saves work in the common case, and nothing else depends on it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Decisions after which the event loop is yielded.
+#: Number of decisions after which the event loop is yielded.
 _TURN = 16
 
 
@@ -109,7 +109,7 @@ class Groups:
         return [answers[index] for index in range(len(starts))]
 
     def _first(self, index: int, start: Start) -> Iterator[_First]:
-        """The first decision of a run; nothing if it must be made individually."""
+        """Yield the first decision of a run; nothing if it must be made individually."""
         state = State(execution_id=self._engine.minter.next_id())
         try:
             batch = self._engine.deciding.at_once(start.program, state, [(start.request, None)])
@@ -119,14 +119,18 @@ class Groups:
         yield _First(index, state, batch, batch.append(state, expected=0, new=start.new, deliveries=deliveries))
 
     async def _folded(self, execution_ids: Sequence[int]) -> dict[int, Live]:
-        """The states of these executions, read from the store. A state that cannot be read is missing; the individual attempt reports why."""
+        """Return the states of these executions, read from the store. A state that cannot be read is missing; the
+        individual attempt reports why.
+        """
         if not execution_ids:
             return {}
         states = await asyncio.gather(*map(self._engine.live.folded, execution_ids), return_exceptions=True)
         return {state.state.execution_id: state for state in states if isinstance(state, Live)}
 
     async def _decide(self, inputs: Sequence[tuple[int, Input]], folded: dict[int, Live]) -> list[_Decided]:
-        """Decide the inputs that can be decided at once, yielding to the event loop now and then. Their executions are reserved."""
+        """Decide the inputs that can be decided at once, yielding to the event loop regularly. Their executions are
+        reserved.
+        """
         decided: list[_Decided] = []
         try:
             for index, (execution_id, given) in enumerate(inputs):
@@ -143,7 +147,7 @@ class Groups:
         return decided
 
     def _decided(self, live: Live, given: Input) -> tuple[Batch, Append] | None:
-        """The decision on one input, and its append; None if it must be made individually."""
+        """Return the decision on one input and its append; None if it must be made individually."""
         engine, program, state = self._engine, live.program, live.state
         execution_id, head = state.execution_id, state.head
         try:
@@ -164,7 +168,7 @@ class Groups:
             self._engine.release(decision.append.execution_id)
 
     def _is_plain(self, live: Live) -> bool:
-        """Whether an input can be decided on this state without further queries."""
+        """Return whether an input can be decided on this state without further queries."""
         engine, execution_id = self._engine, live.record.execution_id
         return not (
             engine.is_watched(execution_id)
@@ -174,7 +178,7 @@ class Groups:
         )
 
     async def _commit(self, decided: Sequence[_Decided]) -> dict[int, Answer | Exception]:
-        """Commit decisions; the answers by index, without those that are to be made again."""
+        """Commit decisions. Return the answers by index, without those of decisions that have to be made again."""
         engine = self._engine
         answers: dict[int, Answer | Exception] = {}
         if not decided:
@@ -201,7 +205,7 @@ class Groups:
 
 
 async def captured(work: Awaitable[T]) -> T | Exception:
-    """What work returns or raises."""
+    """Return the result or the exception of awaited work."""
     try:
         return await work
     except Exception as problem:  # noqa: BLE001 - it is the answer
@@ -210,18 +214,18 @@ async def captured(work: Awaitable[T]) -> T | Exception:
 
 Item = TypeVar("Item")
 
-#: Groups that are in progress at the same time: while one is committed, the next is decided.
+#: Number of groups in progress at the same time: while one is committed, the next is decided.
 GROUPS = 2
 
 
 def batched(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
-    """The items in order, in slices of `size`."""
+    """Yield the items in order, in slices of `size`."""
     return (items[first : first + size] for first in range(0, len(items), size))
 
 
 async def in_groups(items: Iterable[Item], work: Callable[[Item], Awaitable[None]], at_once: int) -> None:
-    """Do the work for each item in order, `at_once` of them concurrently. After an error no further item begins, and the error is
-    raised.
+    """Do the work for each item in order, `at_once` of them concurrently. After an error no further item begins, and
+    the error is raised.
     """
     left = iter(items)
     problems: list[ArclogError] = []

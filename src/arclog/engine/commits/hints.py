@@ -1,4 +1,4 @@
-"""Hints wake waiting tasks. Losing one costs time, never data. Listen first and then read, and none is lost.
+"""Hints wake waiting tasks. A lost hint costs time, never data. No hint is lost if one listens first and reads then.
 
 A commit of this process wakes waiting tasks here and is sent `outward` to other processes. Hints from other processes
 (`moved`, `offer_heard`, …) wake the same listeners and are not forwarded.
@@ -21,7 +21,7 @@ from arclog.ports.control import Until
 
 log = logging.getLogger("arclog.engine")
 
-#: Means every pool in place of a pool's name.
+#: Stands for every pool, in place of a pool's name.
 ANY_POOL = ""
 
 
@@ -37,17 +37,19 @@ class Outward(Protocol):
     def timer_set(self, due: int) -> None: ...
 
     def room(self) -> None:
-        """Something ended where limits hold: what waits elsewhere may be claimed now."""
+        """Work under a limit ended; commands that wait elsewhere may be claimed now."""
 
     def is_away(self) -> bool:
-        """Whether notifications are known not to arrive."""
+        """Return whether notifications are known not to arrive."""
 
     def waiting(self, pools: Collection[str]) -> None:
-        """Claims wait for commands of these pools. Called whenever a claim begins to wait, even if nothing has changed."""
+        """Announce that claims wait for commands of these pools. Called whenever a claim begins to wait, even if
+        nothing changed.
+        """
 
 
 class Hints:
-    """Callbacks in this process for what was just committed."""
+    """Callbacks in this process about commits."""
 
     def __init__(self) -> None:
         self._appended: dict[int, list[Listener]] = {}
@@ -55,22 +57,22 @@ class Hints:
         self._offers = Offers()
         #: set when a timer is due before `timers_looked_at`
         self.timers = asyncio.Event()
-        #: when due timers are queried next in any case, microseconds since 1970
+        #: when due timers are queried next at the latest, in microseconds since 1970
         self.timers_looked_at = 0
         #: each is called with the state and the events of every committed transaction, without informative ones
         self.on_committed: list[Callable[[State, Sequence[Event]], None]] = []
         #: each is called with the ids of commands that have ended, and the notifications for their holders
         self.on_closed: list[Callable[[Sequence[int], Sequence[Revocation]], None]] = []
-        #: each is called with a state that another process had moved on
+        #: each is called with a state that another process has changed
         self.on_caught_up: list[Callable[[State], None]] = []
         #: each is called with the id of a worker that is asked to leave
         self.on_leaving: list[Callable[[str], None]] = []
-        #: each is called with the tenant and the path of a run that held a concurrency slot and has ended; None: one that
-        #: another process ended
+        #: each is called with the tenant and path of a run that held a concurrency slot and has ended; None if another
+        #: process ended it
         self.on_slot_freed: list[Callable[[tuple[str, str] | None], None]] = []
-        #: each is called when some log has grown, here or elsewhere
+        #: each is called when a log has grown, here or elsewhere
         self.on_grown: list[Callable[[], None]] = []
-        #: None: there are no other processes
+        #: None if there are no other processes
         self.outward: Outward | None = None
         #: number of waiting claims, by pool
         self._waiting: Counter[str] = Counter()
@@ -105,20 +107,20 @@ class Hints:
         _wake(self._ended.get(execution_id, ()))
 
     def slot_freed(self, queue: tuple[str, str]) -> None:
-        """A run of this tenant and path that held a slot has ended."""
+        """Announce that a run of this tenant and path that held a slot has ended."""
         for listener in self.on_slot_freed:
             _call(listener, queue)
         if self.outward is not None:
             self.outward.slot_freed()
 
     def offered(self, pools: Mapping[str, int]) -> None:
-        """Commands were offered, counted by pool: wake as many claims."""
+        """Wake as many claims as commands were offered, by pool."""
         self._offers.made(pools)
         if self.outward is not None:
             self.outward.offered(pools)
 
     def room_made(self) -> None:
-        """Work under a limit ended: waiting claims may find a command, here or elsewhere."""
+        """Wake waiting claims, here and elsewhere, after work under a limit ended."""
         self._offers.wake_all()
         if self.outward is not None:
             self.outward.room()
@@ -139,14 +141,14 @@ class Hints:
     # -- other processes -----------------------------------------------------------------------------------------------
 
     def moved(self, execution_id: int) -> None:
-        """Another process appended to the execution: wake its followers and those that wait for its end."""
+        """Handle an append of another process: wake the followers of the execution and tasks that wait for its end."""
         _wake(self._appended.get(execution_id, ()))
         _wake(self._ended.get(execution_id, ()))
         for listener in self.on_grown:
             _call(listener)
 
     def offer_heard(self, pools: Mapping[str, int] | None = None) -> None:
-        """Another process offered commands, counted by pool; None: there may be commands in any pool."""
+        """Handle an offer of another process, counted by pool; None means that any pool may have commands."""
         if pools is None:
             self._offers.wake_all()
         else:
@@ -161,7 +163,7 @@ class Hints:
             _call(listener, None)
 
     def caught_up(self, state: State) -> None:
-        """Events of another process were loaded: wake the tasks that may wait for them."""
+        """Wake tasks that may wait for events of another process, which were just loaded."""
         self.moved(state.execution_id)
         self.offer_heard()
         for listener in self.on_caught_up:
@@ -179,14 +181,14 @@ class Hints:
 
     @contextmanager
     def on_offer(self, pools: Sequence[str] = (), until: Until | None = None) -> Iterator[Claim]:
-        """Listen for commands that are offered to these pools; none: to any. `until`: the wait ends when that returns."""
+        """Listen for commands offered to these pools; empty means any pool. The wait ends when `until` returns."""
         with self._offers.listening(pools, until) as listener:
             listener.around = lambda: self._wait(pools or (ANY_POOL,))
             yield listener
 
     @contextmanager
     def _wait(self, pools: Sequence[str]) -> Iterator[None]:
-        """Announce to other processes that a claim waits, while it does."""
+        """Announce to other processes that a claim waits, as long as it does."""
         outward = self.outward
         if outward is None:
             yield
@@ -217,7 +219,7 @@ def _listening(table: dict[int, list[Listener]], key: int) -> Iterator[Listener]
 
 
 def _call(listener: Callable[..., None], *args: Any) -> None:
-    """A failing listener does not affect the commit or other listeners."""
+    """Call a listener. An exception does not affect the commit or other listeners."""
     try:
         listener(*args)
     except Exception:
@@ -230,7 +232,7 @@ def _wake(listeners: Sequence[Listener]) -> None:
 
 
 async def either(*waits: Coroutine[Any, Any, Any]) -> None:
-    """Return once one of them does; the others are cancelled."""
+    """Return when one of them returns; the others are cancelled."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -1,6 +1,6 @@
-"""Mints ids: snowflakes from the clock and a leased node number, and random run ids.
+"""Generates ids: snowflakes from the clock and a leased node number, and random run ids.
 
-Law: no id is minted under a node number whose lease has ended, since another process may have it by now.
+Invariant: no id is generated with a node number whose lease has ended, since another process may have it by now.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from arclog.ports.clock import Clock
 from arclog.ports.storage.store import Store
 
 _NODE_LEASE_US = 600 * MICROS
-#: A lease is not relied on this long before its end, since ids are committed a little later than they are minted.
+#: A lease is not used during this time before its end, since ids are committed a little later than they are generated.
 _MARGIN_US = 60 * MICROS
 
-#: A run of ids up to this length is of one millisecond. A longer one, such as the end of a run with thousands of open tasks,
-#: goes on in the next (`ids.moved`), never among those of another node.
+#: Maximum number of consecutive ids in one millisecond. A longer sequence, such as at the end of a run with thousands
+#: of open tasks, continues in the next one (`ids.moved`), never among the ids of another node.
 LONGEST_RUN = 3500
 
 
 def new_uuid() -> str:
-    """A random UUID (version 4). The `uuid` module would cost 6 ms of imports at every start."""
+    """Return a random UUID (version 4). The `uuid` module would cost 6 ms of imports at every start."""
     raw = bytearray(os.urandom(16))
     raw[6] = raw[6] & 0x0F | 0x40
     raw[8] = raw[8] & 0x3F | 0x80
@@ -30,7 +30,7 @@ def new_uuid() -> str:
 
 
 class Minter:
-    """Mints rising ids, also when the clock goes back."""
+    """Generates increasing ids, even if the clock goes back."""
 
     def __init__(self, clock: Clock, node: int, until: int = MAX_ID) -> None:
         self._clock = clock
@@ -41,7 +41,7 @@ class Minter:
         self._sequence = 0
 
     def peek(self) -> int:
-        """The first id of a run; call `take` with how many were used."""
+        """Return the first of several consecutive ids. Call `take` with the number of used ones."""
         ms = self._clock.now() // 1000
         if ms > self._ms:
             self._ms, self._sequence = ms, 0
@@ -61,20 +61,20 @@ class Minter:
         return self._clock.now() >= self._until
 
     async def renew(self) -> None:
-        """Renew the lease of the node number, or get another number. Must be called before minting when it `is_over`."""
+        """Renew the lease of the node number, or get another number. Must be called before using ids if `is_over`."""
 
     async def keep(self) -> None:
-        """Renew the lease once a third of it is gone."""
+        """Renew the lease once a third of it has passed."""
 
     def next_id(self) -> int:
-        """A single id."""
+        """Return a single id."""
         new_id = self.peek()
         self.take(1)
         return new_id
 
 
 class LeasedMinter(Minter):
-    """Mints under a number that the store has leased to it."""
+    """Generates ids with a node number that the store has leased to it."""
 
     def __init__(self, clock: Clock, store: Store, owner: str) -> None:
         super().__init__(clock, 0, 0)

@@ -1,8 +1,8 @@
 """Live states: folded once, from the newest snapshot and the log after it, then kept in memory.
 
-This is a cache: any state can be discarded at any time. Their number and their total memory are bounded. The memory of a
-state is measured when it is folded; the bytes of new events are added, and once they have doubled it, the state is
-measured again. When memory is short, large states are discarded before small ones, so that a few large states do not
+This is a cache: any state can be discarded at any time. Their number and their total memory are limited. The memory of
+a state is measured when it is folded; the bytes of new events are added, and when they have doubled it, the state is
+measured again. If memory is short, large states are discarded before small ones, so that a few large states do not
 evict many small ones.
 """
 
@@ -29,15 +29,15 @@ from arclog.ports.storage.store import ExecutionRecord, Store, StoredEvent
 log = logging.getLogger("arclog.engine")
 
 _PAGE = 5000
-#: Events that are folded before other work of the event loop has its turn: about a millisecond.
+#: Number of events that are folded before the event loop is yielded: about a millisecond.
 _SLICE = 128
-#: Executions that are remembered because other processes write to them as well.
+#: Maximum number of executions remembered because other processes write to them as well.
 _CONTENDED = 1000
-#: Decisions after a lost race that read the store first.
+#: Number of decisions after a lost race that read the store first.
 _LOOKS = 100
-#: Bytes of a state from which on it is large.
+#: Size of a large state in bytes.
 _LARGE_STATE = 262_144
-#: Bytes of new events after which a state is weighed again at the earliest.
+#: Minimum size of new events in bytes before a state is measured again.
 _WEIGH_BYTES = 65_536
 
 
@@ -66,32 +66,32 @@ class Live:
 
 
 class LiveStates:
-    """Live executions by id, the least recently used given up first."""
+    """Live executions by id. The least recently used ones are discarded first."""
 
     def __init__(self, store: Store, settings: Settings, snapshots: Snapshots) -> None:
         self._store = store
         self._snapshots = snapshots
-        #: how many states are kept at most
+        #: maximum number of states
         self.capacity = settings.integer("engine.cache_executions")
         self._max_bytes = settings.integer("engine.cache_executions_bytes")
         self._live: dict[int, Live] = {}
-        #: those of them that are large, and the bytes of all
+        #: the large ones among them, and the total size in bytes
         self._large: dict[int, None] = {}
         self._bytes = 0
         self._programs = Programs(settings)
-        #: large programs that are being made
+        #: large programs that are being built
         self._coming: dict[str, asyncio.Future[Program]] = {}
-        #: builds large programs; None: all are built inline
+        #: builds large programs; None if all are built inline
         self.turns: Turns | None = None
-        #: marks runs whose log is being read; None: marks are not used
+        #: marks runs whose log is being read; None if marks are not used
         self.quarantine: Quarantine | None = None
-        #: executions to which other processes write as well, with how many more decisions look first
+        #: executions to which other processes write as well, with the number of decisions that read the store first
         self._contended: dict[int, int] = {}
         #: executions that only a newer release understands, and that were logged as such
         self._left_alone: LruCache[int, bool] = LruCache(_CONTENDED)
 
     async def get(self, execution_id: int) -> Live:
-        """The live state, folded from the log when it is not here."""
+        """Return the live state. It is folded from the log if it is not in memory."""
         live = self._live.pop(execution_id, None)
         if live is None:
             live = await self.folded(execution_id)
@@ -103,7 +103,7 @@ class LiveStates:
         return live
 
     def kept(self, execution_id: int) -> Live | None:
-        """The live state if it is here. A decision that is being committed may have moved it on already."""
+        """Return the live state if it is in memory. A decision that is being committed may have changed it already."""
         return self._live.get(execution_id)
 
     @property
@@ -117,13 +117,13 @@ class LiveStates:
         return self._bytes
 
     def head(self, execution_id: int) -> int:
-        """The head of the state that is kept; 0 when none is."""
+        """Return the head of the state in memory; 0 if there is none."""
         live = self._live.get(execution_id)
         return 0 if live is None else live.state.head
 
     async def catch_up(self, execution_id: int) -> bool:
-        """Fold events that other processes appended into the kept state. Only the writer of this execution may call it, and
-        not while a decision is in progress. Returns False if there was nothing new.
+        """Fold events that other processes appended into the state in memory. Only the writer of this execution may
+        call it, and not while a decision is in progress. Return False if there was nothing new.
         """
         live = self._live.get(execution_id)
         if live is None:
@@ -141,18 +141,20 @@ class LiveStates:
         if self.quarantine is not None:
             self.quarantine.was_read(execution_id)
         live.record = record
-        self.grew(live, live.weigh_at)  # the size of events from other processes is not known: measure the state
+        self.grew(live, live.weigh_at)  # the size of events from other processes is unknown, so the state is measured
         return True
 
     def contended(self, execution_id: int) -> None:
-        """Another process was faster: check before the next decisions, because folding the whole log costs far more."""
+        """Record that another process was faster. The next decisions read the store first, because folding the whole
+        log costs far more.
+        """
         self._contended.pop(execution_id, None)
         self._contended[execution_id] = _LOOKS
         if len(self._contended) > _CONTENDED:
             del self._contended[next(iter(self._contended))]
 
     def look_first(self, execution_id: int) -> bool:
-        """Whether the next decision should check the store first; counts that decision."""
+        """Return whether the next decision should read the store first; counts that decision."""
         left = self._contended.get(execution_id, 0)
         if left > 1:
             self._contended[execution_id] = left - 1
@@ -161,7 +163,7 @@ class LiveStates:
         return left > 0
 
     def is_contended(self, execution_id: int) -> bool:
-        """Whether another process was faster lately."""
+        """Return whether another process was faster lately."""
         return execution_id in self._contended
 
     def put(self, live: Live) -> None:
@@ -175,7 +177,7 @@ class LiveStates:
         self._shrink()
 
     def grew(self, live: Live, added: int) -> None:
-        """Events of this many bytes were folded into a state."""
+        """Record that events of this many bytes were folded into a state."""
         before = live.bytes
         live.bytes += added
         if live.bytes > live.weigh_at:
@@ -190,14 +192,14 @@ class LiveStates:
             self._shrink()
 
     def drop(self, execution_id: int) -> None:
-        """Forget a state that may hold more than was committed."""
+        """Discard a state that may contain more than was committed."""
         live = self._live.pop(execution_id, None)
         if live is not None:
             self._bytes -= live.bytes
             self._large.pop(execution_id, None)
 
     def _shrink(self) -> None:
-        """Discard the least recently used states; the newest is kept in any case."""
+        """Discard the least recently used states. The newest one is always kept."""
         while len(self._live) > self.capacity:
             self.drop(next(iter(self._live)))
         while self._bytes > self._max_bytes and len(self._live) > 1:
@@ -206,8 +208,8 @@ class LiveStates:
             self.drop(large if large != newest else next(iter(self._live)))
 
     async def folded(self, execution_id: int, at: int | None = None) -> Live:
-        """The state after event `at` (the newest, when none is named), read from the store. Raises Poisoned for a run
-        whose log killed the process before.
+        """Return the state after event `at` (default: the newest), read from the store. Raises Poisoned for a run whose
+        log killed the process before.
         """
         quarantine = self.quarantine
         if quarantine is None:
@@ -238,7 +240,7 @@ class LiveStates:
                 page = await self._store.events(execution_id, after=state.head, limit=min(_PAGE, last - state.head))
                 for first in range(0, len(page), _SLICE):
                     if first:
-                        await asyncio.sleep(0)  # a long log must not keep other runs waiting
+                        await asyncio.sleep(0)  # a long log must not delay other runs
                     self._apply(program, state, page[first : first + _SLICE])
         except NewerLog as problem:
             self._log_once(execution_id, problem)
@@ -250,7 +252,7 @@ class LiveStates:
         return live
 
     def _apply(self, program: Program, state: State, page: Sequence[StoredEvent]) -> None:
-        """Fold events into a state; the mark names the run while this is in progress."""
+        """Fold events into a state. A mark names the run while this is in progress."""
         if self.quarantine is not None:
             self.quarantine.began_reading(state.execution_id)
         try:
@@ -267,7 +269,7 @@ class LiveStates:
             log.error("%s", problem)
 
     async def program(self, digest: str, tenant: str = "") -> Program:
-        """The program of a plan; a large one is made in the tenant's turns."""
+        """Return the program of a plan. A large one is built in the tenant's turns."""
         program = self._programs.get(digest)
         if program is None:
             record = await self._store.plan(digest)
@@ -277,7 +279,7 @@ class LiveStates:
         return program
 
     async def program_of(self, compiled: Compiled, digest: str, tenant: str) -> Program:
-        """The program of a plan that the caller has in hand."""
+        """Return the program of a plan that the caller already has."""
         return self._programs.get(digest) or await self._made(compiled.body, digest, tenant, compiled.plan)
 
     async def _made(self, body: bytes, digest: str, tenant: str, plan: net.Plan | None = None) -> Program:
@@ -300,7 +302,7 @@ class LiveStates:
     def keep(self, program: Program) -> Program:
         kept = self._programs.keep(program)
         if program.size >= LARGE:
-            # A state holds its program: with one that is no longer kept it would stay in memory.
+            # A state references its program, which would keep a discarded program in memory.
             for execution_id in [key for key, live in self._live.items() if self._programs.has_given_up(live.program)]:
                 self.drop(execution_id)
         return kept

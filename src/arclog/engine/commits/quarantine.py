@@ -1,14 +1,15 @@
 """Quarantine: a run on which the process died twice is paused until an operator resumes it.
 
-Servers that share a store count crashes together. A server that is asked for work at which another server may have died (it took
-over a duty, or a client repeats a request that was not answered) cannot know why that server died. It records in the store what it
-begins. If it dies as well, the record stays and does not change any more: two servers died, and the run is in quarantine before a
-third server tries it.
+Servers that share a store count crashes together. If a server gets work at which another server may have died (it took
+over a duty, or a client repeats an unanswered request), it cannot know why that server died. It records in the store
+what it begins. If it dies as well, the record stays and does not change any more: two servers died, and the run is in
+quarantine before a third server tries it.
 
-Laws: before work on a run begins, a mark is written where it outlives the process (`ports.storage.marks`); afterwards it is
-removed. A mark that a dead process left counts as a crash of that run at that work. Work that ends normally resets its count, so
-only consecutive crashes count. After two crashes a run is in quarantine: it accepts nothing but RESUME. Its pause is appended to
-its log without reading the log, since reading it may be what kills the process.
+Invariants: before work on a run begins, a mark is written where it outlives the process (`ports.storage.marks`);
+afterwards it is removed. A mark that a dead process left counts as a crash of that run at that work. Work that ends
+normally resets its count, so only consecutive crashes count. After two crashes a run is in quarantine: it accepts
+nothing but RESUME. Its pause is appended to its log without reading the log, since reading it may be what kills the
+process.
 """
 
 from __future__ import annotations
@@ -46,11 +47,11 @@ log = logging.getLogger("arclog.engine")
 
 #: Consecutive crashes after which a run is in quarantine.
 MAX_CRASHES = 2
-#: Seconds after which a server reads again what other servers counted.
+#: Interval in seconds at which a server reads the crashes that other servers counted.
 _LOOK_S = 1.0
 #: Crashes that are further apart are not consecutive.
 _IN_A_ROW_US = 86_400 * MICROS
-#: Signals that end a run: nothing is evaluated for them.
+#: Signals that end a run without evaluating anything.
 _ENDS = ("CANCEL", "EMERGENCY_STOP")
 #: Duration of the cautious period after a takeover from a dead server.
 _CAREFUL_S = 60.0
@@ -58,17 +59,18 @@ _CAREFUL_S = 60.0
 _ATTEMPT = 0x80
 #: A record with this run's id counts the servers that are known to be gone.
 _NO_RUN = 0
-#: Recorded work is done one after the other, so that the records of a server that died name one run. It waits no longer than this.
+#: Recorded work is done one after another, so that the records of a dead server name one run. It waits at most this
+#: long.
 _ALONE_S = 5.0
-#: Pauses of work that waits for another server's.
+#: Pause of work that waits for the work of another server.
 _WAIT_S = 0.2
-#: How long the end of the process waits for a store that is away.
+#: Time limit at the end of the process for a store that is unavailable.
 _CLOSE_S = 2.0
-#: Work that comes with a duty: the server that takes the duty over does it again, with or without the run in memory.
+#: Work of a duty: the server that takes over the duty repeats it, whether the run is in memory or not.
 _OF_DUTIES = (TimerFired, LeaseEnded, Continue)
-#: Whether the request that is being handled was sent before, and not answered.
+#: Whether the current request was sent before and not answered.
 REPEATED: ContextVar[bool] = ContextVar("repeated", default=False)
-#: Work that is not an input: to read the log.
+#: Work that is not an input: reading the log.
 READING = 1
 _NAMES = {READING: "read its log"}
 _KINDS: dict[type, tuple[int, str]] = {
@@ -84,7 +86,7 @@ _OTHER = (9, "decided on it")
 
 
 def work_of(given: Input) -> int:
-    """Identifies an input that comes again after a crash: its kind, and the command or timer that it is about."""
+    """Identify an input that is repeated after a crash: its kind, and its command or timer."""
     kind = _KINDS.get(type(given), _OTHER)[0]
     if isinstance(given, TimerFired):
         return kind | crc32(given.timer_id.encode()) << 8
@@ -109,20 +111,20 @@ class Quarantine:
         self._book = book
         self._looked_at = engine.clock.monotonic()
         self._writing: set[asyncio.Task[None]] = set()
-        #: end of this server's cautious period, and the runs that it has begun during it
+        #: end of this server's cautious period, and the runs that it began during it
         self._careful_until = 0.0
         self._attempts: set[tuple[int, int]] = set()
-        #: what other servers have begun: how often they have recorded it, and since when that has not changed
+        #: work that other servers have begun: how often they have recorded it, and since when that has not changed
         self._others: dict[tuple[int, int], tuple[int, float]] = {}
-        #: records that are to be deleted, and the attempt to do it
+        #: records to be deleted, and the attempt to delete each
         self._obsolete: dict[tuple[int, int], asyncio.Task[None] | None] = {}
-        #: how many servers were known to be gone
+        #: number of servers known to be gone
         self._gone = -1
         #: a server that does not renew its records for this long is gone
         self._gone_after_s = engine.settings.number("engine.duty_lease_s")
         self._look_s = min(_LOOK_S, self._gone_after_s / 3)
         self._alone = asyncio.Lock()
-        #: several callers find the same record, and it is counted once
+        #: several callers may find the same record, which is counted once
         self._counting = asyncio.Lock()
         self.begin = marks.begin
         self.end = marks.end
@@ -150,8 +152,8 @@ class Quarantine:
                 )
 
     async def look(self) -> None:
-        """Read the crashes that other servers counted, and renew the records of what is in progress here; at intervals, if there
-        are other servers.
+        """Read the crashes that other servers counted, and renew the records of work in progress here. Does so at
+        intervals, and only if there are other servers.
         """
         now = self._engine.clock.monotonic()
         if self._book is None or now - self._looked_at < self._look_s:
@@ -189,7 +191,7 @@ class Quarantine:
         self._gone = gone
 
     def _is_elsewhere(self, key: tuple[int, int]) -> bool:
-        """Whether a record is of work that another server has begun."""
+        """Return whether a record belongs to work that another server has begun."""
         return bool(key[1] & _ATTEMPT) and key not in self._attempts and key not in self._obsolete
 
     @property
@@ -203,31 +205,31 @@ class Quarantine:
         return not (self._crashes or self._held or self._others or self._careful_until or REPEATED.get())
 
     def must_record(self, given: Input | None, *, is_kept: bool) -> bool:
-        """Whether work may have killed another server. None: the log is read."""
+        """Return whether work may have killed another server. `given` is None if the log is read."""
         if self._book is None:
             return False
         return REPEATED.get() or (self.is_careful and (not is_kept or isinstance(given, _OF_DUTIES)))
 
     async def take_care(self) -> None:
-        """Another server is gone. This server, and the others once they look, record what they begin."""
+        """Handle the loss of another server. This server, and the others once they look, record what they begin."""
         if self._book is None:
             return
         self._careful_until = self._engine.clock.monotonic() + _CAREFUL_S
         await self._look([(_NO_RUN, _ATTEMPT)])
 
     async def is_back(self) -> None:
-        """This server was taken for gone, and was only slow: the others need not take care."""
+        """Handle the case that this server was considered gone, but was only slow: the others need not be cautious."""
         if self._book is not None:
             await self._book.forget_crash(_NO_RUN)
             await self._look(())
 
     async def _count_attempts(self, book: CrashBook) -> None:
-        """Count what a server that is gone had begun as what killed it and the one before it."""
+        """Count the work that a lost server had begun as the cause of its crash and of the one before."""
         async with self._counting:
             now = self._engine.clock.monotonic()
             left = [key for key, (_, since) in self._others.items() if now - since >= self._gone_after_s]
             for execution_id, attempt in left:
-                # Several servers find this at the same time.
+                # Several servers may find this at the same time.
                 await book.set_crash(execution_id, attempt & ~_ATTEMPT, MAX_CRASHES, self._engine.clock.now())
                 await book.forget_crash(execution_id, attempt)
             if left:
@@ -236,7 +238,7 @@ class Quarantine:
 
     @asynccontextmanager
     async def attempt(self, execution_id: int, work: int) -> AsyncIterator[None]:
-        """Begin work that may have killed another server: record it first, for the servers that come after this one."""
+        """Begin work that may have killed another server. It is recorded first, for later servers."""
         key = (execution_id, work | _ATTEMPT)
         begun = {each for run, each in self._attempts if run == execution_id}
         # The log is also read as a part of other work, which is recorded.
@@ -245,7 +247,7 @@ class Quarantine:
             return
         alone = await self._acquired()
         try:
-            # The record of the same work before this must not be deleted after the new one is there.
+            # An older record of the same work must not be deleted after the new one is written.
             if (erasing := self._obsolete.pop(key, None)) is not None:
                 await asyncio.wait({erasing})
             self._attempts.add(key)
@@ -256,7 +258,7 @@ class Quarantine:
                 self._attempts.discard(key)
                 self._crashes.pop(key, None)
                 self._obsolete[key] = None
-                if work == READING:  # another record follows, and only one of them may be left if this process dies
+                if work == READING:  # another record follows, and only one may remain if this process dies
                     with suppress(ArclogError):
                         await self._erase(self._book, key)
                 else:
@@ -266,7 +268,7 @@ class Quarantine:
                 self._alone.release()
 
     async def _acquired(self) -> bool:
-        """Wait until no other recorded work is in progress here; False if that takes too long."""
+        """Wait until no other recorded work is in progress here. Return False if that takes too long."""
         try:
             async with asyncio.timeout(_ALONE_S):
                 return await self._alone.acquire()
@@ -274,13 +276,13 @@ class Quarantine:
             return False
 
     async def _erase(self, book: CrashBook, key: tuple[int, int]) -> None:
-        """Delete the record of work that ended. If the store is away, `look` tries again."""
+        """Delete the record of finished work. If the store is unavailable, `look` tries again."""
         await book.forget_crash(*key)
         if key not in self._attempts:
             self._obsolete.pop(key, None)
 
     async def settled(self, execution_id: int) -> None:
-        """Wait while another server is at work on a run, until it has ended that work or is known to be gone."""
+        """Wait while another server works on a run, until it has finished or is known to be gone."""
         if self._book is None:
             return
         await self._look(())
@@ -290,27 +292,29 @@ class Quarantine:
             await self._count_attempts(self._book)
 
     def is_begun_elsewhere(self, execution_id: int) -> bool:
-        """Whether another server recorded that it is at work on a run, as far as is known here."""
+        """Return whether another server recorded that it is working on a run, as far as is known here."""
         return bool(self._others) and any(key[0] == execution_id for key in self._others)
 
     def is_suspect(self, execution_id: int) -> bool:
-        """Whether any server died while it processed a run."""
+        """Return whether any server died while it processed a run."""
         return self._book is not None and bool(self._crashes) and any(key[0] == execution_id for key in self._crashes)
 
     def knows(self, execution_id: int) -> bool:
-        """Whether a run is in quarantine, or any process died while it processed it."""
+        """Return whether a run is in quarantine, or any process died while it processed it."""
         return self.is_held(execution_id) or (
             bool(self._crashes) and any(key[0] == execution_id for key in self._crashes)
         )
 
     async def try_again(self, execution_id: int, given: Input) -> None:
-        """Begin work again that killed a server. It is recorded first, so that other servers do not try it at the same time."""
+        """Begin work again that killed a server. It is recorded first, so that other servers do not try it at the same
+        time.
+        """
         work = work_of(given)
         if self._book is not None and (execution_id, work) in self._crashes:
             await self._book.add_crashes([(execution_id, work)], self._engine.clock.now(), 0)
 
     def ended(self, execution_id: int, given: Input) -> None:
-        """An input to a run was processed without a crash."""
+        """Record that an input to a run was processed without a crash."""
         if self._crashes:
             self._forget(execution_id, work_of(given))
 
@@ -318,11 +322,11 @@ class Quarantine:
         self.begin(0, execution_id, READING)
 
     def read_on(self) -> None:
-        """A page of a log was read."""
+        """Record that a page of a log was read."""
         self.end(0)
 
     def was_read(self, execution_id: int) -> None:
-        """The log of a run was read without a crash."""
+        """Record that the log of a run was read without a crash."""
         if self._crashes:
             self._forget(execution_id, READING)
 
@@ -333,7 +337,7 @@ class Quarantine:
                 self._later(self._book.forget_crash(execution_id, work))
 
     def unread(self, execution_id: int) -> str:
-        """Why a run's log is not read; '' when it is."""
+        """Return why a run's log is not read; '' if it is."""
         crash = self._held.get(execution_id) if self._held else None
         return "" if crash is None or crash.work != READING else self.reason(crash)
 
@@ -341,7 +345,9 @@ class Quarantine:
         return bool(self._held) and execution_id in self._held
 
     async def refusal(self, execution_id: int, given: Input) -> Refused | None:
-        """Why an input to a run in quarantine is refused. A RESUME releases it, as does one that another process took."""
+        """Return why an input to a run in quarantine is refused. A RESUME releases it, also one that another process
+        handled.
+        """
         crash = self._held.get(execution_id)
         signal = given.signal if isinstance(given, Signal) else ""
         if crash is None or (signal in _ENDS and crash.work != READING):
@@ -374,7 +380,8 @@ class Quarantine:
         )
 
     def _save(self) -> None:
-        # Crashes that all servers share are in the store; the file in the home is for installations without a shared store.
+        # Crashes that all servers share are in the store; the file in the home is for installations without a shared
+        # store.
         self._marks.save([] if self._book is not None else list(self._crashes.values()))
 
     def _later(self, writing: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -390,7 +397,7 @@ class Quarantine:
             log.warning("crashes of runs: %s", problem)
 
     async def close(self) -> None:
-        """Wait until the records of work that ended are deleted: what this process leaves looks as if it died."""
+        """Wait until the records of finished work are deleted, since a remaining record would look like a crash."""
         if self._writing:
             await asyncio.wait(list(self._writing), timeout=_CLOSE_S)
 
@@ -404,7 +411,7 @@ class Quarantine:
             return
         log.error("execution %s: %s", execution_id, self.reason(crash))
         for _ in range(3):
-            # One server pauses it: to the others, a head beyond the pause means that the run was resumed.
+            # One server pauses it. For the others, a head beyond the pause means that the run was resumed.
             if self._book is not None and not await self._book.pause_crash(crash, record.head + 1):
                 await self._look(())
                 return

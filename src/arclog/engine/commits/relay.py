@@ -1,7 +1,7 @@
-"""Connects the hints of this process with the bus: commits are published once per turn of the event loop; notices of other
-processes wake the listeners that they concern.
+"""Connects the hints of this process with the bus: commits are published once per iteration of the event loop; notices
+of other processes wake the listeners that they concern.
 
-Law: correctness does not depend on it. Waiting tasks poll the store now and then; the relay only makes them faster.
+Correctness does not depend on it. Waiting tasks poll the store at intervals; the relay only makes them faster.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Relay:
         self._timer = 0
         self._ended = self._room = False
         self._is_due = False
-        #: runs that are being checked; True: check again afterwards
+        #: runs that are being checked; True if they have to be checked again
         self._looking: dict[int, bool] = {}
         self._busy: set[int] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -105,7 +105,7 @@ class Relay:
             hints.slot_heard()
 
     def _busy_with(self) -> set[int]:
-        """The runs that workers here hold commands of; asked for once per turn of the loop."""
+        """Return the runs of whose commands workers here hold some; computed once per iteration of the loop."""
         if self._busy is None:
             self._busy = self._control.busy_with()
             asyncio.get_running_loop().call_soon(self._forget_busy)
@@ -135,7 +135,7 @@ class Relay:
             del self._looking[execution_id]
 
     async def close(self) -> None:
-        """Publish what is left, then stop."""
+        """Publish pending notices, then stop."""
         self._engine.hints.outward = None
         self._notify()
         for task in list(self._tasks):

@@ -1,9 +1,10 @@
-"""Snapshots of live states: when to make one, and the way to the store and back.
+"""Snapshots of live states: when to take one, and how to write and read it.
 
-Law: the log alone suffices. A snapshot that cannot be made, written, read or believed costs a log line and time, never a
-run. One is made from a committed state only, at once (the state goes on changing), and written behind everybody's back.
-The next is due after as many events as pay for its size, so that all snapshots of a run together cost no more than its log.
-Those before the newest are kept, too, for looks at the past: `engine.snapshots_kept` of them, spread over the whole log.
+Invariant: the log alone suffices. A snapshot that cannot be taken, written, read or validated costs a log line and
+time, never a run. It is encoded at once from a committed state (which continues to change), and written in the
+background. The next one is due after enough events to justify its size, so that all snapshots of a run together cost no
+more than its log. Earlier snapshots are kept for views of the past: `engine.snapshots_kept` of them, spread over the
+whole log.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from arclog.model.config.settings import Settings
 from arclog.model.errors import ArclogError
 from arclog.ports.storage.store import Store
 
-# A snapshot is a State as JSON: a cache of the log, never a second source of truth. A value that JSON changes (a tuple, an
-# int key, a NaN) comes back as a replay of the log has it. `code_of` identifies all that a snapshot depends on, so that only
-# exactly the same code and plan read it.
+# A snapshot is a State as JSON: a cache of the log, never a second source of truth. A value that JSON changes (a tuple,
+# an int key, a NaN) comes back in the form that a replay of the log gives. `code_of` identifies everything that a
+# snapshot depends on, so that only exactly the same code and plan read it.
 
 
 _ENCODER = msgspec.json.Encoder()
 
 
 def encode_state(state: State) -> bytes:
-    """Encode the whole state. Raises ValueError for values that JSON cannot hold (lone surrogates)."""
+    """Encode the whole state. Raises ValueError for values that JSON cannot represent (lone surrogates)."""
     return _ENCODER.encode(state)
 
 
@@ -41,30 +42,32 @@ def decode_state(body: bytes) -> State:
 
 @lru_cache(maxsize=1)
 def _decoder() -> msgspec.json.Decoder[State]:
-    """Made when the first snapshot is read: most processes read none."""
+    """Return the decoder. It is created when the first snapshot is read, since most processes read none."""
     return msgspec.json.Decoder(State)
 
 
 @lru_cache(maxsize=1)
 def _schema() -> str:
-    """A fingerprint of every record inside State: a field added, removed or retyped gives another."""
+    """Return a fingerprint of every record in State: it changes if a field is added, removed or retyped."""
     return hashlib.sha256(msgspec.json.encode(msgspec.json.schema(State))).hexdigest()
 
 
 def code_of(plan_digest: str) -> str:
-    """The code version that a snapshot of a run of this plan is kept under."""
+    """Return the code version of a snapshot of a run with this plan."""
     parts = (STATE_VERSION, __version__, _schema(), plan_digest)
     return hashlib.sha256("|".join(parts).encode()).hexdigest()[:32]
 
 
 log = logging.getLogger("arclog.engine")
 
-#: About what an event takes in the log: a snapshot of so many bytes per event since the last one is affordable.
+#: The approximate size of an event in the log. A snapshot may have this many bytes per event since the last one.
 EVENT_BYTES = 64
 
 
 def superfluous(seqs: Sequence[int], newest: int, most: int) -> list[int]:
-    """The past snapshots to remove, so that one more makes at most `most`: those with the closest neighbours."""
+    """Return the past snapshots to remove, so that there are at most `most` with one more: those with the closest
+    neighbours.
+    """
     kept, gone = [0, *seqs, newest], []
     while len(kept) - 2 >= most:
         _, index = min((kept[index + 1] - kept[index - 1], index) for index in range(1, len(kept) - 1))
@@ -78,7 +81,7 @@ class Pace:
     __slots__ = ("due", "too_large")
 
     def __init__(self, due: int) -> None:
-        #: seq from which on it is
+        #: seq from which on it is due
         self.due = due
         #: a warning about its size was logged already
         self.too_large = False
@@ -101,7 +104,7 @@ class Snapshots:
         return state.head >= pace.due and self.every > 0
 
     def taken(self, pace: Pace, state: State) -> bytes | None:
-        """The state as bytes, and the pace set for the next; None when it is not kept."""
+        """Return the state as bytes, and set the pace for the next snapshot; None if no snapshot is kept."""
         try:
             body = encode_state(state)
         except (ValueError, RecursionError, TypeError, OverflowError) as problem:
@@ -123,7 +126,7 @@ class Snapshots:
         return body
 
     async def write(self, execution_id: int, seq: int, plan: str, body: bytes) -> None:
-        import zstandard  # not at the start: most runs are short
+        import zstandard  # most runs are short and do not need it
 
         try:
             packed, code = zstandard.ZstdCompressor(level=1).compress(body), code_of(plan)
@@ -135,10 +138,10 @@ class Snapshots:
             log.warning("execution %s: the snapshot at seq %d was not stored: %s", execution_id, seq, problem)
 
     async def newest(self, execution_id: int, plan: str, last: int) -> State | None:
-        """The newest state at or before event `last`; None when the log has to be read from its beginning."""
+        """Return the newest state at or before event `last`; None if the log has to be read from the beginning."""
         if not self.every or last < self.every:
             return None
-        import zstandard  # not at the start: most runs are short
+        import zstandard  # most runs are short and do not need it
 
         try:
             stored = await self._store.snapshot(execution_id, code_of(plan), last)

@@ -1,9 +1,9 @@
-"""Turns: decisions with heavy templates are made in threads, a slice at a time, so that the event loop and other tenants
-continue.
+"""Turns: decisions with heavy templates are made in threads, one slice at a time, so that the event loop and other
+tenants continue.
 
-Laws: one thread computes at a time, and after a slice nobody does for four times as long as it took: the event loop has at least
-four fifths of the time. Threads take slices in the order in which they asked. A tenant has one such decision in progress; tenants that
-wait for a thread get one by turns.
+Invariants: one thread computes at a time, and after a slice no thread computes for four times its duration, so that the
+event loop has at least four fifths of the time. Threads get slices in order of request. A tenant has one such decision
+in progress; tenants that wait for a thread take turns.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ T = TypeVar("T")
 SLICE_S = 0.001
 #: Ratio of the pause after a slice to the slice.
 _REST = 4
-#: Operations after which a thread looks whether its slice is over.
+#: Number of operations after which a thread checks whether its slice is over.
 SLICE_WORK = 1_000
-#: Tenants with a heavy decision in progress at once.
+#: Maximum number of tenants with a heavy decision in progress.
 MAX_THREADS = 4
-#: Plans that are remembered as heavy.
+#: Maximum number of plans remembered as heavy.
 _REMEMBERED = 10_000
 
 
@@ -41,7 +41,7 @@ class Turns:
     """Computes heavy decisions."""
 
     def __init__(self) -> None:
-        #: digests of plans that had a heavy decision: the next ones are made here from the start
+        #: digests of plans that had a heavy decision; the next ones are made in a thread from the start
         self.heavy: LruCache[str, bool] = LruCache(_REMEMBERED)
         self._threads: ThreadPoolExecutor | None = None
         self._lanes = Lanes(MAX_THREADS)
@@ -52,14 +52,14 @@ class Turns:
         self._closed = False
 
     async def run(self, tenant: str, compute: Callable[[], T]) -> T:
-        """Compute something for a tenant; `compute` must call `pause` now and then."""
+        """Compute something for a tenant. `compute` must call `pause` regularly."""
         async with self._lanes.lane(tenant):
             if self._threads is None:
                 self._threads = ThreadPoolExecutor(MAX_THREADS, "arclog-decision")
             return await asyncio.get_running_loop().run_in_executor(self._threads, self._sliced, compute)
 
     def pause(self) -> None:
-        """Yield to other work when the slice is over; only inside `run`."""
+        """Yield to other work if the slice is over. Call it only inside `run`."""
         if self._closed:
             raise Stopped
         if monotonic() - self._began >= SLICE_S:
@@ -97,7 +97,7 @@ class Turns:
             self._moved.notify_all()
 
 
-# Lanes: a bounded number of things in progress at once, one for each tenant; tenants that wait are admitted by turns.
+# Lanes: a limited number of tenants have work in progress at the same time, each one piece; waiting tenants take turns.
 
 
 class Lanes:
@@ -145,4 +145,4 @@ class Lanes:
                     admitted.set_result(None)
                     break
             if queue:
-                self._waiting[name] = queue  # behind the others
+                self._waiting[name] = queue  # after the others

@@ -35,7 +35,7 @@ log = logging.getLogger("arclog.engine")
 
 _WORKERS_KNOWN = 10_000
 _PLANS_KNOWN = 10_000
-#: Expired leases that are ended at a time.
+#: Number of expired leases that are ended at a time.
 _PAGE = 100
 
 
@@ -47,7 +47,7 @@ class EngineControl:
         self._lease_us = round(engine.settings.number("leases.seconds") * MICROS)
         self._idle = IdleLooks(engine)
         self._holders = Holders()
-        #: workers as they last claimed: what one of them can be granted
+        #: workers at their last claim, which shows what they can be granted
         self._workers: LruCache[str, WorkerInfo] = LruCache(_WORKERS_KNOWN)
         #: plans that workers of a scope may read
         self._plans: LruCache[tuple[Scope, str], bool] = LruCache(_PLANS_KNOWN)
@@ -122,8 +122,8 @@ class EngineControl:
         return commands
 
     async def loop_results(self, execution_id: int, step: str, run: int, after: int, limit: int) -> LoopPage:
-        # No scope is checked here: a worker in this process holds commands of all tenants, and asks for loops of the runs
-        # that it has in hand. Workers elsewhere come through ScopedControl, which knows whose they are.
+        # The scope is not checked here: a worker in this process holds commands of all tenants, and asks for loops of
+        # its current runs. Workers elsewhere use ScopedControl, which knows their scope.
         events = await self._engine.store.step_events(execution_id, step, run, after=after, limit=limit)
         items: list[LoopItem] = []
         depth = 0
@@ -189,7 +189,9 @@ class EngineControl:
                 raise RequestRejected(refused.message)
 
     def _claimant(self, report: Report, lease_until: int, by: tuple[int, int, int]) -> Claimant | None:
-        """A worker that is unknown here (because the server was restarted) gets its next command by a claim."""
+        """Return the claimant of the next command. A worker unknown here (after a restart of the server) has to claim
+        instead.
+        """
         worker = self._workers.get(report.worker_id)
         if worker is None:
             return None
@@ -203,8 +205,9 @@ class EngineControl:
         return lost
 
     async def holder_of(self, execution_id: int, command_id: int, worker_id: str) -> str | None:
-        """The worker that holds a command; '' if none does, None if the command is closed. If the cached holder is
-        `worker_id`, it is returned; otherwise the store is queried, because another server may have granted the command.
+        """Return the worker that holds a command; '' if none does, None if the command is closed. If the cached holder
+        is `worker_id`, it is returned; otherwise the store is queried, because another server may have granted the
+        command.
         """
         known = self._holders.get(command_id)
         if known is not None and (known.execution_id, known.worker_id) == (execution_id, worker_id):
@@ -224,7 +227,7 @@ class EngineControl:
         return await self._holders.pending(worker_id, wait_s)
 
     def unknown(self, worker_id: str, held: Sequence[Held]) -> list[Held]:
-        """The commands of a worker that this process does not know it holds."""
+        """Return the commands of a worker that this process does not know it holds."""
         return [
             command for command in held if self._holders.get(command[1]) != Holder(worker_id, command[0], command[2])
         ]
@@ -249,7 +252,7 @@ class EngineControl:
             self._holders.compare(state)
 
     async def serves_plan(self, scope: Scope, digest: str) -> bool:
-        """Whether a run of that scope has this plan. One that a worker was given before it asks is known."""
+        """Return whether a run of that scope has this plan. Plans of granted commands are already known."""
         if not scope.tenant or self._plans.get((scope, digest)) is not None:
             return True
         store = self._engine.store
@@ -267,7 +270,7 @@ class EngineControl:
         return False
 
     def note_plan(self, scope: Scope, digest: str) -> None:
-        """A run of that scope has this plan."""
+        """Record that a run of that scope has this plan."""
         self._plans.replace((scope, digest), True)
 
     async def program(self, digest: str) -> Program:
@@ -306,12 +309,13 @@ class EngineControl:
                 log.debug("execution %s is not watched: %s", execution_id, problem)
 
     def busy_with(self) -> set[int]:
-        """The executions that workers of this process hold commands of."""
+        """Return the executions of whose commands workers of this process hold some."""
         return self._holders.executions
 
     async def _command(self, record: CommandRecord) -> Command | None:
-        """The body of a claimed command; None when it is over by now, when its run is about to pause, or when the run is
-        left alone here: then a server that understands its log ends the lease. Others that were claimed with it go out.
+        """Return the body of a claimed command; None if it has ended, if its run is about to pause, or if this process
+        cannot handle the run (a server that understands its log ends the lease). Other commands of the same claim are
+        delivered.
         """
         try:
             return await self._body(record)
@@ -321,7 +325,7 @@ class EngineControl:
 
     async def _body(self, record: CommandRecord) -> Command | None:
         if await self._open(record) is None:
-            # Another process may have issued it: what is known here can be old.
+            # Another process may have issued it, so the state here may be outdated.
             await self._engine.put(record.execution_id, Continue())
             if await self._open(record) is None:
                 return None
@@ -336,7 +340,7 @@ class EngineControl:
             return None
         live = await self._engine.live.get(record.execution_id)
         if live.state.pause is not None:
-            # Another server may have let the run continue.
+            # Another server may have resumed the run.
             await self._engine.put(record.execution_id, Continue())
             live = await self._engine.live.get(record.execution_id)
         if live.state.pause is not None:
@@ -351,7 +355,7 @@ class EngineControl:
         return command if command is not None and command.fence == record.fence else None
 
     async def _granted(self, worker_id: str, by: tuple[int, int, int]) -> list[Command]:
-        """The commands granted with a report. Only the sender of the report gets them when it is repeated."""
+        """Return the commands granted with a report. Only the sender of the report gets them when it is repeated."""
         records = [record for record in await self._engine.store.granted(by) if record.worker_id == worker_id]
         return [command for record in records if (command := await self._command(record)) is not None]
 
@@ -382,7 +386,7 @@ class EngineControl:
 # revocation learns of it from its next heartbeat or report.
 
 
-#: Workers whose revocations are kept, and how many for each; older ones are dropped.
+#: Maximum number of workers whose revocations are kept, and of revocations for each; older ones are dropped.
 _MOST_WORKERS = 10_000
 _MOST_REVOCATIONS = 1_000
 
@@ -417,7 +421,7 @@ class Holders:
         return {holder.execution_id for holder in self._by_command.values()}
 
     def compare(self, state: State) -> None:
-        """A run was or may have been changed elsewhere: notify the holders of its commands."""
+        """Notify the holders of a run's commands after the run was or may have been changed elsewhere."""
         kill = is_emergency(state)
         for command_id, holder in list(self._by_command.items()):
             if holder.execution_id != state.execution_id:
@@ -449,11 +453,12 @@ class Holders:
         self._changed.set()
 
     async def pending(self, worker_id: str, wait_s: float) -> list[Revocation]:
-        """The pending revocations of a worker; waits up to the given time for a revocation of any worker."""
+        """Return the pending revocations of a worker. Waits up to the given time for a revocation of any worker."""
         if worker_id not in self._pending:
             self._changed.clear()
             try:
-                # Not wait_for: on Python 3.11 that swallows a cancellation which meets the news, and the worker never stops.
+                # Not wait_for: on Python 3.11 it may swallow a cancellation that coincides with the wake-up, so that
+                # the worker never stops.
                 async with asyncio.timeout(wait_s):
                     await self._changed.wait()
             except TimeoutError:
@@ -462,5 +467,5 @@ class Holders:
 
 
 def is_emergency(state: State) -> bool:
-    """The run was ended without grace for what is running."""
+    """Return whether the run was ended without a grace period for running tasks."""
     return state.terminal is not None and (state.error or {}).get("code") == "EMERGENCY_STOP"

@@ -1,7 +1,7 @@
 """The engine's side of `ports.storage.pools`: limits, resources and workers as one caller sees them.
 
-Law: pools belong to the installation, not to a tenant. Callers of the server's own tenant (`scope.tenant`) see and may
-change all of them; other callers see what concerns them.
+Pools belong to the installation, not to a tenant. Callers of the server's own tenant (`scope.tenant`) see and may
+change all of them; other callers see only what concerns them.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class EnginePools:
         return self._scale(pool, await self._shares(), await self._limits(), await self._workers())
 
     async def scales(self) -> list[Scale]:
-        """Of every pool."""
+        """Return the scale of every pool."""
         shares, limits, workers = await self._shares(), await self._limits(), await self._workers()
         names = [name for name in self._names(shares, limits, workers) if name]
         return [self._scale(name, shares, limits, workers) for name in names]
@@ -275,7 +275,7 @@ def _resource_view(record: ResourceRecord, now: int) -> ResourceView:
 
 
 def _rate(interval: int) -> str:
-    """As it may have been written."""
+    """Return a rate in the form in which it may have been written."""
     for unit, seconds in _SECONDS.items() if interval else ():
         times = seconds * MICROS / interval
         if times >= 1 or unit == "h":
@@ -288,8 +288,8 @@ ASSUMED_S = 1.0
 
 
 def wanted_slots(backlog: int, busy: int, service_s: float, wait_s: float, limit: int | None = None) -> int:
-    """The number of slots that a pool needs to finish its waiting and running commands within `wait_s` (`pools.scale_wait_s`): at most
-    one for each command, at most the pool's limit, and at least those in use.
+    """Return the number of slots that a pool needs to finish its waiting and running commands within `wait_s`
+    (`pools.scale_wait_s`): at most one for each command, at most the pool's limit, and at least those in use.
     """
     commands = backlog + busy
     enough = math.ceil(commands * service_s / wait_s - 1e-9)

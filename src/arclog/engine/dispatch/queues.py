@@ -1,9 +1,9 @@
-"""Which pools have waiting commands, as far as this process knows. A report may bring its worker the next command of the
-same run, past the queue: that is efficient while no other command waits, and unfair while one does.
+"""The pools that have waiting commands, as far as this process knows. A report may bring its worker the next command of
+the same run, past the queue: that is efficient while no other command waits, and unfair while one does.
 
-Law: nothing here is authoritative. What this process offered itself is known at once; what other processes did is found by
-querying the store, once for a number of commands that passed the queue. An error here only means that a command goes through
-the queue, or that a few pass it.
+Nothing here is authoritative. Offers of this process are known at once; those of other processes are found by querying
+the store, once for a number of commands that passed the queue. An error here only means that a command goes through the
+queue, or that a few pass it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from arclog.ports.storage.store import Store
 log = logging.getLogger("arclog.engine")
 
 _MOST_POOLS = 10_000
-#: While none is known, somebody may have set one since this long ago: for a claim that was woken by an offer and got
-#: nothing, and for one that only looked by itself.
+#: While no resource is known, one may have been set since the last query. These are the intervals of that query: for a
+#: claim that was woken by an offer and got nothing, and for one that queried on its own.
 _RESOURCES_S = 1.0
 _IDLE_RESOURCES_S = 30.0
 
@@ -33,7 +33,7 @@ class _Pool:
     __slots__ = ("limited", "passed", "tenants")
 
     def __init__(self) -> None:
-        #: tenants that wait
+        #: tenants with waiting commands
         self.tenants: set[str] = set()
         self.limited = False
         #: commands that passed the queue, or could have, since the last query
@@ -49,15 +49,15 @@ class Queues:
         self._in_a_row = settings.integer("pools.grants_in_a_row")
         self._pools: dict[str, _Pool] = {}
         self._to_look_at: set[str] = set()
-        #: made here so far
+        #: number of offers made here so far
         self.offers = 0
-        #: that have a rate or a bound, and when that was looked at
+        #: resources with a rate or a limit, and the time of their last query
         self._resources: list[ResourceRecord] = []
         self._resources_at = -math.inf
 
     def order(self, command_id: int, priority: int) -> int:
-        """The rank of a command: when it was issued, minus the value of its priority. Waiting raises all commands alike, so
-        the order of two commands never changes.
+        """Return the rank of a command: its issue time, minus the value of its priority. Waiting raises all commands
+        alike, so the order of two commands never changes.
         """
         return minted_at_ms(command_id) - priority * self._aging_ms
 
@@ -66,18 +66,20 @@ class Queues:
         self._of(pool).tenants.add(tenant)
 
     def may_pass(self, pool: str, tenant: str) -> bool:
-        """Whether a command may be granted to a worker ahead of the waiting ones."""
+        """Return whether a command may be granted to a worker ahead of the waiting ones."""
         known = self._of(pool)
         known.passed += 1
         if known.passed >= self._in_a_row:
             known.passed = 0
             self._to_look_at.add(pool)
             if known.tenants:
-                return False  # once in a while in any case: what waits may have a higher priority
+                return False  # at regular intervals in any case, since a waiting command may have a higher priority
         return not known.limited and known.tenants <= {tenant}
 
     def emptied(self, pools: tuple[str, ...], offers: int) -> None:
-        """A worker of these pools (none: of all) found less than it could have taken, when there were so many offers."""
+        """Record that a worker of these pools (empty means all) found fewer commands than it could take. `offers` is
+        the number of offers at that time.
+        """
         if offers == self.offers:
             for pool in pools or tuple(self._pools):
                 self._of(pool).tenants.clear()
@@ -88,7 +90,7 @@ class Queues:
 
     @property
     def bounded(self) -> bool:
-        """Some limit is set, as far as is known: what ends makes room."""
+        """Whether a limit is set, as far as is known, so that the end of a command makes room."""
         return bool(self._resources) or any(known.limited for known in self._pools.values())
 
     def limits_changed(self) -> None:
@@ -96,7 +98,9 @@ class Queues:
         self._resources_at = -math.inf
 
     async def until_token(self, clock: Clock, *, woken: bool) -> float:
-        """Seconds until the next token of a resource that has none now. `woken`: commands were offered, and none could be claimed."""
+        """Return the seconds until the next token of an exhausted resource. `woken` means that commands were offered,
+        but none could be claimed.
+        """
         now = clock.monotonic()
         age = now - self._resources_at
         if self._resources or age >= (_RESOURCES_S if woken else _IDLE_RESOURCES_S):
@@ -107,7 +111,7 @@ class Queues:
         return min((wait / MICROS for wait in waits if wait > 0), default=math.inf)
 
     async def look(self) -> None:
-        """Read what other processes did. If the store cannot be read now, a later call tries again."""
+        """Read the changes of other processes. If the store cannot be read now, a later call tries again."""
         while self._to_look_at:
             pool = self._to_look_at.pop()
             try:
@@ -122,6 +126,6 @@ class Queues:
         queue = self._pools.get(pool)
         if queue is None:
             if len(self._pools) >= _MOST_POOLS:
-                self._pools.clear()  # playbooks may name any number; what is forgotten is found again
+                self._pools.clear()  # playbooks may name any number of pools; a forgotten one is found again
             queue = self._pools[pool] = _Pool()
         return queue

@@ -1,4 +1,4 @@
-"""Refused reports, and the commands that have ended, whose last holder only the log knows.
+"""Refused reports, and commands that have ended, whose last holder only the log knows.
 
 A refused report leaves an informative `command.refused` in the log of its run, for the first reports of each claim.
 """
@@ -18,7 +18,7 @@ from arclog.ports.storage.store import Store, StoredEvent
 
 log = logging.getLogger("arclog.engine")
 
-#: Claims whose refusals are counted.
+#: Maximum number of claims whose refusals are counted.
 _MOST_CLAIMS = 10_000
 _LONGEST_REASON = 1000
 
@@ -66,7 +66,7 @@ _TYPES = ("step.scheduled", "command.issued")
 class EndedCommand(Struct, frozen=True):
     """The recorded end of a command that is no longer open."""
 
-    #: the last one; 0 when there never was a command of that id
+    #: the last fence; 0 if there never was a command with that id
     fence: int = 0
     #: the worker that reported under that fence; '' if none did, or if it is too long ago
     holder: str = ""
@@ -75,7 +75,7 @@ class EndedCommand(Struct, frozen=True):
 
 
 async def ended_command(store: Store, execution_id: int, command_id: int) -> EndedCommand:
-    """The last fence and the last holder of a command that is no longer open."""
+    """Return the last fence and the last holder of a command that is no longer open."""
     fence, issued = 0, None
     after = 0
     while True:
@@ -93,7 +93,7 @@ async def ended_command(store: Store, execution_id: int, command_id: int) -> End
 
 
 async def _holder(store: Store, issued: StoredEvent, command_id: int, fence: int) -> str:
-    """The worker that the first report of a command names."""
+    """Return the worker that the first report of a command names."""
     event, after, seen = issued.event, issued.seq, 0
     while seen < _MOST:
         page = await store.step_events(issued.execution_id, event.step, event.run, after=after, limit=_PAGE)

@@ -1,6 +1,6 @@
-"""Control as a worker on another machine sees it: within its credential's scope, and under its own name only.
+"""Control for a worker on another machine: limited to the scope of its credential, and under its own name only.
 
-Law: a worker's id is bound to its credential, so that only the worker that claimed a command can report on it.
+Invariant: a worker's id is bound to its credential, so that only the worker that claimed a command can report on it.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class ScopedControl:
         await self._control.write_logs(lines)
 
     def _noted(self, commands: list[Command]) -> list[Command]:
-        """A worker may read the plans of the commands that it was given."""
+        """Record that the worker may read the plans of these commands."""
         for command in commands:
             self._control.note_plan(self._boundary.served, command.plan)
         return commands

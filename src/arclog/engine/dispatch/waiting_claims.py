@@ -1,8 +1,8 @@
-"""Claims that wait for commands, and which of them an offer wakes: as many as there are commands, not all.
+"""Claims that wait for commands. An offer wakes as many of them as there are commands, not all.
 
-Law: an offer is pending until a query of the store that started after it found a command, or until every waiting claim
-has looked without success. A claim that finds nothing passes the wake-up on, and so does a claim that leaves without
-looking. A claim that is querying while an offer is made queries once more.
+Invariant: an offer is pending until a query of the store that started after it found a command, or until every waiting
+claim has queried without success. A claim that finds nothing passes the wake-up on, and so does a claim that leaves
+without a query. A claim that is querying while an offer is made queries once more.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class _Offer:
 
     def __init__(self, pool: str) -> None:
         self.pool = pool
-        #: the claim that was woken by it
+        #: the claims that it has woken
         self.tried: set[Claim] = set()
-        #: a claim took as many commands as it could: there may be more, until one claim finds none
+        #: a claim took as many commands as it could; there may be more, until a claim finds none
         self.is_spare = False
 
 
@@ -61,16 +61,16 @@ class Claim(Listener):
     """A claim that waits for commands."""
 
     def __init__(self, pools: Sequence[str], hand_on: Callable[[_Offer], None], until: Until | None = None) -> None:
-        """`pools`: empty means all. `until`: the claim is abandoned once it returns."""
+        """Empty `pools` means all. The claim is abandoned when `until` returns."""
         super().__init__()
         self._until = until
         self._ending: asyncio.Task[object] | None = None
-        #: `until` has returned
+        #: whether `until` has returned
         self.is_over = False
         self._pools = frozenset(pools)
         self._hand_on = hand_on
         self._offer: _Offer | None = None
-        #: nothing has woken it yet
+        #: whether nothing has woken it yet
         self.waits = False
 
     def serves(self, pool: str) -> bool:
@@ -96,7 +96,7 @@ class Claim(Listener):
             self.waits = False
 
     def looked(self, commands: int, limit: int) -> None:
-        """The claim queried the store: it found `commands` of the `limit` that it could take."""
+        """Record a query of the store, which found `commands` of the `limit` that the claim could take."""
         offer, self._offer = self._offer, None
         if offer is None or (commands and commands < limit) or (offer.is_spare and not commands):
             return
@@ -105,12 +105,12 @@ class Claim(Listener):
 
     def _end(self, ending: asyncio.Task[object]) -> None:
         if not ending.cancelled():
-            ending.exception()  # whatever it is, the wait is over
+            ending.exception()  # any exception ends the wait, too
             self.is_over = True
             self.wake()
 
     def leave(self) -> None:
-        """The claim queries no more."""
+        """Record that the claim queries no more."""
         if self._ending is not None:
             self._ending.cancel()
         offer, self._offer = self._offer, None
@@ -131,7 +131,7 @@ class Offers:
         return len(self._claims)
 
     def made(self, pools: Mapping[str, int]) -> None:
-        """Commands were offered, counted by pool."""
+        """Wake claims for offered commands, counted by pool."""
         self.count += 1
         for pool, count in pools.items():
             waiting = 0
@@ -144,7 +144,7 @@ class Offers:
                 self._hand(_Offer(pool))
 
     def wake_all(self) -> None:
-        """There may be commands in any pool."""
+        """Wake all claims, since there may be commands in any pool."""
         self.count += 1
         for claim in self._claims:
             claim.wake()
@@ -160,28 +160,28 @@ class Offers:
             claim.leave()
 
     def _hand(self, offer: _Offer) -> None:
-        """No claim is waiting: the next one queries the store first."""
+        """Pass an offer to a waiting claim. If there is none, the next claim queries the store first."""
         for claim in self._claims:
             if claim.waits and claim.serves(offer.pool) and claim not in offer.tried:
                 claim.take(offer)
                 return
 
 
-# When a waiting worker queries the store without an offer.
+# The times at which a waiting worker queries the store without an offer.
 #
-# Law: an offered command wakes a waiting claim, so a query without an offer only compensates for a lost notification. One
+# An offered command wakes a waiting claim, so a query without an offer only compensates for a lost notification. One
 # query in `engine.idle_look_s` is enough for each worker, however many requests its wait consists of.
 
 
 _WORKERS_KNOWN = 10_000
 #: Factor by which it queries more often while notices of other servers do not arrive.
 _WITHOUT_BUS = 3
-#: When to look again after a look that found commands of which none could be given out.
+#: Interval until the next query after one that found commands, none of which could be granted.
 _SOON_S = 1.0
 
 
 class _Looked(Struct, frozen=True):
-    """A look that found nothing, or has not ended yet."""
+    """A query that found nothing, or has not ended yet."""
 
     worker: WorkerInfo
     #: by the monotonic clock
@@ -191,7 +191,7 @@ class _Looked(Struct, frozen=True):
 
 
 class IdleLooks:
-    """The last look of each worker that found nothing."""
+    """The last query of each worker that found nothing."""
 
     def __init__(self, engine: Engine) -> None:
         self._clock = engine.clock
@@ -200,11 +200,11 @@ class IdleLooks:
         self._looked: LruCache[str, _Looked] = LruCache(_WORKERS_KNOWN)
 
     def looks(self, worker: WorkerInfo) -> None:
-        """A worker is about to query the store."""
+        """Record that a worker is about to query the store."""
         self._looked.replace(worker.worker_id, _Looked(worker, self._clock.monotonic(), self._hints.offers))
 
     def claimed(self, worker: WorkerInfo, *, given: bool) -> None:
-        """Its query found commands. If none of them was granted, others may wait behind them."""
+        """Record that a query found commands. If none of them was granted, others may wait behind them."""
         if given:
             self.forget(worker.worker_id)
         else:
@@ -212,16 +212,16 @@ class IdleLooks:
             self._looked.replace(worker.worker_id, _Looked(worker, soon, self._hints.offers))
 
     def forget(self, worker_id: str) -> None:
-        """The worker got commands: its next claim queries the store first."""
+        """Record that the worker got commands: its next claim queries the store first."""
         self._looked.pop(worker_id)
 
     def is_outdated(self, worker: WorkerInfo) -> bool:
-        """Whether something was offered since the worker's last look, or it is another worker than it was."""
+        """Return whether something was offered since the worker's last query, or the worker has changed."""
         last = self._looked.get(worker.worker_id)
         return last is None or last.worker != worker or last.offers != self._hints.offers
 
     def due_in(self, worker: WorkerInfo) -> float:
-        """Seconds until the worker has to query again if no hint arrives."""
+        """Return the seconds until the worker has to query again if no hint arrives."""
         last = self._looked.get(worker.worker_id)
         if last is None:
             return 0.0

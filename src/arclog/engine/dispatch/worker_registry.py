@@ -18,12 +18,12 @@ from arclog.ports.storage.store import Store
 
 _WORKERS_KNOWN = 10_000
 _COMMANDS_KNOWN = 100_000
-#: Characters of what a worker reports about itself.
+#: Maximum length of a text that a worker reports about itself.
 _LONGEST = 128
 _MOST_SLOTS = 100_000
-#: Signs of life that may fail to come before a worker is silent.
+#: Number of missed signs of life after which a worker is silent.
 _MISSED = 3
-#: Weight of the last command in the average of its worker.
+#: Weight of the last command in a worker's average.
 _WEIGHT = 1 / 16
 
 
@@ -34,9 +34,9 @@ class _Seen:
 
     def __init__(self, info: WorkerInfo) -> None:
         self.info = info
-        #: microseconds that its commands take
+        #: average duration of its commands in microseconds
         self.pace = 0.0
-        #: by the monotonic clock; None: not yet
+        #: by the monotonic clock; None if not yet
         self.written_at: float | None = None
         self.leaving = False
 
@@ -50,11 +50,11 @@ class WorkerRegistry:
         self._every_s = settings.number("workers.seen_every_s")
         self._keep_us = round(settings.number("workers.keep_s") * MICROS)
         self._workers: LruCache[str, _Seen] = LruCache(_WORKERS_KNOWN)
-        #: command → worker, and when it began
+        #: command → worker, and the start time
         self._begun: LruCache[int, tuple[str, float]] = LruCache(_COMMANDS_KNOWN)
 
     async def claims(self, info: WorkerInfo, free: int) -> bool:
-        """A worker claims with this many free slots. Returns whether it should leave."""
+        """Record a claim of a worker with this many free slots. Return whether the worker should leave."""
         if info.execution_id:
             return False
         seen = self._workers.get(info.worker_id)
@@ -65,15 +65,15 @@ class WorkerRegistry:
         return seen.leaving
 
     async def beats(self, worker_id: str, busy: int) -> bool:
-        """A worker holds this many commands. Returns whether it should leave."""
+        """Record that a worker holds this many commands. Return whether the worker should leave."""
         seen = self._workers.get(worker_id)
         if seen is None:
-            return False  # it is known when it claims
+            return False  # it becomes known when it claims
         await self._write(seen, busy)
         return seen.leaving
 
     def shall_leave(self, worker_id: str) -> None:
-        """A caller of this process asked the worker to leave."""
+        """Record that a caller of this process asked the worker to leave."""
         seen = self._workers.get(worker_id)
         if seen is not None:
             seen.leaving = True
@@ -115,5 +115,5 @@ class WorkerRegistry:
 
 
 def silent_before(clock: Clock, settings: Settings) -> int:
-    """A worker that was not seen since then is silent."""
+    """Return the time before which a worker must have been seen last to be silent."""
     return clock.now() - round(_MISSED * settings.number("workers.seen_every_s") * MICROS)

@@ -21,20 +21,22 @@ from arclog.ports.storage.store import Backlog, ExecutionRecord, Scope
 from arclog.ports.views.checks import FAIL, OK, WARN, Check
 
 _PAGE = 100
-#: late schedules that are counted
+#: maximum number of late schedules that are counted
 _SCHEDULES = 1000
-#: ids that one finding names
+#: maximum number of ids in one finding
 _NAMED = 3
-#: runs without work or timer that are folded to learn what they wait for
+#: maximum number of idle runs that are folded to learn what they wait for
 _FOLDED = 20
-#: runs that have not ended and are looked at, and how many of them at a time
+#: maximum number of live runs that are examined, in total and at a time
 _LIVE, _LIVE_AT_ONCE = 2000, 1000
 #: Waits of a run that need neither work nor a timer.
 _PATIENT = frozenset({"signal", "approval", "child", "slot", "pause"})
 
 
 class WorkDoctor:
-    """The checks of one engine's store, as one tenant may see them. `served`: this engine is a server's."""
+    """The checks of one engine's store, as one tenant may see them. `served` means that the engine belongs to a
+    server.
+    """
 
     def __init__(self, engine: Engine, api: EngineApi, boundary: Boundary, *, served: bool = True) -> None:
         self._store = engine.store
@@ -57,7 +59,7 @@ class WorkDoctor:
         ]
 
     async def pools(self) -> list[Check]:
-        """A check a pool that has open work."""
+        """Return one check for each pool with open work."""
         backlog = await self._store.backlog()
         if not backlog:
             return [Check("pools", OK, "no open commands")]
@@ -127,10 +129,10 @@ class WorkDoctor:
         every_s, waiting_s = self._settings.number("gc.every_s"), self._settings.number("doctor.waiting_s")
         if not every_s:
             return Check(name, OK, "off (gc.every_s): run `arclog gc` yourself")
-        if record.until > now:  # also before it has noted that it began
+        if record.until > now:  # also before it has recorded its start
             return Check(name, OK, f"every {_span(every_s)}; {record.owner} is running it now")
         detail = f"every {_span(every_s)}; last started by {record.owner} at {timestamp(record.position)}"
-        # A collection whose server died continues an interval later.
+        # The collection of a server that died continues one interval later.
         if not self._served or (now - record.position) / MICROS <= every_s + waiting_s + 2 * LOOK_S:
             return Check(name, OK, detail)
         return Check(name, WARN, detail, "a running server should have started again by now: read its log")
@@ -160,7 +162,7 @@ class WorkDoctor:
         return [Check("schedules", FAIL, detail, remedy)]
 
     async def webhooks(self) -> list[Check]:
-        """Deliveries given up lately."""
+        """Check for webhook deliveries that were given up recently."""
         since_ms = (self._clock.now() - round(self._settings.number("doctor.webhooks_s") * MICROS)) // 1000
         dead = await self._store.given_up(compose(max(since_ms, EPOCH_MS), 0, 0), _PAGE)
         if not dead:
@@ -247,6 +249,6 @@ async def _looked(name: str, look: Callable[[], Awaitable[Sequence[Check]]], lim
 
 
 def failed(name: str, problem: ArclogError) -> Check:
-    """The check of an error. Messages of ArclogError have the remedy after the last semicolon."""
+    """Return the failed check for an error. Messages of ArclogError have the remedy after the last semicolon."""
     message, _, remedy = str(problem).rpartition("; ")
     return Check(name, FAIL, message or remedy, remedy if message else "fix the reported problem, then try again")

@@ -1,8 +1,8 @@
-"""A duty: work that one of several servers does at a time, by a lease in the store.
+"""A duty: work that one of several servers does at a time, with a lease in the store.
 
-Law: `has` is called before each action, and answers from memory only while the lease has certainly not ended. A server that
-was suspended past its lease therefore asks the store first. If it was suspended between the check and the action, the action
-is still a compare-and-set, so nothing is changed twice.
+Invariant: `has` is called before each action, and answers from memory only while the lease has certainly not ended. So
+a server that was suspended past its lease asks the store first. If it was suspended between the check and the action,
+the action is still a compare-and-set, so nothing is changed twice.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from arclog.ports.storage.duties import DutyBook
 
 log = logging.getLogger("arclog.engine")
 
-#: When the lease of a duty ends that was given up.
+#: The end of the lease of a duty that was given up.
 GIVEN_UP = 0
-#: Whether this process is to act now.
+#: Returns whether this process should act now.
 Has = Callable[[], Awaitable[bool]]
 
 
@@ -29,7 +29,7 @@ async def always() -> bool:
 
 
 class Duty:
-    """One of them, as one server sees it."""
+    """A duty, as one server sees it."""
 
     def __init__(
         self,
@@ -41,8 +41,8 @@ class Duty:
         took_over: Callable[[], Awaitable[None]] | None = None,
         lost: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`took_over` is called when it was another server's that did not give it up: that server is gone, or was stopped.
-        `lost` is called when another server took it over from this one.
+        """`took_over` is called if another server had the duty and did not give it up: that server is gone, or was
+        suspended. `lost` is called if another server took it over from this one.
         """
         self.name = name
         self._took_over = took_over
@@ -53,27 +53,27 @@ class Duty:
         self._lease_us = round(lease_s * MICROS)
         self._pause_s = lease_s / 3
         self._mine = False
-        #: when our lease ends, by the clock that all servers share
+        #: end of our lease, by the clock that all servers share
         self._until = 0
-        #: when it is worth while to ask again for what another server has
+        #: when to ask again for a duty that another server has
         self._ask_at = 0.0
         self._given_up = False
         self._asking = asyncio.Lock()
 
     async def has(self) -> bool:
-        """Whether this server has the duty now. Renews the lease once a third of it is gone."""
+        """Return whether this server has the duty now. Renews the lease once a third of it has passed."""
         if self._given_up:
             return False
         known = self._known()
         if known is not None:
             return known
-        async with self._asking:  # several ask: the store is asked once
+        async with self._asking:  # for several callers, the store is asked once
             known = self._known()
             return await self._ask() if known is None else known
 
     def _known(self) -> bool | None:
-        """The answer, if it is known without the store; else None."""
-        # A clock that was set back makes the lease look longer than the store has it.
+        """Return the answer if it is known without the store; else None."""
+        # If the clock was set back, the lease looks longer than it is in the store.
         left = self._until - self._clock.now()
         if self._mine and self._lease_us * 2 // 3 < left <= self._lease_us:
             return True
@@ -84,7 +84,8 @@ class Duty:
     async def _ask(self) -> bool:
         now = self._clock.now()
         had, until = self._mine, now + self._lease_us
-        # Counted from before the question: however long the store takes, we believe in no more than it has noted.
+        # Counted from before the request: however long the store takes, the lease is not assumed to be longer than
+        # recorded.
         try:
             was_left = not had and await self._was_left(now)
             mine = await self._book.lease_duty(self.name, self.owner, now, until)
@@ -107,19 +108,19 @@ class Duty:
         return mine
 
     async def _was_left(self, now: int) -> bool:
-        """Whether another server had it whose lease ran out."""
+        """Return whether another server had the duty and its lease expired."""
         if self._took_over is None:
             return False
         known = next((duty for duty in await self._book.duties() if duty.duty == self.name), None)
         return known is not None and known.owner != self.owner and GIVEN_UP < known.until <= now
 
     async def give_up(self) -> None:
-        """Let another server have it at once, for good."""
+        """Permanently release the duty. Another server can have it at once."""
         self._given_up = True
-        await self.let_go()
+        await self.release()
 
-    async def let_go(self) -> None:
-        """Let another server have it at once; this one may ask for it again."""
+    async def release(self) -> None:
+        """Release the duty. Another server can have it at once; this one may ask for it again."""
         if self._mine:
             self._mine, self._ask_at = False, 0.0
             await self._book.lease_duty(self.name, self.owner, self._clock.now(), GIVEN_UP)

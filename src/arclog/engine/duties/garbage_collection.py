@@ -1,8 +1,9 @@
-"""The duty of garbage collection: expired data (stored results, unused content, runs past retention) is removed
-every `gc.every_s`.
+"""The duty of garbage collection: expired data (stored results, unused content, runs past retention) is removed every
+`gc.every_s`.
 
-Law: once an interval for all servers together. Its beginning is noted as the duty's position before anything goes, so that
-servers which come and go, or fail at it, do not begin again and again; what one left, the next interval does.
+Invariant: one collection per interval for all servers together. Its start is recorded as the duty's position before
+anything is removed, so that servers that start, stop or fail do not begin again and again. The next interval removes
+what is left.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ log = logging.getLogger("arclog.engine")
 
 #: The duty's name.
 GC = "gc"
-#: The shortest interval at which a server checks whether a collection is due; another server may have begun.
+#: The shortest interval at which a server checks whether a collection is due; another server may have started one.
 LOOK_S = 60.0
-#: Between two pieces: what runs comes first.
+#: Pause between two pieces, so that runs take precedence.
 _REST_S = 0.01
-#: Records per piece: the event loop of an embedded store is blocked during a piece.
+#: Number of records per piece: the event loop of an embedded store is blocked during a piece.
 _PAGE = 200
-#: Contents of one piece.
+#: Number of contents per piece.
 _CONTENTS = 100
 
 
@@ -44,7 +45,7 @@ class Collection:
         """Unless the boundary covers the installation, only the results of its tenant are removed."""
         self._engine = engine
         self._results = results
-        #: None: the results of all tenants
+        #: None means the results of all tenants
         self._boundary = None if boundary is None or boundary.keeps_installation else boundary
         self._keep = round(engine.settings.number("results.keep_s") * MICROS)
         self._retention = round(engine.settings.number("store.retention_s") * MICROS)
@@ -62,7 +63,7 @@ class Collection:
     async def _collect(self, done: Counter[str], has: Has, *, dry_run: bool) -> None:
         now = self._engine.clock.now()
         ends = Ends(self._engine, self._keep)
-        if not await self._let_go(done, has, ends, now, dry_run=dry_run):
+        if not await self._release_expired(done, has, ends, now, dry_run=dry_run):
             return
         looked_at = 0
         async for blob in self._results.all():
@@ -82,8 +83,8 @@ class Collection:
             while not dry_run and await has() and (size := await self._engine.store.reclaim()):
                 done["reclaimed"] += size
 
-    async def _let_go(self, done: Counter[str], has: Has, ends: Ends, now: int, *, dry_run: bool) -> bool:
-        """Whether to continue."""
+    async def _release_expired(self, done: Counter[str], has: Has, ends: Ends, now: int, *, dry_run: bool) -> bool:
+        """Release the records of expired results. Return False if the collection has to stop."""
         store = self._engine.store
         after = (0, "", "")
         while page := await store.kept_results(after=after, limit=_PAGE):
@@ -119,7 +120,7 @@ class Collection:
 
 
 class Collector:
-    """One server's part in it."""
+    """Runs collections on one server."""
 
     def __init__(self, engine: Engine, results: Results, duty: Duty) -> None:
         self._clock = engine.clock
@@ -129,7 +130,7 @@ class Collector:
         self._every_s = engine.settings.number("gc.every_s")
 
     async def run(self) -> None:
-        """Until cancelled; no trouble ends it."""
+        """Run until cancelled. Errors do not end it."""
         while True:
             try:
                 pause_s = await self.turn()
@@ -153,13 +154,13 @@ class Collector:
             return look_s
         try:
             is_noted = await self._store.move_position(self._duty.name, self._duty.owner, self._clock.now(), now)
-            if is_noted and began:  # a store without a position gets an interval in which the settings can be changed
+            if is_noted and began:  # a store without a position gets one interval in which the settings can be changed
                 _log_collected(await self._collection.collect(has=self._goes_on))
         except Exception:
             with suppress(ArclogError):
-                await self._duty.let_go()
+                await self._duty.release()
             raise
-        await self._duty.let_go()  # the duty is free until the next interval
+        await self._duty.release()  # the duty is free until the next interval
         return look_s
 
     async def _goes_on(self) -> bool:

@@ -1,8 +1,8 @@
-"""Follows the log for a duty that sends something of it to the outside: each at least once.
+"""Follows the log for a duty that sends parts of it elsewhere, each at least once.
 
-Law: one server of several has the duty, and notes how far it is (now and then: each time would be a commit for a commit)
-only after everything up to there is kept at the other side. The next server with the duty begins there, so some of it goes
-out twice.
+Invariant: one of several servers has the duty. It records its position (at intervals, since each record is a commit)
+only after everything up to there is stored at the receiver. The next server with the duty starts there, so some of it
+is sent twice.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NUMBER = re.compile(r"\d{10,}-\d+")
 
 
 class Follower:
-    """The duty: one per engine; of several, one at a time follows the log."""
+    """The duty: one per engine. Only one of several servers follows the log at a time."""
 
     #: name of the duty in the store
     duty: ClassVar[str]
@@ -41,27 +41,29 @@ class Follower:
         self._lease_s = settings.number("bus.publish_lease_s")
         self._sweep_s = settings.number("engine.sweep_s")
         self._wake_up = asyncio.Event()
-        #: held while something is being published
+        #: held while publishing is in progress
         self._busy = asyncio.Lock()
         self._problem = ""
-        #: everything up to here is kept, and everything up to there is noted
+        #: everything up to _at is stored at the receiver; everything up to _noted is recorded
         self._at = self._noted = 0
-        #: when the duty was leased last, and when the position was noted last, by the monotonic clock
+        #: when the duty was last leased, and when the position was last recorded, by the monotonic clock
         self._leased_at = self._noted_at = 0.0
         #: whether this server has the duty
         self.on_duty = False
-        #: whether the program is about to leave
+        #: whether the program is about to exit
         self._settling = False
         engine.hints.on_grown.append(self._wake_up.set)
 
     async def send(self, page: Sequence[LogBatch]) -> int:
-        """Send what some rows of the log lead to; how many of the rows, from the first on, are kept whole: at least one.
-        Raises when it is not even one.
+        """Send what follows from some rows of the log. Return how many of the rows, from the first on, are completely
+        stored, at least one. Raises if not even one is.
         """
         raise NotImplementedError
 
     async def run(self) -> None:
-        """Publish for as long as this server has the duty, and try to get it while another has; return once `settle` is called."""
+        """Publish while this server has the duty, and try to get it while another has it. Returns after `settle` was
+        called.
+        """
         backoff = Backoff(_FIRST_PAUSE_S, self._lease_s / 3)
         while not self._settling:
             self._wake_up.clear()
@@ -79,7 +81,7 @@ class Follower:
             await self._rest(rest)
 
     async def publish(self) -> None:
-        """Publish what the log has that was not published, if this server has the duty or can get it."""
+        """Publish the unpublished part of the log, if this server has the duty or can get it."""
         async with self._busy:
             while await self._has_duty():
                 page = await self._engine.store.tail(after=self._at, limit=self._rows)
@@ -91,7 +93,9 @@ class Follower:
                     return
 
     async def _has_duty(self) -> bool:
-        """Keep the duty, or get it. The lease is renewed long before it ends; a server that was suspended finds out here."""
+        """Renew the duty, or get it. The lease is renewed long before it ends; a server that was suspended finds out
+        here.
+        """
         store, clock = self._engine.store, self._engine.clock
         if self.on_duty and clock.monotonic() < self._leased_at + self._lease_s / 3:
             return True
@@ -112,7 +116,7 @@ class Follower:
         self._noted_at = self._engine.clock.monotonic()
 
     def _warn(self, problem: str) -> None:
-        """Once, however often it is tried, and with whichever event."""
+        """Log a problem once, however often the attempt is repeated and with whichever event."""
         problem = _NUMBER.sub("…", problem)
         if problem and problem != self._problem:
             log.warning("%s cannot be published: %s; retrying", self.noun, problem)
@@ -132,10 +136,10 @@ class Follower:
             await asyncio.gather(*either, return_exceptions=True)
 
     async def settle(self, timeout_s: float) -> None:
-        """Before the program leaves: publish what is there, and leave the duty to another server at once.
+        """Before the program exits: publish the rest, and release the duty at once.
 
-        Call it before `run` is cancelled: a page that is being sent then is sent to its end, not cut off and sent again.
-        Call it again when other parts of the program have written their last events.
+        Call it before `run` is cancelled, so that a page that is being sent is completed, not cut off and sent again.
+        Call it again after other parts of the program have written their last events.
         """
         self._settling = True
         for work in (self.publish, self._leave):

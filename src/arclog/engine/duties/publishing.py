@@ -1,7 +1,7 @@
-"""Publishes the events of the log: each at least once, those of one run in the order of their seq.
+"""Publishes the events of the log: each at least once, those of one run in order of their seq.
 
-Law: an event is published only after the run's previous event was stored. Whatever is lost or repeated, no consumer sees
-an event for the first time before the previous one. `engine.duties.log_follower` has the rest.
+Invariant: an event is published only after the run's previous event was stored. Whatever is lost or repeated, no
+consumer sees an event for the first time before the previous one. `engine.duties.log_follower` does the rest.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from arclog.ports.storage.store import LogBatch, StoredEvent, is_imported
 log = logging.getLogger("arclog.engine")
 
 DUTY = "events.publish"
-#: Runs whose name and scope are kept in memory.
+#: Number of runs whose name and scope are cached.
 _SUBJECTS = 10_000
 
 
@@ -40,12 +40,12 @@ class Publisher(Follower):
         self._topic = topic
         self._subject = engine.settings.text("bus.events_subject")
         self._subjects: LruCache[int, Subject] = LruCache(_SUBJECTS)
-        #: for metrics: events that were kept, and how often one was not
+        #: for metrics: the number of stored events, and of failures
         self.published = self.failures = 0
 
     async def send(self, page: Sequence[LogBatch]) -> int:
-        """Publish some of the log, runs side by side; how many of its rows, from the first on, are kept whole. Raises
-        BusUnavailable when it is not even one.
+        """Publish a part of the log, runs concurrently. Return how many of its rows, from the first on, are completely
+        stored. Raises BusUnavailable if not even one is.
         """
         kept = [False] * len(page)
         runs: dict[int, list[int]] = {}
@@ -73,7 +73,7 @@ class Publisher(Follower):
         try:
             subject = await self._of(page[rows[0]].execution_id)
         except NotFound as problem:
-            # Removed after the page was read: its events are not published.
+            # The run was removed after the page was read, so its events are not published.
             log.info("events: %s", problem)
             for index in rows:
                 kept[index] = True

@@ -1,9 +1,9 @@
-"""Continues the work of servers that are gone: unprocessed calls, ends and signals, and runs that are idle without a reason.
+"""Continues the work of lost servers: unprocessed calls, ends and signals, and runs that are idle without a reason.
 
-Law: everything here is idempotent and may run on any number of servers. Commits younger than `engine.idle_s` are left to the
-process that made them. Calls, ends and signals are found by their marks, each once; the position is stored with the duty, so
-that the next server continues from there. A run that waits for a reason (an approval, a signal, a child) is checked once for
-each head.
+Invariants: everything here is idempotent and may run on any number of servers. Commits younger than `engine.idle_s` are
+left to the process that made them. Calls, ends and signals are found by their marks, each once; the position is stored
+with the duty, so that the next server continues from there. A run that waits for a reason (an approval, a signal, a
+child) is checked once for each head.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from arclog.ports.storage.store import ExecutionFilter, ExecutionRecord, Mark
 log = logging.getLogger("arclog.engine")
 
 _PAGE = 100
-#: Live runs that are looked at in a second; each may wait for years.
+#: Number of live runs that are checked per second; each may wait for years.
 _LIVE = 1000
-#: The age from which the marks of a new store are read.
+#: The age up to which the marks of a store without a position are read.
 _FIRST_LOOK_US = 86_400 * MICROS
-#: The position is saved at least this often.
+#: Maximum interval between two records of the position.
 _NOTED_US = 60 * MICROS
-#: Runs whose heads are remembered, and marks that are tried again.
+#: Maximum number of runs whose heads are remembered, and of marks that are retried.
 _REMEMBERED = 100_000
 _TRIED_AGAIN = 1_000
 _PROCESSED = "playbook.processed"
@@ -47,22 +47,22 @@ class Recovery:
         self._engine = engine
         self._children = children
         self._duty = duty
-        #: whether another process of this machine is there for a run alone
+        #: returns whether another process of this machine serves only this run
         self._is_served = is_served
         self._idle_us = round(engine.settings.number("engine.idle_s") * MICROS)
         #: heads at which idle runs were checked
         self._looked: dict[int, int] = {}
-        #: heads at which the calls of runs were looked at in this look
+        #: heads at which the calls of runs were checked in this pass
         self._attended: dict[int, int] = {}
-        #: the position among the idle runs
+        #: position among the live runs
         self._after = 0
         #: when idle runs are searched again
         self._idle_at = 0.0
         self._again: list[Mark] = []
 
     async def look(self, *, everything: bool = False) -> None:
-        """Look once, as long as the duty is ours; with `everything` also at what is young, and at all idle runs: for a
-        server that knows itself alone with its store.
+        """Make one pass, while this server has the duty. With `everything`, young work and all idle runs are included;
+        this is for a server that is alone with its store.
         """
         clock = self._engine.clock
         before = clock.now() - (0 if everything else self._idle_us)
@@ -72,7 +72,8 @@ class Recovery:
         while more := await self._look_at_idle(before):
             if not everything:
                 break
-        # To find them, a store looks at every live run, some at a time: not more often than need be.
+        # To find idle runs, a store examines every live run, some at a time, so this is not done more often than
+        # necessary.
         self._idle_at = clock.monotonic() + (0.0 if more else self._idle_us / MICROS)
 
     # -- effects on other runs ----------------------------------------------------------------------------------------
@@ -99,7 +100,7 @@ class Recovery:
             await store.move_position(duty.name, duty.owner, self._engine.clock.now(), max(before, since))
 
     async def _marks(self, name: str, since: int, before: int) -> AsyncIterator[Mark]:
-        """Marks of a type from `since` on and before `before`, each once."""
+        """Yield the marks of a type from `since` on and before `before`, each once."""
         seen: set[tuple[int, int]] = set()
         limit = _PAGE
         while True:
@@ -112,13 +113,13 @@ class Recovery:
             if len(page) < limit:
                 return
             if page[-1].persisted_at == since:
-                limit *= 2  # more than a page in one commit's time
+                limit *= 2  # more than one page has the same time
                 continue
             since = page[-1].persisted_at
             seen = {(mark.execution_id, mark.seq) for mark in page if mark.persisted_at == since}
 
     async def _follow(self, mark: Mark) -> None:
-        """Process it if that has not happened. Failures are retried; a failing store ends the sweep."""
+        """Process a mark if that has not happened. Failures are retried; a failing store ends the sweep."""
         try:
             record = await self._engine.store.execution(mark.execution_id)
             if record is None:
@@ -136,13 +137,13 @@ class Recovery:
             self._again = [*self._again, mark][-_TRIED_AGAIN:]
 
     async def _follow_calls(self, record: ExecutionRecord) -> None:
-        """A run called another one, or was paused or resumed."""
+        """Process the calls of a run that called another one, or was paused or resumed."""
         if record.now.terminal_event is None and self._attended.get(record.execution_id) != record.head:
             await self._children.look_after(record.execution_id)
             self._attended[record.execution_id] = record.head
 
     async def _follow_end(self, record: ExecutionRecord) -> None:
-        """A run has ended: notify its parent and cancel the runs that it waited for."""
+        """Notify the parent of an ended run and cancel the runs that it waited for."""
         store, execution_id = self._engine.store, record.execution_id
         if record.new.parent_execution_id:
             last = await store.events(execution_id, after=record.head - 1, limit=1)
@@ -151,12 +152,12 @@ class Recovery:
         if record.now.state != COMPLETED:
             below = ExecutionFilter(states=(PENDING, RUNNING), parent=execution_id)
             if await store.executions(below, limit=1):
-                await self._children.let_go_below(execution_id)
+                await self._children.cancel_below(execution_id)
 
-    # -- runs that nothing moves --------------------------------------------------------------------------------------
+    # -- idle runs ----------------------------------------------------------------------------------------------------
 
     async def _look_at_idle(self, before: int) -> bool:
-        """Continue the idle ones among the next live runs; returns whether there are more live runs."""
+        """Continue the idle ones among the next live runs. Return whether there are more live runs."""
         if not await self._duty.has():
             return False
         page = await self._engine.store.idle(before, after=self._after, limit=_LIVE)
@@ -187,7 +188,7 @@ class Recovery:
             return
         self._remember(record)
         if not was_kept and live.head(execution_id) == record.head:
-            live.drop(execution_id)  # it waits: others need the room
+            live.drop(execution_id)  # it waits; other runs need the memory
 
     def _remember(self, record: ExecutionRecord) -> None:
         self._looked.pop(record.execution_id, None)

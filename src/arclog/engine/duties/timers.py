@@ -1,4 +1,6 @@
-"""Fires durable timers: never before the engine's clock says so, once, also when the process was away at the time."""
+"""Fires durable timers: once, never before they are due by the engine's clock, and also if the process was down at the
+time.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +19,20 @@ from arclog.ports.storage.store import Timer
 
 log = logging.getLogger("arclog.engine")
 
-#: Timers that are looked up at a time. Between two such looks nothing is decided while the last group is committed.
+#: Number of timers that are read at a time. Between two pages nothing is decided while the last group is committed.
 _PAGE = 2000
-#: The same for a server that helps another: it takes what is late from the other end, a little at a time.
+#: The same for a server that helps another one. It takes late timers from the other end, a few at a time.
 _HELPED = 500
-#: States that are read before others have their turn.
+#: Number of states that are loaded before the event loop is yielded.
 _LOADED = 16
-#: Timers of the next moments from which on states are read ahead; fewer are quick.
+#: Minimum number of upcoming timers for which states are loaded in advance; fewer are quick.
 _MANY = 32
 
 
 class Timers:
-    """Sleeps until the next timer is due. Timers are looked for again every `engine.sweep_s`, since the clock may jump
-    and another process may set some. `has`: whether they are this process's to fire. Many that are due at once are fired some
-    at a time, and by other servers, too.
+    """Sleeps until the next timer is due. Timers are read again every `engine.sweep_s`, since the clock may jump and
+    another process may set some. `has` tells whether this process fires them. Many that are due at once are fired in
+    pages, by other servers, too.
     """
 
     def __init__(self, engine: Engine, has: Has = always) -> None:
@@ -39,9 +41,9 @@ class Timers:
         self._longest_s = engine.settings.number("engine.sweep_s")
         self._at_once = engine.settings.integer("engine.fired_at_once")
         self._ahead = round(engine.settings.number("engine.load_ahead_s") * MICROS)
-        #: timers due until then were read: the states of their runs are loaded, if there was room
+        #: timers due until then were read; the states of their runs were loaded, if there was room
         self._looked_ahead = 0
-        #: timers that their execution does not know: logged once, then skipped
+        #: timers that their execution does not know; logged once, then skipped
         self._skipped: set[tuple[int, str]] = set()
         #: timers of runs in quarantine
         self._held: set[tuple[int, str]] = set()
@@ -75,18 +77,18 @@ class Timers:
         due = await engine.store.next_due()
         left = self._longest_s if due is None else (due - engine.clock.now()) / MICROS
         if left <= 0:
-            # More was due than one page, or what stays is not ours to fire.
+            # More timers were due than one page has, or the remaining ones cannot be fired.
             left = 0.0 if not (self._skipped or self._held) else self._longest_s
         return min(left, self._longest_s)
 
     async def _look_ahead(self, until: int) -> float:
-        """Preload the states of runs with timers that are due soon, until one is due; returns the remaining seconds."""
+        """Load the states of runs with timers that are due soon, until one is due. Return the remaining seconds."""
         engine, now = self._engine, self._engine.clock.now()
         try:
             if await self._has():
                 last = now + self._ahead
                 first = self._looked_ahead if now < self._looked_ahead <= last else now
-                # Runs that an earlier look has loaded come first and take no further room.
+                # Runs that were loaded earlier come first and take no additional room.
                 coming = await engine.store.coming_timers(first, last, engine.live.capacity) if engine.live.room else []
                 if len(coming) >= _MANY:
                     self._looked_ahead = last
@@ -97,7 +99,7 @@ class Timers:
         return max((until - engine.clock.now()) / MICROS, 0.0)
 
     async def _load(self, runs: Sequence[int], until: int) -> None:
-        """A few at a time, so that others have their turn."""
+        """Load a few states at a time, yielding to the event loop."""
         engine = self._engine
         for first in range(0, len(runs), _LOADED):
             part = runs[first : first + _LOADED]
@@ -108,7 +110,7 @@ class Timers:
                 return
 
     async def _help(self) -> None:
-        """If more timers are late than one server can fire in a moment, other servers start at the other end."""
+        """Start at the other end, if more timers are late than one server can fire quickly."""
         engine, late = self._engine, round(self._longest_s * MICROS)
         last: list[Timer] = []
         while True:
@@ -143,14 +145,14 @@ class Timers:
             raise problem
 
     async def _fired(self, timers: Sequence[Timer]) -> Iterator[tuple[Timer, Answer | Exception]]:
-        """Put timers to their executions, and what became of each."""
+        """Put timers to their executions. Return the result of each."""
         answers = await self._engine.put_all([(timer.execution_id, TimerFired(timer.timer_id)) for timer in timers])
         return zip(timers, answers, strict=True)
 
     async def _finally_refused(self, timer: Timer, refused: Refused | None) -> Refused | None:
-        """Why a timer that was due was not fired; None when it was fired after all, or will be."""
+        """Return why a due timer was not fired; None if it was fired or will be."""
         if refused is not None and refused.reason == "closed":
-            # Another process may have written to the execution since it was folded here.
+            # Another process may have written to the execution since its state was folded here.
             self._engine.live.drop(timer.execution_id)
             refused = (await self._engine.put(timer.execution_id, TimerFired(timer.timer_id))).refused
         if refused is None or refused.reason == "early":
@@ -173,7 +175,7 @@ class Timers:
         self._skipped.add((timer.execution_id, timer.timer_id))
 
     async def _rest(self, seconds: float) -> None:
-        """Until the time is over, or a timer was set that is due before."""
+        """Sleep until the time is over, or until an earlier timer was set."""
         either = [
             asyncio.ensure_future(self._engine.clock.sleep(seconds)),
             asyncio.ensure_future(self._engine.hints.timers.wait()),

@@ -1,8 +1,8 @@
-"""The background work of a process: timers, lost leases, runs that wait for a slot, runs that were left behind, and expired data.
+"""The background work of a process: timers, lost leases, runs that wait for a slot, abandoned runs, and expired data.
 
-Law: each duty belongs to one of several servers, by a lease; work that concerns only the runs in this process needs none. A
-process that serves a single run leases nothing and does everything that its run may need; if another process does the same, a
-compare-and-set decides.
+Invariants: each duty belongs to one of several servers, by a lease; work that concerns only the runs in this process
+needs none. A process that serves a single run leases nothing and does everything that its run may need; if another
+process does the same, a compare-and-set decides.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Upkeep:
         is_served: Callable[[int], bool] = lambda _: False,
         takes_all: bool = False,
     ) -> None:
-        """`results`: the store from which expired results are removed; None: not by this process. `is_served`: whether another
-        process serves a single run. `takes_all`: unclaimed work at the time when this process acquires the sweeper's duty
-        was left by a dead process, however young it is.
+        """`results` is the store from which expired results are removed; None if this process does not remove them.
+        `is_served` tells whether another process serves a single run. `takes_all` means that unclaimed work at the time
+        when this process acquires the sweeper's duty was left by a dead process, however young it is.
         """
         self._engine = engine
         self._control = control
@@ -55,7 +55,7 @@ class Upkeep:
         self._duties: list[Duty] = []
 
     def begin(self, only: int = 0) -> list[Coroutine[Any, Any, None]]:
-        """The background tasks of this process; with an id, those of a process that serves that run only."""
+        """Return the background tasks of this process; with an id, those of a process that serves only that run."""
         if only:
             timers, slots = Timers(self._engine), Slots(self._engine)
             sweeps = [self._now_and_then("sweep", self._control.sweep, self._children.check_orphans)]
@@ -63,20 +63,22 @@ class Upkeep:
             timers = Timers(self._engine, self._duty("timers").has)
             slots = Slots(self._engine, self._duty("slots").has)
             duty = self._duty("sweeper")
-            # Lost leases do not wait for a long look at runs.
+            # Lost leases do not wait for a long check of runs.
             sweeps = [self._end_leases(duty), self._recover(duty)]
             if self._results is not None and self._engine.settings.number("gc.every_s"):
                 sweeps.append(self._collect(self._results))
         return [self._keep_up(), *sweeps, timers.run(), slots.keep(only, self._pause_s)]
 
     async def give_up(self) -> None:
-        """Let other servers have the duties at once."""
+        """Release the duties, so that other servers can have them at once."""
         for duty in self._duties:
             with suppress(ArclogError):
                 await duty.give_up()
 
     def _duty(self, name: str, *, is_kept: bool = True) -> Duty:
-        """`is_kept`: its server renews the lease all the time, so that one that runs out shows that the server is gone."""
+        """Create a duty. `is_kept` means that its server renews the lease continuously, so that an expired one shows
+        that the server is gone.
+        """
         engine = self._engine
         lease_s = engine.settings.number("engine.duty_lease_s")
         alarms = (engine.take_care, engine.is_back) if is_kept else (None, None)
@@ -85,7 +87,7 @@ class Upkeep:
         return duty
 
     async def _keep_up(self) -> None:
-        """For this process: keep its node number, follow what others do to the runs at work here."""
+        """Renew the node number, and follow changes of others to the runs at work here."""
         engine = self._engine
         looks = (
             engine.minter.keep,
@@ -97,7 +99,7 @@ class Upkeep:
         await self._now_and_then("looking after runs", *looks)
 
     async def _look_elsewhere(self) -> None:
-        """Poll the store for commits of other processes, where no bus announces them."""
+        """Poll the store for commits of other processes, if no bus announces them."""
         if await self._engine.store.changed_elsewhere():
             self._engine.hints.offer_heard()
 
@@ -110,7 +112,7 @@ class Upkeep:
 
     async def _recover(self, duty: Duty) -> None:
         """Search all runs for work that was left behind."""
-        from arclog.engine.duties.recovery import Recovery  # a process that is there for one run does not need it
+        from arclog.engine.duties.recovery import Recovery  # a process that serves one run does not need it
 
         recovery = Recovery(self._engine, self._children, duty, self._is_served)
         takes_all = self._takes_all
@@ -125,7 +127,7 @@ class Upkeep:
         await self._now_and_then("recovery", look, at_once=True)
 
     async def _collect(self, results: Results) -> None:
-        from arclog.engine.duties.garbage_collection import GC, Collector  # only servers do
+        from arclog.engine.duties.garbage_collection import GC, Collector  # only servers need it
 
         await Collector(self._engine, results, self._duty(GC, is_kept=False)).run()
 

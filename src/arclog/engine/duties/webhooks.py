@@ -1,7 +1,7 @@
-"""Delivers webhooks from the outbox: at least once, signed, tried again with growing pauses, given up loudly.
+"""Delivers webhooks from the outbox: at least once, signed, retried with increasing pauses, and logged when given up.
 
-Law: a delivery is noted as done only after the other side has taken it. A run's log says `playbook.processed` once each
-of its deliveries is done or given up, and its parent has its result.
+Invariants: a delivery is recorded as done only after the receiver has accepted it. A run's log has `playbook.processed`
+once all of its deliveries are done or given up, and its parent has its result.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ from arclog.ports.storage.outbox import DEAD, DELIVERED, Delivery, receiver_of
 
 log = logging.getLogger("arclog.engine")
 
-#: Sends a body with headers to an address; '' when it was taken, else what went wrong. Never raises but CancelledError.
+#: Sends a body with headers to an address. Returns '' if it was accepted, else the problem. Raises only CancelledError.
 Send = Callable[[str, bytes, Mapping[str, str]], Awaitable[str]]
 
 
-#: Extra duration of the lease of a delivery beyond an attempt; after it, the deliveries of a dead process are sent again.
+#: Time in addition to two attempts in the lease of a delivery; after it, the deliveries of a dead process are sent
+#: again.
 _SLACK_S = 5.0
 
 
@@ -52,12 +53,12 @@ class Outbox:
         self._max_attempts = settings.integer("webhooks.max_attempts")
         self._first_pause_s = settings.number("webhooks.first_retry_s")
         self._longest_pause_s = settings.number("webhooks.max_retry_s")
-        # An attempt has its time limit; the rest is for the secret and the store. Should it take longer, it is sent twice.
+        # An attempt has its time limit; the rest is for the secret and the store. If it takes longer, it is sent twice.
         self._lease = round((2 * settings.number("webhooks.timeout_s") + _SLACK_S) * MICROS)
         self._wake_up = asyncio.Event()
         #: deliveries in progress, with their receivers
         self._under_way: dict[asyncio.Task[None], str] = {}
-        #: held while more are taken
+        #: held while deliveries are taken
         self._taking = asyncio.Lock()
         engine.hints.on_committed.append(self._on_committed)
 
@@ -97,7 +98,7 @@ class Outbox:
             while len(self._under_way) < self._at_once:
                 in_progress = Counter(self._under_way.values())
                 full = [receiver for receiver, count in in_progress.items() if count >= self._per_receiver]
-                # All that are taken may be for one receiver, and none may get too many.
+                # All deliveries of a page may be for one receiver, which must not get too many.
                 most = self._per_receiver - max(
                     (count for receiver_name, count in in_progress.items() if receiver_name not in full), default=0
                 )
@@ -118,11 +119,13 @@ class Outbox:
         self._wake_up.set()
         problem = None if task.cancelled() else task.exception()
         if problem is not None:
-            # It may have been sent; that is not recorded. When its lease ends, it is sent again.
+            # It may have been sent, but that is not recorded. When its lease ends, it is sent again.
             log.warning("webhooks: %s: %s", type(problem).__name__, problem)
 
     async def settle(self, timeout_s: float) -> None:
-        """Before the program leaves: finish what is in progress, and try what is due; the rest is left to a later process."""
+        """Before the program exits: finish deliveries in progress, and try those that are due; the rest is left to a
+        later process.
+        """
         try:
             async with asyncio.timeout(timeout_s):
                 await self.deliver()
@@ -150,7 +153,7 @@ class Outbox:
         await self._engine.store.attempted(after)
 
     async def _sent(self, delivery: Delivery) -> str:
-        """Send it; '' or what went wrong."""
+        """Send a delivery. Return '' or the problem."""
         try:
             secret = await self._secret(delivery) if delivery.secret else ""
         except ArclogError as problem:
@@ -182,7 +185,7 @@ class Outbox:
         return value
 
     async def _settle(self, execution_id: int) -> None:
-        """All webhooks of a run are delivered or given up: record that in its log."""
+        """Record in a run's log that all its webhooks are delivered or given up."""
         engine = self._engine
         try:
             live = await engine.live.folded(execution_id)

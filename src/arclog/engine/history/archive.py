@@ -1,10 +1,10 @@
 """Runs as files: a ZIP archive with the log, the plan, the playbook and the stored results of one run.
 
-Law: every part has its checksum in the manifest, and the manifest has its own. An import checks all of them before it writes
-anything. Then it stores the results (content that nobody names is removed by gc), registers the plan and appends the log, which is
-one transaction: the run is there whole or not at all.
+Invariants: every part has its checksum in the manifest, and the manifest has its own. An import checks all of them
+before it writes anything. Then it stores the results (gc removes unreferenced content), registers the plan and appends
+the log in one transaction: the run is imported completely or not at all.
 
-An imported run keeps its ids. It is read-only: `is_imported` says so of its record, and the engine takes no input for it.
+An imported run keeps its ids. It is read-only (`is_imported`), and the engine accepts no input for it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from arclog.ports.storage.store import (
 from arclog.ports.storage.stored_results import ResultRecord
 from arclog.ports.views.history import Imported
 
-#: Of the archive's layout. A newer one is refused.
+#: The version of the archive's layout. A newer one is refused.
 FORMAT = 1
 #: Path prefix of the playbooks of imported runs in the catalog, separate from local playbooks.
 FOLDER = "imported/"
@@ -58,18 +58,18 @@ FOLDER = "imported/"
 _MANIFEST, _MANIFEST_SUM, _LOG = "manifest.json", "manifest.sha256", "log.jsonl"
 _PLAN, _PLAYBOOK, _RESULTS = "plan.json", "playbook.yaml", "results/"
 _CHUNK = 256 * 1024
-#: A larger export is put together on the disk.
+#: A larger export is assembled on the disk.
 _IN_MEMORY = 8 * 1024 * 1024
 #: Maximum size of a manifest: a line for each stored result.
 _LARGEST_MANIFEST = 32 * 1024 * 1024
-#: Files in an archive, and how the directory has each of them.
+#: Maximum number of files in an archive, and the signature of a directory entry.
 _MOST_ENTRIES = 100_000
 _ENTRY = b"PK\x01\x02"
 _COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 #: Upper estimate of the memory of a program per byte of its encoded plan.
 _PLAN_FACTOR = 11
 _LONGEST_PATH = 900
-#: Limits in a plan, and the settings that they must not go beyond.
+#: Limits in a plan, and the settings that they must not exceed.
 _CEILINGS = {
     **{
         field: f"limits.{field}"
@@ -86,9 +86,9 @@ _CEILINGS = {
     "max_expr_work": "expr.max_work",
     "max_expr_bytes": "expr.max_bytes",
 }
-#: Items of a list that are read at once.
+#: Number of list items that are read at once.
 _ITEMS = 100
-#: The same file each time.
+#: A fixed time, so that the file is always the same.
 _TIME = (2024, 1, 1, 0, 0, 0)
 
 
@@ -133,7 +133,7 @@ class Manifest(Struct, frozen=True, omit_defaults=True):
 
 
 class Line(Struct, frozen=True, array_like=True):
-    """An event in the archive: its id, itself, and of one from outside the hash of its content."""
+    """An event in the archive: its id, the event, and for one from outside the hash of its content."""
 
     event_id: Annotated[int, Meta(gt=0, le=MAX_ID)]
     event: Event
@@ -155,7 +155,7 @@ _ENCODE = msgspec.json.Encoder().encode
 
 
 async def exported(engine: Engine, results: Results, record: ExecutionRecord) -> AsyncIterator[bytes]:
-    """A run as the bytes of a file."""
+    """Yield a run as the bytes of a file."""
     with SpooledTemporaryFile(_IN_MEMORY) as file:
         await write_run(engine, results, record, cast("BinaryIO", file))
         file.seek(0)
@@ -211,7 +211,7 @@ async def write_run(engine: Engine, results: Results, record: ExecutionRecord, t
 
 
 async def _contents(engine: Engine, results: Results, record: ExecutionRecord) -> tuple[list[ResultRecord], list[str]]:
-    """The stored results of the run, each content once, and the names of missing ones."""
+    """Return the stored results of the run, each content once, and the names of missing ones."""
     contents: dict[str, ResultRecord] = {}
     missing: list[str] = []
     after = 0
@@ -261,7 +261,7 @@ async def _write(archive: zipfile.ZipFile, name: str, chunks: AsyncIterator[byte
 
 
 class Archive:
-    """An archive that was opened: its manifest is known to be whole."""
+    """An opened archive, whose manifest was validated."""
 
     def __init__(self, file: BinaryIO, max_bytes: int, max_decoded: int) -> None:
         """Raises RequestRejected."""
@@ -302,7 +302,7 @@ class Archive:
         return b"".join(self.chunks(name))
 
     def chunks(self, name: str) -> Iterator[bytes]:
-        """The bytes of a part. The last of them come only when all are as the checksum says."""
+        """Yield the bytes of a part. The last bytes come only after the checksum was verified."""
         part = self._parts.get(name)
         if part is None:
             raise RequestRejected(f"the file has no part {name}")
@@ -383,7 +383,7 @@ def _reading(name: str) -> Iterator[None]:
 
 
 def _entries(file: BinaryIO) -> int:
-    """The maximum number of files in an archive; checked first, because the directory is read completely."""
+    """Return the maximum number of files in an archive; checked first, because the directory is read completely."""
     count, before = 0, b""
     file.seek(0)
     while chunk := file.read(_CHUNK):
@@ -439,7 +439,7 @@ async def read_run(
     )
     now = projected(state, approvals_of(state))
     if state.terminal is None:
-        # It is not continued here, so no duty must pick it up.
+        # It is not continued here, so no duty must process it.
         now = msgspec.structs.replace(now, paused=True, approvals=0)
     append = Append(
         execution_id=execution_id,
@@ -463,7 +463,7 @@ async def read_run(
 
 
 async def _note_missing(engine: Engine, execution_id: int, manifest: Manifest) -> None:
-    """Results that the file does not have were removed where the run was: they are here, too."""
+    """Record results that the file does not have as removed, as they were where the run was exported."""
     if not manifest.missing:
         return
     here = {content.sha256 for content in manifest.results}
@@ -496,7 +496,7 @@ def _program(archive: Archive) -> tuple[Program, bytes]:
 
 
 def _check_names(manifest: Manifest, execution_id: int, now: int) -> None:
-    """An id of a moment to come would be taken when a run here gets it."""
+    """Refuse an id of a future time, which a run here may get later."""
     if minted_at_ms(execution_id) * 1000 > now:
         raise RequestRejected(
             f"the id of the run in the file, {execution_id}, is of a moment that has not come; compare the clocks of both machines"
@@ -511,8 +511,8 @@ def _check_names(manifest: Manifest, execution_id: int, now: int) -> None:
 
 
 def _check_costs(plan: net.Plan, settings: Settings) -> None:
-    """A plan in a file was compiled elsewhere or forged, so the limits of this machine apply. It can be run here, by a fork
-    and from the catalog.
+    """Apply the limits of this machine to a plan in a file, which was compiled elsewhere or forged. It can be run here,
+    by a fork and from the catalog.
     """
     for field, name in _CEILINGS.items():
         asked, most = getattr(plan.limits, field), settings.integer(name)
@@ -537,7 +537,7 @@ def _newer(manifest: Manifest, problem: str) -> RequestRejected:
 
 
 def _folded(program: Program, manifest: Manifest, lines: Sequence[Line]) -> State:
-    """The state at the end of the log; a log that cannot be folded is rejected."""
+    """Return the state at the end of the log. Raises RequestRejected if the log cannot be folded."""
     state = State(execution_id=int(manifest.execution_id))
     if not lines or lines[0].event.type != "playbook.execution.requested":
         raise RequestRejected("the log in the file does not start with the request of a run")

@@ -1,7 +1,7 @@
-"""Work on long logs: in a thread, and with few garbage collections while it lasts.
+"""Work on long logs: in a thread, and with few garbage collections.
 
-A log of 100,000 events is a million new objects, all of which stay until the work is over. The collector would walk
-through them again and again and remove nothing, which takes a tenth of the time.
+A log of 100,000 events has a million new objects, which all stay until the work is done. The collector would examine
+them again and again without removing any, which takes a tenth of the time.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ T = TypeVar("T")
 
 #: Logs with up to this many events are processed on the event loop.
 SHORT = 2_000
-#: New objects after which the collector runs during such work: not never, since the work of others goes on.
+#: Number of new objects after which the collector runs during such work. It is not turned off, since other work
+#: continues.
 _NEW_OBJECTS = 2_000_000
 
 
 class _Thresholds:
-    """Sets the thresholds of the collector, which the whole process has in common."""
+    """Sets the thresholds of the collector, which are shared by the whole process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -33,7 +34,7 @@ class _Thresholds:
         with self._lock:
             if self._users == 0:
                 self._before = gc.get_threshold()
-                if 0 < self._before[0] < _NEW_OBJECTS:  # 0: the program has turned it off
+                if 0 < self._before[0] < _NEW_OBJECTS:  # 0 means that the program has turned it off
                     gc.set_threshold(_NEW_OBJECTS, *self._before[1:])
             self._users += 1
 
@@ -49,7 +50,7 @@ _thresholds = _Thresholds()
 
 @contextmanager
 def few_collections(events: int) -> Iterator[None]:
-    """Let the garbage collector run seldom while so many events are processed; no change for a short log."""
+    """Run the garbage collector rarely while this many events are processed; no change for a short log."""
     if events <= SHORT:
         yield
         return
@@ -61,5 +62,5 @@ def few_collections(events: int) -> Iterator[None]:
 
 
 async def aside(events: int, work: Callable[..., T], *given: Any) -> T:
-    """Do some work on a log: in a thread when it is long, so that others are not held up."""
+    """Do some work on a log, in a thread if it is long, so that other work is not delayed."""
     return work(*given) if events <= SHORT else await asyncio.to_thread(work, *given)

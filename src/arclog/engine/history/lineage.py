@@ -1,4 +1,6 @@
-"""OpenLineage events of runs: made from the log on request, and sent when a run ends (`lineage.url`, `lineage.file`)."""
+"""OpenLineage events of runs: computed from the log on request, and sent when a run ends (`lineage.url`,
+`lineage.file`).
+"""
 
 from __future__ import annotations
 
@@ -20,15 +22,15 @@ from arclog.model.events import TERMINAL
 from arclog.ports.storage.store import ExecutionRecord, LogBatch, is_imported
 
 log = logging.getLogger("arclog.engine")
-# It warns of every statement that it does not know.
+# sqlglot warns of every statement that it does not know.
 logging.getLogger("sqlglot").setLevel(logging.ERROR)
 
-#: Posts a body; '' when it was taken, else why not, and whether it makes sense to try again.
+#: Posts a body. Returns '' if it was accepted, else the reason, and whether a retry makes sense.
 Post = Callable[[bytes], Awaitable[tuple[str, bool]]]
 
 
 async def lineage_of(engine: Engine, record: ExecutionRecord) -> list[dict[str, Any]]:
-    """The OpenLineage events of a run as far as its log goes."""
+    """Return the OpenLineage events of a run as far as its log goes."""
     program = await engine.live.program(record.new.plan)
     events = [stored.event for stored in await read_log(engine, record.execution_id, record.head)]
     subject = Subject(
@@ -70,7 +72,7 @@ class LineageSender(Follower):
     async def _send_run(self, execution_id: int) -> None:
         record = await self._engine.store.execution(execution_id)
         if record is None or is_imported(record.new):
-            return  # it was removed, or it ran elsewhere
+            return  # it was removed, or imported
         events = [msgspec.json.encode(event) for event in await lineage_of(self._engine, record)]
         if self._file is not None and self._taken[0] != execution_id:
             await asyncio.to_thread(_append, self._file, events)

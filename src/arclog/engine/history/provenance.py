@@ -1,4 +1,4 @@
-"""Provenance for one engine: a value is followed through the log of its run, and into the runs that it called."""
+"""Provenance for one engine: traces a value through the log of its run, and into the runs that it called."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Reached = Callable[[int], Awaitable[ExecutionRecord | None]]
 
 
 async def traced(engine: Engine, record: ExecutionRecord, path: str, reached: Reached) -> Trace:
-    """Follow a value of a run. Raises RequestRejected."""
+    """Trace a value of a run. Raises RequestRejected."""
     left = engine.settings.integer("history.trace_max_nodes")
     tracer = await _tracer(engine, record, left)
     keys = path_of_text(path)
@@ -62,7 +62,7 @@ class _Showing:
     """The nodes of the response; the sources of a node are listed at its first occurrence."""
 
     def __init__(self, runs: dict[int, str], files: dict[int, str]) -> None:
-        """`runs` and `files`: of the nodes that other runs begin with, by their identity."""
+        """`runs` and `files` belong to the nodes with which other runs begin, by identity."""
         self._runs = runs
         self._files = files
         self._seen: set[int] = set()

@@ -1,4 +1,4 @@
-"""Recorded runs, for one engine: checked against the code of today, and gone on from in new runs."""
+"""Recorded runs of one engine: checks them against the current code, and continues them in new runs."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from arclog.ports.views.api import Forked, ForkRequest, Origin, PlaybookStats, R
 
 _PAGE = 10_000
 _LONGEST_KEY = 200
-#: Ends of step runs that count of one run.
+#: Maximum number of ends of step runs that are counted for one run.
 _ENDS = 10_000
 
 
 async def read_log(engine: Engine, execution_id: int, last: int) -> list[StoredEvent]:
-    """The log of a run up to an event."""
+    """Return the log of a run up to an event."""
     events: list[StoredEvent] = []
     while len(events) < last:
         page = await engine.store.events(execution_id, after=len(events), limit=min(_PAGE, last - len(events)))
@@ -66,13 +66,13 @@ async def _replayed(engine: Engine, record: ExecutionRecord) -> replay.Checked:
     turns = engine.deciding.turns
     if turns is None:
         return await aside(len(events), replay.check, *given, engine.deciding.meter)
-    # Whatever the templates of the run cost is to be paid again: by turns, as in the run itself.
+    # The templates of the run cost the same again, so they are evaluated in turns, as in the run itself.
     meter = engine.deciding.sliced_meter(turns)
     return await turns.run(record.new.scope.tenant, lambda: replay.check(*given, meter))
 
 
 async def compared(engine: Engine, a: ExecutionRecord, b: ExecutionRecord) -> RunsDiff:
-    """Two runs side by side."""
+    """Compare two runs."""
     sides: list[diff.Side] = []
     with few_collections(a.head + b.head):
         for record in (a, b):
@@ -91,7 +91,7 @@ def _side(program: Program, execution_id: int, events: list[Event]) -> diff.Side
 
 
 async def stats_of(engine: Engine, path: str, which: ExecutionFilter, limit: int) -> PlaybookStats:
-    """Statistics of the latest runs of a playbook."""
+    """Return statistics of the latest runs of a playbook."""
     records = await engine.store.executions(which, limit=limit)
     if not records:
         raise NotFound(f"there is no run of {path[:200]!r}; `arclog list` shows the playbooks of runs")
@@ -109,7 +109,9 @@ async def stats_of(engine: Engine, path: str, which: ExecutionFilter, limit: int
 
 
 async def fork(engine: Engine, record: ExecutionRecord, request: ForkRequest, going: Going | None) -> Forked:
-    """Start a run that continues from what `record` has recorded; `going` is the playbook, None: the run's own."""
+    """Start a run that continues from the recorded events of `record`. `going` is the playbook; None means the run's
+    own.
+    """
     _check(record, request)
     key = f"fork:{record.new.run_id}:{request.idempotency_key}" if request.idempotency_key else ""
     if key and (known := await engine.store.by_idempotency_key(record.new.scope, key)) is not None:
@@ -151,7 +153,9 @@ async def _forked(
         taken = Taking(chosen, origin, program, arcs, request.map).taken(head, execution_id, base_id, now)
         _check_results(taken, removed)
         changed = program.digest != old.digest
-        state, timers, verdict = fork_check.fold(program, execution_id, taken.events, taken.sources, changed=changed)
+        state, timers, verdict = fork_check.check_fit(
+            program, execution_id, taken.events, taken.sources, changed=changed
+        )
         if verdict is not None:
             raise DoesNotFit(_explained(verdict, record.execution_id))
         return state, taken.events, timers
@@ -175,7 +179,7 @@ async def _known(engine: Engine, known: ExecutionRecord) -> Forked:
 
 
 def check_map(renamed: Mapping[str, str], old: Collection[str], new: Collection[str]) -> None:
-    """Raise RequestRejected when one of the playbooks does not have a step that `map` names."""
+    """Raise RequestRejected if one of the playbooks does not have a step that `map` names."""
     for names, steps, which in (
         (renamed.keys(), old, "the run's playbook"),
         (renamed.values(), new, "the new playbook"),
@@ -237,7 +241,7 @@ def _no_slot(slots: int | None) -> Conflict:
 
 
 async def _removed_results(engine: Engine, execution_id: int) -> set[tuple[str, str]]:
-    """Stored results of a run that gc has removed."""
+    """Return the stored results of a run that gc has removed."""
     removed: set[tuple[str, str]] = set()
     after = 0
     while page := await engine.store.results(execution_id, after=after):

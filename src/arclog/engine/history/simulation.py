@@ -1,4 +1,6 @@
-"""Simulations for one engine: a playbook against the logs of recorded runs. Only results are read; nothing is written."""
+"""Simulations for one engine: runs a playbook against the logs of recorded runs. Results are read; nothing is
+written.
+"""
 
 from __future__ import annotations
 
@@ -33,14 +35,14 @@ from arclog.ports.views.history import SimulatedCall, SimulatedRun, SimulateRequ
 
 T = TypeVar("T")
 
-#: Runs of one request.
+#: Maximum number of runs in one request.
 MOST_RUNS = 1000
-#: Calls of one run that are listed.
+#: Maximum number of listed calls of one run.
 _MOST_CALLS = 100
 
 
 def check(request: SimulateRequest, steps: Collection[str]) -> None:
-    """Raise RequestRejected when a request cannot be meant."""
+    """Raise RequestRejected if a request is invalid."""
     if len(request.runs) > MOST_RUNS or not 1 <= request.last <= MOST_RUNS:
         raise RequestRejected(f"a simulation takes 1 to {MOST_RUNS} runs; split the request")
     unknown = sorted(new for new in request.map.values() if new not in steps)
@@ -105,7 +107,7 @@ async def _simulated(
         )
         return simulated, path_comparison.compared(events, simulated, request.map)
 
-    # A reader waits for the event loop, so it is not used on it.
+    # A reader waits for the event loop, so it must not run on it.
     simulated, beside = await (asyncio.to_thread(work) if reads else aside(len(events), work))
     return _shown(record, simulated, beside)
 

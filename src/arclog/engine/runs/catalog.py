@@ -88,7 +88,9 @@ class Catalog:
         return _entry(await self._path(path))
 
     async def to_run(self, path: str, version: int, scope: Scope) -> tuple[PlanRecord, Program]:
-        """The version that a run of a path uses in a scope. Raises NotFound, or RequestRejected if it is archived or needs files."""
+        """Return the version that a run of a path uses in a scope. Raises NotFound, or RequestRejected if it is
+        archived or needs files.
+        """
         entry = await self._path(path, scope)
         if entry.archived_at is not None:
             raise RequestRejected(
@@ -151,19 +153,19 @@ def _version(record: PlanRecord, *, created: bool = False, with_source: bool = T
     )
 
 
-# Playbooks that call others by file: registered together, so that a run pins what it will call.
+# Playbooks that call others by file are registered together, so that a run pins the versions that it will call.
 #
 # The engine reads no files: the caller sends the texts with the request.
 
 
-#: Playbooks that one run may bring along.
+#: Maximum number of playbooks in one request.
 MAX_FILES = 1000
 
 Files = dict[str, dict[str, tuple[str, int]]]
 
 
 def called_files(plan: Plan) -> Iterator[str]:
-    """The files that a playbook's tasks name, each once."""
+    """Yield the files that a playbook's tasks name, each once."""
     seen: dict[str, None] = {}
     for step in plan.steps:
         for task in step.tasks:
@@ -181,8 +183,8 @@ async def register_bundle(
     texts: Mapping[str, str],
     scope: Scope,
 ) -> tuple[PlanRecord, Files]:
-    """Register a compiled playbook and all that it calls by file, for a tenant or a part of it ('' parts are any); what
-    each called file came to, by the calling plan's name.
+    """Register a compiled playbook and everything that it calls by file, for a tenant or a part of it ('' parts mean
+    any). Return its record, and the registered versions of the called files by the calling plan's name.
     """
     records: dict[str, PlanRecord] = {}
     first = posixpath.normpath(file) if file else file
@@ -219,18 +221,20 @@ async def _register_plan(engine: Engine, compiled: Compiled, source: str, scope:
 
 # Schedules that a playbook declares itself (`executor.spec.schedules`), applied when it is registered.
 #
-# Law: a declared schedule belongs to its playbook. The next version replaces it, keeps whether it is paused and when it fired
-# last, and removes it when it no longer declares it. A schedule of another playbook is never touched.
+# Invariants: a declared schedule belongs to its playbook. The next version replaces it, keeps its pause state and its
+# last firing time, and removes it if it is no longer declared. Schedules of other playbooks are never changed.
 
 
 _MAX_CONFLICTS = 20
 
 
 async def declared_schedules(engine: Engine, plan: Plan, path: str, scope: Scope) -> list[Schedule]:
-    """The schedules of a plan. Raises RequestRejected for what can never fire, Conflict for another playbook's name."""
+    """Return the schedules of a plan. Raises RequestRejected if one can never fire, Conflict if another playbook has
+    its name.
+    """
     if not plan.schedules:
         return []
-    from arclog.core.boundary import schedules as rules  # only those who register schedules need it
+    from arclog.core.boundary import schedules as rules  # only the registration of schedules needs it
 
     schedules: list[Schedule] = []
     for entry in plan.schedules:
@@ -264,7 +268,7 @@ async def declared_schedules(engine: Engine, plan: Plan, path: str, scope: Scope
 async def apply_declared(
     engine: Engine, schedules: list[Schedule], before: Plan | None, path: str, tenant: str
 ) -> None:
-    """Make the schedules of a path what its newest version declares."""
+    """Replace the schedules of a path by those that its newest version declares."""
     for schedule in schedules:
         await _put_schedule(engine, schedule)
     kept = {schedule.name for schedule in schedules}

@@ -1,8 +1,10 @@
-"""Runs that call runs: a child is what its parent's log wants it to be: started, paused, going on, or cancelled.
+"""Runs that call runs: a child is brought into the state that its parent's log requires: started, paused, resumed or
+cancelled.
 
-Law: a child's execution id is in its parent's log before the child exists, so starting it twice has the same effect as once.
-`_attend` compares the two logs and does what is missing; it may be done any number of times. Commits say whom to attend
-to at once; `sweep` finds what another process changed, `recover`, `check_orphans` and `engine.duties.recovery` what a crash left out.
+Invariant: a child's execution id is in its parent's log before the child exists, so starting it twice has the same
+effect as once. `_attend` compares the two logs and does what is missing; it may be repeated. Commits trigger it at
+once; `sweep` finds changes of other processes; `recover`, `check_orphans` and `engine.duties.recovery` find what a
+crash left undone.
 """
 
 from __future__ import annotations
@@ -38,16 +40,16 @@ log = logging.getLogger("arclog.engine")
 
 _LIVE = (status.PENDING, status.RUNNING)
 _PAGE = 100
-#: Open calls that one sweep checks; the next sweep continues with the others.
+#: Number of open calls that one sweep checks; the next sweep continues with the others.
 _SWEPT = 200
 #: Interval of the search for children that a crash left without a waiting parent.
 _ORPHANS_S = 60.0
-#: Children whose parents were found to want them, remembered so that their logs are read once.
+#: Maximum number of children remembered as wanted by their parents, so that their logs are read once.
 _WANTED = 100_000
 
 
 class Call(Struct, frozen=True):
-    """A wait for a child, as the log of its parent has it."""
+    """A wait for a child, as recorded in its parent's log."""
 
     parent: int
     key: str
@@ -61,12 +63,12 @@ class Children:
         self._engine = engine
         #: calls that are open as far as this process knows, by child
         self._calls: dict[int, Call] = {}
-        #: children that have not started yet, detached ones too: they wait for an approval or a concurrency slot; each with
-        #: its tenant and path
+        #: children that have not started yet, including detached ones, because they wait for an approval or a
+        #: concurrency slot; each with its tenant and path
         self._pending: dict[int, tuple[str, str]] = {}
-        #: queues of slots whose children are being started; True: check again afterwards
+        #: queues of slots whose children are being started; True if they have to be checked again
         self._filling: dict[tuple[str, str] | None, bool] = {}
-        #: heads of parent and child when a call was last attended to
+        #: heads of parent and child when a call was last processed
         self._seen: dict[int, tuple[int, int]] = {}
         #: by child, the parent's head at which the parent waited for it
         self._wanted: dict[int, int] = {}
@@ -98,7 +100,7 @@ class Children:
             self._later(self._cancel_children(state))
 
     def _touched(self, state: State, events: Sequence[Event]) -> Iterable[Call]:
-        """Calls of a run that its events have begun, held, let continue, or ended."""
+        """Return the calls of a run that its events began, paused, resumed or ended."""
         begun, everything, ends = False, False, state.terminal is not None
         for event in events:
             match event.type:
@@ -119,7 +121,7 @@ class Children:
                     yield call
 
     def _on_slot_freed(self, queue: tuple[str, str] | None) -> None:
-        """A slot may be free for a child that waits for one."""
+        """Check whether a waiting child can use a free slot."""
         if queue in self._filling:
             self._filling[queue] = True
         elif self._pending:
@@ -127,7 +129,7 @@ class Children:
             self._later(self._fill(queue))
 
     async def _fill(self, queue: tuple[str, str] | None) -> None:
-        """Start the children that wait for slots of a queue, or of any, oldest first, until its slots are all held."""
+        """Start the children that wait for slots of a queue, or of any, oldest first, until all its slots are held."""
         try:
             while self._filling[queue]:
                 self._filling[queue] = False
@@ -149,7 +151,7 @@ class Children:
     # -- one call -------------------------------------------------------------------------------------------------------
 
     async def _attend_all(self, calls: Sequence[Call], *, thorough: bool = True) -> None:
-        """Attend to several calls. A call that fails is left to the next sweep; the others are done."""
+        """Process several calls. A call that fails is left to the next sweep; the others are processed."""
         parents: dict[int, Live] = {}
         for call in calls:
             try:
@@ -161,8 +163,8 @@ class Children:
                 log.info("child %s: %s; retrying later", call.child, problem)
 
     async def _attend(self, call: Call, parent: Live | None = None, *, thorough: bool = True) -> None:
-        """Bring the child into the state that its parent's log requires, and notify the parent if it has ended. A given `parent`
-        may be slightly stale: it is read again before an irreversible action.
+        """Bring the child into the state that its parent's log requires, and notify the parent if it has ended. A given
+        `parent` may be slightly stale: it is read again before an irreversible action.
         """
         live, store = self._engine.live, self._engine.store
         record = await store.execution(call.child)
@@ -170,12 +172,12 @@ class Children:
             parent = await live.folded(call.parent)
         wait = parent.state.waits.get(call.key)
         if wait is None or wait.child != call.child:
-            await self._let_go(call, record, parent.state)
+            await self._end_call(call, record, parent.state)
             return
         pause = parent.state.pause
         if record is None:
             if pause is not None:
-                return  # nothing new begins; RESUME comes back to it
+                return  # nothing new begins; RESUME processes it again
             problem = await start_child(self._engine, parent.state, parent.record, wait)
             if problem is not None:
                 await self._put(call.parent, ChildEnded(call.key, call.child, failed(problem).as_record()))
@@ -193,8 +195,8 @@ class Children:
             await self._align(call, record, pause, thorough=thorough)
 
     async def _align(self, call: Call, record: ExecutionRecord, pause: Pause | None, *, thorough: bool) -> None:
-        """A child pauses and continues with its parent, and takes its concurrency slot when there is one. Unless this is
-        `thorough`, one that still drains is not looked at: it is found once it is paused.
+        """Pause and resume a child with its parent, and give it a free concurrency slot. Unless `thorough`, a draining
+        child is skipped; it is found once it is paused.
         """
         engine = self._engine
         if record.now.state == status.PENDING:
@@ -212,7 +214,7 @@ class Children:
                 await engine.put(call.child, Signal("RESUME", _inherited(call.child, own.signal_id)))
 
     async def _take_slot(self, child: int) -> None:
-        """Start a child that waits for a concurrency slot; one that cannot start yet is tried again as runs end."""
+        """Start a child that waits for a concurrency slot. If it cannot start yet, it is tried again when runs end."""
         await self._engine.put(child, TakeSlot())
         record = await self._engine.store.execution(child)
         if record is not None and record.now.state == status.PENDING:
@@ -221,8 +223,8 @@ class Children:
             self._pending.pop(child, None)
 
     async def _pause_since(self, execution_id: int) -> Pause | None:
-        """The pause of a run that occurred while its child was started. The cached state is used first; signals through
-        another process are found by the next sweep.
+        """Return the pause of a run that occurred while its child was started. The cached state is used first; signals
+        through another process are found by the next sweep.
         """
         kept = self._engine.live.kept(execution_id)
         if kept is not None and kept.state.pause is None:
@@ -230,7 +232,7 @@ class Children:
         return (await self._engine.live.folded(execution_id)).state.pause
 
     async def _detach(self, call: Call, record: ExecutionRecord) -> None:
-        """The parent does not wait for the child's end: the start is the outcome."""
+        """Complete the call: the parent does not wait for the child's end, so the start is the outcome."""
         number = str(call.child)
         helper = {"child": {"execution_id": number, "state": record.now.state}}
         outcome = Outcome(result={"execution_id": number}, helper=helper)
@@ -239,8 +241,8 @@ class Children:
         if record.now.state == status.PENDING:
             await self._take_slot(call.child)
 
-    async def _let_go(self, call: Call, record: ExecutionRecord | None, parent: State) -> None:
-        """The call has ended. A child that is still running is cancelled, unless the call did not wait for it."""
+    async def _end_call(self, call: Call, record: ExecutionRecord | None, parent: State) -> None:
+        """Handle the end of a call. A child that is still running is cancelled, unless the call did not wait for it."""
         self._calls.pop(call.child, None)
         self._seen.pop(call.child, None)
         if record is None or await self._detached(call.child):
@@ -263,7 +265,9 @@ class Children:
         self._pending.pop(child, None)
 
     async def _put(self, parent: int, ended: ChildEnded) -> None:
-        """Notify a parent. A refusal counts only if the parent's log confirms it, since another process may have written to it."""
+        """Notify a parent. A refusal counts only if the parent's log confirms it, since another process may have
+        written to it.
+        """
         live = self._engine.live
         answer = await self._engine.put(parent, ended)
         if answer.refused is not None:
@@ -292,14 +296,14 @@ class Children:
         if live.program.plan.webhooks and any(
             delivery.state == PENDING for delivery in await engine.store.deliveries(child)
         ):
-            return  # the outbox says the rest, once its webhooks are delivered
+            return  # the outbox records the rest when its webhooks are delivered
         await engine.put(child, ParentNotified())
 
     async def _cancel_children(self, parent: State) -> None:
-        """Also those that another process started."""
+        """Cancel the children of a run, including those that another process started."""
         which = ExecutionFilter(states=_LIVE, parent=parent.execution_id)
         for record in await self._engine.store.executions(which, limit=10_000):
-            await self._let_go(Call(parent.execution_id, "", record.execution_id), record, parent)
+            await self._end_call(Call(parent.execution_id, "", record.execution_id), record, parent)
 
     async def _detached(self, child: int) -> bool:
         caller = (await self._engine.live.get(child)).state.parent
@@ -308,7 +312,7 @@ class Children:
     # -- after a crash -------------------------------------------------------------------------------------------------
 
     async def recover(self, execution_id: int) -> None:
-        """Attend to the calls of a run and of its descendants, as its log has them."""
+        """Process the calls of a run and of its descendants, as recorded in its log."""
         live = await self._engine.live.folded(execution_id)
         for wait in list(live.state.waits.values()):
             if wait.child:
@@ -319,7 +323,7 @@ class Children:
                 await self.notify_parent(record.execution_id)
             elif record.now.state == status.PENDING and await self._detached(record.execution_id):
                 await self._take_slot(record.execution_id)
-            # Also below ended runs: their signals may not have been recorded.
+            # Also below ended runs, whose signals may not have been recorded.
             await self.recover(record.execution_id)
 
     async def look_after(self, execution_id: int) -> None:
@@ -329,15 +333,15 @@ class Children:
         for call in calls:
             await self._attend(call)
 
-    async def let_go_below(self, execution_id: int) -> None:
-        """Cancel what a run that has ended otherwise than well still has below it."""
+    async def cancel_below(self, execution_id: int) -> None:
+        """Cancel the remaining descendants of a run that failed or was cancelled."""
         await self._cancel_children((await self._engine.live.folded(execution_id)).state)
 
     async def sweep(self) -> None:
-        """Do again what did not work, and follow what other processes did to the runs of calls that are open here."""
+        """Repeat what failed, and follow changes of other processes to the runs of calls that are open here."""
         changed: list[Call] = []
         for call in list(self._calls.values())[:_SWEPT]:
-            self._calls[call.child] = self._calls.pop(call.child)  # behind the others
+            self._calls[call.child] = self._calls.pop(call.child)  # after the others
             if await self._has_news(call):
                 changed.append(call)
         try:
@@ -357,7 +361,9 @@ class Children:
         return known != heads
 
     async def check_orphans(self, has: Has = always) -> None:
-        """At intervals, if this process has the duty: cancel children whose parents ended their wait unobserved."""
+        """Cancel children whose parents stopped waiting unobserved. Does so at intervals, if this process has
+        the duty.
+        """
         if self._engine.clock.monotonic() < self._orphans_at or not await has():
             return
         self._orphans_at = self._engine.clock.monotonic() + _ORPHANS_S
@@ -373,7 +379,7 @@ class Children:
             before = page[-1].execution_id
 
     async def _check_wanted(self, record: ExecutionRecord) -> None:
-        """A parent whose log has not grown since it wanted the child still does."""
+        """Check whether the parent still waits for a child. A parent whose log has not grown since then still does."""
         parent = await self._engine.store.execution(record.new.parent_execution_id)
         head = 0 if parent is None else parent.head
         if head and self._wanted.get(record.execution_id) == head:
@@ -395,7 +401,7 @@ class Children:
         except NotFound:
             parent = State(execution_id=call.parent)
         if all(wait.child != call.child for wait in parent.waits.values()):
-            await self._let_go(call, record, parent)
+            await self._end_call(call, record, parent)
 
     # -- background ----------------------------------------------------------------------------------------------------
 
@@ -413,7 +419,7 @@ class Children:
                 log.warning("children: %s; retrying later", problem)
 
     async def settle(self, timeout_s: float) -> None:
-        """Finish what commits have led to so far; what does not end in time is left to a later process."""
+        """Finish the consequences of commits so far. Those that do not end in time are left to a later process."""
         while self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=timeout_s)
             if late:
@@ -431,18 +437,18 @@ def _wants(parent: State, call: Call) -> bool:
 
 
 def _inherited(parent: int, signal_id: str) -> str:
-    """The id of the signal that a child gets because of one that its parent got: the same each time."""
+    """Return the id of the signal that a child gets because of one that its parent got: always the same."""
     made = f"run {parent}: {signal_id}"
     return made if len(made) <= MAX_ID else f"run {parent}: {sha256(signal_id.encode()).hexdigest()}"
 
 
-# Calls of one run by another: creating the child, and the outcome that its end gives the calling task.
+# Calls of one run by another: creating the child, and the outcome of the calling task when it ends.
 #
-# Law: both are functions of the parent's log (and the child's): done again, they give the same child and the same outcome.
+# Invariant: both are functions of the parent's log (and the child's): repeated, they give the same child and outcome.
 
 
 async def start_child(engine: Engine, parent: State, record: ExecutionRecord, wait: Wait) -> TaskError | None:
-    """Create the child. Returns the problem if it cannot be created."""
+    """Create the child. Return the problem if it cannot be created."""
     config = wait.config
     cap = engine.settings.integer("limits.max_child_depth")
     if parent.depth >= cap:
@@ -510,7 +516,7 @@ async def _plan(engine: Engine, parent: State, record: ExecutionRecord, config: 
 
 
 def record_of(child: State) -> dict[str, Any]:
-    """The outcome of the task that called a run which has ended."""
+    """Return the outcome of the task that called an ended run."""
     if child.status == status.COMPLETED:
         record = Outcome(result=child.result, helper=_helper(child)).as_record()
         return record if child.result_ref is None else {**record, "result_ref": child.result_ref}
@@ -519,7 +525,7 @@ def record_of(child: State) -> dict[str, Any]:
     where = f" in step {cause['step']}" if "step" in cause else ""
     message = f"run {child.execution_id} {ended}{where}: {cause.get('kind', '')}: {cause.get('message', '')}"
     if cause.get("kind") == "child":
-        message = cause["message"]  # names the run in which it really went wrong
+        message = cause["message"]  # names the run in which the failure happened
     problem = error("child", message, code=cause.get("code"), retryable=bool(cause.get("retryable")))
     record = {**failed(problem, **_helper(child)).as_record(), "result": {"error": cause}}
     root = root_error(child)

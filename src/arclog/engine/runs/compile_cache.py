@@ -1,5 +1,5 @@
-"""Playbooks compiled once: the same text asked for again is the same plan. Where a server asks, large ones are compiled in
-another process, so that the event loop continues.
+"""Compiles playbooks, and caches the plans by their texts. A server compiles large ones in another process, so that the
+event loop continues.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from arclog.plan.net import Plan
 from arclog.plan.program import LARGE
 from arclog.playbook.files import beside
 
-#: Texts kept, and the longest of them; others are compiled each time.
+#: Maximum number of cached texts, and their maximum length; others are compiled each time.
 _KEPT = 128
 _KEPT_LENGTH = 262_144
-#: Characters of a text without aliases that is compiled in a few milliseconds.
+#: Maximum number of characters of a text without aliases that is compiled in a few milliseconds.
 _SMALL = 4_096
 
-#: Compiles (text, file, tenant, files) elsewhere; the encoded plan, or a PlaybookError.
+#: Compiles (text, file, tenant, files) in another process. Returns the encoded plan or raises PlaybookError.
 Elsewhere = Callable[[str, str, str, Mapping[str, str]], Awaitable[bytes]]
 
 
@@ -45,7 +45,7 @@ class Compiler:
         self._settings = settings
         most_bytes = settings.integer("engine.cache_programs_bytes")
         self._kept: LruCache[str, Compiled] = LruCache(_KEPT, most_bytes, lambda compiled: len(compiled.body))
-        #: None: all are compiled here
+        #: None if all are compiled here
         self.elsewhere: Elsewhere | None = None
         #: decodes large plans from other processes
         self.turns: Turns | None = None
@@ -53,7 +53,9 @@ class Compiler:
     async def compile(
         self, text: str, file: str, tenant: str, files: Mapping[str, str] = MappingProxyType({})
     ) -> Compiled:
-        """The plan of a playbook. Raises PlaybookError. `file` is its name in messages, `files` are the files beside it."""
+        """Return the plan of a playbook. `file` is its name in messages, `files` are the files next to it. Raises
+        PlaybookError.
+        """
         kept = self._kept.get(text)
         if kept is not None and _is_same(kept.plan, file, files):
             return kept
@@ -71,7 +73,7 @@ class Compiler:
         return await turns.run(tenant, lambda: net.decode_in_parts(body, pause))
 
     def keep(self, text: str, plan: Plan) -> Compiled:
-        """Take a plan that was made of this text with the same kinds and settings."""
+        """Cache a plan that was compiled from this text with the same kinds and settings."""
         body = net.encode(plan)
         return self._keep(text, Compiled(plan, body, net.digest(body)))
 
@@ -82,7 +84,7 @@ class Compiler:
 
 
 def _is_same(plan: Plan, file: str, files: Mapping[str, str]) -> bool:
-    """Whether the files that a plan took in are still what they were."""
+    """Return whether the files that a plan includes are unchanged."""
     for path, digest in plan.files.items():
         text = files.get(beside(file, path))
         if text is None or hashlib.sha256(text.encode()).hexdigest() != digest:
@@ -91,5 +93,5 @@ def _is_same(plan: Plan, file: str, files: Mapping[str, str]) -> bool:
 
 
 def is_small(text: str) -> bool:
-    """Whether it is compiled inline. Aliases can make a short text expand to a long one."""
+    """Return whether it is compiled inline. Aliases can make a short text expand to a long one."""
     return len(text) <= _SMALL and not ("&" in text and "*" in text)

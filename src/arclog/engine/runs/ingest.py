@@ -1,7 +1,8 @@
-"""The engine's side of `ports.ingest`: from a body on the wire to the log, once.
+"""The engine's side of `ports.ingest`: writes an external event to the log, once.
 
-Law: an id that is under way in this process is waited for. Then the event is appended, and the store refuses an id that it
-knows: what it has is compared then. So of any number of senders with the same id one writes, and all get its seq.
+Invariant: an id that is being written in this process is waited for. Then the event is appended. If the store refuses
+the id because it is known, the recorded event is compared. So of several senders with the same id one writes, and all
+get its seq.
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ from arclog.ports.work import WORKER_ID
 
 Answer = Taken | ArclogError
 
-#: Events of one execution that share a commit.
+#: Maximum number of events of one execution that share a commit.
 _TOGETHER = 1000
-#: Whose roles let a caller speak as a worker, and as a producer.
+#: Roles with which a caller acts as a worker, and as a producer.
 _ROLES = (frozenset({WORKER}), frozenset({PRODUCER}))
-#: Fields that result.stored and the end of its task have in common.
+#: Fields that result.stored and the end of its task share.
 _REFERENCE = ("result_ref", "extracted")
 
 
@@ -64,9 +65,9 @@ class EngineIngest:
         self._lease_us = round(settings.number("leases.seconds") * MICROS)
         self._max_losses = settings.integer("leases.max_losses")
         self._refusals = Refusals(engine)
-        #: whose an execution is: that never changes
+        #: the scope of an execution, which never changes
         self._scopes: LruCache[int, Scope] = LruCache(settings.integer("engine.cache_executions"))
-        #: (execution_id, event_id) that this process is about to write
+        #: (execution_id, event_id) pairs that this process is writing
         self._under_way: dict[tuple[int, int], asyncio.Event] = {}
 
     async def event(self, body: Any, caller: Boundary) -> Taken:
@@ -100,7 +101,7 @@ class EngineIngest:
     # -- one after the other ------------------------------------------------------------------------------------------
 
     async def _take_all(self, caller: Boundary, items: Sequence[Incoming]) -> list[Answer]:
-        """Each item's answer. Executions do not wait for each other; the items of one keep their order."""
+        """Return the answer to each item. Executions do not wait for each other; the items of one keep their order."""
         by_execution: dict[int, list[int]] = {}
         for index, item in enumerate(items):
             by_execution.setdefault(item.execution_id, []).append(index)
@@ -130,14 +131,14 @@ class EngineIngest:
         return answers
 
     async def _scope(self, execution_id: int) -> Scope | None:
-        """Whose an execution is, from the store; None when there is none."""
+        """Return the scope of an execution, or None if it does not exist."""
         record = await self._engine.store.execution(execution_id)
         return None if record is None else self._scopes.put(execution_id, record.new.scope)
 
     # -- facts ---------------------------------------------------------------------------------------------------------
 
     async def _observed(self, execution_id: int, items: Sequence[Incoming]) -> list[Answer]:
-        """Record what has not been recorded yet, in one commit."""
+        """Record the new items in one commit."""
         refusals = [self._too_large(item) for item in items]
         fitting = [item for item, refusal in zip(items, refusals, strict=True) if refusal is None]
         own = {item.event.own_id for item in fitting} - {0}
@@ -161,7 +162,7 @@ class EngineIngest:
             answers = dict(zip(fresh, written, strict=True))
             refusal = next((result for result in written if isinstance(result, ArclogError)), None)
             if refusal is not None and own and not known:
-                # A run that takes no more events still answers for those that it has.
+                # A run that accepts no more events still answers for recorded ones.
                 known = await self._known(execution_id, own)
                 if known:
                     continue
@@ -195,7 +196,7 @@ class EngineIngest:
     # -- reports ------------------------------------------------------------------------------------------------------
 
     async def _reported(self, item: Incoming, caller: Boundary) -> Answer:
-        """An event of a worker about a command that it holds; it continues the command's report."""
+        """Process a worker's event about a command that it holds; it continues the command's report."""
         event = item.event
         own = {event.own_id} - {0}
         if refusal := self._too_large(item):
@@ -206,7 +207,7 @@ class EngineIngest:
             done = await self._begin(keys)
             try:
                 for _ in range(MAX_CONFLICTS):
-                    # First: of a command that is over, a report that comes again is answered as before.
+                    # Checked first: a repeated report of an ended command gets the same answer as before.
                     known = await self._known(item.execution_id, own)
                     if known:
                         return _again(item, known[event.own_id])
@@ -238,7 +239,7 @@ class EngineIngest:
             )
             return await self._applied(item, caller, holder, given)
         if event.type not in WORKER_TYPES:
-            # A fact of a layer that the engine derives itself (command.started, loop.done …): nothing waits for it.
+            # An event of a layer that the engine derives itself (command.started, loop.done …): nothing waits for it.
             event.run, event.worker_id = event.run or record.run, holder
             return (await self._write(item.execution_id, [item]))[0]
         await self._resolve_uri(item)
@@ -266,7 +267,7 @@ class EngineIngest:
                 raise RequestRejected(answer.refused.message)
 
     async def _progress(self, item: Incoming, event_type: str, event_id: int, seq: int) -> Taken:
-        """The answer to a report, with the position of the command after it."""
+        """Return the answer to a report, with the position of the command after it."""
         live = await self._engine.seen(item.execution_id)
         command = live.state.commands.get(item.event.command_id)
         is_held = command is not None and command.fence == item.event.fence
@@ -287,7 +288,7 @@ class EngineIngest:
         )
 
     async def _resolve_uri(self, item: Incoming) -> None:
-        """`result_uri` of a task's end names what the run stored: the outcome carries the whole reference."""
+        """Replace `result_uri` of a task's end by the complete reference, which the outcome carries."""
         event = item.event
         outcome = event.payload.get("outcome")
         uri = event.sent.get("result_uri") if event.sent.get("result_kind") == REF else None
@@ -305,7 +306,7 @@ class EngineIngest:
         event.payload = {"outcome": {**outcome, **{key: stored[key] for key in _REFERENCE if key in stored}}}
 
     async def _late(self, item: Incoming, caller: Boundary, holder: str = "") -> Answer:
-        """The command has ended: an event of its last holder is recorded, any other is refused."""
+        """Record an event of the last holder of an ended command; refuse any other."""
         event = item.event
         ended = await ended_command(self._engine.store, item.execution_id, event.command_id)
         if ended.fence != event.fence:
@@ -327,7 +328,7 @@ class EngineIngest:
         return {event.event_id: event for event in await self._engine.store.ingested(execution_id, sorted(own))}
 
     async def _begin(self, keys: Sequence[tuple[int, int]]) -> asyncio.Event:
-        """Keep everybody else in this process from writing events with these ids, until `_end` is called."""
+        """Prevent other tasks of this process from writing events with these ids, until `_end` is called."""
         while busy := next((self._under_way[key] for key in keys if key in self._under_way), None):
             await busy.wait()  # no locks are held, so no deadlock is possible
         done = asyncio.Event()
@@ -341,7 +342,7 @@ class EngineIngest:
 
 
 def _groups(items: Sequence[Incoming]) -> Iterator[Sequence[Incoming]]:
-    """Consecutive items that are handled in the same way; of informative events, as many as share a commit."""
+    """Yield consecutive items that are handled in the same way; of informative events, as many as share a commit."""
     if len(items) == 1:
         yield items
         return
@@ -353,7 +354,9 @@ def _groups(items: Sequence[Incoming]) -> Iterator[Sequence[Incoming]]:
 
 
 def _role(caller: Boundary, item: Any) -> str:
-    """Whether the sender acts as a worker or a producer. With both roles, an event with command and fence is a worker's."""
+    """Return whether the sender acts as a worker or a producer. With both roles, an event with command and fence is a
+    worker's.
+    """
     principal = caller.principal
     works, produces = (principal is None or principal.may(roles) for roles in _ROLES)
     if works and (not produces or names_a_command(item)):
@@ -362,7 +365,7 @@ def _role(caller: Boundary, item: Any) -> str:
 
 
 def _check_names(event: Event) -> None:
-    """A worker's event names its command and fence; the worker itself may be left out."""
+    """Check that a worker's event names its command and fence; the worker itself may be left out."""
     if not event.command_id or not event.fence:
         raise RequestRejected("a worker's event names its `command_id` and `fence`, as the claim gave them")
     if event.worker_id and WORKER_ID.fullmatch(event.worker_id) is None:
@@ -372,7 +375,7 @@ def _check_names(event: Event) -> None:
 
 
 def _fresh(items: Sequence[Incoming], known: Mapping[int, Ingested]) -> dict[int, Incoming]:
-    """Items that are to be written, by their place: of those with one id the first, unless it is known."""
+    """Return the items to write by their index: the first of those with one id, unless it is known."""
     fresh: dict[int, Incoming] = {}
     seen: set[int] = set()
     for index, item in enumerate(items):
@@ -384,7 +387,7 @@ def _fresh(items: Sequence[Incoming], known: Mapping[int, Ingested]) -> dict[int
 
 
 def _answer_again(item: Incoming, known: Mapping[int, Ingested], refusal: ArclogError | None) -> Answer:
-    """Of an item that repeats another: what became of that one."""
+    """Return the answer to an item that repeats another one."""
     record = known.get(item.event.own_id)
     if record is None and refusal is not None:
         return refusal
@@ -401,7 +404,7 @@ def _again(item: Incoming, known: Ingested) -> Answer:
 
 
 def _taken(items: Sequence[Incoming], answer: batch.Answer) -> list[Answer]:
-    """The seqs of one input's events are the last ones of its decision."""
+    """Return the answers to the items of one input, whose events are the last ones of its decision."""
     before = len(items) - 1
     return [
         _accepted(item, item.event.own_id or moved(answer.last_id, index - before), answer.last_seq - before + index)

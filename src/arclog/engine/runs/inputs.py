@@ -1,4 +1,4 @@
-"""The typed inputs of a playbook, held against the workload that a run is asked for with."""
+"""Checks the workload of a requested run against the typed inputs of its playbook."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from arclog.ports.secrets import Vault
 
 
 def fitted(plan: Plan, workload: Mapping[str, Any], *, recorded: bool = False) -> dict[str, Any]:
-    """The workload with its inputs converted. Raises InputsRefused with every fault. `recorded`: it is written down before
-    a run exists, so it can hold no secret inputs.
+    """Return the workload with its inputs converted. Raises InputsRefused with all problems. `recorded` means that it
+    is stored before a run exists, so it must not contain secret inputs.
     """
     if not plan.inputs:
         return dict(workload)
@@ -34,7 +34,7 @@ def fitted(plan: Plan, workload: Mapping[str, Any], *, recorded: bool = False) -
 
 
 def fitted_or_problem(plan: Plan, workload: Mapping[str, Any]) -> tuple[dict[str, Any], TaskError | None]:
-    """The same for a run without a waiting caller: it is created and fails with the reason."""
+    """Convert the workload of a run without a waiting caller. Such a run is created, and fails with the problem."""
     try:
         return fitted(plan, workload, recorded=True), None
     except InputsRefused as refused:
@@ -42,9 +42,9 @@ def fitted_or_problem(plan: Plan, workload: Mapping[str, Any]) -> tuple[dict[str
         return kept, error("config", str(refused), code="INPUTS")
 
 
-# Secret inputs of runs: kept sealed beside the secrets that operators keep, never in the log, and forgotten with the run.
+# Secret inputs of runs: stored sealed next to the operators' secrets, never in the log, and removed with the run.
 #
-# Law: a value is stored before its run exists, so that every worker finds it, under a name that only its run has.
+# Invariant: a value is stored before its run exists, so that every worker finds it, under a name that only its run has.
 
 
 log = logging.getLogger("arclog.engine")
@@ -60,7 +60,7 @@ class RunSecrets:
         engine.hints.on_committed.append(self._on_committed)
 
     async def keep(self, execution_id: int, scope: str, values: Mapping[str, str]) -> None:
-        """Keep the secret inputs of a run that is about to be made."""
+        """Store the secret inputs of a run that is about to be created."""
         vault, at = self._vault(), timestamp(self._engine.clock.now())
         for name, value in values.items():
             await vault.put(run_secret(execution_id, name), scope, value, at)
@@ -84,5 +84,5 @@ class RunSecrets:
             task.add_done_callback(self._under_way.discard)
 
     async def settle(self) -> None:
-        """Wait until what has ended is forgotten."""
+        """Wait until the secrets of ended runs are removed."""
         await asyncio.gather(*self._under_way, return_exceptions=True)

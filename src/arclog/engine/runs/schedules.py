@@ -1,7 +1,8 @@
 """Fires schedules: each due time starts at most one run, despite crashes and with any number of servers.
 
-Law: that a time fires is written down before its run is started (`Schedule.firing`), and the run's idempotency key is
-made of the schedule's name and the time. A crash in between is made good by starting it again, which finds it started.
+Invariant: the firing of a time is recorded before its run is started (`Schedule.firing`), and the run's idempotency key
+consists of the schedule's name and the time. After a crash in between it is started again, which finds the existing
+run.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ from arclog.ports.storage.store import NewExecution, Scope
 
 log = logging.getLogger("arclog.engine")
 
-#: Schedules that are leased at a time.
+#: Number of schedules that are leased at a time.
 _PAGE = 256
-#: Interval at which a schedule is checked while its times wait for the last run to end.
+#: Interval at which a schedule is checked while its times wait for the end of the last run.
 _BLOCKED = 5 * MICROS
-#: Number of schedules that are woken when a run ends.
+#: Maximum number of schedules that are woken when a run ends.
 _MOST_BLOCKED = 10_000
-#: A change that loses against another is made again this often.
+#: Number of times that a change is repeated after it lost against another.
 _MAX_CONFLICTS = 20
 
 
@@ -58,7 +59,7 @@ class Scheduler:
         self._late = round(engine.settings.number("schedules.late_s") * MICROS)
         self._at_once = engine.settings.integer("engine.fired_at_once")
         self._most = engine.settings.integer("schedules.max_catch_up")
-        #: schedules, by tenant and name, whose times wait for a run to end that is not over yet
+        #: schedules (tenant and name) whose times wait for the end of a live run, by its id
         self._blocked: dict[int, tuple[str, str]] = {}
         #: those that need not wait any longer
         self._freed: list[tuple[str, str]] = []
@@ -68,7 +69,7 @@ class Scheduler:
         engine.hints.on_committed.append(self._on_committed)
 
     def _on_committed(self, state: State, _: Sequence[Event]) -> None:
-        """A queue continues as soon as its last run has ended, without waiting for the next poll."""
+        """Wake a queue as soon as its last run has ended, without waiting for the next poll."""
         if state.terminal is not None and state.execution_id in self._blocked:
             self._freed.append(self._blocked.pop(state.execution_id))
             self._wake_up.set()
@@ -92,14 +93,14 @@ class Scheduler:
             known = await store.schedule(tenant, name)
             if known is not None and not known.paused:
                 await self._look_once(known)
-        # Every schedule of the page is no longer due, or is leased.
+        # Schedules of a processed page are no longer due, or are leased.
         while page := await store.lease_schedules(self._owner, now, clock.now() + self._lease, _PAGE):
             self._playbooks.clear()
             await in_groups(batched(page, self._at_once), self._look_at_all, GROUPS)
         self._playbooks.clear()
 
     async def _look_at_all(self, schedules: Sequence[Schedule]) -> None:
-        """Those that start a run and do nothing else share their writes; the others are looked at one by one."""
+        """Process schedules. Those that only start a run share their writes; the others are processed one by one."""
         try:
             others = await self._fire_together(schedules)
         except ArclogError as problem:
@@ -109,7 +110,9 @@ class Scheduler:
             await self._look_once(schedule)
 
     async def _fire_together(self, schedules: Sequence[Schedule]) -> list[Schedule]:
-        """Start the runs of schedules in three writes: that they fire, their runs, that they have fired. Returns the others."""
+        """Start the runs of schedules in three writes: that they fire, their runs, that they have fired. Return the
+        others.
+        """
         store, now = self._engine.store, self._engine.wall.now()
         others: list[Schedule] = []
         plain: list[Schedule] = []
@@ -139,12 +142,14 @@ class Scheduler:
         return others
 
     async def _is_live(self, execution_id: int) -> bool:
-        """Whether there is such a run, and it has not ended."""
+        """Return whether such a run exists and has not ended."""
         record = await self._engine.store.execution(execution_id) if execution_id else None
         return record is not None and record.now.terminal_event is None
 
     async def _start_all(self, firing: Sequence[Schedule]) -> list[tuple[Schedule, Schedule]]:
-        """Start the runs of these times; each schedule with what became of it, without those that are looked at again."""
+        """Start the runs of these times. Return each schedule with its result, without those that have to be processed
+        again.
+        """
         playbooks = {(_scope_of(schedule), schedule.path, schedule.version) for schedule in firing}
         await asyncio.gather(*(self._playbook(*playbook) for playbook in playbooks), return_exceptions=True)
         prepared = [await self._prepared_or_problem(schedule) for schedule in firing]
@@ -172,7 +177,7 @@ class Scheduler:
             return problem
 
     async def _known(self, schedule: Schedule, lost: Conflict) -> int | Conflict:
-        """The run of a time that another server has started."""
+        """Return the run of a time that another server has started."""
         known = await self._engine.store.by_idempotency_key(_scope_of(schedule), schedule.key(schedule.firing or 0))
         return lost if known is None else known.execution_id
 
@@ -215,7 +220,9 @@ class Scheduler:
         await self._changed(schedule, lambda newest: _merged(newest, started), now)
 
     async def _start(self, schedule: Schedule, due: int, *, again: bool) -> int:
-        """The run of a time: the one that is there, or a new one. `again`: it was to fire before, so it may be there."""
+        """Return the run of a time: the existing one, or a new one. `again` means that it was to fire before, so it may
+        exist.
+        """
         engine, scope, key = self._engine, _scope_of(schedule), schedule.key(due)
         known = await engine.store.by_idempotency_key(scope, key) if again else None
         if known is not None:
@@ -229,7 +236,7 @@ class Scheduler:
             return known.execution_id
 
     async def _prepared(self, schedule: Schedule, due: int) -> Start:
-        """The run of a time, as it is to be started."""
+        """Prepare the run of a time."""
         scope = _scope_of(schedule)
         plan, program = await self._playbook(scope, schedule.path, schedule.version)
         given, refusal = fitted_or_problem(program.plan, schedule.workload)
@@ -250,7 +257,7 @@ class Scheduler:
         return Start(program, new, Request(plan.path, plan.version, workload, scope.label, problem=refusal))
 
     async def _playbook(self, scope: Scope, path: str, version: int) -> tuple[PlanRecord, Program]:
-        """The playbook that a schedule starts; schedules of one page with the same playbook share the lookup."""
+        """Return the playbook that a schedule starts. Schedules of one page with the same playbook share the lookup."""
         shared = self._playbooks.get((scope, path, version))
         if shared is None:
             shared = asyncio.ensure_future(_to_run(self._engine, scope, path, version))
@@ -258,7 +265,7 @@ class Scheduler:
         try:
             return shared.result() if shared.done() else await asyncio.shield(shared)
         except ArclogError as problem:
-            raise type(problem)(*problem.args) from problem  # a raised exception belongs to one raiser
+            raise type(problem)(*problem.args) from problem  # each caller gets its own exception object
 
     async def _changed(self, schedule: Schedule, change: Callable[[Schedule], Schedule], now: int) -> None:
         """Record the result of a due time. A concurrent change of the schedule (such as a pause) is kept."""
@@ -276,18 +283,18 @@ class Scheduler:
                 return
 
     async def _keep(self, schedule: Schedule, now: int) -> None:
-        """Write a schedule down. One whose times wait stays here for a while, and is woken when its last run has ended."""
+        """Write a schedule. One whose times wait is woken when its last run has ended."""
         store = self._engine.store
         if not schedule.queue:
             await store.change_schedule(schedule)
             return
         await store.change_schedule(schedule, self._owner, now + _BLOCKED)
         self._blocked[schedule.last_execution] = schedule.tenant, schedule.name
-        while len(self._blocked) > _MOST_BLOCKED:  # the others are looked at in their time
+        while len(self._blocked) > _MOST_BLOCKED:  # the others are polled
             del self._blocked[next(iter(self._blocked))]
         last = await store.execution(schedule.last_execution)
         ended = last is None or last.now.terminal_event is not None
-        if ended and self._blocked.pop(schedule.last_execution, None) is not None:  # it was faster
+        if ended and self._blocked.pop(schedule.last_execution, None) is not None:  # the run ended in the meantime
             self._freed.append((schedule.tenant, schedule.name))
             self._wake_up.set()
 
@@ -297,7 +304,7 @@ def _scope_of(schedule: Schedule) -> Scope:
 
 
 def _merged(newest: Schedule, started: Schedule) -> Schedule:
-    """The newest row with what became of the time that was firing."""
+    """Return the newest row with the result of the time that was firing."""
     return replace(
         newest,
         firing=None,
@@ -366,7 +373,7 @@ class EngineSchedules:
             ]
             if len(coming) >= limit or len(schedules) < most:
                 break
-            most *= 4  # some of them are not there for the caller
+            most *= 4  # the caller cannot see some of them
         ordered = sorted(coming, key=lambda schedule: (schedule.next_due, schedule.name))
         return [view_of(schedule) for schedule in ordered[:limit]]
 
@@ -416,7 +423,7 @@ class EngineSchedules:
 
 
 async def _to_run(engine: Engine, scope: Scope, path: str, version: int) -> tuple[PlanRecord, Program]:
-    """The playbook that a schedule starts."""
+    """Return the playbook that a schedule starts."""
     entry = await engine.store.catalog_path(path, **scope.parts)
     plan = await engine.store.registered(path, version, **scope.parts) if 0 <= version <= MAX_ID else None
     if entry is None or plan is None:

@@ -1,9 +1,9 @@
 """Starts runs that wait for a concurrency slot, oldest first, as slots become free.
 
-Whether a slot is free is settled by the store when a start is committed, so any number of processes may try.
-A process tries only for the runs that it serves: what it starts, it must be able to carry on with. The end of a run that held
-a slot is followed by a look at the queue of its playbook; all queues are looked at every `engine.sweep_s`, for slots that
-other processes freed. Either costs what waits, however many runs there are.
+The store decides whether a slot is free when a start is committed, so any number of processes may try. A process tries
+only for the runs that it serves, since it must be able to continue a run that it starts. When a run that held a slot
+ends, the queue of its playbook is checked; all queues are checked every `engine.sweep_s`, for slots that other
+processes freed. The cost depends on the number of waiting runs only.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from arclog.ports.storage.store import ExecutionRecord
 log = logging.getLogger("arclog.engine")
 
 _PAGE = 200
-#: For a playbook with more slots than this, only the store knows whether they are all held.
+#: For a playbook with more slots than this, only the store knows whether all of them are held.
 _COUNTED = 50
 #: The pause after a check of all queues is this many times its duration, so that many queues do not use a whole core.
 _REST = 50
 _LONGEST_REST_S = 30.0
-#: Pending runs remembered as waiting for something else.
+#: Maximum number of pending runs remembered as waiting for something else.
 _REMEMBERED = 100_000
 
 #: Tenant and path of runs that share slots.
@@ -39,12 +39,12 @@ class Slots:
 
     def __init__(self, engine: Engine, has: Has = always) -> None:
         self._engine = engine
-        #: whether this process checks all queues
+        #: returns whether this process checks all queues
         self._has = has
         self._freed: set[Queue] = set()
         self._freed_elsewhere = False
         self._wake_up = asyncio.Event()
-        #: heads at which pending runs did not wait for a slot but for an approval
+        #: heads at which pending runs waited for an approval, not for a slot
         self._others: LruCache[int, int] = LruCache(_REMEMBERED)
         engine.hints.on_slot_freed.append(self._on_freed)
 
@@ -56,7 +56,7 @@ class Slots:
         self._wake_up.set()
 
     async def keep(self, execution_id: int, pause_s: float) -> None:
-        """Start runs as slots become free. With an execution_id only that one, until it has started."""
+        """Start runs as slots become free. With an execution_id, only that run, until it has started."""
         clock, due = self._engine.clock, 0.0
         while not execution_id or await self._is_pending(execution_id):
             self._wake_up.clear()
@@ -69,7 +69,7 @@ class Slots:
                 else:
                     for queue in sorted(freed):
                         await self._fill(queue)
-                    # The lease is renewed though it is not time to look: a lease that runs out means that a server is gone.
+                    # The lease is renewed even if no check is due, since an expired lease means that a server is gone.
                     if await self._has() and (elsewhere or began >= due):
                         await self.sweep()
                         rest = _REST * (clock.monotonic() - began)
@@ -83,7 +83,7 @@ class Slots:
                 continue
 
     async def sweep(self) -> None:
-        """Start what can be started of all that wait."""
+        """Start all waiting runs that can be started."""
         after = ("", "")
         while page := await self._engine.store.pending_paths(after=after, limit=_PAGE):
             for queue in page:
@@ -91,7 +91,7 @@ class Slots:
             after = page[-1]
 
     async def _fill(self, queue: Queue) -> None:
-        """Start the oldest runs of a queue until its slots are all held."""
+        """Start the oldest runs of a queue until all its slots are held."""
         store, after = self._engine.store, 0
         while page := await store.live_in_path(*queue, PENDING, after=after, limit=_PAGE):
             for record in page:
@@ -105,7 +105,7 @@ class Slots:
             after = page[-1].execution_id
 
     async def _start(self, queue: Queue, record: ExecutionRecord) -> bool:
-        """Try to start a run; False when its playbook's slots are all held."""
+        """Try to start a run. Return False if all slots of its playbook are held."""
         engine = self._engine
         plan = (await engine.live.program(record.new.plan)).plan
         slots = plan.concurrency
@@ -125,7 +125,7 @@ class Slots:
 
 
 async def holders(engine: Engine, record: ExecutionRecord) -> list[int]:
-    """The executions that hold the slots a run waits for."""
+    """Return the executions that hold the slots for which a run waits."""
     new = record.new
     records = await engine.store.live_in_path(new.scope.tenant, new.path, RUNNING, limit=20)
     return [record.execution_id for record in records]

@@ -1,5 +1,5 @@
-"""Starts requested runs: a request is validated completely before anything is written, and a request with an
-idempotency key that was seen before is the run that it started then.
+"""Starts requested runs. A request is validated completely before anything is written. A request with a known
+idempotency key returns the run that it started before.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from arclog.engine.runs.catalog import Catalog
 
 _LONGEST_KEY = 256
-#: Of a file's name, which only messages show.
+#: Maximum length of a file's name, which only messages show.
 _LONGEST_FILE = 1024
-#: and the lowest is as far below zero
+#: the lowest priority is the negative of this
 HIGHEST_PRIORITY = 100
 
 
@@ -114,7 +114,7 @@ class Starts:
         return Started(str(execution_id), new.run_id, warnings=warnings or UNSET)
 
     async def _started(self, program: Program, new: NewExecution, given: Request, secrets: Mapping[str, str]) -> int:
-        """Start a run, once its secret inputs are kept."""
+        """Start a run after its secret inputs were stored."""
         engine, keeper = self._engine, self._engine.run_secrets
         if not secrets:
             return await engine.start(program, new, given)
@@ -129,13 +129,13 @@ class Starts:
             raise
 
     async def going(self, request: ForkRequest, scope: Scope) -> Going:
-        """The playbook that a new run continues with, registered."""
+        """Register and return the playbook that a new run continues with."""
         asked = ExecuteRequest(request.playbook, request.file, request.workload, request.files)
         record, program, files = await self._plan_of(asked, scope)
         return Going(program, record.path, record.version, files, request.file[:_LONGEST_FILE])
 
     async def _plan_of(self, request: ExecuteRequest, scope: Scope) -> tuple[PlanRecord, Program, Files]:
-        """The plan, the program and the files of a request, once all of the request is valid."""
+        """Return the plan, the program and the files of a request, after validating the whole request."""
         if request.path:
             record, program = await self._catalog().to_run(request.path, request.version, scope)
             _check_workload(program.plan, request.workload)

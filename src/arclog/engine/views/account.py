@@ -1,8 +1,8 @@
-"""The account of a run: what failed, the root cause with its place in the author's file, and what to do next.
+"""The account of a run: what failed, the root cause with its place in the author's file, and the next actions.
 
-`account` is a pure function of the state, the program and the playbook's text, and the one source of what is said
-about a run: `run`, `show`, `why`, `--json`, the HTTP API and the clients show what it gives. `headline` is its one line,
-which the store keeps with each run, so that lists need no state.
+`account` is a function of the state, the program and the playbook's text, without I/O, and the single source of
+statements about a run: `run`, `show`, `why`, `--json`, the HTTP API and the clients show its result. `headline` is its
+one-line form, which the store keeps with each run, so that lists need no state.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ChildAccount(Struct, frozen=True):
 def account(
     program: Program, state: State, *, source: str = "", file: str = "", child: ChildAccount | None = None
 ) -> Account:
-    """The account of a run; `source` is the playbook's text, `file` its name as the author gave it."""
+    """Return the account of a run. `source` is the playbook's text, `file` its name as given by the author."""
     steps = step_summaries(state)
     cause = _cause(program, state, source, file, child)
     return Account(
@@ -51,7 +51,7 @@ def account(
 
 
 def headline(state: State) -> str | None:
-    """The problem in one line; None if there is none."""
+    """Return the problem in one line, or None if there is none."""
     fault = state.fault
     if state.terminal is None or state.status == status.COMPLETED:
         return _failed_items(state) if state.failed_items else None
@@ -62,7 +62,7 @@ def headline(state: State) -> str | None:
 
 
 def root_error(state: State) -> dict[str, Any] | None:
-    """The root cause of a failed run, short enough to are in the log of the run that called it."""
+    """Return the root cause of a failed run, short enough for the log of the run that called it."""
     fault = state.fault
     if fault is None or state.status != status.FAILED:
         return None
@@ -80,7 +80,7 @@ def root_error(state: State) -> dict[str, Any] | None:
 
 
 def step_summaries(state: State) -> dict[str, StepSummary]:
-    """The steps that ran, or whose admission was denied."""
+    """Return the steps that ran, or whose admission was denied."""
     steps: dict[str, StepSummary] = {}
     for name, tally in state.tally.items():
         items = _items(state, name, tally)
@@ -138,7 +138,7 @@ def _problems(program: Program, state: State, steps: dict[str, StepSummary]) -> 
 
 
 def counted_items(items: ItemCounts) -> str:
-    """`997 ok, 3 failed`, and how many were not run."""
+    """Return `997 ok, 3 failed`, and the number of items that were not run."""
     text = f"{items.ok:,} ok, {items.failed:,} failed"
     left = items.total - items.ok - items.failed
     return f"{text}, {left:,} of {items.total:,} items not run" if left > 0 else text
@@ -212,7 +212,7 @@ def _cause(program: Program, state: State, source: str, file: str, child: ChildA
 
 
 def _cause_below(fault: Fault, root: dict[str, Any]) -> Cause:
-    """The root cause of a child that is not at hand, as the log of its caller has it."""
+    """Return the root cause of a child that is not available, as recorded in the log of its caller."""
     code = root.get("code")
     return Cause(
         kind=str(root.get("kind")),
@@ -228,7 +228,7 @@ def _cause_below(fault: Fault, root: dict[str, Any]) -> Cause:
 
 
 def _deepest(error: dict[str, Any]) -> dict[str, Any]:
-    """The error that an error was caused by, and so on; what only says that work was cancelled is not a cause."""
+    """Follow the causes of an error to the deepest one. An error that only reports a cancellation is not a cause."""
     while isinstance(error.get("cause"), dict) and not is_consequence(error["cause"]):
         error = error["cause"]
     return error
@@ -242,7 +242,7 @@ def _task(program: Program, fault: Fault) -> TaskPlan | None:
 
 
 def _rule(state: State, fault: Fault, task: TaskPlan | None) -> str:
-    """The policy rule that made the task fail, or another effect of its error."""
+    """Return the policy rule that made the task fail, or another effect of its error."""
     if state.error is not None and not explains(fault, state.error):
         return str(state.error.get("message", ""))
     if not fault.rule or task is None or task.policy is None:
@@ -260,7 +260,7 @@ def _rule(state: State, fault: Fault, task: TaskPlan | None) -> str:
 
 
 def _where(fault: Fault) -> str:
-    """The place of a fault as the beginning of a line."""
+    """Return the place of a fault, as the beginning of a line."""
     item = item_name(fault.iteration)
     parts = [f"step {fault.step}"] if fault.step else []
     parts += [f"item {item}"] if item else []
@@ -273,7 +273,7 @@ def _call(fault: Fault) -> str:
 
 
 def cause_text(cause: Cause) -> str:
-    """The root cause as one sentence."""
+    """Return the root cause as one sentence."""
     parts = []
     if cause.step:
         parts.append(f"step {cause.step} (run {cause.step_run})" if cause.step_run > 1 else f"step {cause.step}")
@@ -295,7 +295,7 @@ def cause_text(cause: Cause) -> str:
 
 
 def _error(state: State, cause: Cause | None, child: ChildAccount | None) -> dict[str, Any] | None:
-    """The run's error with where it happened: every key is there, None where there is nothing to say."""
+    """Return the run's error with its place. Every key exists, with None if there is no value."""
     if state.terminal is None or state.error is None:
         return None
     fault = state.fault or Fault(0, state.error)
@@ -313,7 +313,7 @@ def _error(state: State, cause: Cause | None, child: ChildAccount | None) -> dic
 
 
 def _cause_of(error: dict[str, Any], fault: Fault) -> dict[str, Any] | None:
-    """The error behind the run's error, where that only says what was made of it."""
+    """Return the error that caused the run's error, if the latter only reports a consequence."""
     known = error.get("cause")
     if isinstance(known, dict):
         return known
@@ -352,7 +352,7 @@ def _next(state: State, cause: Cause | None) -> list[str]:
 
 # The place of a failure in the author's file: the line of python code, the position of a template, or else the task.
 #
-# Pure. The sandbox counts lines from the beginning of `code:`; here they become lines of the file.
+# No I/O. The sandbox counts lines from the beginning of `code:`; here they are converted to lines of the file.
 
 
 #: The position in a template error.
@@ -361,7 +361,7 @@ _TEXT_MAX = 200
 
 
 class Place(Struct, frozen=True):
-    """A line of the playbook's file. Line 0: unknown."""
+    """A line of the playbook's file; 0 if unknown."""
 
     line: int = 0
     #: the text at that position
@@ -371,7 +371,7 @@ class Place(Struct, frozen=True):
 
 
 def place_of(program: Program, fault: Fault, task: TaskPlan | None, source: str, file: str = "") -> Place:
-    """The place of a fault in the text of its playbook."""
+    """Return the place of a fault in the text of its playbook."""
     try:
         document = load(source, file)
     except ArclogError:
@@ -393,7 +393,7 @@ def _position(program: Program, fault: Fault, task: TaskPlan | None) -> Position
 
 
 def _in_file(document: Document, fault: Fault, task: TaskPlan, file: str) -> tuple[str, int]:
-    """The traceback with lines of the file, and the line of its last frame; 0 when lines cannot be mapped."""
+    """Return the traceback with lines of the file, and the line of its last frame; 0 if lines cannot be mapped."""
     if taken := task.files.get("code"):
         return re.sub(
             rf'File "<{re.escape(fault.step)}\.{re.escape(fault.task)}>"', f'File "{taken}"', fault.traceback
@@ -414,7 +414,7 @@ def _in_file(document: Document, fault: Fault, task: TaskPlan, file: str) -> tup
 
 
 def _first_line(document: Document, task: TaskPlan) -> int | None:
-    """The line of the file that is the first line of the task's code; None where YAML folds or escapes it."""
+    """Return the line of the file with the first line of the task's code; None if YAML folds or escapes it."""
     path = _code_path(document, task)
     if path is None:
         return None
@@ -426,7 +426,7 @@ def _first_line(document: Document, task: TaskPlan) -> int | None:
 
 
 def _code_path(document: Document, task: TaskPlan) -> Path | None:
-    """The place of the task's code: in the task, or in the workbook entry that the task names."""
+    """Return the place of the task's code: in the task, or in the workbook entry that the task names."""
     path = document.path_at(task.at)
     value = _value(document.value, path) if path is not None else None
     if path is None or not isinstance(value, dict):

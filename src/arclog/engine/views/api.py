@@ -1,4 +1,4 @@
-"""The engine's side of `ports.views.api`: starting runs and telling about them."""
+"""The engine's side of `ports.views.api`: starts and describes runs."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from arclog.engine.views.stored_results import Stored
     from arclog.ports.views.history import Imported, SimulateRequest, SimulationReport, Trace
 
-#: As `dialects.lifecycle.terminal_name` has it, which a test holds this to: every run would pay its import.
+#: The same as `dialects.lifecycle.terminal_name`, which a test ensures; importing that would slow down every run.
 _LIFECYCLE_TERMINAL = {
     ("playbook.finished", status.COMPLETED): "playbook.completed",
     ("playbook.finished", status.FAILED): "playbook.failed",
@@ -71,7 +71,7 @@ _LIFECYCLE_TERMINAL = {
 
 
 class EngineApi:
-    """Implements `ports.api.Api`: all that the store holds, or (`within`) what lies within a boundary."""
+    """Implements `ports.api.Api` for the whole store, or for the runs within a boundary (`within`)."""
 
     def __init__(
         self,
@@ -87,15 +87,17 @@ class EngineApi:
         self._kind_rules = kind_rules(engine.settings, kinds)
         #: interval after which appends of other processes are found without a notice
         self._look_again_s = engine.settings.number("engine.look_again_s")
-        #: whether a worker's process exists, if that is known
+        #: returns whether a worker's process exists, if that is known
         self._is_alive = is_alive
-        #: whether a process exists that runs one of some executions, if that is known
+        #: returns whether a process exists that runs one of some executions, if that is known
         self._is_served = is_served
         self._waiting = WaitingRuns(engine)
         self._boundary = Boundary.owner(engine.settings)
 
     def within(self, boundary: Boundary) -> EngineApi:
-        """The same within a boundary: what lies outside of it is not there, and what is started goes to its home."""
+        """Return an API within a boundary: data outside of it does not exist for the caller, and new runs go to its
+        home.
+        """
         seen = copy.copy(self)
         for bound in ("_starts", "_catalog", "_stored", "_overview"):
             vars(seen).pop(bound, None)
@@ -116,13 +118,13 @@ class EngineApi:
 
     @cached_property
     def _stored(self) -> Stored:
-        from arclog.engine.views.stored_results import Stored  # no run needs it, only who asks for results
+        from arclog.engine.views.stored_results import Stored  # only requests for results need it
 
         return Stored(self._engine, self._results, self._boundary)
 
     @cached_property
     def _overview(self) -> Overview:
-        from arclog.engine.views.overview import Overview  # no run needs it, only who looks at many
+        from arclog.engine.views.overview import Overview  # only overviews need it
 
         return Overview(self._engine, self._waiting, self._boundary)
 
@@ -134,7 +136,7 @@ class EngineApi:
         return await self._starts.execute(request)
 
     async def _check_kinds(self, playbook: str, file: str, files: Mapping[str, str] = MappingProxyType({})) -> None:
-        """Raise NotAllowed when what a caller brings has tasks of kinds that it may not bring."""
+        """Raise NotAllowed if the caller's playbook has tasks of kinds that the caller may not use."""
         if not self._kind_rules.rules:
             return
         tenant = self._boundary.home.tenant
@@ -148,7 +150,7 @@ class EngineApi:
             self._check_plan(plan)
 
     def _check_plan(self, plan: Plan) -> None:
-        """Raise NotAllowed when a plan that a caller brings has tasks of kinds that it may not bring."""
+        """Raise NotAllowed if the caller's plan has tasks of kinds that the caller may not use."""
         tenant, roles = self._boundary.home.tenant, None if self._caller is None else self._caller.roles
         for kind in dict.fromkeys(task.kind for step in plan.steps for task in step.tasks):
             if refusal := self._kind_rules.refusal(kind, tenant, roles):
@@ -216,7 +218,9 @@ class EngineApi:
         )
 
     async def _account(self, live: Live) -> Account:
-        """The account of a run: of its state, and of a failed one also its playbook's text and the child that failed."""
+        """Return the account of a run, from its state and, if it failed, its playbook's text and the child that
+        failed.
+        """
         state, record = live.state, live.record
         fault = state.fault
         if fault is None:
@@ -226,7 +230,7 @@ class EngineApi:
         return account(live.program, state, source=await self._source(record), file=file, child=child)
 
     async def _child_account(self, execution_id: str) -> ChildAccount | None:
-        """None if the child is no longer in the store; it always belongs to the same tenant."""
+        """Return the account of a child; None if it is no longer in the store. It always belongs to the same tenant."""
         try:
             live = await self._engine.live.folded(int(execution_id))
         except (NotFound, NewerLog):
@@ -279,7 +283,7 @@ class EngineApi:
     async def events(
         self, execution_id: str, *, after: int = 0, limit: int = 1000, types: Sequence[str] = ()
     ) -> builtins.list[dict[str, Any]]:
-        from arclog.engine.views.event_search import subject_of, widened  # only those who read events need it
+        from arclog.engine.views.event_search import subject_of, widened  # only requests for events need it
 
         record = await self._record(ids.parse_id(execution_id, "execution id"))
         subject = subject_of(record)
@@ -376,7 +380,7 @@ class EngineApi:
         )
 
     async def _with_callers(self, record: ExecutionRecord | None) -> builtins.list[int]:
-        """A run and its callers: a process that serves one of them serves its descendants as well."""
+        """Return a run and its callers: a process that serves one of them serves its descendants as well."""
         family: builtins.list[int] = []
         while record is not None:
             family.append(record.execution_id)
@@ -469,7 +473,7 @@ class EngineApi:
         return await tracing.traced(self._engine, record, path, self._reached)
 
     async def _reached(self, execution_id: int) -> ExecutionRecord | None:
-        """The record of a run, if it is there for the caller."""
+        """Return the record of a run, if the caller may see it."""
         record = await self._engine.store.execution(execution_id)
         return record if record is not None and self._boundary.sees(record.new.scope) else None
 
@@ -493,7 +497,7 @@ class EngineApi:
         if record.now.paused or record.now.terminal_event is not None:
             return record.now.paused
         if self._engine.is_held(record.execution_id):
-            return True  # in quarantine: RESUME releases it, and to read its log may be what kills
+            return True  # in quarantine: RESUME releases it, and reading its log may kill the process
         # Draining is visible only in the log; a run that was never paused needs no fold.
         if not await self._engine.store.events(record.execution_id, limit=1, types=("signal.received",)):
             return False
@@ -549,7 +553,7 @@ class EngineApi:
         )
 
     async def _retry_run(self, record: ExecutionRecord, signal_id: str) -> tuple[str, str | None]:
-        """Start a new run of the same plan with the same workload; the log of a run that has ended takes nothing more."""
+        """Start a new run of the same plan with the same workload. The log of an ended run accepts no more events."""
         engine, old = self._engine, record.new
         if record.now.terminal_event is None:
             return f"the run has not ended ({record.now.state}); only a run that has ended can be run again", None
@@ -603,14 +607,16 @@ class EngineApi:
             yield chunk
 
     async def _check_ref(self, ref: str) -> None:
-        """A result belongs to the scope of its run. The books say its tenant; the rest is looked up for who is bound."""
+        """Check that a result belongs to the caller's scope, which is that of its run. Its tenant is recorded; the rest
+        is checked for callers bound to a project or environment.
+        """
         if self._caller is not None and self._caller.is_bound:
             await self._record(parse_ref(ref).execution_id)
 
     async def collect(self, *, dry_run: bool = False) -> Collected:
         if self._caller is not None:
             may_act_for_the_tenant(self._caller)
-        from arclog.engine.duties.garbage_collection import Collection  # only who asks for it needs it
+        from arclog.engine.duties.garbage_collection import Collection  # only this request needs it
 
         return await Collection(self._engine, self._results, self._boundary).collect(dry_run=dry_run)
 
@@ -619,7 +625,7 @@ class EngineApi:
 
     async def _source(self, record: ExecutionRecord) -> str:
         new = record.new
-        # Not by the plan's name: another tenant may have written the same plan in other words.
+        # Not by the plan's hash: another tenant may have written the same plan in another text.
         plan = await self._engine.store.registered(new.path, new.version, tenant=new.scope.tenant)
         return "" if plan is None else plan.source
 
@@ -655,7 +661,7 @@ class EngineApi:
 
     @property
     def _caller(self) -> Principal | None:
-        """The principal of the caller; None for the owner of the store."""
+        """Return the principal of the caller; None for the owner of the store."""
         return self._boundary.principal
 
     async def _record(self, execution_id: int) -> ExecutionRecord:

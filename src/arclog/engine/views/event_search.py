@@ -1,4 +1,4 @@
-"""Events across runs as readers see them: full envelopes, each with the name and the scope of its run."""
+"""Events across runs for readers: complete envelopes, each with the name and scope of its run."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from arclog.model.errors import ExpressionError, RequestRejected
 from arclog.model.events import REGISTRY
 from arclog.ports.storage.store import EventQuery, ExecutionRecord, Store, StoredEvent
 
-#: Events that are read at a time while one entity's are looked for, or those for which a condition holds.
+#: Number of events that are read at a time in the search for those of an entity or with a condition.
 _PAGE = 1000
 
-#: Types that no event has.
+#: Matches no event.
 NO_TYPE = ("",)
 
 Matches = Callable[[dict[str, Any]], bool]
 
 
 def subject_of(record: ExecutionRecord) -> Subject:
-    """The fields that all envelopes of a run share."""
+    """Return the fields that all envelopes of a run share."""
     scope = record.new.scope
     tenancy = {"tenant_id": scope.tenant, "project_id": scope.project, "environment_id": scope.environment}
     return Subject(record.execution_id, record.new.name, tenancy)
@@ -33,7 +33,7 @@ def widened(stored: StoredEvent, subject: Subject) -> dict[str, Any]:
 
 
 def types_about(entity_type: str, types: Sequence[str]) -> tuple[str, ...]:
-    """Those of the types, or of all, that are about a kind of entity. Raises RequestRejected."""
+    """Return those of the types, or of all types, that are about a kind of entity. Raises RequestRejected."""
     if not entity_type:
         raise RequestRejected("`entity_id` requires `entity_type`")
     known = {row.entity for row in REGISTRY.values()}
@@ -46,7 +46,7 @@ def types_about(entity_type: str, types: Sequence[str]) -> tuple[str, ...]:
 async def entity_events(
     store: Store, record: ExecutionRecord, types: Sequence[str], entity_id: str, after: int, limit: int
 ) -> list[dict[str, Any]]:
-    """Envelopes of some types that are about one entity; '' is any."""
+    """Return envelopes of some types about one entity; '' means any."""
     subject = subject_of(record)
     found_events: list[dict[str, Any]] = []
     while len(found_events) < limit:
@@ -60,12 +60,13 @@ async def entity_events(
 
 
 def matches_of(entity: str, where: str, limits: Limits = DEFAULT_LIMITS) -> Matches | None:
-    """Whether an envelope is about an entity (`TYPE[:ID]`) and a condition over its fields holds; None: every envelope is wanted.
-    The condition does not hold for an event that lacks what it reads. Raises RequestRejected.
+    """Return a function that tells whether an envelope is about an entity (`TYPE[:ID]`) and fulfils a condition over
+    its fields; None if every envelope matches. An event without a field that the condition reads does not match. Raises
+    RequestRejected.
     """
     kind, _, name = entity.partition(":")
     if entity:
-        types_about(kind, ())  # refuses an unknown type
+        types_about(kind, ())  # raises for an unknown type
     try:
         condition = compile_condition(where, limits=limits) if where.strip() else None
     except ExpressionError as error:
@@ -91,7 +92,9 @@ def matches_of(entity: str, where: str, limits: Limits = DEFAULT_LIMITS) -> Matc
 async def search(
     store: Store, query: EventQuery, cursor: str, limit: int, matches: Matches | None = None
 ) -> tuple[list[dict[str, Any]], str, bool]:
-    """A page of envelopes, its cursor, and whether there may be more. Of those that have to match, a page reads `_PAGE` at most."""
+    """Return a page of envelopes, its cursor, and whether there may be more. With `matches`, a page reads at most
+    `_PAGE` events.
+    """
     if matches is None:
         page = await store.search(query, cursor=cursor, limit=limit)
         return (
@@ -105,7 +108,7 @@ async def search(
         size = min(size, left)
         page = await store.search(query, cursor=cursor, limit=size)
         envelopes = await _widened(store, page.events)
-        wanted = await to_thread(_wanted, envelopes, matches)  # conditions can be slow; others must not wait for them
+        wanted = await to_thread(_wanted, envelopes, matches)  # conditions can be slow, and must not delay other work
         is_last = len(page.events) < size or not page.more or left == size
         if len(matching) + len(wanted) > limit:  # the cursor must be after the last returned event
             wanted = wanted[: limit - len(matching)]
@@ -113,7 +116,7 @@ async def search(
         matching += [envelope for index in wanted if (envelope := envelopes[index]) is not None]
         if is_last or len(matching) == limit:
             return matching, page.cursor, page.more
-        # As many as the page will take if the others match as often as these did.
+        # An estimate of the number that fills the page, if the others match as often as these did.
         left -= size
         read = max(limit, _PAGE) - left
         size = -(-(limit - len(matching)) * read // len(matching)) if matching else size * 4
@@ -125,7 +128,7 @@ def _wanted(envelopes: Sequence[dict[str, Any] | None], matches: Matches) -> lis
 
 
 async def _widened(store: Store, events: Sequence[StoredEvent]) -> list[dict[str, Any] | None]:
-    """The envelope of each event; None if its run has been removed."""
+    """Return the envelope of each event; None if its run has been removed."""
     subjects = await _subjects(store, (event.execution_id for event in events))
     return [
         widened(event, subjects[event.execution_id]) if event.execution_id in subjects else None for event in events

@@ -1,4 +1,6 @@
-"""The engine's side of `ports.views.overview`: searches, and what needs attention. Each looks at a bounded number of runs."""
+"""The engine's side of `ports.views.overview`: searches, and runs that need attention. Each examines a limited number
+of runs.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +33,12 @@ from arclog.ports.views.overview import (
 #: Explains one run.
 WhyOf = Callable[[str], Awaitable[Why]]
 
-#: Runs that are read at a time while searching.
+#: Number of runs that are read at a time in a search.
 _PAGE = 500
-#: Failed runs that are looked at for playbooks that fail, and of one playbook.
+#: Maximum number of failed runs that are examined for failing playbooks, in total and per playbook.
 _FAILED_LOOKED_AT = 1000
 _MOST_FAILURES = 100
-#: Leases that are looked at for those of one tenant.
+#: Maximum number of leases that are examined for those of one tenant.
 _LEASES_LOOKED_AT = 1000
 #: Maximum number of listed approvals per run.
 _MOST_APPROVALS = 100
@@ -46,8 +48,8 @@ _RUN_ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 class Overview:
-    """The overview of a caller's tenant. The owner of the store finds runs of all tenants; the list of runs that need attention is that
-    of the tenant in the settings.
+    """The overview of a caller's tenant. The owner of the store finds runs of all tenants; the list of runs that need
+    attention is limited to the tenant in the settings.
     """
 
     def __init__(self, engine: Engine, waiting: WaitingRuns, boundary: Boundary) -> None:
@@ -106,7 +108,7 @@ class Overview:
         return RunPage(await self._waiting.page(records), str(before))
 
     async def _by_id(self, which: ExecutionFilter, text: str, before: int) -> ExecutionRecord | None:
-        """The run whose id the text is, if it fits the filter too."""
+        """Return the run whose id is the text, if it matches the filter."""
         record: ExecutionRecord | None = None
         if text.isascii() and text.isdigit() and 15 <= len(text) <= 19:
             record = await self._store.execution(int(text))
@@ -160,7 +162,7 @@ class Overview:
         return failing
 
     def _top(self, state: str, *, path: str = "", since: int = 0) -> ExecutionFilter:
-        """Runs in a state that no run called."""
+        """Return a filter for runs in a state that were not called by another run."""
         return ExecutionFilter(
             states=(state,),
             path=path,
@@ -250,7 +252,7 @@ def _approvals(record: ExecutionRecord, state: State) -> list[Approval]:
 
 
 def _sentence(why: Why, head: QueueHead) -> str:
-    """The blocker of this step, or otherwise of the run."""
+    """Return the blocker of this step, or else of the run."""
     return next((wait.text for wait in why.waits if wait.what == "worker" and wait.step == head.step), why.summary)
 
 
@@ -276,7 +278,7 @@ def _fits(record: ExecutionRecord, which: ExecutionFilter) -> bool:
 
 
 def _first_id(text: str, name: str) -> int:
-    """The smallest id that a moment can have."""
+    """Return the smallest id that a run of that time can have."""
     try:
         return first_since(micros(text))
     except (ValueError, OverflowError):

@@ -21,12 +21,12 @@ from arclog.ports.views.runs import ACCEPTED, REJECTED, RunPage, RunSignal, RunS
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _VERSION = re.compile(r"[1-9][0-9]{0,8}")
 _TYPES = tuple(sorted(run.NEEDS))
-#: Events that are read from the log at a time.
+#: Number of events that are read from the log at a time.
 _PAGE = 1000
 #: Cached states of readers; without one, a page is derived from the beginning of the log.
 _MOST_CURSORS = 1000
 
-#: (execution_id, seq) → what a reader knew there
+#: (execution_id, seq) → the state of a reader there
 Cursors = LruCache[tuple[int, int], bytes]
 
 
@@ -89,7 +89,7 @@ class EngineRuns:
         if now.paused:
             return run_record.PAUSED, None
         if now.state == run_record.PENDING:
-            # Its log is short, and only the log returns whether it was approved.
+            # Its log is short, and only the log shows whether it was approved.
             reader = run.RunReader(_subject(record))
             for envelope in await self._api.events(str(record.execution_id), types=_TYPES):
                 reader.render(envelope)
@@ -156,7 +156,7 @@ class EngineRuns:
                     return RunPage(records, at, has_more=at < record.head)
             if len(page) < _PAGE:
                 last = max(at, after)
-                if last <= max(at, record.head):  # beyond it, events are still to come that the reader must see
+                if last <= max(at, record.head):  # after that, events are still to come that the reader must see
                     self._keep(record.execution_id, last, reader)
                 return RunPage(records, last, has_more=False)
 

@@ -1,4 +1,4 @@
-"""A state as readers see it: ids as text, times as RFC 3339, pipelines by the names of their tasks."""
+"""A state for readers: ids as text, times as RFC 3339, pipelines by the names of their tasks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from arclog.ports.views.insight import CommandView, LoopView, StateView, StepRun
 
 
 def state_view(program: Program, state: State, head: int, last: StoredEvent | None) -> StateView:
-    """The state after the event `last`; None when there is none yet."""
+    """Return the state after the event `last`; None if there is no event yet."""
     return StateView(
         execution_id=str(state.execution_id),
         at=state.head,
@@ -80,8 +80,8 @@ def _task(step: StepProgram, pipeline: Pipeline) -> TaskView:
 
 
 def current_task(step: StepProgram, pipeline: Pipeline | None) -> TaskProgram | None:
-    """The task that runs or comes next; None outside a pipeline, behind its last task, and where guards are still to be
-    asked.
+    """Return the task that runs or comes next; None outside a pipeline, after its last task, and if guards have not
+    been evaluated yet.
     """
     if pipeline is None or pipeline.state != "open":
         return None
@@ -90,19 +90,21 @@ def current_task(step: StepProgram, pipeline: Pipeline | None) -> TaskProgram | 
 
 
 def task_run_of(pipeline: Pipeline, task: TaskProgram) -> int:
-    """The ordinal of the entry into the task; a run that has not started yet counts."""
+    """Return the ordinal of the entry into the task; a run that has not started yet counts."""
     before = pipeline.runs.get(task.plan.name, 0)
     return before if pipeline.attempt else before + 1
 
 
-# Names that a caller gives: refused with what was probably meant when the run's plan has no such step or task.
+# Checks of step and task names that a caller gives. An unknown name is refused with a suggestion.
 
 
 _LISTED = 20
 
 
 def require_task(program: Program, step: str, task: str) -> None:
-    """Both may be '' (any); a task is looked for in the step, or in all of them."""
+    """Raise if the plan has no such step or task. Both may be '' (any); a task is searched in the step, or in all
+    steps.
+    """
     if step and step not in program.steps:
         raise RequestRejected(f"the run has no step {step!r}; {_known('it has', program.steps, step)}")
     within = [program.steps[step]] if step else list(program.steps.values())

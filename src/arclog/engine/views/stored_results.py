@@ -1,6 +1,6 @@
-"""Stored results as readers see them: lists, descriptions and content.
+"""Stored results for readers: lists, descriptions and content.
 
-A ref opens nothing by itself: it must be recorded for an execution of the caller's tenant.
+A ref alone gives no access: it must be recorded for an execution of the caller's tenant.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from arclog.ports.storage.store import ExecutionRecord, is_imported
 from arclog.ports.storage.stored_results import ResultRecord
 from arclog.ports.views.api import StoredResult
 
-#: executions whose end is remembered while results are looked through; these come in order of their executions
+#: maximum number of executions whose end is cached; results are read in order of their executions
 _REMEMBERED = 10_000
 
 
@@ -72,7 +72,7 @@ class Stored:
             raise kept_elsewhere(ref, store, self._results.name) from None
 
     async def _store_of(self, record: ResultRecord) -> str:
-        """The result store that its event names."""
+        """Return the result store that its event names."""
         events = await self._engine.store.events(record.execution_id, after=record.seq - 1, limit=1)
         known = events[0].event.payload.get("result_ref") if events else None
         return as_ref(known).store if known else self._results.name
@@ -90,7 +90,7 @@ class Stored:
 
 
 class Ends:
-    """When executions, and the roots of their trees, ended."""
+    """The end times of executions and of the roots of their trees."""
 
     def __init__(self, engine: Engine, keep: int) -> None:
         self._engine = engine
@@ -114,7 +114,7 @@ class Ends:
         return facts
 
     async def _look_up(self, execution_id: int) -> tuple[int | None, int | None]:
-        """The end of an execution and that of its root; None of one that has not ended."""
+        """Return the end of an execution and that of its root; None if it has not ended."""
         ends: list[int | None] = []
         while execution_id:
             record = await self._engine.store.execution(execution_id)

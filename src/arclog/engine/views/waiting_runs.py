@@ -1,7 +1,7 @@
 """The waits of listed runs: a run whose tasks all wait shows what it waits for.
 
-The record of a run does not contain its waits, so they are read from its state: the live one, or else the folded log. Both are
-bounded, and results are cached until the run has a new event.
+The record of a run does not contain its waits, so they are read from its state: the live one, or else the folded log.
+Both are limited, and results are cached until the run has a new event.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from arclog.model.ids import timestamp
 from arclog.ports.storage.store import ExecutionRecord, is_imported
 from arclog.ports.views.overview import Listed, Waiting
 
-# An execution's record as lists show it.
+# An execution's record, as shown in lists.
 
 
-#: A run in any other state has failed loop items at most.
+#: States with an error. A run in any other state has at most failed loop items.
 _WITH_ERROR = (status.FAILED, status.CANCELLED)
 
 
@@ -52,19 +52,19 @@ def _moment(micros: int | None) -> str | None:
     return None if micros is None else timestamp(micros)
 
 
-#: Runs whose answer is kept.
+#: Maximum number of runs whose waits are cached.
 _KEPT = 2000
-#: Logs that are folded for one page; the next request folds others.
+#: Maximum number of logs that are folded for one page; the next request folds others.
 _MOST_FOLDED = 50
 _KINDS = {"playbook": "child", "wait": "timer"}
 
 
 class WaitingRuns:
-    """Pages of runs, with what each of them waits for."""
+    """Pages of runs with their waits."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        #: by execution id: the head at which it was seen, and the answer
+        #: by execution id: the head at which it was examined, and the result
         self._seen: LruCache[int, tuple[int, Waiting | None]] = LruCache(_KEPT)
 
     async def page(self, records: Sequence[ExecutionRecord]) -> list[Listed]:
@@ -77,7 +77,7 @@ class WaitingRuns:
         return answer if head == record.head and _may_wait(record) else None
 
     def _is_known(self, record: ExecutionRecord) -> bool:
-        """Whether the answer is kept, or can be had from the live state."""
+        """Return whether the wait is cached, or can be computed from the live state."""
         head, _ = self._seen.get(record.execution_id) or (0, None)
         if head == record.head:
             return True
@@ -94,14 +94,14 @@ class WaitingRuns:
         if not commands:
             try:
                 state = (await self._engine.live.folded(execution_id)).state
-            except ArclogError:  # its own page says what is wrong with its log
+            except ArclogError:  # its own page reports the problem of its log
                 return
             answer = waiting(state) if state.head == record.head else None
         self._seen.replace(execution_id, (record.head, answer))
 
 
 def waiting(state: State) -> Waiting | None:
-    """The first wait of a run; None if a task of it runs or can run."""
+    """Return the first wait of a run; None if one of its tasks runs or can run."""
     if state.terminal is not None or state.pause is not None:
         return None
     if state.pending_for:
@@ -120,7 +120,7 @@ def _described(wait: Wait, count: int) -> Waiting:
 
 
 def _rank(wait: Wait) -> tuple[int, int]:
-    """Waits that a person can end come first, then those that end soonest."""
+    """Return a sort key: waits that a person can end come first, then those that end soonest."""
     return (wait.kind != "approval", wait.until or 1 << 62)
 
 

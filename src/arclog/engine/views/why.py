@@ -1,7 +1,8 @@
 """Explains what a run is waiting for: the blocker of every open item.
 
-Each kind of wait has a contributor: a pure function of the state, the program, the open commands and the time. A new
-language feature adds its contributor to `CONTRIBUTORS`; the first wait of the first that has one is the headline.
+Each kind of wait has a contributor: a function of the state, the program, the open commands and the time, without I/O.
+A new language feature adds its contributor to `CONTRIBUTORS`; the first wait of the first one that has any is the
+headline.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ def explain(
     pools: PoolFacts | None = None,
     served: bool | None = None,
 ) -> Why:
-    """The waits of a run. A run that has ended has none; if it failed, it has its cause. `known` is its account, if available;
-    `served`: whether a process continues the run, None if unknown.
+    """Return the waits of a run. An ended run has none; if it failed, the result has its cause. `known` is its account,
+    if available; `served` tells whether a process continues the run, None if unknown.
     """
     execution_id = str(state.execution_id)
     known = known or account(program, state)
@@ -95,7 +96,7 @@ def waits_without_worker(state: State, _program: Program, _work: Mapping[int, Op
 
 
 def waiting_joins(state: State, program: Program, _work: Mapping[int, OpenWork], _now: int) -> list[Wait]:
-    """Joins that hold tokens and lack others."""
+    """Return joins that have some tokens and lack others."""
     return [_join(join) for join in joins.waiting(program, state)]
 
 
@@ -109,7 +110,7 @@ CONTRIBUTORS: list[Contributor] = [
 
 
 def _without_worker(wait: states.Wait) -> Wait:
-    """The wait of a task that occupies no worker."""
+    """Return the wait of a task that occupies no worker."""
     where = "" if wait.iteration is None else f", iteration {'.'.join(map(str, wait.iteration))}"
     place = f"step {wait.step} (run {wait.run}{where}), task {wait.task}"
     until = timestamp(wait.until) if wait.until else None
@@ -196,7 +197,7 @@ def _while_it_runs(execution_id: str, waits: list[Wait]) -> list[str]:
 
 
 def approval_commands(execution_id: str, waits: Sequence[Wait]) -> list[str]:
-    """The commands that answer approvals; each is named when there are several."""
+    """Return the commands that answer approvals; each approval is named if there are several."""
     asked = [wait for wait in waits if wait.what == "approval"]
     if len(asked) == 1:
         return [f"arclog approve {execution_id}", f"arclog reject {execution_id} --reason TEXT"]
@@ -212,7 +213,7 @@ def _nth(number: int) -> str:
 
 
 def _span(micros: int) -> str:
-    """A length of time in the unit that suits it."""
+    """Return a duration in a suitable unit."""
     seconds = max(micros, 0) / MICROS
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
@@ -236,7 +237,7 @@ def _join(join: joins.Waiting) -> Wait:
 
 
 def run_waits(state: State, slot_holders: Sequence[int]) -> list[Wait]:
-    """At most one: why nothing new begins."""
+    """Return at most one wait: the reason why nothing new begins."""
     execution_id = state.execution_id
     if state.pending_for == "approval":
         text = (
@@ -273,7 +274,7 @@ def _pause_text(state: State) -> str:
 # Why an issued command has not been claimed, for `arclog why`.
 
 
-#: Of more commands of one run it is not counted how many come before them.
+#: Maximum number of commands of one run for which the commands before them are counted.
 _MOST_COUNTED = 20
 
 
@@ -285,7 +286,7 @@ class PoolFacts(Struct, frozen=True):
     limits: Sequence[Limit] = ()
     resources: Sequence[ResourceRecord] = ()
     workers: Sequence[WorkerRecord] = ()
-    #: commands of the same pool and tenant before each, by id
+    #: number of commands of the same pool and tenant before each, by id
     ahead: Mapping[int, int] = {}
     #: a worker that was not seen since then is silent
     silent_before: int = 0
@@ -294,7 +295,7 @@ class PoolFacts(Struct, frozen=True):
 async def pool_facts(
     store: Store, tenant: str, commands: Sequence[CommandRecord], silent_before: int
 ) -> PoolFacts | None:
-    """None when no command waits for a worker."""
+    """Return the facts about the pools of waiting commands; None if no command waits for a worker."""
     waiting = [command for command in commands if command.state == "issued"]
     if not waiting:
         return None
@@ -313,7 +314,7 @@ async def pool_facts(
 
 
 def hindrance(record: CommandRecord, facts: PoolFacts, now: int) -> str:
-    """The blocker of a command; '' if none is known."""
+    """Return the blocker of a command; '' if none is known."""
     reasons = [*_limits(record.pool, facts), *_resources(record.resources, facts, now)]
     if not reasons:
         reasons = _workers(record, facts)
@@ -324,7 +325,9 @@ def hindrance(record: CommandRecord, facts: PoolFacts, now: int) -> str:
 
 
 def before_it(record: CommandRecord, facts: PoolFacts) -> int:
-    """Commands that come first: those of its tenant, and, since tenants take turns, as many of each other one."""
+    """Return the number of commands before it: those of its tenant and, since tenants take turns, as many of each other
+    one.
+    """
     own = facts.ahead.get(record.command_id)
     if own is None:
         return 0
@@ -365,7 +368,7 @@ def _resources(names: Sequence[str], facts: PoolFacts, now: int) -> list[str]:
 
 
 def _workers(record: CommandRecord, facts: PoolFacts) -> list[str]:
-    """Says something when no worker that could take it was seen lately."""
+    """Return a reason if no worker that could take the command was seen recently."""
     able = [
         worker
         for worker in facts.workers

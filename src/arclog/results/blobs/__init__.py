@@ -1,1 +1,3 @@
-"""Where results are kept: `port` defines a blob store; `files`, `postgres`, `nats` and `object` are four of them."""
+"""Blob stores, which keep the bytes of results: `port` defines the interface; `files`, `postgres`, `nats` and `object`
+implement it.
+"""

@@ -1,6 +1,6 @@
-"""Blobs as files in a folder: the store of an embedded arclog. `folders` defines the layout. Files are used in threads.
+"""Blobs as files in a folder: the store of an embedded arclog. Files are accessed in threads.
 
-The folder is made when the first blob is stored. Several processes may share it.
+The folder is created when the first blob is stored. Several processes may share it.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from arclog.results.blobs.port import Blobs, Known, RangeBlob, Upload
 from arclog.results.parts import folder_of, is_sha256, tenant_of
 from arclog.results.threads import over
 
-# The layout of stored files: `<root>/<tenant>/<aa>/<sha256>.zst`, and `<root>/.new/` for what is being written.
+# The layout of stored files: `<root>/<tenant>/<aa>/<sha256>.zst`, and `<root>/.new/` for files being written.
 #
-# Nothing is reached through a link: every folder and file below the root is opened by its own name and refused if it is
-# a symlink or anything but a folder or a plain file. `names` says how a tenant's folder is called.
+# Links are never followed: every folder and file below the root is opened by its own name and refused if it is a
+# symlink or anything but a folder or a plain file. `parts.folder_of` names a tenant's folder.
 
 
 NEW = ".new"
 _LOCK = ".lock"
 _FILE = pattern(r"([0-9a-f]{64})\.zst")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-#: a pipe in a file's place must not make us wait
+#: non-blocking, so that a pipe in place of a file does not block
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Folders:
-    """The folders and files below one root. Raises OSError; `blobs` turns it into a message."""
+    """The folders and files below one root. Raises OSError, which `FileBlobs` turns into a message."""
 
     def __init__(self, root: str) -> None:
         self.root = root
@@ -46,11 +46,11 @@ class Folders:
         self._durable: set[str] = set()
 
     def path(self, tenant: str, sha256: str) -> str:
-        """For messages."""
+        """Return the path of a file, for messages."""
         return f"{self.root}/{folder_of(tenant)}/{sha256[:2]}/{sha256}.zst"
 
     def open(self, tenant: str, sha256: str) -> int | None:
-        """A descriptor of the stored file; None when there is none. A thing that is not a plain file is an OSError."""
+        """Return a descriptor of the stored file; None if there is none. Raises OSError if it is not a plain file."""
         try:
             with self._shelf(tenant, sha256) as shelf:
                 file = os.open(f"{sha256}.zst", _READ, dir_fd=shelf)
@@ -62,7 +62,9 @@ class Folders:
         return file
 
     def begin(self) -> tuple[int, str]:
-        """A new file to write: its descriptor, locked while its writer lives, and its name in `.new`."""
+        """Create a file to write. Return its descriptor, which is locked while its writer lives, and its name in
+        `.new`.
+        """
         root = Path(self.root)
         if not root.is_dir():
             root.mkdir(0o700, parents=True, exist_ok=True)
@@ -76,18 +78,18 @@ class Folders:
             return file, name
 
     def forget(self, name: str) -> None:
-        """Remove a file that was being written."""
+        """Remove an unfinished file."""
         with suppress(FileNotFoundError), self._root() as root, self._opened(NEW, root) as new:
             os.unlink(name, dir_fd=new)
 
     @contextmanager
     def shelving(self) -> Iterator[None]:
-        """Held while files are put into place, so that none are removed."""
+        """Hold a lock while files are put in place, so that none are removed."""
         with self._locked(fcntl.LOCK_SH):
             yield
 
     def shelve(self, name: str, tenant: str, sha256: str) -> None:
-        """Give a finished file its place, durably. What stood there is replaced in one step."""
+        """Move a finished file to its place, durably. An existing file is replaced atomically."""
         with (
             self._root() as root,
             self._opened(NEW, root) as new,
@@ -103,7 +105,7 @@ class Folders:
         return None
 
     def renew(self, tenant: str, sha256: str) -> None:
-        """The content was stored once more: it is as young as if it were new."""
+        """Reset the age of content that was stored once more."""
         with self._shelf(tenant, sha256) as shelf:
             os.utime(f"{sha256}.zst", dir_fd=shelf, follow_symlinks=False)
 
@@ -118,7 +120,7 @@ class Folders:
         return False
 
     def shelves(self) -> list[tuple[str, str]]:
-        """All (tenant, first two digits) that have a folder."""
+        """Return all (tenant, first two digits) with a folder."""
         shelves: list[tuple[str, str]] = []
         with suppress(FileNotFoundError), self._root() as root:
             for folder in os.listdir(root):  # noqa: PTH208 - of a descriptor
@@ -131,9 +133,9 @@ class Folders:
         return shelves
 
     def stored(self, tenant: str, digits: str) -> list[tuple[str, os.stat_result]]:
-        """The plain files on one shelf: (sha256, what is known of it)."""
+        """Return the plain files on one shelf: (sha256, stat result)."""
         files: list[tuple[str, os.stat_result]] = []
-        # A link or a file in the place of a folder holds nothing of ours.
+        # A link or a file in place of a folder contains no results.
         with suppress(FileNotFoundError, NotADirectoryError), self._shelf(tenant, digits.ljust(64, "0")) as shelf:
             for name in os.listdir(shelf):  # noqa: PTH208 - of a descriptor
                 match = _FILE.fullmatch(name)
@@ -146,7 +148,7 @@ class Folders:
         return files
 
     def clear(self, older_than: int) -> int:
-        """Remove files that were being written when their writer died."""
+        """Remove unfinished files of dead writers."""
         count = 0
         with suppress(FileNotFoundError), self._root() as root, self._opened(NEW, root) as new:
             for name in os.listdir(new):  # noqa: PTH208 - of a descriptor
@@ -176,7 +178,7 @@ class Folders:
 
     @contextmanager
     def _opened(self, name: str, inside: int | None, nofollow: int = os.O_NOFOLLOW) -> Iterator[int]:
-        """A folder; the root itself may be a link, nothing below it."""
+        """Open a folder. The root itself may be a link, nothing below it."""
         folder = os.open(name, (_FOLDER & ~os.O_NOFOLLOW) | nofollow, dir_fd=inside)
         try:
             yield folder
@@ -185,7 +187,9 @@ class Folders:
 
     @contextmanager
     def _made(self, name: str, inside: int, above: str = "") -> Iterator[int]:
-        """A folder, made if it is not there, and durable: another process may have made it and not synced it yet."""
+        """Open a folder; create it if necessary. It is synced in any case, since another process may have created it
+        without syncing it yet.
+        """
         known = f"{above}/{name}"
         try:
             os.mkdir(name, 0o700, dir_fd=inside)
@@ -200,14 +204,14 @@ class Folders:
 
     @contextmanager
     def _locked(self, how: int) -> Iterator[None]:
-        """Files are put into place under a shared lock and removed under an exclusive one: what is removed is what was
-        looked at, never what a writer just put there.
+        """Hold a lock. Files are put in place under a shared lock and removed under an exclusive one, so that a removal
+        never affects a file that a writer has just put there.
         """
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             with self._root() as root:
                 lock = os.open(_LOCK, flags, 0o600, dir_fd=root)
-        except FileNotFoundError:  # no root: nothing to remove
+        except FileNotFoundError:  # no root, so there is nothing to remove
             yield
             return
         try:
@@ -218,10 +222,10 @@ class Folders:
 
 
 def _in_use(name: str, folder: int) -> bool:
-    """Whether the writer of a new file lives."""
+    """Return whether the writer of a new file is alive."""
     try:
         file = os.open(name, _READ, dir_fd=folder)
-    except OSError:  # no plain file: nobody writes it
+    except OSError:  # not a plain file, so nothing writes it
         return False
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -318,7 +322,7 @@ class FileBlob(RangeBlob):
         self._blobs = blobs
         self._name = (tenant, sha256)
         self._reading: Future[bytes] | None = None
-        if self.identity not in known:  # in the thread that opened it
+        if self.identity not in known:  # read in the thread that opened it
             self._end_at = max(self.size - self.END_BYTES, 0)
             self._end = os.pread(file, self.END_BYTES, self._end_at)
 
@@ -331,7 +335,7 @@ class FileBlob(RangeBlob):
             raise self._blobs.unreadable(*self._name, problem) from problem
 
     def close(self) -> None:
-        # A thread may still be reading when the reader is cancelled; the file is closed behind it.
+        # A thread may still be reading when the reader is cancelled; the file is closed after it.
         self._blobs.threads.submit(_close, self._reading, self._file)
 
 
@@ -386,7 +390,7 @@ class FileUpload(Upload):
             view = view[os.write(self._file, view) :]
 
     def _finish(self, end: bytes, sha256: str) -> None:
-        """Make it durable, then readable."""
+        """Make the file durable, then readable."""
         self._write(end)
         os.fsync(self._file)
         with self._folders.shelving():
@@ -426,7 +430,7 @@ def _close(reading: Future[bytes] | None, file: int) -> None:
 
 
 def _unwritable(root: str, problem: OSError) -> ResultUnavailable:
-    """What a failed write means, and what to do."""
+    """Return the error for a failed write, with the remedy."""
     if problem.errno in _FULL:
         return ResultUnavailable(
             f"disk full: a result could not be stored in {root}, and nothing of it is kept; free space (`arclog gc` removes "

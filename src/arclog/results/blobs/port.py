@@ -1,10 +1,10 @@
-"""The blob port: what a result store needs from the folder, database or bucket that keeps its bytes.
+"""The blob port: the interface of the folder, database or bucket that keeps the bytes of a result store.
 
-A blob is named by tenant and sha256 of its content. It is a row of frames, followed by the index that describes them
-(`results.parts`). A blob store moves frames and indexes and looks into neither: hashing, compression, checks and the choice
-between two forms of the same content are written once, above it, in `results.store`.
+A blob is named by tenant and sha256 of its content. It is a sequence of frames, followed by the index that describes
+them (`results.parts`). A blob store does not interpret frames and indexes: hashing, compression, checks and the choice
+between two forms of the same content are implemented once, above it, in `results.store`.
 
-Failures are `ResultUnavailable`, or `ResultStoreAway` when the same request may succeed later.
+Failures are `ResultUnavailable`, or `ResultStoreAway` if the same request may succeed later.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from arclog.ports.results import StoredBlob
 from arclog.results.parts import END_BYTES, Index, folder_of, index_bytes, read_index
 from arclog.results.threads import Threads
 
-#: identities of blobs whose indexes are at hand
+#: identities of blobs whose indexes are already known
 Known = Collection[Hashable]
 
 
 class Replaced(Exception):
-    """The blob that was opened is no longer there: its content was stored again, or removed."""
+    """The opened blob no longer exists: its content was stored again, or removed."""
 
 
 class Blob(ABC):
@@ -39,24 +39,24 @@ class Blob(ABC):
         """Read one frame as it is stored, unchecked. Raises `Replaced`."""
 
     def close(self) -> None:  # noqa: B027 - most hold nothing open
-        """Release what reading holds open."""
+        """Release the resources of reading."""
 
 
 class RangeBlob(Blob):
-    """A blob whose frames and index are one row of bytes, read by position."""
+    """A blob whose frames and index are one sequence of bytes, read by position."""
 
-    #: bytes at the end that are read first: most indexes, and many whole blobs, are smaller
+    #: number of bytes at the end that are read first; most indexes, and many whole blobs, are smaller
     END_BYTES = 64 << 10
 
     def __init__(self, size: int) -> None:
         self.size = size
-        #: the bytes from `_end_at` on, once they were read
+        #: the bytes from `_end_at` on, after they were read
         self._end = b""
         self._end_at = size
 
     @abstractmethod
     async def read(self, start: int, end: int) -> bytes:
-        """Read bytes [start, end); fewer when the blob ends before."""
+        """Read bytes [start, end); fewer if the blob ends before."""
 
     async def read_index(self) -> Index:
         if not self._end:
@@ -78,7 +78,7 @@ class RangeBlob(Blob):
 
 
 class Upload(ABC):
-    """A blob on its way into a store. One call at a time; nothing can be read before it is finished."""
+    """A blob that is being stored. One call at a time; it cannot be read before it is finished."""
 
     @abstractmethod
     async def put(self, frame: bytes) -> None:
@@ -86,29 +86,29 @@ class Upload(ABC):
 
     @abstractmethod
     async def stored(self, sha256: str) -> Blob | None:
-        """Open the blob that `finish` would replace and `renew` could keep; None when there is none."""
+        """Open the blob that `finish` would replace and `renew` could keep; None if there is none."""
 
     @abstractmethod
     async def finish(self, end: bytes, sha256: str) -> bool:
-        """Add the index, make the whole durable, then readable under its name. False: another blob took that name since
-        `stored` looked; look again.
+        """Add the index, make the blob durable, then readable under its name. Return False if another blob was stored
+        under that name since `stored` was called; then call `stored` again.
         """
 
     @abstractmethod
     async def renew(self, sha256: str) -> bool:
-        """Keep the blob that `stored` opened and make it as young as a new one; the upload is discarded. False: that blob
-        is no longer there; look again.
+        """Keep the blob that `stored` opened and reset its age; the upload is discarded. Return False if that blob no
+        longer exists; then call `stored` again.
         """
 
     @abstractmethod
     async def discard(self) -> None:
-        """Remove what was added, as far as that is possible now. Harmless when the upload is finished."""
+        """Remove the added frames, as far as possible now. Has no effect on a finished upload."""
 
 
 class Blobs(ABC):
     """A blob store."""
 
-    #: how refs name the store
+    #: the name of the store in refs
     name: str
     #: the server, bucket or folder, for messages; without credentials
     place: str
@@ -117,34 +117,36 @@ class Blobs(ABC):
         self.threads = Threads()
 
     def path(self, tenant: str, sha256: str) -> str:
-        """The blob's place, for messages."""
+        """Return the blob's place, for messages."""
         return f"{self.place} {folder_of(tenant)}/{sha256[:100]!r}"
 
     @abstractmethod
     def put(self, tenant: str, *, listed: bool) -> Upload:
-        """Begin to store a blob; `listed`: its content is a list."""
+        """Begin to store a blob. `listed` means that its content is a list."""
 
     @abstractmethod
     async def get(self, tenant: str, sha256: str, known: Known = (), *, listed: bool = False) -> Blob | None:
-        """Open a blob; None when there is none. The indexes of those that are `known` will not be read. `listed`: of two
-        forms of the same content, the list.
+        """Open a blob; None if there is none. The indexes of `known` blobs are not read. With `listed`, the list is
+        chosen from two forms of the same content.
         """
 
     @abstractmethod
     async def stat(self, tenant: str, sha256: str) -> StoredBlob | None:
-        """Size and age of a blob."""
+        """Return size and age of a blob."""
 
     @abstractmethod
     async def delete(self, tenant: str, sha256: str, stored_at: int | None = None) -> bool:
-        """Remove a blob and return whether it was there. With `stored_at`: only the one that was stored at that moment."""
+        """Remove a blob. Return whether it existed. With `stored_at`, only a blob that was stored at that time is
+        removed.
+        """
 
     @abstractmethod
     def list_all(self) -> AsyncIterator[StoredBlob]:
-        """Every blob of every tenant, in no order."""
+        """Yield every blob of every tenant, in no order."""
 
     @abstractmethod
     async def sweep(self, older_than: int) -> int:
-        """Remove what uploads that died left behind before that moment, and return how many."""
+        """Remove leftovers of uploads that died before that time. Return their number."""
 
     async def close(self) -> None:
         await self.threads.close()

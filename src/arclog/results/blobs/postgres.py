@@ -1,7 +1,7 @@
-"""Blobs in PostgreSQL: a row for each blob, and a row for each of its frames, in tables of their own.
+"""Blobs in PostgreSQL: one row for each blob, and one row for each of its frames, in separate tables.
 
-A blob is named, and so can be read, by one transaction at the end; frames of uploads that died belong to rows without a
-name. Nothing needs a session: it works behind a pooler.
+A blob gets its name, and so becomes readable, in one transaction at the end; frames of dead uploads belong to rows
+without a name. No session state is needed, so it works through a pooler.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from arclog.ports.results import StoredBlob
 from arclog.results.blobs.port import Blob, Blobs, Known, Replaced, Upload
 from arclog.results.parts import Index, folder_of, read_index, tenant_of
 
-# The few connections that a PostgreSQL result store has, and what their failures mean.
+# The few connections of a PostgreSQL result store, and the meaning of their errors.
 #
-# Work that is handed in must be safe to do twice: when the server goes away in the middle, the work is done again, until
-# `results.patience_s` has passed. Messages name the server and the database, never a password.
+# Work must be safe to repeat: if the server fails in the middle, the work is repeated, until `results.patience_s` has
+# passed. Messages name the server and the database, never a password.
 
 
 R = TypeVar("R")
@@ -49,7 +49,7 @@ class PgConnection:
         self._pool = Pool(self._connect, settings.integer("results.connections"))
 
     async def run(self, work: Work[R]) -> R:
-        """The result of the work; it may be done twice."""
+        """Do work and return its result. It may be done twice."""
         return await retry(lambda: self._attempt(work), on=ResultStoreAway, patience_s=self._patience_s)
 
     async def close(self) -> None:
@@ -74,7 +74,7 @@ class PgConnection:
             return await connect(self._address, connect_timeout=timeout_of(self._timeout_s), application_name="arclog")
 
     def _translated(self, problem: BaseException) -> ResultUnavailable:
-        """What a failure is, and what to do."""
+        """Return the error for an exception, with the remedy."""
         if state_of(problem) == DISK_FULL:
             return ResultUnavailable(
                 f"disk full: a result could not be stored in {self.place}, and nothing of it is kept; free space there "
@@ -96,7 +96,7 @@ class PgConnection:
 
 
 _PAGE = 1000
-#: any number that nobody else uses: one process makes the tables while others wait
+#: the key of an advisory lock: one process creates the tables while others wait
 _LOCK = 0x61726372_6573756C
 _NOW = sql.SQL("(extract(epoch FROM clock_timestamp()) * 1000000)::bigint")
 
@@ -144,7 +144,7 @@ class PostgresBlobs(Blobs):
         await self._connection.close()
 
     async def ask(self, query: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """The rows of a named query, which may be asked twice."""
+        """Return the rows of a named query, which may be run twice."""
 
         async def work(connection: AsyncConnection[Any]) -> list[tuple[Any, ...]]:
             cursor = await connection.execute(self._queries[query], params, binary=True)
@@ -154,13 +154,13 @@ class PostgresBlobs(Blobs):
         return await self._connection.run(work)
 
     async def name_blob(self, blob: int, tenant: str, sha256: str, end: bytes, stored_bytes: int) -> bool:
-        """Let a blob that is whole be read under its name, durably; False when its row is gone."""
+        """Make a complete blob readable under its name, durably. Return False if its row no longer exists."""
 
         async def work(connection: AsyncConnection[Any]) -> bool:
             async with connection.transaction():
                 await self._lock(connection, tenant, sha256)
                 old = await (await connection.execute(self._queries["open"], ([], tenant, sha256))).fetchone()
-                if old is not None and old[0] == blob:  # it was done, and the answer got lost
+                if old is not None and old[0] == blob:  # it was done, but the response was lost
                     return True
                 since = 0
                 if old is not None:
@@ -172,7 +172,7 @@ class PostgresBlobs(Blobs):
         return await self._connection.run(work)
 
     async def renew(self, kept: int, blob: int, tenant: str, sha256: str) -> bool:
-        """Keep the blob `kept` in place of `blob`, as young as a new one; False when it is gone."""
+        """Keep the blob `kept` instead of `blob`, and reset its age. Return False if it no longer exists."""
 
         async def work(connection: AsyncConnection[Any]) -> bool:
             async with connection.transaction():
@@ -194,12 +194,12 @@ class PostgresBlobs(Blobs):
             self._prepared = True
 
     async def _make_tables(self, connection: AsyncConnection[Any]) -> None:
-        """Make the tables if they are not there."""
+        """Create the tables if they do not exist."""
         if await self._is_there(connection, "are_tables_there"):
             return
         async with connection.transaction():
             await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
-            # A schema that is there is not asked for again: that takes a right which its owner may not have.
+            # An existing schema is not created again, since that requires a permission that its owner may not have.
             for asked, wanted in (("is_schema_there", "schema"), ("are_tables_there", "tables")):
                 if not await self._is_there(connection, asked):
                     await connection.execute(self._queries[wanted])
@@ -209,7 +209,7 @@ class PostgresBlobs(Blobs):
 
 
 class PostgresBlob(Blob):
-    """A row, and the index in it unless that was known."""
+    """A row, with its index unless that was known."""
 
     identity: int
 
@@ -230,7 +230,7 @@ class PostgresBlob(Blob):
 
 
 class PostgresUpload(Upload):
-    """A blob's row, which comes with the first frame and has no name until the end."""
+    """A blob's row. It is created with the first frame and has no name until the end."""
 
     def __init__(self, blobs: PostgresBlobs, tenant: str, *, listed: bool) -> None:
         self._blobs = blobs
@@ -274,18 +274,18 @@ class PostgresUpload(Upload):
 
     def _swept(self) -> ResultUnavailable:
         return ResultUnavailable(
-            f"the unfinished result in {self._blobs.place} is gone: gc took it for the leftover of a writer that "
-            "died, or somebody removed it; raise ARCLOG_RESULTS_ORPHAN_GRACE_S above the time that your longest task "
+            f"the unfinished result in {self._blobs.place} is gone: gc removed it as a leftover of a dead writer, or "
+            "it was removed by hand; raise ARCLOG_RESULTS_ORPHAN_GRACE_S above the time that your longest task "
             "takes, and run it again"
         )
 
 
 def _statements(schema: str) -> dict[str, sql.Composed]:
-    """The statements of `postgres.sql` by name."""
+    """Return the statements of `postgres.sql` by name."""
     text = files("arclog.results.blobs").joinpath("postgres.sql").read_text(encoding="utf-8")
     _, *parts = re.split(r"^-- name: (\w+)\n", text, flags=re.MULTILINE)
     return {
-        # Literal as far as it matters: it is a file of this package.
+        # Effectively literal: it is a file of this package.
         name: sql.SQL(cast(LiteralString, body.strip())).format(s=sql.Identifier(schema), now=_NOW)
         for name, body in zip(parts[::2], parts[1::2], strict=True)
     }

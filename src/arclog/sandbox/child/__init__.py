@@ -1,4 +1,5 @@
-"""What runs inside a sandbox: standard library only, and never `import arclog`; see `zygote` for the family tree.
+"""The code that runs inside a sandbox. It uses the standard library only and never imports arclog; `zygote` describes
+the process tree.
 
-The folder is loaded as the top-level package `child`, so the modules speak to each other by relative imports.
+The folder is loaded as the top-level package `child`, so its modules use relative imports.
 """

@@ -1,6 +1,6 @@
-"""Values of databases between a worker and its sandbox: msgpack, whose extensions carry what JSON has no type for.
+"""Encoding of database values between a worker and its sandbox: msgpack, with extensions for types that JSON lacks.
 
-Both sides use it. It needs msgspec, which the sandbox finds where the worker does.
+Both sides use it. It needs msgspec, which the sandbox loads from the worker's packages.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _duration(value: timedelta) -> str:
     return f"{value.days} {value.seconds} {value.microseconds}"
 
 
-#: type: (number of the extension, how it is written, how it is read)
+#: type: (number of the extension, encoder, decoder)
 _TYPES: dict[type, tuple[int, Callable[[Any], str], Callable[[str], Any]]] = {
     int: (1, str, int),
     Decimal: (2, str, Decimal),
@@ -36,7 +36,7 @@ _READERS = {number: read for number, _, read in _TYPES.values()}
 
 
 def packed(value: Any) -> bytes:
-    """Any value; what is of no known type is its text."""
+    """Encode a value. Values of unknown types are encoded as their text."""
     return msgspec.msgpack.encode(_sent(value))
 
 
@@ -45,7 +45,7 @@ def packed_rows(rows: Sequence[Sequence[Any]]) -> bytes:
 
 
 def unpacked(data: bytes) -> Any:
-    """The value; raises ValueError, TypeError or ArithmeticError for what is none."""
+    """Decode a value. Raises ValueError, TypeError or ArithmeticError for invalid data."""
     return msgspec.msgpack.decode(data, ext_hook=_extension)
 
 

@@ -1,7 +1,9 @@
-"""Confines one sandbox, in two steps: the guard enters namespaces and a view of the files of its own, then the runner gives
-up its rights. What the kernel refuses is left out at level `standard`, and an error at level `strict`.
+"""Confines one sandbox, in two steps: the guard enters its own namespaces and view of the files, then the runner drops
+its privileges. A restriction that the kernel refuses is left out at level `standard`, and is an error at level
+`strict`.
 
-`spec["confinement"]` (made by `sandbox.confinement`) says what is wanted; the facts say what is in force.
+`spec["confinement"]` (created by `sandbox.confinement_settings`) has the configured restrictions; the facts record
+those in force.
 """
 
 # Stand-alone and light: no pathlib, and the package has another name where it runs.
@@ -16,11 +18,11 @@ from typing import Any
 from . import kernel, landlock, relay, seccomp
 from .view import DEVICES, View
 
-#: What a task of root keeps where it writes the user's own folders: to own files and to pass over their permissions.
+#: Capabilities that root's tasks keep if they may write the user's folders: to change ownership and bypass permissions.
 _FILE_CAPABILITIES = (0, 1, 3, 4)
-#: Who runs out of memory first: these processes rather than the worker.
+#: If memory runs out, the kernel kills these processes before the worker.
 _OOM_SCORE = "500"
-#: Beside the paths that are given, without a view of its own.
+#: Readable in addition to the configured paths, if there is no view.
 _SYSTEM_FILES = ("/proc", "/sys/devices/system", "/sys/kernel/mm/transparent_hugepage", "/sys/fs/cgroup")
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the place of POSIX shared memory
 _OWN_DEVICES = ("/dev/pts", _SHARED_MEMORY, "/dev/mqueue")
@@ -29,11 +31,13 @@ Facts = dict[str, Any]
 
 
 class NotConfined(Exception):
-    """The level `strict` is not available here."""
+    """Level `strict` is not available here."""
 
 
 def enter(spec: dict[str, Any], flags: int) -> tuple[Facts, View | None]:
-    """In the guard, which was forked with these namespaces: everything that needs rights. Returns the view that it is in."""
+    """Apply the restrictions that need privileges, in the guard, which was forked into the namespaces of `flags`.
+    Return the facts and the view that it entered.
+    """
     wanted = spec["confinement"]
     facts: Facts = {
         "user": bool(flags & kernel.NEWUSER),
@@ -42,7 +46,7 @@ def enter(spec: dict[str, Any], flags: int) -> tuple[Facts, View | None]:
         "network": "open",
         "threads": "counted",
         "missing": [],
-        #: passes connections on to the networks of a list; None: tasks have all or none
+        #: forwards connections to the networks of a list; None if tasks have all networks or none
         "relay": None,
     }
     _put("/proc/self/oom_score_adj", _OOM_SCORE)
@@ -63,8 +67,8 @@ def enter(spec: dict[str, Any], flags: int) -> tuple[Facts, View | None]:
 
 
 def _leave_network(wanted: dict[str, Any], flags: int, facts: Facts) -> None:
-    """Go into an empty network; a relay that reaches the networks of a list stays outside."""
-    # It is ended with the pid namespace, and looks up names in a mount namespace of its own.
+    """Enter an empty network namespace. A relay to the networks of a list stays outside."""
+    # The relay ends with the pid namespace, and resolves names in its own mount namespace.
     relayed = wanted["network"] == "list" and flags & kernel.NEWPID and flags & kernel.NEWNS
     started = relay.start(wanted["networks"]) if relayed else None
     try:
@@ -83,9 +87,11 @@ def _leave_network(wanted: dict[str, Any], flags: int, facts: Facts) -> None:
 
 
 def drop(spec: dict[str, Any], facts: Facts) -> None:
-    """In the runner: give up every right that its code does not need. Raises NotConfined when `strict` is not available."""
+    """Drop all privileges that the runner's code does not need, in the runner. Raises NotConfined if `strict` is not
+    available.
+    """
     wanted = spec["confinement"]
-    # Each user namespace counts by itself; elsewhere all processes of the user would count.
+    # This limit counts per user namespace; without one, it would count all processes of the user.
     if facts["user"] and os.getuid() and wanted["max_threads"]:
         resource.setrlimit(resource.RLIMIT_NPROC, (wanted["max_threads"],) * 2)
         facts["threads"] = "kernel"
@@ -117,7 +123,7 @@ def _landlock(spec: dict[str, Any], facts: Facts) -> int:
     wanted = spec["confinement"]
     write = [spec["folder"], *wanted["write"], *DEVICES]
     if facts["view"]:
-        # What is covered was replaced by something of the sandbox's own, so rules for the whole view are enough.
+        # The view has replaced hidden paths already, so rules for the whole view are enough.
         return landlock.restrict(["/"], [*write, *_OWN_DEVICES, *wanted["replaced"]])
     if landlock.version() == 1:
         return 0  # renaming a file into another folder would fail
@@ -126,9 +132,9 @@ def _landlock(spec: dict[str, Any], facts: Facts) -> int:
 
 
 def _check_strict(wanted: dict[str, Any], facts: Facts) -> None:
-    """Processes, files and the network of others are out of reach, each by a wall of the kernel; else NotConfined."""
+    """Check that the kernel keeps tasks from other processes, files and networks. Raises NotConfined."""
     scoped = facts["landlock"] >= landlock.SCOPED
-    # Landlock alone cannot take a folder out of one that it leaves.
+    # Landlock cannot exclude a folder from one that it permits.
     apart = facts["landlock"] and not any(
         (f"{hidden}/").startswith(f"{path.rstrip('/')}/")
         for hidden in wanted["hidden"]

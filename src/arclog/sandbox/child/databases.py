@@ -1,8 +1,8 @@
-"""Serves DuckDB to the worker from inside a sandbox: connections by sockets of their own, each used by one thread.
+"""Serves DuckDB to the worker from inside a sandbox. Each connection has a socket and a thread.
 
-The control socket brings the connections: a letter and a number each, `c` with the connection's socket, `i` to interrupt
-what it is doing. A request is a frame of (JSON, msgpack): an operation with its arguments; so is its answer. The worker's
-half is `tools.sql.duckdb_host`.
+The worker sends a letter and a connection number over the control socket: `c` opens the connection whose socket is
+attached, `i` interrupts its current statement. Requests and responses are frames of (JSON, msgpack); a request has an
+operation and its arguments. The worker's side is `tools.sql.duckdb_host`.
 """
 
 # Stand-alone and light: no pathlib, and the package has another name where it runs.
@@ -28,7 +28,7 @@ _MESSAGE = struct.Struct("<cI")
 
 
 def serve(control: _socket.socket) -> NoReturn:
-    """Take connections until the worker is gone."""
+    """Accept connections until the worker is gone."""
     connections: dict[int, _Connection] = {}
     while True:
         message, ancillary, _, _ = control.recvmsg(_MESSAGE.size, _socket.CMSG_SPACE(4), _socket.MSG_CMSG_CLOEXEC)
@@ -50,7 +50,7 @@ def serve(control: _socket.socket) -> NoReturn:
 
 
 class _Connection:
-    """One connection of the worker."""
+    """A connection of the worker."""
 
     def __init__(self, sock: _socket.socket) -> None:
         self._socket = sock
@@ -78,7 +78,7 @@ class _Connection:
                     header, body = {"error": type(problem).__name__, "text": str(problem)}, b""
                 wire.send(self._socket, json.dumps(header).encode("utf-8", "replace"), body)
         except OSError:
-            pass  # the worker is gone, and so shall we be
+            pass  # the worker is gone
         finally:
             forget()
             if self._database is not None:
@@ -107,7 +107,7 @@ class _Connection:
         return {"columns": self._columns()}, b""
 
     def _statement(self, given: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-        """As `execute`, of what must be one statement; with what kind of one it is."""
+        """Execute like `execute` if the SQL is one statement, and return the kind of statement as well."""
         statements = duckdb.extract_statements(given["sql"])
         if len(statements) != 1:
             return {"count": len(statements)}, b""

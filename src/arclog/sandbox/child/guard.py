@@ -1,10 +1,11 @@
-"""A guard owns one runner and its process tree: when the runner ends, or the worker asks for it or is gone, it kills
-all of them.
+"""A guard owns one runner and its process tree. It kills the whole tree when the runner ends, when the worker asks for
+it, or when the worker is gone.
 
-As the first process of a pid namespace, its end makes the kernel kill the others; without a namespace it is their
-subreaper and kills until no child is left. Letters from the worker: `t` asks the runner's group to stop, `k` (or end of
-file) kills, `s` kills after the python runner has written where it is. It answers with one JSON report once all are
-dead, and removes their folder: if the spec says `keeps_folder`, after the letter `r`.
+If the guard is the first process of a pid namespace, the kernel kills the others with it. Without a namespace it is
+their subreaper and kills until no child is left. Letters from the worker: `t` asks the runner's process group to stop,
+`k` (or end of file) kills, `s` kills after the python runner has written its stack. When all are dead, the guard sends
+one JSON report and removes their folder; if the spec has `keeps_folder`, it waits for the letter `r` before the
+removal.
 """
 
 # Stand-alone and light: no pathlib, and the package has another name where it runs.
@@ -33,20 +34,20 @@ from .view import View
 # ── start ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Turns a forked guard into a runner: all limits and restrictions are applied here, before user code runs.
 #
-# A spec with `argv` becomes that program, one with `databases` serves DuckDB, one with `probe` writes what is in force;
-# any other becomes the python runner.
+# A spec with `argv` executes that program, one with `databases` serves DuckDB, one with `probe` writes the restrictions
+# in force; any other becomes the python runner.
 
 _NOFILE = 1024
 _STDERR = 2
-#: What a zygote has loaded for its runners, by the key of a spec.
+#: Services that the zygote has loaded for its runners, by the key of a spec.
 services: dict[str, Callable[[_socket.socket], NoReturn]] = {}
 
 
 def become_runner(
     spec: dict[str, Any], facts: confine.Facts, files: list[int], failure: int, *, guard: int, stack: int
 ) -> NoReturn:
-    """Become the runner. `files` are the task socket or stdin, stdout and stderr; `failure` gets the error if it cannot
-    start, `stack` the stack of python code when the guard requests it.
+    """Become the runner. `files` are the task socket or stdin, stdout and stderr; `failure` gets the error if the start
+    fails, `stack` the stack of python code when the guard requests it.
     """
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -87,7 +88,7 @@ def _program(spec: dict[str, Any], facts: confine.Facts, files: list[int]) -> No
 
 
 def _probe(spec: dict[str, Any], facts: confine.Facts, files: list[int]) -> None:
-    """Write what is in force here."""
+    """Write the restrictions in force to stdout."""
     confine.drop(spec, facts)
     os.write(files[1], json.dumps(facts).encode())
     os._exit(0)
@@ -97,7 +98,7 @@ def _databases(spec: dict[str, Any], facts: confine.Facts, files: list[int], fai
     control = _alone("arclog-duckdb", spec, files, (failure, *_relayed(facts)))
     try:
         os.chdir(spec["cwd"])
-    except OSError:  # out of reach, and so is every relative path
+    except OSError:  # the folder is not accessible, so relative paths do not work either
         os.chdir(spec["folder"])
     _limit(resource.RLIMIT_CORE, 0)
     if facts:
@@ -107,7 +108,7 @@ def _databases(spec: dict[str, Any], facts: confine.Facts, files: list[int], fai
 
 
 def _python(spec: dict[str, Any], facts: confine.Facts, files: list[int], failure: int, stack: int) -> None:
-    # Orphans of user code become children of the runner, so it only has to check for children at the end of a task.
+    # The runner adopts orphans of user code, so it only has to check for children at the end of a task.
     kernel.prctl(kernel.SUBREAPER, 1)
     tasks = _alone("arclog-python", spec, files, (failure, stack, *_relayed(facts)))
     os.chdir(spec["scratch"])
@@ -121,12 +122,12 @@ def _python(spec: dict[str, Any], facts: confine.Facts, files: list[int], failur
     if facts:
         confine.drop(spec, facts)
     if spec.get("site"):
-        # Packages may run code when they are found (.pth files), so this happens here and not in the shared zygote.
+        # Packages may run code when they are loaded (.pth files), so this happens here and not in the shared zygote.
         import site
 
         site.main()
     os.close(failure)
-    # Written by the signal handler itself, so that it works while the task holds the interpreter lock.
+    # The signal handler itself writes the stack, so this works while the task holds the interpreter lock.
     faulthandler.register(signal.SIGUSR1, file=stack, all_threads=True)
     python.serve(tasks, RunnerFolders(spec), int(spec["max_result_bytes"]), spec["limits"])
 
@@ -150,7 +151,7 @@ def _alone(name: str, spec: dict[str, Any], files: list[int], kept: tuple[int, .
 
 
 def _relayed(facts: confine.Facts) -> list[int]:
-    """The descriptor of the filter's notifications for the relay, if there is one."""
+    """Return the descriptor that sends the filter's notifications to the relay, if there is a relay."""
     started = facts.get("relay")
     return [] if started is None else [started.channel.fileno()]
 
@@ -164,15 +165,15 @@ def _limit(kind: int, value: int) -> None:
 def _close(file: int) -> None:
     try:
         os.close(file)
-    except OSError:  # the listing's own file
+    except OSError:  # the listing's own descriptor
         return
 
 
 # ── guard ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-#: How often processes and their memory are counted.
+#: Interval between counts of processes and their memory.
 _CENSUS_MS = 250
-#: Time for a runner to begin writing its stack, and the silence after which the stack counts as complete.
+#: Time limit for a runner to begin writing its stack, and the pause after which the stack counts as complete.
 _STACK_MS = 300
 _STACK_QUIET_MS = 20
 _STACK_MAX = 65536
@@ -180,8 +181,8 @@ _SIZE = struct.Struct("<I")
 
 
 def main(files: list[int], *, parent: int, flags: int = 0, identity: tuple[int, int] = (0, 0)) -> NoReturn:
-    """Read the spec, start the runner, watch it, clean up, exit. Never returns. `flags` are the namespaces that it was
-    forked into, `identity` user and group outside.
+    """Read the spec, start the runner, watch it, clean up and exit. Never returns. `flags` are the namespaces that the
+    guard was forked into, `identity` its user and group outside.
     """
     channel = _socket.socket(fileno=files[0])
     try:
@@ -203,7 +204,7 @@ def main(files: list[int], *, parent: int, flags: int = 0, identity: tuple[int, 
 
 
 class _Watch:
-    """The life of one runner."""
+    """Starts, watches and ends one runner."""
 
     def __init__(self, channel: _socket.socket, wakeup: int, spec: dict[str, Any], flags: int) -> None:
         self.channel = channel
@@ -269,7 +270,7 @@ class _Watch:
         )
 
     def _until_released(self) -> None:
-        """All processes are dead, and the worker reads their files; wait until it has finished or is gone."""
+        """Wait until the worker has read the task's files or is gone. All processes are dead by now."""
         while self._letter() not in (b"r", b""):
             pass
 
@@ -296,7 +297,7 @@ class _Watch:
                 return
 
     def _ask_stack(self) -> None:
-        """Let the runner write its stack, and wait until it has."""
+        """Make the runner write its stack, and read it."""
         trees.send_signal(self.runner, signal.SIGUSR1)
         poll = select.poll()
         poll.register(self.stack_read, select.POLLIN)
@@ -315,7 +316,7 @@ class _Watch:
             return b""
 
     def _reap(self) -> bool:
-        """Reap dead processes; true if the runner is one of them or, after a stop request, once all are dead."""
+        """Reap dead processes. Return True if the runner is one of them or, after a stop request, once all are dead."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -329,7 +330,7 @@ class _Watch:
                 return False
 
     def _is_over(self) -> bool:
-        """Count processes and their total memory; true if a limit is exceeded."""
+        """Count the processes and their total memory. Return True if a limit is exceeded."""
         members = [pid for pid in trees.family(int(os.readlink("/proc/self"))) if pid != self.relay]
         most, room = self.spec.get("max_processes") or 0, self.spec.get("max_memory_together") or 0
         if most and len(members) > most:
@@ -340,7 +341,7 @@ class _Watch:
         return bool(self.crowd or self.memory)
 
     def _end_family(self) -> int:
-        """Kill until no child is left; returns how many processes besides the runner were still alive."""
+        """Kill until no child is left. Return the number of processes besides the runner that were still alive."""
         left: set[int] = set()
         while True:
             if self.isolated:
@@ -349,7 +350,7 @@ class _Watch:
                 for pid in trees.family(os.getpid()):
                     left.add(pid)
                     trees.send_signal(pid, signal.SIGKILL)
-            # Blocking is safe: every direct child has been killed. Each death may make orphans our children.
+            # Waiting is safe: every direct child has been killed. Each death may turn orphans into our children.
             try:
                 pid, status = os.waitpid(-1, 0)
             except ChildProcessError:
@@ -365,12 +366,12 @@ def _remove(name: str, parent: int, view: View | None) -> None:
         if view is not None:
             view.leave()
         trees.remove_tree(name, parent)
-    except OSError:  # the worker removes what is left
+    except OSError:  # the worker removes the rest
         return
 
 
 def report(channel: _socket.socket, **facts: Any) -> None:
-    """Send the guard's report; it does not matter if nobody reads it."""
+    """Send the guard's report. Errors are ignored."""
     body = json.dumps(facts).encode()
     try:
         channel.sendall(_SIZE.pack(len(body)) + body)
@@ -379,7 +380,7 @@ def report(channel: _socket.socket, **facts: Any) -> None:
 
 
 def wake_on(*signals: signal.Signals) -> int:
-    """A file that becomes readable when one of the signals arrives; it then holds their numbers."""
+    """Return a descriptor that becomes readable, with the signals' numbers, when one of the signals arrives."""
     readable, writable = os.pipe()
     os.set_blocking(readable, False)
     os.set_blocking(writable, False)
@@ -390,7 +391,7 @@ def wake_on(*signals: signal.Signals) -> int:
 
 
 def _spec(channel: _socket.socket) -> dict[str, Any] | None:
-    """What to start, as sent by the worker; None when it is gone already."""
+    """Read the spec from the worker; None if the worker is gone."""
     head = channel.recv(_SIZE.size, _socket.MSG_WAITALL)
     if len(head) < _SIZE.size:
         return None

@@ -1,6 +1,6 @@
-"""The Linux calls that Python 3.11 lacks, by ctypes: processes, namespaces, mounts and capabilities.
+"""Linux system calls that Python 3.11 lacks, through ctypes: processes, namespaces, mounts and capabilities.
 
-A call that the kernel refuses raises OSError, except for the few here that are best effort (`prctl`, `set_name`).
+A failed call raises OSError, except for a few best-effort calls (`prctl`, `set_name`).
 """
 
 # Stand-alone and light: no pathlib, and the package has another name where it runs.
@@ -36,7 +36,8 @@ _ATTR_RDONLY, _ATTR_NOSUID, _ATTR_NODEV = 1, 2, 4
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 
 MACHINE = platform.machine()
-#: x86_64 numbers its system calls by itself; the others share a table, and so do all for those made since 2019.
+#: x86_64 has its own system call numbers; other machines share a table. Calls added since 2019 have one number
+#: everywhere.
 _IS_X86 = MACHINE == "x86_64"
 _NUMBERS = {
     "clone": 56 if _IS_X86 else 220,
@@ -44,17 +45,17 @@ _NUMBERS = {
     "mount_setattr": 442,
     "close_range": 436,
 }
-#: Machines whose system calls have these numbers.
+#: The machines whose system call numbers are known.
 IS_KNOWN = MACHINE in ("x86_64", "aarch64", "riscv64")
 
 _CAP_VERSION = 0x20080522
-#: The last capability that any kernel has is far below.
+#: More than the number of capabilities in any kernel.
 _MOST_CAPS = 64
 _CLOSE_RANGE_CLOEXEC = 4
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 
 _libc = ctypes.CDLL(None, use_errno=True)
-#: keeps the interpreter lock during the call, as a fork must
+#: keeps the interpreter lock during the call, as a fork requires
 _locked = ctypes.PyDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 _locked.syscall.restype = ctypes.c_long
@@ -78,7 +79,7 @@ class _CapData(ctypes.Structure):
 
 
 def syscall(number: int, *args: object) -> int:
-    """A system call by its number; raises OSError when it fails."""
+    """Make a system call by its number. Raises OSError if it fails."""
     if not IS_KNOWN:
         raise OSError(38, f"unknown machine {MACHINE}")
     result = int(_libc.syscall(ctypes.c_long(number), *args))
@@ -92,18 +93,18 @@ def prctl(option: int, value: int, third: int = 0) -> bool:
 
 
 def set_name(name: str) -> None:
-    """The process's name as `ps` and `top` show it, at most 15 letters."""
+    """Set the name of the process for `ps` and `top`, at most 15 characters."""
     _libc.prctl(SET_NAME, ctypes.c_char_p(name.encode()), 0, 0, 0)
 
 
 def flush() -> None:
-    """Write out what C code printed."""
+    """Flush the output of C code."""
     _libc.fflush(None)
 
 
 def fork_isolated() -> tuple[int, int]:
-    """Fork into namespaces of its own; where that is refused, an ordinary fork. Returns the pid and the namespaces' flags:
-    pid, mount and ipc, and a user namespace where the caller has no right to make the others without one.
+    """Fork into new namespaces, or fork normally if the kernel refuses. Return the pid and the flags of the namespaces:
+    pid, mount and ipc, and a user namespace if the caller may not create the others without one.
     """
     if IS_KNOWN:
         wanted = NEWPID | NEWNS | NEWIPC
@@ -126,7 +127,7 @@ def _clone(flags: int) -> int:
 
 
 def map_identity(uid: int, gid: int) -> None:
-    """In a new user namespace: keep the ids that the process has outside."""
+    """In a new user namespace, keep the user and group ids of the process."""
     for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
         with open(f"/proc/self/{name}", "w") as file:
             file.write(text)
@@ -164,7 +165,7 @@ def unmount(path: str) -> None:
 
 
 def restrict_mount(target: str, *, read_only: bool = True, recursive: bool = True) -> None:
-    """Make a mount read-only and without setuid programs; needs Linux 5.12."""
+    """Make a mount read-only and ignore setuid bits on it. Needs Linux 5.12."""
     attributes = _MountAttributes(_ATTR_NOSUID | (_ATTR_RDONLY if read_only else 0), 0, 0, 0)
     flags = ctypes.c_uint(_AT_RECURSIVE if recursive else 0)
     size = ctypes.c_size_t(ctypes.sizeof(attributes))
@@ -173,7 +174,7 @@ def restrict_mount(target: str, *, read_only: bool = True, recursive: bool = Tru
 
 
 def enter_root(path: str) -> None:
-    """Make a mount the root of this mount namespace, and give up the one before."""
+    """Make a mount the root of this mount namespace, and detach the old root."""
     os.chdir(path)
     syscall(_NUMBERS["pivot_root"], b".", b".")
     unmount(".")
@@ -181,11 +182,11 @@ def enter_root(path: str) -> None:
 
 
 def keep_capabilities(kept: tuple[int, ...] = ()) -> None:
-    """Drop all capabilities but these, for good."""
+    """Permanently drop all capabilities except these."""
     prctl(CAP_AMBIENT, 4)  # PR_CAP_AMBIENT_CLEAR_ALL
     for number in range(_MOST_CAPS):
         if number not in kept and not prctl(CAPBSET_DROP, number):
-            break  # there are no more, or we may not; then nothing of it is in reach either
+            break  # there are no more, or the process has no right to drop them and so none to use them
     mask = sum(1 << number for number in kept)
     own = (_CapData * 2)()
     header = _CapHeader(_CAP_VERSION, 0)
@@ -199,10 +200,10 @@ def keep_capabilities(kept: tuple[int, ...] = ()) -> None:
 
 
 def close_at_exec(first: int) -> None:
-    """Have every file from this one on closed when a program is executed."""
+    """Close all file descriptors from `first` on when a program is executed."""
     try:
         syscall(_NUMBERS["close_range"], ctypes.c_uint(first), ctypes.c_uint(0xFFFFFFFF), _CLOSE_RANGE_CLOEXEC)
-    except OSError:  # Linux before 5.11; Python opens its files so anyway
+    except OSError:  # Linux before 5.11; Python opens its files with close-on-exec anyway
         return
 
 

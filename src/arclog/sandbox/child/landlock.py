@@ -1,6 +1,6 @@
-"""Landlock: which files a process and its children may use, whatever their user may. Rules only ever take rights away.
+"""Landlock restricts the files that a process and its children may use, whatever their user's permissions are.
 
-Version 6 also keeps a process from sending signals to processes outside, and from their abstract sockets.
+Version 6 also prevents signals to processes outside and connections to their abstract sockets.
 """
 
 # Stand-alone and light: no pathlib, and the package has another name where it runs.
@@ -21,18 +21,18 @@ _VERSION_FLAG, _PATH_BENEATH = 1, 1
 
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 2, 4, 8
 _TRUNCATE, _IOCTL_DEV = 1 << 14, 1 << 15
-#: The rights that each version knows: everything up to the bit.
+#: The rights that each version supports: all bits up to the newest.
 _ALL = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1, 5: (1 << 16) - 1}
 _READ = _EXECUTE | _READ_FILE | _READ_DIR
-#: What can be said of something that is not a folder.
+#: The rights that apply to files other than folders.
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 _SCOPE_ABSTRACT, _SCOPE_SIGNAL = 1, 2
-#: The version from which scopes are known.
+#: The first version with scopes.
 SCOPED = 6
 
 
 def version() -> int:
-    """The version that this kernel offers; 0: none."""
+    """Return the version of this kernel, or 0 without Landlock."""
     try:
         return kernel.syscall(_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint(_VERSION_FLAG))
     except OSError:
@@ -40,7 +40,7 @@ def version() -> int:
 
 
 def restrict(read: Iterable[str], write: Iterable[str]) -> int:
-    """Leave this process these paths and nothing else; returns the version in force, 0 when there is none."""
+    """Restrict this process to these paths. Return the version in force, or 0 without Landlock."""
     known = version()
     if not known:
         return 0
@@ -63,7 +63,7 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
     try:
         place = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
-        return  # what is not there needs no rule
+        return  # a missing path needs no rule
     try:
         if not stat.S_ISDIR(os.fstat(place).st_mode):
             rights &= _OF_FILES

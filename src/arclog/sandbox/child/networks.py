@@ -1,6 +1,6 @@
-"""Which addresses a relay connects to, and answers to DNS questions that contain only those addresses.
+"""The addresses that a relay may connect to, and a DNS server that returns only those addresses.
 
-The lists of networks come from the worker (`sandbox.confinement`), as text.
+The lists of networks come from the worker (`sandbox.confinement_settings`), as text.
 """
 
 # Stand-alone and light: the package has another name where it runs.
@@ -19,16 +19,17 @@ _V4_BYTES = 4
 #: IPv6 addresses on the public internet begin with these three bits.
 _PUBLIC_V6 = (0x2000 << 112, 125, 16)
 
-#: (the address as a number, how far to shift before comparing, its length in bytes)
+#: (address as a number, bits to shift before comparing, length in bytes)
 _Network = tuple[int, int, int]
 
 
 class Networks:
-    """Decides by the bytes of an address, as the kernel gets them."""
+    """Decides by the bytes of an address, as passed to the kernel."""
 
     def __init__(self, spec: dict[str, Any]) -> None:
-        """`spec`: networks that are open, whether the public internet is, what is not public, networks whose addresses carry
-        an IPv4 address (with its distance from the right), and addresses that only an entry of their own opens.
+        """`spec` has the open networks, whether the public internet is open, the networks that are not public, networks
+        whose addresses contain an IPv4 address (with its offset in bits from the right), and addresses that only their
+        own entry opens.
         """
         self._open = [_network(text) for text in spec["open"]]
         self._is_public: bool = spec["public"]
@@ -37,7 +38,7 @@ class Networks:
         self._single = {_network(text)[::2] for text in spec["metadata"]}
 
     def permits(self, address: bytes) -> bool:
-        """Whether a connection may be made to this address."""
+        """Return whether connections to this address are allowed."""
         meant = [(int.from_bytes(address, "big"), len(address))]
         inner = self._carried(*meant[0])
         if inner is not None:
@@ -63,7 +64,7 @@ class Networks:
 
 
 def is_own_loopback(address: bytes) -> bool:
-    """Whether an address is the sandbox's own machine: loopback, or no address at all."""
+    """Return whether an address is on the sandbox's own machine: loopback, or all zeros."""
     if address[:12] == bytes(10) + b"\xff\xff":
         address = address[12:]
     if len(address) == _V4_BYTES:
@@ -87,27 +88,28 @@ def _is_single(network: _Network) -> bool:
 
 
 # ── names ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Answers a sandbox's DNS questions with the resolver of the machine. Only addresses that tasks may reach are in the answers.
+# Answers a sandbox's DNS queries through the resolver of the machine. Answers contain only addresses that tasks may
+# reach.
 
 _HEADER = struct.Struct("!6H")
 _ANSWER = struct.Struct("!HHHIH")
 _A, _AAAA, _IN = 1, 28, 1
 _FAMILIES = {_A: _socket.AF_INET, _AAAA: _socket.AF_INET6}
-#: An answer to a question that asked for recursion, which is there.
+#: The flags of a response: recursion was requested and is available.
 _FLAGS = 0x8180
 _NO_ERROR, _FORMAT_ERROR, _FAILURE, _NO_NAME = 0, 1, 2, 3
 _TTL_S = 30
-#: Answers that fit into a datagram that every program takes.
+#: Maximum number of addresses in a response, so that it fits into a datagram of 512 bytes.
 _MOST_ADDRESSES = 12
 _MOST_QUESTION = 512
-#: Questions that wait; more are dropped, and asked again by whoever asked.
+#: Maximum number of waiting queries. More are dropped; clients send them again.
 _MOST_WAITING = 64
 _THREADS = 4
 _POINTER_TO_NAME = 0xC00C
 
 
 class Names:
-    """Answers questions that come to a socket of the sandbox's network."""
+    """Answers DNS queries on a socket in the sandbox's network."""
 
     def __init__(self, sock: _socket.socket, networks: Networks) -> None:
         self._socket = sock
@@ -116,7 +118,7 @@ class Names:
         self._threads = 0
 
     def receive(self) -> None:
-        """Take a question; a thread answers it."""
+        """Receive a query; a thread answers it."""
         try:
             question = self._socket.recvfrom(_MOST_QUESTION)
         except OSError:
@@ -139,7 +141,7 @@ class Names:
                 continue
 
     def _answer(self, message: bytes) -> bytes:
-        """The answer to a message; nothing to one that is not a question."""
+        """Return the response to a message, or b"" if it is not a query."""
         if len(message) < _HEADER.size or message[2] & 0x80:
             return b""
         number, _, questions = _HEADER.unpack_from(message)[:3]
@@ -168,7 +170,7 @@ class Names:
 
 
 def question_of(message: bytes) -> tuple[str, int, int] | None:
-    """The name, its type, and where the question ends; None: it cannot be read."""
+    """Return name, type and end of the query in a message, or None if it is invalid."""
     labels = []
     at = _HEADER.size
     while at < len(message) and message[at]:

@@ -1,12 +1,12 @@
 """Connects a sandbox without a network to the networks that the settings allow.
 
-The sandbox is in a network namespace of its own with nothing in it. The relay is a process of the guard outside of that
-namespace. A filter stops each connect(2) of the sandbox and asks the relay (a seccomp user notification), which reads the address
-once, checks it, connects to it by itself, and then connects the task's socket to a listener of its own inside the namespace; it
-passes the bytes on from there.
+The sandbox is in an empty network namespace. The relay is a process of the guard outside of that namespace. A filter
+stops each connect(2) of the sandbox and asks the relay (a seccomp user notification). The relay reads the address once,
+checks it, connects to it, and then connects the task's socket to its own listener inside the namespace. From there it
+forwards the bytes.
 
-Law: no socket that reaches beyond the namespace is ever in the sandbox. A task that deceives the relay, or does not ask it, is in
-an empty network; the answers to the filter are convenience, the namespace is the wall.
+Invariant: the sandbox never has a socket that reaches beyond the namespace. A task that deceives or bypasses the relay
+is in an empty network: the protection comes from the namespace, not from the answers to the filter.
 """
 
 # Stand-alone and light: no pathlib, and the package has another name where it runs.
@@ -38,7 +38,7 @@ _ACCEPT_MS = 1000
 _NOTIFICATION = struct.Struct("=QIIiIQ6Q")
 _ANSWER = struct.Struct("=QqiI")
 _RECEIVE, _SEND, _IS_VALID = 0xC0502100, 0xC0182101, 0x40082102
-#: The system call goes on as if nobody had asked.
+#: Let the system call continue unchanged.
 _CONTINUE = 1
 _PIDFD_OPEN, _PIDFD_GETFD = 434, 438
 _PIDFD_THREAD = os.O_EXCL
@@ -56,14 +56,14 @@ class _Vector(ctypes.Structure):
 
 
 class Started:
-    """A relay, as its guard and its runner see it."""
+    """A started relay, as used by its guard and its runner."""
 
     def __init__(self, channel: _socket.socket, pid: int) -> None:
         self.pid = pid
         self.channel = channel
 
     def listen(self) -> None:
-        """In the guard, inside the new network namespace: make the sockets that the relay serves there."""
+        """In the guard, inside the new network namespace: create the sockets that the relay serves there."""
         listener = _listener()
         names = _socket.socket(_socket.AF_INET, _socket.SOCK_DGRAM)
         names.bind((NAME_SERVER, _NAME_PORT))
@@ -72,7 +72,7 @@ class Started:
         names.close()
 
     def watch(self, filter_fd: int) -> None:
-        """In the runner: hand over the filter's notifications, and have nothing more to do with the relay."""
+        """In the runner: pass the filter's notifications to the relay, and close the channel to it."""
         _send(self.channel, _FILTER, [filter_fd])
         os.close(filter_fd)
         self.channel.close()
@@ -99,7 +99,7 @@ def _pair() -> tuple[_socket.socket, _socket.socket]:
 
 
 def _become_relay(kept: int) -> None:
-    """Leave the guard's files, and have the machine's view of the file system for good: names are looked up by it."""
+    """Close the guard's files, and keep the machine's view of the file system, which name resolution needs."""
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
@@ -116,7 +116,7 @@ def _become_relay(kept: int) -> None:
         if int(entry) != kept:
             try:
                 os.close(int(entry))
-            except OSError:  # the listing's own file
+            except OSError:  # the listing's own descriptor
                 continue
 
 
@@ -128,9 +128,9 @@ class _End:
     def __init__(self, sock: _socket.socket) -> None:
         self.sock = sock
         self.other = self
-        #: what waits to be sent to it
+        #: data to be sent to it
         self.unsent = b""
-        #: nothing more comes from it
+        #: its input has ended
         self.ended = False
 
 
@@ -174,19 +174,20 @@ class _Relay:
             self._filter = files[0]
             self._register(self._filter, select.POLLIN, self._on_filter)
         elif self._filter < 0:
-            os._exit(0)  # the runner is gone before it began
+            os._exit(0)  # the runner ended before it started
         else:
             self._forget(self._channel.fileno())
 
-    # --- what the filter asks ---------------------------------------------------------------------------------------------
+    # --- requests of the filter
+    # ---------------------------------------------------------------------------------------------
 
     def _on_filter(self, events: int) -> None:
         if not events & select.POLLIN:
-            os._exit(0)  # nobody is left whom the filter is for
+            os._exit(0)  # no process uses the filter any more
         notification = bytearray(_NOTIFICATION.size)
         try:
             fcntl.ioctl(self._filter, _RECEIVE, notification)
-        except OSError:  # whoever asked is gone
+        except OSError:  # the calling process is gone
             return
         number, pid, _, _, _, _, file, address, size = _NOTIFICATION.unpack(notification)[:9]
         try:
@@ -215,7 +216,7 @@ class _Relay:
         self._dial(number, task, family, _target(family, address))
 
     def _dial(self, number: int, task: _socket.socket, family: int, target: tuple[Any, ...]) -> None:
-        """Connect to where the task wants to go, and then the task to us."""
+        """Connect to the task's destination, then connect the task's socket to the relay."""
         outside = _socket.socket(family, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC)
         outside.setblocking(False)
         problem = outside.connect_ex(target)
@@ -268,13 +269,14 @@ class _Relay:
     def _answer(self, number: int, problem: int, flags: int = 0) -> None:
         try:
             fcntl.ioctl(self._filter, _SEND, _ANSWER.pack(number, 0, -problem, flags))
-        except OSError:  # whoever asked is gone
+        except OSError:  # the calling process is gone
             return
 
-    # --- what goes through ------------------------------------------------------------------------------------------------
+    # --- forwarding
+    # ---------------------------------------------------------------------------------------------------------
 
     def _update(self, end: _End) -> None:
-        """Wait for what this end is ready for next."""
+        """Poll for the events that this end can handle next."""
         wanted = 0 if end.ended or end.other.unsent else select.POLLIN
         if end.unsent:
             wanted |= select.POLLOUT
@@ -308,7 +310,7 @@ class _Relay:
         self._put(end.other, data)
 
     def _put(self, end: _End, data: bytes) -> None:
-        """Send to an end what there is for it; when nothing more will come, its other side hears of it."""
+        """Send data to an end. If its peer has ended and everything is sent, shut it down for writing."""
         end.unsent += data
         while end.unsent:
             try:
@@ -325,7 +327,7 @@ class _Relay:
 
 
 def _accepted(listener: _socket.socket, source: int) -> _socket.socket:
-    """The connection that came from this port; others are nobody's."""
+    """Accept the connection from this port; close others."""
     accept: Any = listener._accept  # type: ignore[attr-defined]  # noqa: SLF001 - what socket.socket.accept is made of
     waiting = select.poll()
     waiting.register(listener.fileno(), select.POLLIN)
@@ -339,7 +341,7 @@ def _accepted(listener: _socket.socket, source: int) -> _socket.socket:
 
 
 def _listener() -> _socket.socket:
-    """A socket that takes connections of both families, where there are both."""
+    """Return a listening socket for IPv4 and IPv6, or for IPv4 alone if the machine has no IPv6."""
     try:
         sock = _socket.socket(_socket.AF_INET6, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC)
         sock.setsockopt(_socket.IPPROTO_IPV6, _socket.IPV6_V6ONLY, 0)
@@ -360,7 +362,7 @@ def _target(family: int, address: bytes) -> tuple[Any, ...]:
 
 
 def _memory(pid: int, address: int, size: int) -> bytes:
-    """So many bytes of a process's memory, at most as many as an address has."""
+    """Read an address from the memory of a process, at most _MOST_ADDRESS bytes."""
     size = min(size, _MOST_ADDRESS)
     buffer = ctypes.create_string_buffer(size or 1)
     here = _Vector(ctypes.cast(buffer, ctypes.c_void_p), size)
@@ -376,7 +378,7 @@ def _memory(pid: int, address: int, size: int) -> bytes:
 
 
 def _socket_of(pid: int, file: int) -> _socket.socket:
-    """The socket behind a file of another process."""
+    """Return a copy of another process's socket."""
     process = _opened(pid)
     try:
         copied = kernel.syscall(_PIDFD_GETFD, ctypes.c_int(process), ctypes.c_int(file), ctypes.c_uint(0))
@@ -390,7 +392,7 @@ def _socket_of(pid: int, file: int) -> _socket.socket:
 
 
 def _opened(pid: int) -> int:
-    """A file for a process, by the number of one of its threads."""
+    """Return a pidfd of a process, given the id of one of its threads."""
     for flags in (0, _PIDFD_THREAD):
         try:
             return kernel.syscall(_PIDFD_OPEN, ctypes.c_int(pid), ctypes.c_uint(flags))

@@ -1,7 +1,8 @@
-"""Messages from a runner to the worker: progress of a task, items of a list that is too long for one answer, and the answer.
+"""Messages from a runner to the worker: the progress of a task, items of a list that is too long for one answer, and
+the answer.
 
-Only the reading of files is acknowledged: a worker that is busy stops reading, and the runner waits in `send`. Only the task's
-own process sends; its threads take turns.
+Only `outputs` is acknowledged. A busy worker stops reading, and the runner then waits in `send`. Only the task's own
+process sends; its threads take turns.
 """
 
 # Stand-alone and light: no pathlib, and the package has another name where it runs.
@@ -22,9 +23,9 @@ from . import values, wire
 
 # ── reporter ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-#: no more often than this is progress sent; the worker thins it out further
+#: minimum interval between progress messages; the worker drops more of them
 _PROGRESS_S = 0.05
-#: larger integers are no count of anything, and not every reader of JSON takes them
+#: larger integers are not plausible counts, and some JSON parsers reject them
 _MOST = 2**63
 _SHOWN = 80
 
@@ -42,7 +43,7 @@ class Reporter:
         self._warned = False
 
     def progress(self, done: Any, total: Any = None, unit: Any = "") -> None:
-        """Say how far the task is; what cannot be a number is left to the worker to complain about."""
+        """Report the progress of the task. The worker rejects values that are not numbers."""
         if os.getpid() != self._pid:
             self._warn_elsewhere()
             return
@@ -55,17 +56,17 @@ class Reporter:
                 self._send_progress()
 
     def items(self, parts: list[bytes]) -> None:
-        """Hand over some items, each as JSON."""
+        """Send some items, each encoded as JSON."""
         with self._lock:
             wire.send(self._socket, b'{"ok":true,"say":"items"}', b"[" + b",".join(parts) + b"]")
 
     def outputs(self) -> None:
-        """Say that the task's files can be read; the worker answers when it has read them."""
+        """Ask the worker to store the task's output files. It replies when it has read them."""
         with self._lock:
             wire.send(self._socket, b'{"ok":true,"say":"outputs"}')
 
     def last(self, header: dict[str, Any], body: bytes) -> None:
-        """Answer the task; nothing is said after that."""
+        """Send the final answer. No message follows it."""
         with self._lock:
             self._send_progress()
             self._over = True
@@ -84,7 +85,7 @@ class Reporter:
 
 
 def _number(value: Any) -> int | float | str:
-    """The value as a plain number; else a text that shows it."""
+    """Return the value as a plain number, or else as a text."""
     try:
         if isinstance(value, int) and abs(value) < _MOST:
             return int(value)
@@ -98,7 +99,7 @@ def _number(value: Any) -> int | float | str:
 
 
 def _text(value: Any) -> str:
-    """The value as a short text that any JSON can hold."""
+    """Return the value as a short text that JSON can represent."""
     try:
         return str(value)[:_SHOWN].encode("utf-8", "backslashreplace").decode()
     except Exception:  # noqa: BLE001 - as above
@@ -106,24 +107,24 @@ def _text(value: Any) -> str:
 
 
 # ── streaming ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-# A task's value that comes item by item: sent as a plain list while it is small, streamed to the worker once it is not.
+# Values that a task produces item by item. A small one is sent as a plain list; a large one is streamed to the worker.
 #
-# Memory does not grow with the number of items: each is JSON text as soon as it comes, and a batch is sent when it is full.
+# Memory does not grow with the number of items: each is encoded as JSON at once, and a full batch is sent.
 
 _BATCH_BYTES = 64 * 1024
-#: Types that are never a stream: nearly all values are of these.
+#: Types that are never streams. Nearly all values have one of these.
 _WHOLE = frozenset({dict, list, tuple, str, int, float, bool, type(None)})
 
 
 class TooLarge(Exception):
-    """One item is larger than any result may be."""
+    """An item is larger than a result may be."""
 
 
 def stream_of(value: Any) -> Any:
-    """What gives a value's items one by one; None for a value that is sent as a whole.
+    """Return an iterator over a value's items, or None if the value is sent as a whole.
 
-    Generators and other iterators do, asynchronous ones too, and tables: their items are rows. A list does not, nor does
-    anything else that can be iterated twice.
+    Generators and other iterators, also asynchronous ones, are streams. So are tables; their items are rows. Lists and
+    anything else that can be iterated twice are not.
     """
     kind = type(value)
     if kind in _WHOLE:
@@ -135,7 +136,7 @@ def stream_of(value: Any) -> Any:
 
 
 def streamed(stream: Any, reporter: Reporter, inline_max: int, max_item: int) -> tuple[int, bytes]:
-    """How many items were sent, and the list of all when none had to be."""
+    """Return the number of items sent, or 0 and the whole list if it is small enough for the answer."""
     parts: list[bytes] = []
     size = sent = count = 0
     limit = inline_max
@@ -158,7 +159,7 @@ def streamed(stream: Any, reporter: Reporter, inline_max: int, max_item: int) ->
 
 
 def _drawn(stream: Any) -> Iterator[Any]:
-    """The items of an asynchronous iterator."""
+    """Yield the items of an asynchronous iterator."""
     import asyncio
 
     async def following() -> Any:

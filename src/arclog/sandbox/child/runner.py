@@ -1,7 +1,8 @@
-"""The python runner: takes one task after the other from its socket and answers each with one frame.
+"""The python runner reads one task after another from its socket, and answers each with one frame.
 
-Between tasks nothing stays but imported modules: globals, standard streams and the scratch folder are made again. When
-that is not available (threads or processes still run, streams closed), the answer says `retire` and the worker kills us.
+Only imported modules stay between tasks: globals, standard streams and the scratch folder are new for each. If that is
+impossible (threads or processes still run, streams were closed), the answer has `retire`, and the worker kills the
+runner.
 """
 
 # Stand-alone and light: no pathlib, and the package has another name where it runs.
@@ -27,13 +28,13 @@ from . import kernel, reports, trees, values, wire
 from .reports import Reporter
 
 # ── folders ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-# The folders of a runner: made ready for each task, and cleared after it.
+# The folders of a runner: prepared for each task, and cleared after it.
 #
-# What the worker decided about them is `sandbox.folders`.
+# `sandbox.folders` is the worker's side.
 
 
 class RunnerFolders:
-    """Where the tasks of one runner run."""
+    """The folders in which the tasks of one runner run."""
 
     def __init__(self, spec: dict[str, Any]) -> None:
         self._scratch: str = spec["scratch"]
@@ -41,7 +42,7 @@ class RunnerFolders:
         self._fresh: bool = spec["fresh"]
 
     def enter(self) -> str:
-        """Go to the working directory; returns why that was not possible."""
+        """Change to the working directory. Return the reason if that fails, else ''."""
         try:
             if self._fresh:
                 os.mkdir(self._workdir, 0o700)
@@ -53,7 +54,7 @@ class RunnerFolders:
         return ""
 
     def clear(self) -> str:
-        """Remove what the task left; returns why that was not possible."""
+        """Remove the files that the task left. Return the reason if that fails, else ''."""
         try:
             os.chdir(self._scratch)
             if self._fresh:
@@ -72,7 +73,7 @@ class RunnerFolders:
 
 
 # ── modules ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Modules that a task brings along: they are imported from memory, and forgotten when the task has ended.
+# Modules that come with a task. They are imported from memory, and removed after the task.
 
 
 class TaskModules:
@@ -81,16 +82,16 @@ class TaskModules:
     def __init__(self, modules: dict[str, dict[str, str]]) -> None:
         self._modules = modules
         self.paths = frozenset(module["path"] for module in modules.values())
-        #: those whose code is running now, the outermost first
+        #: modules whose code is running now, the outermost first
         self._loading: list[str] = []
 
     def enter(self) -> None:
-        """Let the task's code import them."""
+        """Make the modules importable."""
         if self._modules:
             sys.meta_path.insert(0, self)
 
     def leave(self) -> None:
-        """Forget them."""
+        """Remove the modules again."""
         if not self._modules:
             return
         sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self]
@@ -99,7 +100,7 @@ class TaskModules:
         for path in self.paths:
             linecache.cache.pop(path, None)
 
-    # -- what the import system asks for ------------------------------------------------------------------------------
+    # -- called by the import system ----------------------------------------------------------------------------------
 
     def find_spec(self, name: str, _path: Any = None, _target: Any = None) -> ModuleSpec | None:
         if name not in self._modules and not self._is_folder(name):
@@ -146,7 +147,7 @@ class TaskModules:
 _COMPILED_MAX = 256
 _MESSAGE_MAX = 16 * 1024
 _TRACEBACK_MAX = 64 * 1024
-#: Exceptions that are looked at to find what the system refused.
+#: Maximum number of chained exceptions that are searched for a system error.
 _CAUSES = 10
 _COROUTINE = 0x80
 _VAR_KEYWORDS = 0x08
@@ -155,7 +156,7 @@ Fault = dict[str, Any]
 
 
 class Context:
-    """What a task may know of its surroundings: by attribute or by item. Values are the task's own copies."""
+    """Data about the run, by attribute or by item. The values are copies for this task."""
 
     __slots__ = ("_json", "_reporter", "_values")
     _lazy = ("workload", "ctx")
@@ -166,7 +167,9 @@ class Context:
         self._reporter = reporter
 
     def progress(self, done: float, total: float | None = None, unit: str = "") -> None:
-        """Say how far the task is: `done` of `total` (None: unknown), counted in `unit`. Call it as often as you like."""
+        """Report the progress of the task: `done` of `total` (None if unknown), counted in `unit`. It may be called
+        often.
+        """
         self._reporter.progress(done, total, unit)
 
     def __getitem__(self, name: str) -> Any:
@@ -223,7 +226,7 @@ def serve(tasks: _socket.socket, places: RunnerFolders, max_result_bytes: int, l
             header, body = _fault("config", lost, "WORKDIR"), b""
         else:
             header, body = _attempt(request, context, compiled, limits, reporter, max_result_bytes)
-        if os.getpid() != me:  # user code forked and its child came back here
+        if os.getpid() != me:  # user code forked, and its child returned here
             os._exit(0)
         if len(body) > max_result_bytes:
             header, body = _too_large(f"the result has {len(body)} bytes as JSON", max_result_bytes), b""
@@ -245,7 +248,7 @@ def _attempt(
     reporter: Reporter,
     max_result_bytes: int,
 ) -> tuple[Fault, bytes]:
-    """Header and result of one task."""
+    """Run one task. Return the header and the result."""
     name, code, args = request["name"], request["code"], request["args"]
     module = types.ModuleType("__task__")
     space = module.__dict__
@@ -259,7 +262,7 @@ def _attempt(
             program = compile(code, name, "exec", dont_inherit=True)
             compiled[name, code] = program
         space.update(context=context, input_data=args)
-        space.update(args)  # an arg of these names takes their place
+        space.update(args)  # args with these names take precedence
         space.update(__name__="__task__", __builtins__=__builtins__)
         for alias, path in request["libs"].items():
             __import__(path)
@@ -292,7 +295,7 @@ def _attempt(
 
 
 def call_main(main: Any, args: dict[str, Any], context: Any) -> Any:
-    """main(…) with those of the args that it declares; `context` for a parameter of that name."""
+    """Call main(…) with the args that it declares, and `context` for a parameter of that name."""
     positional: list[Any] = []
     code = getattr(main, "__code__", None)
     if code is None or hasattr(main, "__wrapped__"):
@@ -320,7 +323,7 @@ def call_main(main: Any, args: dict[str, Any], context: Any) -> Any:
 
 
 def _by_signature(main: Any, args: dict[str, Any]) -> tuple[list[Any], dict[str, Any], int]:
-    """The same rule for callables that are not plain functions."""
+    """Apply the same rule to callables that are not plain functions."""
     import inspect
 
     flags = _COROUTINE if inspect.iscoroutinefunction(main) else 0
@@ -334,7 +337,7 @@ def _by_signature(main: Any, args: dict[str, Any]) -> tuple[list[Any], dict[str,
 
 
 def _explained(problem: BaseException, names: set[str], limits: dict[str, str]) -> Fault:
-    """An exception of user code as an error header."""
+    """Return the error header for an exception of user code."""
     kind = type(problem).__name__
     summary = traceback.TracebackException.from_exception(problem, limit=None, compact=True)
     _keep_own_lines(summary, names, set())
@@ -342,7 +345,7 @@ def _explained(problem: BaseException, names: set[str], limits: dict[str, str]) 
     try:
         problem_text = str(problem)
     except Exception:  # noqa: BLE001 - user code again
-        problem_text = "(its text cannot be had)"
+        problem_text = "(no text available)"
     message = f"{kind}: {problem_text}" if problem_text else kind
     fault = _fault("exception", _shortened(message, _MESSAGE_MAX), kind)
     if isinstance(problem, MemoryError):
@@ -356,7 +359,7 @@ def _explained(problem: BaseException, names: set[str], limits: dict[str, str]) 
 
 
 def _refused(problem: BaseException) -> list[Any]:
-    """The first refusal of the system in an exception and its causes: its number, class and file."""
+    """Return number, class and file of the first system error among an exception and its causes."""
     cause: BaseException | None = problem
     for _ in range(_CAUSES):
         if isinstance(cause, OSError) and isinstance(cause.errno, int):
@@ -367,7 +370,7 @@ def _refused(problem: BaseException) -> list[Any]:
 
 
 def _keep_own_lines(summary: traceback.TracebackException, names: set[str], seen: set[int]) -> None:
-    """Drop frames that are not the task's code, through all causes."""
+    """Drop frames that are not the task's code, in all causes."""
     if id(summary) in seen:
         return
     seen.add(id(summary))
@@ -399,7 +402,7 @@ def _shortened(text: str, limit: int) -> str:
 
 
 def _leftovers(out: io.TextIOWrapper, err: io.TextIOWrapper) -> str:
-    """Why this process cannot serve another task; '' when it can."""
+    """Return why this process cannot serve another task, or '' if it can."""
     try:
         for stream in {sys.stdout, sys.stderr, out, err}:
             stream.flush()

@@ -1,8 +1,8 @@
-"""A filter of system calls: what no task needs and an attack may want is refused, for a process and all its children.
+"""A filter that denies system calls that no task needs and an attack may use, for a process and all its children.
 
-It is the second wall behind dropped capabilities: it keeps a process from getting new ones in a user namespace of its
-own, and parts of the kernel with a history of holes (io_uring, bpf, keyrings) out of reach. Programs of another
-architecture (32 bits) are refused all system calls.
+It is a second line of defence after dropped capabilities: it prevents a process from gaining new ones in a user
+namespace, and keeps parts of the kernel with a history of vulnerabilities (io_uring, bpf, keyrings) out of reach.
+Programs for another architecture (32 bits) are denied all system calls.
 """
 
 # Stand-alone and light: no pathlib, and the package has another name where it runs.
@@ -18,10 +18,11 @@ from collections.abc import Collection
 from . import kernel
 
 _SET_MODE_FILTER = 1
-#: A file that reads what the filter asks; and of those who wait for the answer, only a kill ends the wait (Linux 5.19).
+#: Creates a descriptor for the filter's notifications; with the second flag, only a kill interrupts a waiting process
+#: (Linux 5.19).
 _NEW_LISTENER, _WAIT_KILLABLE = 1 << 3, 1 << 5
 _ARCHITECTURE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7, "riscv64": 0xC00000F3}
-#: name: (its number on x86_64, elsewhere)
+#: name: (number on x86_64, number elsewhere)
 _NUMBERS = {
     "ptrace": (101, 117),
     "process_vm_readv": (310, 270),
@@ -62,14 +63,14 @@ _NUMBERS = {
     "acct": (163, 89),
     "quotactl": (179, 60),
 }
-#: Answered as if the kernel did not know them, so that programs take the way that they have for older kernels.
+#: These fail as if the kernel did not have them, so that programs use their fallbacks for older kernels.
 _UNKNOWN = {"io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "clone3": 435}
 _CLONE, _IOCTL, _SOCKET, _CONNECT, _SECCOMP = (56, 220), (16, 29), (41, 198), (42, 203), (317, 277)
 _SETSOCKOPT = (54, 208)
-#: Shares a port with whoever of the same user listens on it: a task would get a part of the requests to a server of several
+#: Shares a port with other processes of the same user: a task would receive some of the requests to a server of several
 #: processes, with their keys.
 _SOL_SOCKET, _SO_REUSEPORT = 1, 15
-#: Would type into a terminal, or reach a console's memory.
+#: These would write input to a terminal, or reach a console's memory.
 _TERMINAL = (0x5412, 0x541C)
 _NAMESPACES = (
     kernel.NEWNS
@@ -94,8 +95,9 @@ class _Program(ctypes.Structure):
 
 
 def restrict(families: Collection[int], *, ask_to_connect: bool = False) -> tuple[bool, int | None]:
-    """Filter this process's system calls; sockets may be made of these address families. Returns whether the kernel has
-    filters, and, with `ask_to_connect`, a file by which somebody else is asked about each connect(2); None: it is not available.
+    """Filter this process's system calls; `families` are the permitted address families of sockets. Return whether the
+    filter is installed and, with `ask_to_connect`, a descriptor that reports each connect(2), or None if that is not
+    available.
     """
     architecture = _ARCHITECTURE.get(kernel.MACHINE)
     if architecture is None:
@@ -119,7 +121,7 @@ def _install(code: bytes, flags: int) -> int:
 
 
 def program(architecture: int, families: Collection[int], *, ask_to_connect: bool = False) -> bytes:
-    """The filter as BPF."""
+    """Return the filter as a BPF program."""
     refused = _ERRNO | errno.EPERM
     unknown = _ERRNO | errno.ENOSYS
     code = [_do(_LOAD, _ARCHITECTURE_AT), _do(_EQUAL, architecture, 1, 0), _do(_RETURN, unknown)]
@@ -144,7 +146,7 @@ def program(architecture: int, families: Collection[int], *, ask_to_connect: boo
 
 
 def _checked(numbers: tuple[int, int], argument_at: int, rules: list[bytes]) -> list[bytes]:
-    """Rules over an argument of one system call; one that no rule returns from is allowed."""
+    """Return the rules for an argument of one system call. If no rule returns, the call is allowed."""
     body = [_do(_LOAD, argument_at), *rules, _do(_RETURN, _ALLOW)]
     return [_do(_EQUAL, _own(numbers), 0, len(body)), *body]
 

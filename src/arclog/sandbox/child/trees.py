@@ -1,4 +1,4 @@
-"""Trees that must go as a whole: a process with its descendants, a folder with its contents."""
+"""Process trees and folder trees, and their removal."""
 
 # Stand-alone and light: no pathlib, and the package has another name where it runs.
 # ruff: noqa: PTH110, PTH123, PTH208
@@ -10,12 +10,12 @@ import signal
 import stat
 
 _PAGE = os.sysconf("SC_PAGESIZE")
-#: A name that no task gives a folder.
+#: A name that tasks do not use.
 _RAISED = ".arclog-raised-"
 
 
 def family(root: int) -> list[int]:
-    """All living descendants of a process."""
+    """Return all living descendants of a process."""
     processes: list[int] = []
     todo = [root]
     while todo:
@@ -26,7 +26,7 @@ def family(root: int) -> list[int]:
 
 
 def children(pid: int) -> list[int]:
-    """The children of a process, of all its threads."""
+    """Return the children of all threads of a process."""
     try:
         threads = os.listdir(f"/proc/{pid}/task")
     except OSError:
@@ -45,7 +45,9 @@ def children(pid: int) -> list[int]:
 
 
 def memory_of(pids: list[int], enough: int) -> int:
-    """Bytes of memory that processes use together. What they share is looked at only when it could make the sum `enough`."""
+    """Return the total memory of processes in bytes. Only if the sum of their resident sizes exceeds `enough`, shared
+    memory is divided among the processes that share it.
+    """
     total = sum(_resident(pid) for pid in pids)
     return total if total <= enough else sum(_proportional(pid) for pid in pids)
 
@@ -59,7 +61,7 @@ def _resident(pid: int) -> int:
 
 
 def _proportional(pid: int) -> int:
-    """Its own memory, and its part of what it shares."""
+    """Return the memory of a process: its own, and its share of memory that it shares."""
     try:
         with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
             return sum(int(line.split()[1]) * 1024 for line in file if line.startswith(b"Pss:"))
@@ -74,9 +76,9 @@ def kill(pid: int) -> None:
 
 
 def remove_tree(path: str, dir_fd: int | None = None) -> None:
-    """Remove a folder with all it holds, following no link; raises OSError for what cannot be removed.
+    """Remove a folder and its contents, without following links. Raises OSError.
 
-    However deep it is: what is below its folders is brought up to it first.
+    Any depth is supported: the folders below are moved up before they are removed.
     """
     try:
         top = _opened(path, dir_fd)
@@ -107,7 +109,7 @@ def remove_tree(path: str, dir_fd: int | None = None) -> None:
 
 
 def _opened(name: str, dir_fd: int | None) -> int:
-    """A folder, with the right to change it."""
+    """Open a folder, and make it writable."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         folder = os.open(name, flags, dir_fd=dir_fd)
@@ -125,7 +127,7 @@ def _listed(folder: int) -> list[os.DirEntry[str]]:
 
 
 def _children_by_scan(pid: int) -> list[int]:
-    """For kernels without /proc/…/children."""
+    """Return the children of a process, on kernels without /proc/…/children."""
     processes: list[int] = []
     for name in os.listdir("/proc"):
         if name.isdigit():

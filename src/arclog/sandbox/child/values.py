@@ -1,8 +1,8 @@
-"""The values of a python task as JSON: plain values as they are, well-known types converted without loss, tables of other
-libraries as rows, the rest refused.
+"""Encodes the values of a python task as JSON. Plain values stay as they are, well-known types are converted without
+loss, tables of other libraries become rows, and other values are refused.
 
-The common case is checked at C speed by the set of types in each container; only other values are walked item by item.
-Types are known by the names of their classes: nothing is imported for the sake of values that nobody uses.
+The common case is checked at C speed by the set of types in each container; only other values are examined item by
+item. Types are recognized by the names of their classes, so that no library is imported for it.
 """
 
 # Stand-alone and light: the package has another name where it runs.
@@ -17,28 +17,28 @@ from typing import Any
 # ── tables ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Tables of other libraries as rows: DataFrames of pandas and polars, tables of Arrow.
 #
-# Rows are made some at a time, so that a table as large as memory allows can be sent. The libraries are known by the names
-# of their classes and never imported here.
+# Rows are converted in chunks, so that a table as large as memory allows can be sent. The libraries are recognized by
+# the names of their classes and never imported here.
 
-#: Rows that are made at a time.
+#: Number of rows that are converted at a time.
 _CHUNK = 1000
 
 Rows = Iterator[dict[str, Any]]
-#: Takes the names of columns and the path of their table.
+#: A function of column names and the path of their table.
 Names = Callable[[Iterable[Any], str], list[str]]
 Keys = Callable[[Iterable[Any]], list[str]]
 
 
 def rows_of(value: Any, path: str, checked: Names) -> Rows | None:
-    """The rows of a table as maps; None for anything else. `checked` makes keys of the names of its columns, or refuses
-    them; `path` is how a refusal calls the table.
+    """Return an iterator over the rows of a table, as maps; None if the value is not a table. `checked` turns column
+    names into keys, or refuses them; `path` is the table's name in messages.
     """
     reader = _by_class(value, _TABLES)
     return None if reader is None else reader(value, lambda names: checked(names, path))
 
 
 def reader_of(value: Any) -> Callable[[Any], Any] | None:
-    """What gives the values of an array, or a single value of Arrow, as Python's own; None for anything else."""
+    """Return a function that converts an array or an Arrow scalar to Python values; None for other types."""
     return _by_class(value, _COLUMNS)
 
 
@@ -51,7 +51,9 @@ def _by_class(value: Any, known: dict[str, Callable[..., Any]]) -> Callable[...,
 
 
 def _pandas(frame: Any, keys: Keys) -> Rows:
-    """Columns, after the levels of the index that have a name. A missing value is null, as in pandas' own JSON."""
+    """Yield rows with the named levels of the index, then the columns. A missing value is null, as in pandas'
+    own JSON.
+    """
     levels = [number for number, name in enumerate(frame.index.names) if name is not None]
     names = keys([*(frame.index.names[number] for number in levels), *frame.columns])
     for start in range(0, len(frame), _CHUNK):
@@ -65,7 +67,7 @@ def _pandas(frame: Any, keys: Keys) -> Rows:
 
 
 def _present(column: Any) -> list[Any]:
-    """The values of a column or an index; None for those that are missing."""
+    """Return the values of a column or an index, with None for missing ones."""
     values: list[Any] = column.tolist()
     missing = column.isna()
     if missing.any():
@@ -97,7 +99,7 @@ def _arrow_reader(reader: Any, keys: Keys) -> Rows:
 
 
 def _numpy(array: Any) -> Any:
-    # Dates and durations would become bare integers, records would lose the names of their fields.
+    # Dates and durations would become bare integers, and records would lose the names of their fields.
     if array.dtype.kind not in "mMV":
         return array.tolist()
     return list(array) if array.ndim else array[()]
@@ -123,14 +125,14 @@ _COLUMNS: dict[str, Callable[[Any], Any]] = {
 
 # ── values ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-#: Deeper values would meet the recursion limit of some reader later on.
+#: Maximum nesting. Deeper values could exceed the recursion limit of a reader.
 MAX_DEPTH = 200
 _KEY_MAX = 60
-#: Integers of a Decimal beyond 64 bits become text, as those of databases do.
+#: Integers of a Decimal beyond 64 bits become text, like those of databases.
 _I64 = 1 << 63
 
 _LEAVES = frozenset({str, int, float, bool, type(None)})
-#: What to do about a value that is refused, by the name of its type or of a class that it is derived from.
+#: Remedies for refused values, by the name of their type or of a base class.
 _REMEDIES = {
     "bytes": "convert it, e.g. with .decode() or base64",
     "bytearray": "convert it, e.g. with .decode() or base64",
@@ -164,11 +166,11 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=F
 
 
 class NotJSON(Exception):
-    """The value, or something in it, cannot be JSON; the message says where and what to do."""
+    """The value, or a part of it, cannot be represented in JSON. The message has its path and the remedy."""
 
 
 def encoded(value: Any, path: str = "result") -> bytes:
-    """The value as JSON text, or NotJSON; `path` is how a refusal calls it."""
+    """Return the value as JSON text. Raises NotJSON; `path` is the value's name in messages."""
     plain = value if _is_plain(value, 0) else _converted(value, path, ())
     try:
         return _encode(plain).encode()
@@ -178,7 +180,7 @@ def encoded(value: Any, path: str = "result") -> bytes:
 
 
 def column_names(names: Iterable[Any], path: str) -> list[str]:
-    """The names of a table's columns as keys of its rows."""
+    """Return the names of a table's columns as keys for its rows. Raises NotJSON."""
     names_seen: dict[str, Any] = {}
     for name in names:
         text = _key(name, path)
@@ -189,7 +191,7 @@ def column_names(names: Iterable[Any], path: str) -> list[str]:
 
 
 def _is_plain(value: Any, depth: int) -> bool:
-    """True when nothing but plain JSON types is inside; floats and text are left to the encoder."""
+    """Return whether a value contains only plain JSON types. The encoder checks floats and text."""
     kind = type(value)
     if kind in _LEAVES:
         return True
@@ -209,7 +211,7 @@ def _is_plain(value: Any, depth: int) -> bool:
 
 
 def _converted(value: Any, path: str, above: tuple[int, ...]) -> Any:
-    """The value as plain JSON types; floats and text are left to the encoder."""
+    """Convert a value to plain JSON types. The encoder checks floats and text."""
     if type(value) in _LEAVES or isinstance(value, (str, int, float)):
         return value
     if id(value) in above:
@@ -254,7 +256,7 @@ def _list(items: Iterable[Any], path: str, within: tuple[int, ...]) -> list[Any]
 
 
 def _sorted(items: list[Any]) -> list[Any]:
-    """The items of a set in an order that does not change from run to run."""
+    """Return the items of a set in an order that is the same in every run."""
     try:
         return sorted(items)
     except TypeError:
@@ -262,7 +264,7 @@ def _sorted(items: list[Any]) -> list[Any]:
 
 
 def _key(key: Any, path: str) -> str:
-    """A key as text: as JSON writes the value."""
+    """Return a key as text, in the form in which JSON writes the value."""
     if isinstance(key, str):
         return str.__str__(key)
     where = f"{path}: the key {_short(key)}"
@@ -271,7 +273,7 @@ def _key(key: Any, path: str) -> str:
 
 
 def _leaf(value: Any, path: str) -> Any:
-    """A value that holds no others, by the class that it is of or derived from."""
+    """Convert a value that contains no others, by its class or a base class."""
     for kind in type(value).__mro__:
         convert = _CONVERTERS.get(f"{str(kind.__module__).partition('.')[0]}.{kind.__qualname__}")
         if convert is not None:
@@ -283,7 +285,7 @@ def _leaf(value: Any, path: str) -> Any:
 
 
 def _decimal(value: Any) -> Any:
-    if not value.is_finite():  # refused as such a float is
+    if not value.is_finite():  # refused later, like such a float
         return math.nan if value.is_nan() else float(value)
     if value == value.to_integral_value():
         whole = int(value) if value.adjusted() < len(str(_I64)) else _I64
@@ -293,7 +295,7 @@ def _decimal(value: Any) -> Any:
 
 
 def _moment(value: Any) -> Any:
-    # A date that is none (NaT of pandas) is not even itself.
+    # NaT of pandas does not equal itself.
     return value.isoformat() if value == value else NotImplemented  # noqa: PLR0124 - as above
 
 
@@ -301,11 +303,11 @@ def _duration(value: Any) -> Any:
     if value != value:  # noqa: PLR0124 - NaT
         return NotImplemented
     micros = (value.days * 86_400 + value.seconds) * 1_000_000 + value.microseconds
-    return _iso_duration(micros * 1000 + getattr(value, "nanoseconds", 0))  # those of pandas
+    return _iso_duration(micros * 1000 + getattr(value, "nanoseconds", 0))  # a timedelta of pandas has nanoseconds
 
 
 def _iso_duration(nanos: int) -> str:
-    """ISO 8601: P3DT4H5M6.5S, as a database's durations are."""
+    """Return a duration in ISO 8601, P3DT4H5M6.5S, like the durations of databases."""
     seconds, rest = divmod(abs(nanos), 1_000_000_000)
     fraction = f".{rest:09d}".rstrip("0").rstrip(".")
     days, seconds = divmod(seconds, 86_400)
@@ -351,7 +353,7 @@ _CONVERTERS: dict[str, Callable[[Any], Any]] = {
 
 
 def _refuse_leaf(value: Any, path: str) -> None:
-    """Raise NotJSON for the first number or text in a plain value that JSON cannot hold."""
+    """Raise NotJSON for the first number or text in a plain value that JSON cannot represent."""
     if isinstance(value, dict):
         for key, item in value.items():
             _check_text(key, f"{path}: the key {_short(key)}")

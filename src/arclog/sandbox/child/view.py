@@ -1,7 +1,7 @@
-"""What a sandbox sees of the file system: a mount namespace whose root holds what its tasks may use, and nothing else.
+"""A sandbox's view of the file system: a mount namespace whose root has only the paths that its tasks may use.
 
-The root is empty, or (when tasks may read `/`) everything read-only. On it come, parents first, the paths that may be
-read, those that may be written, and covers over those that are out of reach. /proc, /dev and /dev/shm are its own.
+The root is empty, or (if tasks may read `/`) the whole file system, read-only. Onto it are mounted, parents first, the
+readable paths, the writable paths, and empty covers over hidden ones. /proc, /dev and /dev/shm are the sandbox's own.
 """
 
 # Stand-alone and light: no pathlib, and the package has another name where it runs.
@@ -28,15 +28,15 @@ _LINKS = {
 }
 _PLAIN = kernel.MS_NOSUID | kernel.MS_NODEV
 _BIND = kernel.MS_BIND | kernel.MS_REC
-#: The lowest bound that Linux takes.
+#: The lowest pid_max that Linux accepts.
 _LEAST_PIDS = 301
 _NAMES = "/etc/resolv.conf"
-#: Covers hold folders alone.
+#: Covers contain folders only.
 _COVER_SIZE = "size=256k,nr_inodes=256,mode=755"
 
 
 class View:
-    """The root of one sandbox, in the making."""
+    """The root of one sandbox, prepared in the guard."""
 
     def __init__(self, spec: dict[str, Any]) -> None:
         confinement = spec["confinement"]
@@ -46,32 +46,32 @@ class View:
         self._whole = self._writes_all or "/" in confinement["read"]
         self._shared_bytes: int = confinement["max_memory_bytes"]
         self._most_threads: int = confinement["max_threads"]
-        #: the kernel holds the view's processes to `max_threads`
+        #: the kernel limits the view's processes to `max_threads`
         self.is_bounded = False
-        # Beside the whole, what is to be read inside of what is hidden.
+        # Even if `/` is readable, a readable path inside a hidden one needs an entry.
         entries = [(path, READ) for path in confinement["read"] if path != "/"]
         entries += [(path, WRITE) for path in [*confinement["write"], spec["folder"]]]
         self._paths = [path for path, _ in entries]
         entries += [(path, COVER) for path in confinement["hidden"]]
-        #: by the real path, what stands in its place
+        #: real path → its replacement
         self._replaced = {
             os.path.realpath(path): f"{self._own}/{name}"
             for path, name in confinement["replaced"].items()
             if os.path.isdir(path)
         }
         entries += [(path, REPLACE) for path in self._replaced]
-        #: where the name servers are written, when the relay is the only one
+        #: the file with the name servers, if it has to name the relay; else ''
         self._names = os.path.realpath(_NAMES) if confinement["network"] == "list" and os.path.exists(_NAMES) else ""
-        #: real paths, parents first; of several ways for one path the last one counts
+        #: real paths, parents first; if a path has several entries, the last one counts
         ways = {os.path.realpath(path): way for path, way in entries if path != "/" and os.path.exists(path)}
         self._ways = sorted(ways.items(), key=lambda entry: entry[0].count("/"))
-        #: hold folders of the sandbox's own; closed when these are made
+        #: covers, which stay writable until the folders on them are created
         self._covers: list[str] = []
-        #: mounts on folders that are removed with the sandbox
+        #: mounts in folders that are removed with the sandbox
         self._inner: list[str] = []
 
     def enter(self) -> None:
-        """Make the view and go into it; raises OSError, before anything is changed for good."""
+        """Create the view and enter it. Raises OSError."""
         kernel.mount(None, "/", None, kernel.MS_REC | kernel.MS_SLAVE)
         for path in dict.fromkeys((self._own, self._root, *self._replaced.values())):
             os.mkdir(path, 0o700)
@@ -82,7 +82,7 @@ class View:
             kernel.mount("arclog", self._root, "tmpfs", _PLAIN, "size=1m,mode=755")
             for path in self._paths:
                 self._mirror(path)
-        kernel.mount(None, self._root, None, kernel.MS_UNBINDABLE)  # no part of itself
+        kernel.mount(None, self._root, None, kernel.MS_UNBINDABLE)  # must not contain itself
         self._devices()
         self._processes()
         for path, way in self._ways:
@@ -98,7 +98,7 @@ class View:
         kernel.enter_root(self._root)
 
     def leave(self) -> None:
-        """Free the sandbox's own folders, so that they can be removed."""
+        """Unmount the sandbox's own folders, so that they can be removed."""
         for path in reversed(self._inner):
             kernel.unmount(path)
 
@@ -117,7 +117,7 @@ class View:
             kernel.restrict_mount(self._root + path)
 
     def _own_names(self) -> str:
-        """A file that names the relay as name server, with the machine's search list."""
+        """Write a resolv.conf with the relay as name server and the machine's search list. Return its path."""
         place = f"{self._own}/resolv.conf"
         with open(self._names, encoding="utf-8", errors="replace") as file:
             kept = [line for line in file if line.split(None, 1)[:1] in (["search"], ["domain"])]
@@ -126,7 +126,7 @@ class View:
         return place
 
     def _bind(self, source: str, path: str) -> None:
-        """Put something of the old root at a real path of the new one."""
+        """Mount a path of the old root at a real path of the new one."""
         target = self._root + path
         if not os.path.lexists(target):
             os.makedirs(os.path.dirname(target), 0o755, exist_ok=True)
@@ -139,7 +139,7 @@ class View:
             self._inner.append(path)
 
     def _mirror(self, path: str, depth: int = 0) -> str:
-        """Make the links on the way to a path; returns the real path."""
+        """Create the symbolic links on the way to a path. Return the real path."""
         real = "/"
         for part in path.strip("/").split("/"):
             place = os.path.join(real, part)
@@ -177,7 +177,7 @@ class View:
                     raise
 
     def _processes(self) -> None:
-        """A /proc of the own pid namespace; where the kernel refuses that, the one that is there."""
+        """Mount /proc of the new pid namespace or, if the kernel refuses, the existing one."""
         place = f"{self._root}/proc"
         os.makedirs(place, 0o755, exist_ok=True)
         try:
@@ -192,7 +192,9 @@ class View:
 
 
 def _bound(proc: str, most: int) -> bool:
-    """Bound the processes and threads of this pid namespace. Before Linux 6.14 that file was the whole machine's."""
+    """Limit the processes and threads of this pid namespace. Before Linux 6.14 the limit applied to the whole
+    machine.
+    """
     major, minor = (int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
     if (major, minor) < (6, 14):
         return False

@@ -1,6 +1,6 @@
 """Frames between the worker and a runner: three lengths, then three byte strings.
 
-The worker's half is `sandbox.protocol`.
+The worker's side is `sandbox.protocol`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ LENGTHS = struct.Struct("<QQQ")
 
 
 def receive(sock: socket, most: int = 0) -> tuple[bytes, bytes, bytes] | None:
-    """The next frame, or None when the other side is gone. One of more than `most` bytes is a ValueError."""
+    """Return the next frame, or None if the other side is gone. Raises ValueError for a frame of more than `most`
+    bytes.
+    """
     head = _exactly(sock, LENGTHS.size)
     if head is None:
         return None

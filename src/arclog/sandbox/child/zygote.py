@@ -1,9 +1,9 @@
-"""The zygote: a pristine interpreter that runs no user code and forks guards on request.
+"""The zygote: an interpreter that runs no user code and forks guards on request.
 
-    worker ── zygote (one per tool) ── guard (one per sandbox) ── runner (user code) ── whatever it starts
+    worker ── zygote (one per tool) ── guard (one per sandbox) ── runner (user code) ── its child processes
 
-Every level ends when the one above it is gone, and takes all below with it: a guard adopts the orphans of its runner
-and kills them; the zygote does so for a guard that died. A request is one letter with the guard's files attached.
+Every level ends when the one above it is gone, and ends all levels below: a guard adopts the orphans of its runner and
+kills them; the zygote does the same for a guard that died. A request is one letter with the guard's files attached.
 """
 
 # Stand-alone and light: no pathlib, and the package has another name where it runs.
@@ -21,7 +21,7 @@ import sys
 
 from . import guard, kernel, trees
 
-#: the letter of a request for a process with namespaces of its own; `p` asks for a plain one
+#: the letter that requests a process in new namespaces; `p` requests a plain one
 ISOLATED = b"i"
 
 #: channel to the worker, task socket or stdin, stdout, stderr
@@ -30,7 +30,9 @@ _PARENT_CHECK_MS = 5_000
 
 
 def main(control_fd: int, paths: list[str], databases: bool) -> None:
-    """Serve until the worker is gone. With `databases`, runners serve DuckDB, which is loaded here once for all."""
+    """Serve until the worker is gone. With `databases`, runners serve DuckDB, which is loaded here once for all of
+    them.
+    """
     sys.path.extend(path for path in paths if path not in sys.path)
     sys.dont_write_bytecode = True
     if databases:
@@ -72,7 +74,7 @@ def _serve(control: _socket.socket) -> None:
 
 
 def _request(control: _socket.socket) -> tuple[bytes, list[int]]:
-    """One letter and its files; no letter when the worker is gone."""
+    """Receive one letter and its files; the letter is b"" if the worker is gone."""
     try:
         letter, ancillary, _, _ = control.recvmsg(1, _socket.CMSG_SPACE(_FILES * 4), _socket.MSG_CMSG_CLOEXEC)
     except ConnectionError:
@@ -94,14 +96,14 @@ def _launch(control: _socket.socket, wakeup: int, files: list[int], *, isolated:
         signal.set_wakeup_fd(-1)
         control.close()
         os.close(wakeup)
-        # In a pid namespace of its own nobody above has a number.
+        # In a new pid namespace, the parent has no pid.
         parent = 0 if flags & kernel.NEWPID else zygote
         guard.main(files, parent=parent, flags=flags, identity=identity)
     return pid
 
 
 def _reap(guards: set[int]) -> None:
-    """Bury dead guards; kill what a dead guard left behind, which the kernel made our child."""
+    """Reap dead guards, and kill the processes that a dead guard left, which are now children of the zygote."""
     while True:
         try:
             pid, _ = os.waitpid(-1, os.WNOHANG)

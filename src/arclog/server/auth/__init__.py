@@ -1,1 +1,1 @@
-"""Who a caller is and what it may do: keys, sessions, tokens, access and the audit."""
+"""Authentication and authorization: keys, sessions, tokens, access and the audit."""

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 @lru_cache(maxsize=1000)
 def is_loopback(host: str) -> bool:
-    """Whether a host, as written in a URL or a setting, is a loopback address of this machine."""
+    """Return whether a host, as written in a URL or a setting, is a loopback address of this machine."""
     if host.lower() == "localhost":
         return True
     try:

@@ -1,10 +1,10 @@
-"""The record of what callers were granted and denied.
+"""The record of granted and denied requests.
 
-Every denial is recorded, and every granted request that changes something, before it is carried out: a request that
-cannot be recorded is not carried out. If one caller is denied repeatedly within a minute, `auth.max_denials` denials
-are recorded one by one and the rest as one entry with their number. A tenant has at most `auth.audit_max_entries` entries,
-and one caller half of them, so that nobody fills the store or displaces the entries of others. Requests of workers and producers are not recorded
-here, since each report and event is in the log.
+Every denial is recorded, and every granted request that changes something, before it is processed: a request that
+cannot be recorded is not processed. If one caller is denied repeatedly within a minute, `auth.max_denials` denials are
+recorded one by one and the rest as one entry with their number. A tenant has at most `auth.audit_max_entries` entries,
+and one caller half of them, so that no caller can fill the store or displace the entries of others. Requests of workers
+and producers are not recorded here, since each report and event is in the log.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 _WINDOW_S = 60.0
-#: Callers that are distinguished within a minute; the denials of all others are counted together.
+#: Maximum number of callers that are distinguished within a minute; the denials of all others are counted together.
 _CALLERS = 100
 _OTHERS = ("", "", "others")
 
@@ -56,8 +56,8 @@ class Denials:
         self._windows: OrderedDict[tuple[str, str, str], _Window] = OrderedDict()
 
     def to_record(self, entry: AuditEntry) -> list[AuditEntry]:
-        """The entries to write for a denial: the denial itself while there are few; before the first one of a new
-        minute, a summary of those that were left out.
+        """Return the entries to write for a denial: the denial itself while there are few; before the first one of a
+        new minute, a summary of those that were left out.
         """
         now = self._clock.monotonic()
         caller = (entry.tenant, entry.principal, "" if entry.principal else neighbourhood(entry.address))
@@ -130,8 +130,8 @@ class Audit:
             await self._trim(entry.tenant, entry.principal)
 
     async def _trim(self, tenant: str, principal: str) -> None:
-        """Remove what a caller and its tenant have too much of, now and then. A caller that is counted for the first time may have
-        written before this process started.
+        """Remove the excess entries of a caller and its tenant, at intervals. A caller that is counted for the first
+        time may have written before this process started.
         """
         caller = (tenant, principal)
         added = self._added.get(caller)

@@ -85,7 +85,7 @@ class Gate:
             )
 
     async def check_address(self, host: str) -> None:
-        """Refuse to listen on an address that others can reach if the server would let everybody in, or nobody."""
+        """Refuse to listen on an address that others can reach if the server would admit everyone, or no one."""
         if is_loopback(host):
             return
         if self._mode == "none":
@@ -183,13 +183,13 @@ class Gate:
         raise Unauthenticated(problem)
 
     def key_made(self) -> None:
-        """A key was made here: from now on callers must authenticate, without waiting for the next read of the
+        """Require authentication from now on, because a key was created here, without waiting for the next read of the
         store.
         """
         self._looked_at = None
 
     async def is_page_open(self, headers: Mapping[str, str]) -> bool:
-        """Whether a page of the console may request data without signing in, because this server requires no
+        """Return whether a page of the console may request data without signing in, because this server requires no
         authentication. Raises NotAllowed for a request that used another name of this machine. Links from other sites
         may lead here.
         """
@@ -199,7 +199,7 @@ class Gate:
         return True
 
     async def is_required(self) -> bool:
-        """Whether callers must authenticate."""
+        """Return whether callers must authenticate."""
         if self._required or self._mode == "none":
             return self._required
         now = self._clock.monotonic()

@@ -42,7 +42,7 @@ _LETTERS = string.digits + string.ascii_letters
 _REMEMBERED = 10_000
 _WAITING = 64
 _LONGEST_NAME = 128
-#: argon2id as OWASP advises: 19 MiB, two passes, one lane. The secret has 256 bits of its own.
+#: argon2id with OWASP's parameters: 19 MiB, two passes, one lane. The secret itself has 256 bits.
 _TIME, _MEMORY_KIB, _LANES = 2, 19_456, 1
 
 
@@ -146,7 +146,7 @@ class Keys:
     def _proved_now(self, proof: asyncio.Task[KeyRecord]) -> None:
         self._proofs = {digest: known for digest, known in self._proofs.items() if known is not proof}
         if not proof.cancelled():
-            proof.exception()  # the caller may be gone; the exception concerns nobody else
+            proof.exception()  # marks the exception as retrieved; the caller may be gone
 
     async def _proof(self, text: str, digest: bytes) -> KeyRecord:
         form = _FORM.fullmatch(text)
@@ -159,7 +159,7 @@ class Keys:
         return record
 
     async def _fits(self, text: str, record: KeyRecord | None) -> bool:
-        """Whether a text is the key; equally slow for a key that does not exist."""
+        """Return whether a text is the key; equally slow for a key that does not exist."""
         if self._waiting >= _WAITING:
             raise TooManyRequests("too many keys are being checked; try again in a moment", retry_after_s=1)
         self._waiting += 1

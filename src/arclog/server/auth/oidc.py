@@ -25,9 +25,9 @@ from arclog.ports.clock import Clock
 from arclog.server.auth.addresses import is_loopback, without_port
 from arclog.server.auth.tokens import Tokens, fetch, require_https
 
-#: Where the issuer sends the browser back to.
+#: The path to which the issuer sends the browser back.
 CALLBACK = "/api/session/callback"
-#: Seconds that a sign-in may take.
+#: Time limit of a sign-in in seconds.
 LOGIN_S = 600
 _LONGEST_PLACE = 2000
 
@@ -191,7 +191,7 @@ class Oidc:
 
 
 def own_place(place: str) -> str:
-    """A path of this server to return to; anything else becomes the start page."""
+    """Return a path of this server to return to; anything else becomes the start page."""
     is_plain = len(place) <= _LONGEST_PLACE and place.isprintable() and "\\" not in place
     is_own = place.startswith("/") and not place.startswith(("//", "/api/"))
     return place if is_plain and is_own else "/"

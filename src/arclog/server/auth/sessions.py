@@ -85,7 +85,7 @@ class Sessions:
         return _principal(known.record, token)
 
     def is_known(self, token: str) -> bool:
-        """Whether a request with this session was accepted before."""
+        """Return whether a request with this session was accepted before."""
         return _digest(token) in self._known
 
     async def close(self, token: str) -> None:
@@ -153,8 +153,8 @@ def check_host(headers: Mapping[str, str]) -> None:
 
 
 def is_own_site(headers: Mapping[str, str], public: str = "") -> bool:
-    """Whether a request comes from one of this server's pages, or from no page at all. `public` is another name of
-    this server.
+    """Return whether a request comes from one of this server's pages, or from no page at all. `public` is another name
+    of this server.
     """
     origin = headers.get("origin")
     if origin is not None:
@@ -165,7 +165,9 @@ def is_own_site(headers: Mapping[str, str], public: str = "") -> bool:
 
 
 def cookie_name(headers: Mapping[str, str]) -> str:
-    """Cookies of a host are shared by all its ports; the name keeps those of two servers on one machine apart."""
+    """Return the name of the cookie. Cookies of a host are shared by all its ports; the name distinguishes two servers
+    on one machine.
+    """
     _, _, port = headers.get("host", "").rpartition("]")[2].partition(":")
     return f"{_COOKIE}_{port}" if port.isdigit() else _COOKIE
 

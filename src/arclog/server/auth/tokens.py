@@ -91,20 +91,20 @@ def _error_code(body: bytes) -> str:
 
 
 # ── keysets ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-# The public keys of a token issuer: a JWKS from an address or a file, fetched again when it is old or lacks a key.
+# The public keys of a token issuer: a JWKS from an address or a file, fetched again if it is old or lacks a key.
 #
-# Only keys that can verify but not create signatures are used: a `kty: oct` in the set is ignored, so that nobody can
-# sign with a key that everybody can read.
+# Only keys that can verify but not create signatures are used: a `kty: oct` in the set is ignored, since anyone who can
+# read the set could sign with it.
 
 
-#: How a token may be signed, and the key type that goes with it.
+#: Signature algorithms of tokens, and the key type of each.
 ALGORITHMS = {"RS256": "RSA", "ES256": "EC", "EdDSA": "OKP"}
 #: The number of keys of a set that are read, and the smallest RSA key.
 _MOST_KEYS = 100
 _RSA_BITS = 2048
 #: A token that names an unknown key causes a new fetch, at most this often.
 _LOOK_AGAIN_S = 10.0
-#: How long the issuer may take to answer.
+#: Time limit for the issuer's response.
 _FETCH_S = 10.0
 
 log = logging.getLogger("arclog.server")

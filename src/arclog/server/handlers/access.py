@@ -75,7 +75,7 @@ async def remove_credential(call: Call, request: ops.RemoveCredential) -> ops.Fo
 
 
 def _scope(tenant: str, project: str, environment: str) -> str:
-    """TENANT/PROJECT/ENVIRONMENT, of which any part may be empty."""
+    """Return TENANT/PROJECT/ENVIRONMENT, any part of which may be empty."""
     if "/" in tenant:
         raise NotFound(f"there is no tenant {tenant[:128]!r} for this caller")
     for name, part in ((project, "project"), (environment, "environment")):

@@ -40,7 +40,7 @@ from arclog.server.streams.waiting import caller_gone, longest_wait, unless_gone
 
 
 _MOST_EVENTS = 10_000
-#: The most commands that one worker may hold; the most kinds or pools that it may name, and their length.
+#: Maximum number of commands that one worker may hold, of kinds or pools that it may name, and their length.
 _MOST_HELD = 10_000
 #: Reports of at least this size are decoded in two steps.
 _LARGE_REPORT = 256 * 1024
@@ -159,8 +159,8 @@ async def write_logs(call: Call, given: work.Lines) -> work.Done:
 
 @handles(ops.SECRET)
 async def secret(call: Call, request: work.SecretAsked) -> work.SecretFound:
-    """A secret as it is sealed. It cannot be read without the key, which servers and workers have and which is never
-    sent over HTTP.
+    """Return a sealed secret. It cannot be read without the key, which servers and workers have and which is never sent
+    over HTTP.
     """
     checked_secret(request.name)
     if len(request.scope) > _LONGEST_SCOPE or not request.scope.isprintable():
@@ -192,7 +192,7 @@ class _ReportParts(Struct):
 
 
 async def _reported(call: Call) -> Report:
-    """A report. For a large one, its command is checked before the rest is read, since decoding all of it takes
+    """Return a report. For a large one, its command is checked before the rest is read, since decoding all of it takes
     long.
     """
 
@@ -251,7 +251,7 @@ def _check_id(worker_id: str) -> None:
 
 
 def _check_line(line: LogLine) -> None:
-    """A line that cannot be decoded would make the lines after it unreadable."""
+    """Refuse a line that cannot be decoded, which would make the lines after it unreadable."""
     if line.stream not in STREAMS:
         raise RequestRejected(f"lines: there is no stream {line.stream[:50]!r}; there are {', '.join(STREAMS)}")
     if not 0 <= line.at <= LATEST:
@@ -274,7 +274,7 @@ def _check_line(line: LogLine) -> None:
 #: Items are read in batches of this size, until the answer is this large.
 _ITEMS_AT_A_TIME = 256
 _PAGE_BYTES = 4 << 20
-#: Lines of a list are passed on when so many bytes have arrived.
+#: Lines of a list are passed on after this many bytes.
 _PIECE_BYTES = 1 << 20
 #: Content whose upload began this long ago is considered abandoned.
 _ABANDONED = 3600 * MICROS

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus, in a registry of their own, so that two servers in one process do not share it.
+"""Metrics for Prometheus, in a separate registry, so that two servers in one process do not share it.
 
 Times and counts are recorded as they happen; figures from the store are read when metrics are requested.
 """

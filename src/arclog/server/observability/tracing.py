@@ -1,6 +1,6 @@
-"""Traces of runs by OTLP over HTTP: made from a run's log after it has ended, so that neither the core nor a restart is
-concerned. Telemetry never delays a run: spans that cannot be sent are dropped and logged. The exporter has an HTTP
-client of its own, which connects through the forwarder, whose guard checks the destination.
+"""Traces of runs by OTLP over HTTP: created from a run's log after it has ended, so that neither the core nor a restart
+is affected. Telemetry never delays a run: spans that cannot be sent are dropped and logged. The exporter has its own
+HTTP client, which connects through the forwarder, whose guard checks the destination.
 """
 
 from __future__ import annotations

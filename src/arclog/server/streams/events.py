@@ -33,7 +33,7 @@ from arclog.server.streams.waiting import unless_stopping
 _PAGE = 500
 #: The last event of a log: all follow-up work of the run's end is done.
 _LAST = "playbook.processed"
-#: Pause before the next look at a run that has ended but whose log has not.
+#: Pause before the next check of a run that has ended but whose log is incomplete.
 _LOOK_AGAIN_S = 0.25
 KEEP_ALIVE = b": keep-alive\n\n"
 
@@ -182,7 +182,7 @@ class RunEvents:
         return now
 
     async def is_over(self, after: int) -> bool:
-        """Whether no event will ever follow this seq."""
+        """Return whether no event will ever follow this seq."""
         return await self._ended() and not await self._api.events(self._id, after=after, limit=1)
 
     async def _ended(self) -> bool:
@@ -209,7 +209,7 @@ def _ends_the_log(envelope: dict[str, Any]) -> bool:
 
 
 def _is_about(record: Rendered, entity: Entity) -> bool:
-    """Whether a record is about an entity. Derived records are about commands."""
+    """Return whether a record is about an entity. Derived records are about commands."""
     kind, name = entity
     if not kind:
         return True

@@ -85,8 +85,9 @@ def _part(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _facts(event: dict[str, Any]) -> dict[str, Any]:
-    """What the outline keeps of a payload. Of rules, which every task has, only what is not the usual: a step that is not
-    admitted, a task that does not simply continue. Of the end of a command, only that its task waits, until when and for which run.
+    """Return the parts of a payload that the outline needs. Of rules, which every task has, only exceptions: a step
+    that is not admitted, a task that does not simply continue. Of the end of a command, only that its task waits, until
+    when and for which run.
     """
     payload = event["payload"]
     match event["event_type"]:

@@ -20,7 +20,7 @@ async def unless_stopping(services: Services, work: Coroutine[Any, Any, T]) -> T
 
 
 async def unless_gone(call: Call, work: Coroutine[Any, Any, T]) -> T | None:
-    """The result of the work; None if the caller is gone first, which cancels the work."""
+    """Return the result of the work; None if the caller is gone first, which cancels the work."""
     return await _unless(caller_gone(call), work)
 
 
@@ -30,7 +30,7 @@ async def caller_gone(call: Call) -> None:
 
 
 def longest_wait(services: Services, wait_s: float) -> float:
-    """The time that a request may wait, given the time that it asks for."""
+    """Return the time that a request may wait, given the requested time."""
     if wait_s < 0:
         raise RequestRejected(f"wait_s: {wait_s:g} is negative")
     return min(wait_s, services.settings.number("server.long_poll_s"))

@@ -1,4 +1,4 @@
-"""The store of tests and simulations: plain Python."""
+"""The store of tests and simulations, in plain Python."""
 
 from arclog.stores.memory.store import MemoryStore
 

@@ -245,7 +245,7 @@ class Access(Tables):
         removed = set(own[: max(0, len(own) - of_caller)])
         left = [pos for pos, entry in self._audit if entry.tenant == tenant and pos not in removed]
         removed |= set(left[: max(0, len(left) - of_tenant)])
-        self._audit = [each for each in self._audit if each[0] not in removed]
+        self._audit = [record for record in self._audit if record[0] not in removed]
 
     async def audit(
         self, *, tenant: str = "", decision: str = "", before: int = 0, limit: int = 100

@@ -1,4 +1,4 @@
-"""Executions: their records, step runs, snapshots, stored results, and how many ended in an hour."""
+"""Executions: their records, step runs, snapshots, stored results, and hourly counts of ended runs."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def _sum(a: RunCount, b: RunCount) -> RunCount:
 
 
 def _result(record: ExecutionRecord, new: NewResult, at: int, known: ResultRecord | None) -> ResultRecord:
-    """The record of stored content; for content that is known already, with the longer lifetime."""
+    """Return the record of stored content. For content that is already known, the longer lifetime applies."""
     meta = new.ref.meta
     scope, rows = new.scope, meta.rows
     expires_at = None if new.ttl is None else at + new.ttl
@@ -329,7 +329,7 @@ def _version(record: PlanRecord) -> int:
 
 
 # ── retention ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Removing executions that ended long ago.
+# Removes executions that ended long ago.
 
 
 class Retention(Tables):
@@ -339,7 +339,7 @@ class Retention(Tables):
 
     async def retire(self, before: int, *, dry_run: bool = False) -> int:
         self._check_open()
-        retired = {execution_id for execution_id in self._executions if self._may_go(execution_id, before)}
+        retired = {execution_id for execution_id in self._executions if self._is_retirable(execution_id, before)}
         if dry_run:
             return len(retired)
         for execution_id in retired:
@@ -356,7 +356,7 @@ class Retention(Tables):
         }
         return len(retired)
 
-    def _may_go(self, execution_id: int, before: int) -> bool:
+    def _is_retirable(self, execution_id: int, before: int) -> bool:
         execution = self._executions[execution_id]
         record = execution.record
         ended_at = record.new.created_at if record.now.ended_at is None else record.now.ended_at

@@ -1,4 +1,4 @@
-"""The log of events: appending, and reading what was appended. The logs of tasks."""
+"""The log of events: appends and reads. The logs of tasks."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Log(Executions, Work, Duties):
         return answers
 
     def _refuse(self, append: Append, derived: Derived) -> None:
-        """Raise when the compare-and-set fails; nothing has changed yet."""
+        """Raise if the compare-and-set fails. Nothing has changed yet."""
         execution = self._executions.get(append.execution_id)
         if execution is not None and execution.over and derived.terminal:
             raise TerminalExists(f"execution {append.execution_id} has its terminal event already")

@@ -1,4 +1,5 @@
-"""`ports.storage.store` in plain Python, for tests and simulation: the same rules and the same derived rows, no thread, no disk.
+"""`ports.storage.store` in plain Python, for tests and simulation: the same rules and the same derived rows, without
+threads or disk.
 
 No method awaits, so every call is atomic. Bodies are stored encoded, so that readers never share objects with writers.
 """
@@ -12,7 +13,7 @@ from arclog.stores.memory.work import Work
 
 
 class MemoryStore(Log, Executions, Catalog, Work, Duties, Access, Retention):
-    """The store of tests. Its content lives as long as the object: close() and open() simulate a restart."""
+    """The store of tests. Its content lasts as long as the object; close() and open() simulate a restart."""
 
     async def changed_elsewhere(self) -> bool:
         return False  # no other process can write to it

@@ -1,4 +1,4 @@
-"""The tables of the memory store, and whether it is open."""
+"""The tables of the memory store, and its open state."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class LogRow(Struct, frozen=True):
 
 class StepRun(Struct):
     record: StepRunRecord
-    #: once ended: the last event that names it
+    #: the last event that names it, once it has ended
     until: int | None = None
 
 
 class Execution(Struct):
     record: ExecutionRecord
-    #: has its terminal event
+    #: the terminal event is stored
     over: bool = False
     rows: list[LogRow] = []
     steps: dict[tuple[str, int], StepRun] = {}
@@ -60,14 +60,15 @@ class Tables:
     def __init__(self, *, clock: Clock, settings: Settings | None = None) -> None:
         self._clock = clock
         self._codec = Codec(settings or Settings())
-        #: where a version (tenant, path, version) is valid: (project, environment); none: in its whole tenant
+        #: the (project, environment) pairs in which a version (tenant, path, version) is valid; no entry means its
+        #: whole tenant
         self._catalog_scopes: dict[tuple[str, str, int], set[tuple[str, str]]] = {}
         self._search_rows = (settings or Settings()).integer("events.search_rows")
         self._is_open = False
         self._log: list[LogRow] = []
         self._executions: dict[int, Execution] = {}
         self._keys: dict[tuple[Scope, str], int] = {}
-        #: command id → execution id, and the report that a command was granted to
+        #: command id → execution id, and the report to which a command was granted
         self._owners: dict[int, int] = {}
         self._grants: dict[int, tuple[int, int, int]] = {}
         self._marks: list[Mark] = []
@@ -75,15 +76,15 @@ class Tables:
         self._counts: dict[tuple[Scope, int], RunCount] = {}
         #: by digest, tenant and path
         self._plans: dict[tuple[str, str, str], PlanRecord] = {}
-        #: archived paths (tenant, path), and the time
+        #: archived paths (tenant, path), with the time
         self._archived: dict[tuple[str, str], int] = {}
         self._snapshots: dict[int, tuple[int, str, bytes]] = {}
         #: by seq
         self._past_snapshots: dict[int, dict[int, tuple[str, bytes]]] = {}
-        #: of task logs, with their positions
+        #: lines of task logs, with their positions
         self._lines: list[tuple[int, LogLine]] = []
         self._line_position = 0
-        #: bytes of an execution's task log, and whether it was cut
+        #: size of an execution's task log in bytes, and whether it was truncated
         self._log_sizes: dict[int, tuple[int, bool]] = {}
         self._nodes: dict[int, tuple[str, int]] = {}
         self._results: dict[tuple[int, str, str], ResultRecord] = {}
@@ -100,7 +101,7 @@ class Tables:
         self._duties: dict[str, Duty] = {}
         #: by pool and tenant
         self._limits: dict[tuple[str, str], int] = {}
-        #: without the tokens that are held
+        #: without the tokens in use
         self._resources: dict[str, ResourceRecord] = {}
         self._service = Service()
         self._seen: dict[str, WorkerRecord] = {}

@@ -1,4 +1,4 @@
-"""Work: commands and timers, and the pools, limits, resources and workers that bound and make the claims."""
+"""Work: commands and timers, and the pools, limits, resources and workers that claims depend on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NO_GRANT = (0, 0, 0)
 
 class Work(Tables):
     def _change_work(self, execution: Execution, append: Append, derived: Derived) -> None:
-        """Commands and timers."""
+        """Apply the changes of an append to commands and timers."""
         for command_id, fence, lease_until in append.extend:
             held = execution.commands.get(command_id)
             if held is not None and held.fence == fence and held.state == "claimed":
@@ -104,12 +104,12 @@ class Work(Tables):
         return taken
 
     def _chosen(self, eligible: Sequence[CommandRecord], limit: int) -> list[CommandRecord]:
-        """Claim from the commands that could be claimed."""
+        """Choose from the commands that could be claimed."""
         waiting: dict[tuple[str, str, tuple[str, ...]], list[Waiting]] = {}
         for command in eligible:
             lane = (command.pool, self._tenant_of(command), command.resources)
             waiting.setdefault(lane, []).append(Waiting(command.order, command.command_id, command.execution_id))
-        lanes = [Lane(*lane, iter(sorted(those))) for lane, those in waiting.items()]
+        lanes = [Lane(*lane, iter(sorted(commands))) for lane, commands in waiting.items()]
         held = Counter(
             (command.pool, self._tenant_of(command)) for command in self._all_commands() if command.state == "claimed"
         )
@@ -121,9 +121,9 @@ class Work(Tables):
         return [self._executions[chosen.execution_id].commands[chosen.command_id] for chosen in chosen_commands]
 
     def _family(self, execution_id: int) -> set[int]:
-        """An execution and those below it."""
+        """Return an execution and all its descendants."""
         family = {execution_id}
-        for child_id in sorted(self._executions) if execution_id else ():  # a child's id is younger than its parent's
+        for child_id in sorted(self._executions) if execution_id else ():  # a child has a larger id than its parent
             if self._executions[child_id].record.new.parent_execution_id in family:
                 family.add(child_id)
         return family

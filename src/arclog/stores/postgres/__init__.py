@@ -1,4 +1,4 @@
-"""The store of many machines: a PostgreSQL database."""
+"""The store for several machines: a PostgreSQL database."""
 
 from arclog.stores.postgres.store import PostgresStore
 

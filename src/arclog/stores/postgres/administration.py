@@ -1,5 +1,5 @@
-"""Records of servers (crashes that they count together) and of access (sealed credentials), as far as PostgreSQL
-differs from `stores.sql.administration`.
+"""Records of servers (shared counts of crashes) and of access (sealed credentials), as far as PostgreSQL differs from
+`stores.sql.administration`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from arclog.stores.sql.administration import Duties as SqlDuties
 from arclog.stores.sql.part import Call
 
 # ── duties ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Duties of servers on PostgreSQL: crashes that they count together.
+# Crashes, which all servers of a PostgreSQL store count together.
 
 
 class Duties(SqlDuties, PostgresPart):

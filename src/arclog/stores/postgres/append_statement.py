@@ -20,14 +20,14 @@ from arclog.stores.postgres.connection.pipeline import Call, columns
 from arclog.stores.records import HELD, new_columns, resources_text, result_columns, state_columns
 from arclog.stores.rows import Derived, NewResult
 
-#: log rows of one transaction: see `positions` in the schema
+#: maximum number of log rows in one transaction; see `positions` in the schema
 MOST_ROWS = 1 << 19
 
 _EXTEND, _RELEASE, _HOLD, _UNHOLD = 1, 2, 3, 4
 _PARAMETER = re.compile(r"\$(\d+)")
 _UNNEST = re.compile(r"unnest\(([^()]*)\)")
 
-#: the parts in their order in a statement, and the types of their columns
+#: the parts of a statement in order, and the types of their columns
 _COLUMNS = {
     "to_hold": "iii",
     "from_outside": "iibi",
@@ -59,13 +59,13 @@ class Wave:
         self._parts: dict[str, list[tuple[Any, ...]]] = {}
 
     def takes(self, append: Append) -> bool:
-        """Whether this append can be added: an execution occurs once, and slots are counted for one append at a
+        """Return whether this append can be added. An execution occurs once, and slots are counted for one append at a
         time.
         """
         return append.execution_id not in self.executions and not (append.slots and self.slots)
 
     def add(self, append: Append, derived: Derived, at: int, number: int) -> None:
-        """`number` is the count of log rows in the transaction so far."""
+        """Add an append. `number` is the count of log rows in the transaction so far."""
         own = append.execution_id
         state, step, started, ended, terminal_event, paused, error = state_columns(append.now)
         if len(derived.rows) + number > MOST_ROWS:
@@ -105,7 +105,9 @@ class Wave:
         self._put("deliveries", deliveries)
 
     def _add_work(self, append: Append, derived: Derived) -> None:
-        """Commands and timers. A statement changes a row only once, so several changes of a row are combined here."""
+        """Add commands and timers. A statement changes a row only once, so several changes of a row are
+        combined here.
+        """
         own = append.execution_id
         if append.extend or append.release or append.hold or append.unhold or append.close:
             changes: dict[int, tuple[int, int, int]] = {}
@@ -115,7 +117,7 @@ class Wave:
                 changes[command_id] = (_RELEASE, 0, 0)
             for command_id, _ in append.hold:
                 changes[command_id] = (_HOLD, 0, 0)
-            for command_id in append.unhold:  # of a command that was held before: as if released
+            for command_id in append.unhold:  # unholding a command that is held in the same append releases it
                 known = changes.get(command_id, (0, 0, 0))[0]
                 changes[command_id] = (_RELEASE if known in (_RELEASE, _HOLD) else _UNHOLD, 0, 0)
             for command_id in append.close:
@@ -144,7 +146,7 @@ class Wave:
             self._parts.setdefault(part, []).extend(rows)
 
     def calls(self, queries: dict[str, str], at: int) -> list[Call]:
-        """The statement, and what must run before it."""
+        """Return the statement, and the statements that must run before it."""
         names = tuple(part for part in _COLUMNS if part in self._parts)
         lone = all(len(rows) == 1 for rows in self._parts.values())
         parameters: list[Any] = [at]
@@ -154,7 +156,7 @@ class Wave:
                 parameters += rows[0]
                 continue
             if name in {"given", "created"}:
-                rows.sort()  # the same order in every process avoids deadlocks
+                rows.sort()  # the same order in every process prevents deadlocks
             parameters += columns(_COLUMNS[name], rows)
         if self.slots is None:
             return [(_statement(_Texts(queries), names, slots=False, lone=lone), parameters)]
@@ -167,7 +169,7 @@ class Wave:
 
 
 class _Texts:
-    """The named statements, as the key of a cache: there is one such dict for each schema."""
+    """The named statements as a cache key. There is one such dict for each schema."""
 
     def __init__(self, queries: dict[str, str]) -> None:
         self.queries = queries
@@ -181,7 +183,9 @@ class _Texts:
 
 @lru_cache(maxsize=4096)
 def _statement(texts: _Texts, names: Sequence[str], *, slots: bool, lone: bool) -> str:
-    """`$1` is the time; then come the columns of each part. `lone`: each part has one row, given as it is."""
+    """Return the statement. `$1` is the time; the columns of each part follow. With `lone`, each part has one row of
+    plain values.
+    """
     queries = texts.queries
     count = 1
     parts: list[str] = []
@@ -219,7 +223,7 @@ def _statement(texts: _Texts, names: Sequence[str], *, slots: bool, lone: bool) 
 
 
 def _of_one_row(text: str) -> str:
-    """Plain values instead of arrays with one element, which halves the work of PostgreSQL."""
+    """Use plain values instead of arrays with one element, which halves PostgreSQL's work."""
     text = _UNNEST.sub(lambda match: f"(SELECT {match[1].replace('[]', '')})", text)
     return re.sub(r"= ANY\((\$\d+)\)", r"= \1::int8", text)
 
@@ -230,7 +234,7 @@ def _shifted(text: str, by: int) -> str:
 
 @lru_cache(maxsize=1024)
 def kinds_literal(kinds: tuple[str, ...]) -> str:
-    """An array of bytea as text: arrays of arrays cannot be parameters here."""
+    """Return an array of bytea as text, since arrays of arrays cannot be parameters here."""
     return "{" + ",".join(f'"\\\\x{kind.encode().hex()}"' for kind in kinds) + "}"
 
 

@@ -1,4 +1,4 @@
-"""The writer of appends: group commit, refusals, and what happens after a lost connection."""
+"""The writer of appends: group commit, refusals, and recovery after a lost connection."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Item:
         self.bytes = sum(len(row.body) for row in derived.rows)
 
     def appended(self, at: int) -> Appended:
-        """Set the result, once the append is durable."""
+        """Return the result of a durable append."""
         return Appended(self.append.expected + 1, self.derived.last_seq, at, self.derived.decoded_bytes)
 
     def settle(self, outcome: Appended | BaseException) -> None:
         if self.future.done():
-            return  # its caller was cancelled
+            return  # the caller was cancelled
         if isinstance(outcome, BaseException):
             self.future.set_exception(outcome)
         else:
@@ -47,7 +47,7 @@ class Item:
 
 
 async def refusal(pool: Pool, queries: dict[str, str], append: Append, *, terminal: bool) -> Conflict:
-    """The reason why the compare-and-set matched no row. The rows may have changed since; then it is a conflict."""
+    """Return why the compare-and-set matched no row. If the rows have changed since then, it is a conflict."""
     own = append.execution_id
     if append.hold:
         asked = ints(command_id for command_id, _ in append.hold)
@@ -75,11 +75,11 @@ async def refusal(pool: Pool, queries: dict[str, str], append: Append, *, termin
 async def find_out(
     lane: Callable[[], Awaitable[Pipeline]], pool: Pool, queries: dict[str, str], lost: Lost, items: Sequence[Item]
 ) -> list[Item]:
-    """After a lost connection: resolves the appends that were committed, and returns those that were not.
+    """Find out which appends were committed after a lost connection. Resolves those, and returns the others.
 
-    `lane` returns a connection, a new one if possible: others that were open when one was lost may be dead, too. The
-    server process of the lost one may still commit, so it is terminated; once it is gone, the content of the log is
-    final. Both requests are sent at once, so that an attempt takes the time of one.
+    `lane` returns a connection, preferably a new one, since others that were open at the time may be dead, too. The
+    server process of the lost connection may still commit, so it is terminated; once it is gone, the content of the log
+    is final. Both requests are sent at once, so that an attempt takes one round trip.
     """
     asked = [(item, call) for item in items if (call := _look_up(queries, item)) is not None]
     look = [call for _, call in asked]
@@ -113,7 +113,7 @@ async def find_out(
 
 
 def _look_up(queries: dict[str, str], item: Item) -> Call | None:
-    """The query that tells when an append was committed; None if repeating the append changes nothing."""
+    """Return the query that shows whether an append was committed; None if repeating the append changes nothing."""
     append, rows = item.append, item.derived.rows
     if rows:
         return queries["appended_at"], (append.execution_id, rows[0].seq0, rows[0].base)
@@ -123,7 +123,7 @@ def _look_up(queries: dict[str, str], item: Item) -> Call | None:
 
 
 # ── group ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# A group: appends that are sent as one request, and the result of each of them.
+# A group: appends that are sent as one request, with the result of each.
 
 
 class Group:
@@ -147,14 +147,14 @@ class Group:
             self._places[index].append(item)
             rows += len(item.derived.rows)
         self.calls: list[Call] = []
-        #: the indexes of the calls that return the executions that won
+        #: the indexes of the calls that return the executions whose appends succeeded
         self._verdicts: list[int] = []
         for wave in waves:
             self.calls += wave.calls(queries, at)
             self._verdicts.append(len(self.calls) - 1)
 
     def settle(self, answers: list[Rows]) -> list[Item]:
-        """Resolves the appends that were committed, and returns those that were refused."""
+        """Resolve the appends that were committed, and return those that were refused."""
         refused: list[Item] = []
         for index, items in zip(self._verdicts, self._places, strict=True):
             won = {execution_id for execution_id, _ in answers[index]}
@@ -169,15 +169,15 @@ class Group:
 # ── writer ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Group commit: all waiting appends become one transaction on the next free connection, in one round trip.
 #
-# - Appends of one execution are carried out in the order of the calls: while one is in progress, the others wait.
-# - A refused append writes nothing and does not fail its neighbours (see `append_statement`). When the server refuses a whole
-#   group (a row that breaks a rule), each of it is carried out alone.
-# - A connection that is lost under a group leaves nobody knowing whether it was committed. So its server process is ended,
-#   then the log is read: what is there was committed and is answered, what is not is carried out again.
+# - Appends of one execution run in the order of the calls: while one is in progress, the others wait.
+# - A refused append writes nothing and does not affect the others (see `append_statement`). If the server refuses a
+#   whole group (because a row violates a constraint), its appends are committed one by one.
+# - If a connection is lost while a group is in progress, it is unknown whether the group was committed. Its server
+#   process is terminated, then the log is read: appends in the log are confirmed, the others are sent again.
 
-#: appends of one transaction
+#: maximum number of appends in one transaction
 _MOST = 500
-#: a group takes no more appends after so many bytes of log rows
+#: maximum size of a group's log rows in bytes
 _MOST_BYTES = 8 << 20
 
 
@@ -204,7 +204,7 @@ class Writer:
         self._tasks: set[asyncio.Task[None]] = set()
         self._flush_is_due = False
         self._is_open = False
-        #: nothing is in progress
+        #: set while nothing is in progress
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -225,7 +225,7 @@ class Writer:
         for item in pending:
             item.settle(closed(self._place))
         self._close_lanes()
-        await asyncio.sleep(0)  # requests in progress are lost and are recovered from here
+        await asyncio.sleep(0)  # requests in progress fail, and are recovered from here
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -256,7 +256,7 @@ class Writer:
             self._start(self._free.pop(), items)
 
     def _start(self, number: int, items: list[Item]) -> None:
-        """The fast path, which wakes only the callers that wait for an append. Any error leads to `_recover`."""
+        """Send a group on the fast path, which wakes only the callers of its appends. Any error leads to `_recover`."""
         pipeline = self._lanes[number]
         if pipeline is None or pipeline.lost is not None:
             self._recover(number, items)
@@ -276,7 +276,7 @@ class Writer:
             self._release(number, group.items)
 
     def _release(self, number: int, items: list[Item]) -> None:
-        """The connection is free again; send what waits."""
+        """Mark the connection as free, and send waiting appends."""
         self._free.append(number)
         self._under_way.difference_update([item.append.execution_id for item in items])
         if self._pending:
@@ -285,8 +285,8 @@ class Writer:
             self._idle.set()
 
     def _take(self) -> list[Item]:
-        """The appends that can be sent now: none whose execution has one in progress, and none that came after such
-        a one.
+        """Take the appends that can be sent now. An append waits if its execution has an earlier one in progress or
+        waiting.
         """
         group: list[Item] = []
         left: list[Item] = []
@@ -330,7 +330,7 @@ class Writer:
                     f"{self._place} was closed in the meantime; the events may or may not have been stored"
                 )
             for item in items:
-                item.settle(type(known)(*known.args))  # a raised exception belongs to one raiser
+                item.settle(type(known)(*known.args))  # each caller gets its own exception object
             if not isinstance(problem, Exception):
                 raise
         finally:
@@ -349,7 +349,7 @@ class Writer:
                 await self._refuse(group.settle(await pipeline.request(group.calls)))
                 return
             except Lost as error:
-                # The time to find out what was committed counts as well, so that an append ends in any case.
+                # The time for finding out what was committed counts as well, so that every append ends.
                 patience = patience or Patience(self._pool.patience_s)
                 items = await find_out(partial(self._pipeline, number), self._pool, self._queries, error, items)
                 if items and not await patience.more():
@@ -365,7 +365,7 @@ class Writer:
                     raise
 
     async def _commit_singly(self, number: int, items: list[Item], error: Exception) -> None:
-        """Commit the appends of a refused group one after the other, so that only those at fault are refused."""
+        """Commit the appends of a refused group one by one, so that only the invalid ones are refused."""
         if len(items) == 1:
             raise error
         for item in items:
@@ -373,7 +373,7 @@ class Writer:
                 await self._commit(number, [item])
             except Exception as problem:
                 if is_away(problem) or isinstance(problem, OutcomeUnknown):
-                    raise  # the others would fail in the same way, after as long
+                    raise  # the others would fail in the same way, each after the full time
                 item.settle(translated(problem, self._place))
 
     async def _pipeline(self, number: int) -> Pipeline:
@@ -386,7 +386,7 @@ class Writer:
             others = [lane for lane in self._lanes if lane is not None and lane.lost is None]
             if (other := others[0] if others else self._pool.best()) is None:
                 raise
-            return other  # no further connection is available: use this one
+            return other  # no further connection is available; use this one
         return pipeline
 
     async def _refuse(self, items: Sequence[Item]) -> None:

@@ -1,7 +1,7 @@
-"""Checks of `arclog doctor` for a PostgreSQL store: version, durability, schema, connections, transactions that delay
-readers of the log.
+"""Checks of `arclog doctor` for a PostgreSQL store: version, durability, schema, connections, and transactions that
+delay readers of the log.
 
-They use a connection of their own and change nothing, so they also show why the store cannot be opened.
+They use their own connection and change nothing, so they also show why the store cannot be opened.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from arclog.stores.postgres.connection.connect import SCHEMA, Address, address_o
 from arclog.stores.postgres.connection.pipeline import translated
 
 _MIB = 1024 * 1024
-#: Share of the connections above which the next server may find none.
+#: The share of connections in use above which another server may get none.
 _NEARLY_ALL = 0.8
 
 _SERVER = """
@@ -30,7 +30,7 @@ _CONNECTIONS = """
 SELECT count(*), current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
 FROM pg_stat_activity WHERE backend_type = 'client backend'
 """
-# Readers of the whole log wait for the oldest transaction that may still write, and so does vacuum.
+# Readers of the whole log wait for the oldest transaction that may still write, and so does VACUUM.
 _OLDEST = """
 SELECT extract(epoch FROM clock_timestamp() - xact_start)::float8, coalesce(application_name, ''), state, pid
 FROM pg_stat_activity
@@ -41,7 +41,7 @@ _STANDBYS = "SELECT count(*) FILTER (WHERE sync_state IN ('sync', 'quorum')), co
 
 
 async def checks(url: str, settings: Settings) -> list[Check]:
-    """Raises StoreUnavailable if the server cannot be reached or refuses the login."""
+    """Run the checks. Raises StoreUnavailable if the server cannot be reached or refuses the login."""
     address = address_of(url, settings)
     try:
         connection = await connect(address, "arclog doctor")
@@ -110,8 +110,10 @@ async def _connections(connection: AsyncConnection[Any]) -> Check:
 async def _oldest(connection: AsyncConnection[Any], most_s: float) -> Check:
     row = await _row(connection, _OLDEST)
     if row is None or row[0] <= most_s:
-        return Check("transactions", OK, "none that writes is old" if row is None else f"the oldest has {row[0]:.1f} s")
+        return Check(
+            "transactions", OK, "no open write transactions" if row is None else f"the oldest is {row[0]:.1f} s old"
+        )
     age, name, state, pid = row
-    detail = f"{name or 'somebody'} (pid {pid}, {state}) has one open that writes since {age:.0f} s"
-    remedy = f"events behind it are not published until it ends: end it (SELECT pg_terminate_backend({pid}))"
+    detail = f"{name or 'a program'} (pid {pid}, {state}) has had a write transaction open for {age:.0f} s"
+    remedy = f"events after it are not published until it ends: end it (SELECT pg_terminate_backend({pid}))"
     return Check("transactions", WARN, detail, remedy)

@@ -1,4 +1,4 @@
-"""Executions in the PostgreSQL store. A filtered list is one statement, which walks along indexes."""
+"""Executions in the PostgreSQL store. A filtered list is one statement, which scans indexes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Executions(SqlExecutions, PostgresPart):
 
 
 # ── catalog ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Registering plans in the PostgreSQL store: the versions of a path are numbered under a lock.
+# Registers plans in the PostgreSQL store. The versions of a path are numbered under a lock.
 
 
 class Catalog(SqlCatalog, PostgresPart):
@@ -87,19 +87,19 @@ class Catalog(SqlCatalog, PostgresPart):
 
 
 # ── retention ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Removing executions that ended long ago: a span of executions at a time, whose tables of the log are dropped as a
+# Removes executions that ended long ago, one span of executions at a time. The log tables of a span are dropped as a
 # whole.
 #
-# Law: it blocks no other request. Executions are removed some at a time, with everything but their log rows; then the
-# span's tables are detached, while others read and write, and dropped. Each step may be the last of a process that is
-# killed: the next one continues with what it finds.
+# Invariants: no other request is blocked. Executions are removed in batches, with everything except their log rows;
+# then the span's tables are detached, while others read and write, and dropped. If the process is killed after any
+# step, the next removal continues from there.
 
-#: executions that are removed at a time
+#: number of executions that are removed at a time
 _PIECE = 200
-#: detaching waits for reads that are in progress
+#: detaching waits for reads in progress
 _LOCK_TIMEOUT_MS = 2_000
 
-# A span's table: whether it is still attached to the log, and whether its detachment was interrupted.
+# Whether a span's table is still attached to the log, and whether its detachment was interrupted.
 _STATE = """
 SELECT c.relispartition, coalesce((SELECT i.inhdetachpending FROM pg_inherits i WHERE i.inhrelid = c.oid), false)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s
@@ -108,13 +108,13 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 
 
 class Retention(PostgresPart):
     _address: Address
-    #: the span that is being removed, and the moment for which it was found
+    #: the span that is being removed, and the `before` for which it was chosen
     _going: tuple[int, int, int] | None = None
-    #: spans up to here must stay, for the moment of the last search
+    #: the `before` of the last search, and the lower bound of the last span that it has finished with
     _passed: tuple[int, int] = (-1, -1)
 
     async def reclaim(self) -> int:
-        return 0  # dropped partitions have given theirs back; the space of deleted rows is used again after a vacuum
+        return 0  # dropped partitions have returned their space; that of deleted rows is reused after a vacuum
 
     async def retire(self, before: int, *, dry_run: bool = False) -> int:
         if dry_run:
@@ -134,7 +134,7 @@ class Retention(PostgresPart):
             self._passed = (before, span[0])
 
     async def _span(self, before: int) -> tuple[int, int] | None:
-        """The next span whose executions may all be removed."""
+        """Return the next span whose executions may all be removed."""
         if self._going is not None and self._going[2] == before:
             return self._going[:2]
         passed = self._passed[1] if self._passed[0] == before else -1
@@ -154,7 +154,7 @@ class Retention(PostgresPart):
         return total
 
     async def _drop(self, lower: int) -> None:
-        """Drop the tables of a span without executions. Each statement is a transaction of its own."""
+        """Drop the tables of an empty span. Each statement is its own transaction."""
         address = self._address
         try:
             connection = await connect(address)
@@ -182,5 +182,5 @@ class Retention(PostgresPart):
 
 
 def _newest(before: int) -> int:
-    """The first id of a moment: an execution with a later id cannot have ended earlier."""
+    """Return the first id of a time. An execution with a later id cannot have ended earlier."""
     return compose(max(before // 1000, EPOCH_MS), 0, 0)

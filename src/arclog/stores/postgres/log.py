@@ -1,4 +1,4 @@
-"""The log of the PostgreSQL store: `appends` writes it, pages of it are read by execution and by position."""
+"""The log of the PostgreSQL store: `appends` writes it; pages are read by execution and by position."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from arclog.stores.sql.log import Log as SqlLog
 from arclog.stores.sql.log import attempt_columns, text_bytes
 from arclog.stores.sql.part import Call
 
-#: The number of first events that are read for several runs together.
+#: Number of first events that are read for several runs together.
 FEW = 64
 _ALL_TYPES = -1
-#: log rows of one request; a row may have few or many events, or be large
+#: maximum number of log rows in one request; a row may have few or many events, or be large
 _ROWS = 200
-#: Positions that are read in one request while a moment is searched for.
+#: Number of positions that one request reads in the search for a time.
 _PROBES = 64
 _LINE = "iiititiittbi"
 
@@ -45,7 +45,7 @@ class Log(SqlLog, PostgresPart):
         return [outcome for outcome in outcomes if isinstance(outcome, Appended | Exception)]
 
     def _handed_in(self, append: Append) -> Awaitable[Appended]:
-        """Pass an append to the writer at once, so that those of a group are sent together."""
+        """Pass an append to the writer at once, so that the appends of a group are sent together."""
         try:
             if self._has_span(append):
                 return self._writer.append(append, self._codec.derive(append))
@@ -54,8 +54,8 @@ class Log(SqlLog, PostgresPart):
         return self.append(append)
 
     def _has_span(self, append: Append) -> bool:
-        """Make sure that the partition of an execution exists; a new execution also causes the next one to be
-        created in time.
+        """Return whether the partition of an execution exists. A new execution also triggers the creation of the next
+        one.
         """
         if append.new is not None and self._spans.is_last(append.execution_id):
             self._spans.make_next(self._clock.now())
@@ -113,14 +113,14 @@ class Log(SqlLog, PostgresPart):
         return page[: max(limit, 0)]
 
     async def _read_beginnings(self, execution_ids: Sequence[int]) -> dict[int, list[StoredEvent]]:
-        """The first events of these executions, at least `FEW` if there are so many."""
+        """Return the first events of these executions, at least `FEW` of each if there are as many."""
         beginnings: dict[int, list[StoredEvent]] = {}
         for owner, seq0, base, ts, body in await self._read("first_rows", self._ints(execution_ids), FEW):
             beginnings.setdefault(owner, []).extend(self._codec.stored(owner, seq0, base, ts, body))
         return beginnings
 
     async def position_before(self, ts: int) -> int:
-        """Search by division into many parts: positions are assigned in the order of time."""
+        """Search with many probes per request. Positions are assigned in the order of time."""
         bounds = await self._read("position_bounds")
         low, high = int(bounds[0][0]), int(bounds[0][1])
         while True:
@@ -128,7 +128,7 @@ class Log(SqlLog, PostgresPart):
             rows = await self._read("positions_from", self._ints(probes))
             later = next((int(probe) for probe, at in rows if at >= ts), None)
             if later is None:
-                return high  # nothing was persisted since
+                return high  # nothing was persisted since then
             low = max((int(probe) + 1 for probe, at in rows if at < ts), default=low)
             high = later
             if low >= high:

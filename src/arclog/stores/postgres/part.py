@@ -47,11 +47,11 @@ class Lookups(Generic[Record]):
             for futures in asked.values():
                 for future in futures:
                     if not future.done():
-                        future.set_exception(type(error)(*error.args))  # a raised exception belongs to one raiser
+                        future.set_exception(type(error)(*error.args))  # each caller gets its own exception object
             return
         for execution_id, futures in asked.items():
             for future in futures:
-                if not future.done():  # its caller was cancelled
+                if not future.done():  # the caller was cancelled
                     future.set_result(records.get(execution_id))
 
 
@@ -76,7 +76,7 @@ class PostgresPart(SqlPart):
         return [*await self._pool.run([(self._sql[name], values) for name, values in calls], again=again)]
 
     def _calls_for(self, name: str, kinds: str, rows: Sequence[Sequence[Any]], *first: Any) -> list[Call]:
-        """One statement for all rows, whose columns are arrays."""
+        """Return one statement for all rows, whose columns are arrays."""
         return [(name, (*first, *columns(kinds, map(tuple, rows))))]
 
     def _ints(self, values: Iterable[int]) -> bytes:

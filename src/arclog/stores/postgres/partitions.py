@@ -1,6 +1,6 @@
-"""Partitions: `log` and `task_logs` have a table per span of execution ids. Ids are minted in order of time, so a span
-of ids is a span of time. A span's tables exist before its first row: they are created ahead, or by the first process
-that needs them.
+"""Partitions: `log` and `task_logs` have one table per span of execution ids. Ids are assigned in order of time, so a
+span of ids is a span of time. A span's tables exist before its first row: they are created in advance, or by the first
+process that needs them.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from arclog.stores.postgres.connection.pool import Pool
 log = logging.getLogger("arclog.store")
 
 PARTED = ("log", "task_logs")
-# Statements may take long; waits for locks may not, and locks of a process that vanished are released.
+# Statements may take long, but waits for locks may not. Locks of a process that vanished are released.
 _PATIENTLY = """
 SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = {ms}; SET LOCAL lock_timeout = {ms}
 """
-#: the longest time to create tables, besides waiting for locks
+#: maximum time to create tables, in addition to waiting for locks
 _MAKING_S = 10.0
-#: of advisory locks
+#: class of the advisory lock for partitions
 _LOCK_CLASS = 1634886665
 
 
@@ -35,7 +35,7 @@ class Spans:
         self._address = address
         self._pool = pool
         self._queries = queries
-        #: ids that a span takes
+        #: number of ids in a span
         self._width = round(seconds * 1000) << (NODE_BITS + SEQUENCE_BITS)
         self._lowers: list[int] = []
         self._uppers: list[int] = []
@@ -48,8 +48,8 @@ class Spans:
             await asyncio.gather(self._making, return_exceptions=True)
 
     async def make_ahead(self, now: int) -> None:
-        """Create tables for ids of now and of the next span (`now` in microseconds), so that no append waits for
-        them.
+        """Create the tables for the current ids and for the next span (`now` in microseconds), so that no append waits
+        for them.
         """
         first = compose(max(now // 1000, EPOCH_MS), 0, 0)
         for execution_id in (first, first + self._width):
@@ -57,7 +57,7 @@ class Spans:
                 await self.ensure(execution_id)
 
     def make_next(self, now: int) -> None:
-        """The same in the background: a caller whose span exists does not wait for the next one."""
+        """Create the tables of the next span in the background."""
         if self._making is None or self._making.done():
             self._making = asyncio.ensure_future(self._make_next(now))
 
@@ -70,7 +70,7 @@ class Spans:
             )
 
     def is_last(self, execution_id: int) -> bool:
-        """Whether no span after that of this id is known."""
+        """Return whether no later span than that of this id is known."""
         return not self._uppers or execution_id >= self._lowers[-1]
 
     def has(self, execution_id: int) -> bool:
@@ -78,7 +78,7 @@ class Spans:
         return index >= 0 and execution_id < self._uppers[index]
 
     async def ensure(self, execution_id: int) -> None:
-        """Create the tables for this id."""
+        """Create the tables for this id, if they do not exist."""
         async with self._lock:
             if self.has(execution_id):
                 return
@@ -109,7 +109,7 @@ class Spans:
     async def _create_in(self, connection: Any, execution_id: int) -> None:
         schema = self._address.schema
         await lock_spans(connection, schema)
-        # A span of the width in the settings, without overlapping the adjacent spans, which may have another width.
+        # A span has the width in the settings, without overlapping adjacent spans, which may have another width.
         lower = execution_id // self._width * self._width
         upper = min(lower + self._width, MAX_ID)
         rows = await (
@@ -133,5 +133,5 @@ class Spans:
 
 
 async def lock_spans(connection: Any, schema: str) -> None:
-    """Until the end of the transaction, no other process creates or drops partitions."""
+    """Prevent other processes from creating or dropping partitions until the end of the transaction."""
     await connection.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (_LOCK_CLASS, schema))

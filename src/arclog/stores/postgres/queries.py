@@ -1,4 +1,4 @@
-"""The SQL files of this folder, for a schema of some name."""
+"""Loads the SQL files of this folder, for a schema of any name."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from arclog.stores.sql import files
 
 _HERE = Path(__file__).parent
 _WRITTEN = "arclog."
-#: A condition for the form of a statement that is limited to a project and an environment.
+#: A condition that applies only if a statement is limited to a project and an environment.
 _WITHIN = re.compile(r"/\*within (.*?)\*/", re.DOTALL)
 
 
 @cache
 def queries(schema: str) -> dict[str, str]:
-    """The named statements; with `_within` behind their names, those that can be limited to a project and an environment."""
+    """Return the named statements. Those that can be limited to a project and an environment also exist with the suffix
+    `_within`.
+    """
     statements: dict[str, str] = {}
     for name, text in files.load_queries(_HERE, files.POSTGRES).items():
         written = in_schema(text, schema)
@@ -27,10 +29,10 @@ def queries(schema: str) -> dict[str, str]:
 
 
 def load_migrations(after: int, schema: str) -> list[tuple[int, str]]:
-    """Migrations that a store of this version still lacks: (version, script)."""
+    """Return the migrations that a store of this version lacks: (version, script)."""
     return [(version, in_schema(text, schema)) for version, text in files.load_migrations(_HERE, after)]
 
 
 def in_schema(text: str, schema: str) -> str:
-    """Table names are qualified with a schema, so that no statement depends on a connection's search_path."""
+    """Qualify table names with a schema, so that no statement depends on a connection's search_path."""
     return text.replace(_WRITTEN, f'"{schema}".')

@@ -1,4 +1,4 @@
-"""`ports.storage.store` on a PostgreSQL database: its parts, and the connections that they use."""
+"""`ports.storage.store` on a PostgreSQL database: its parts and their connections."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from arclog.stores.postgres.queries import queries
 from arclog.stores.postgres.work import Claims, Work
 from arclog.stores.rows import Codec
 
-#: connections for appends: while one waits for the disk, the other sends the next group
+#: number of connections for appends: while one waits for the disk, the other sends the next group
 _LANES = 2
 
 log = logging.getLogger("arclog.store")
 
-#: Time for pending appends when the store is closed.
+#: Time limit for pending appends when the store is closed.
 _CLOSE_S = 5.0
 
 
 class PostgresStore(Log, Executions, Catalog, Work, Duties, Access, Retention):
-    """The store of many servers: any number of processes may have the same database open."""
+    """The store for several servers. Any number of processes may have the same database open."""
 
     def __init__(self, url: str, *, clock: Clock, settings: Settings | None = None) -> None:
         settings = settings or Settings()
@@ -75,7 +75,7 @@ class PostgresStore(Log, Executions, Catalog, Work, Duties, Access, Retention):
         self._writer.open()
 
     async def close(self) -> None:
-        """Close after the pending appends, without waiting for a server that does not answer."""
+        """Close after the pending appends, without waiting for a server that does not respond."""
         self._pool.patience_s = 0.0
         await self._spans.close()
         try:

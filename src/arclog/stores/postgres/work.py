@@ -33,39 +33,39 @@ from arclog.stores.sql.work import Work as SqlWork
 log = logging.getLogger("arclog.store")
 
 _BEGIN, _COMMIT = "BEGIN", "COMMIT"
-#: how often a claim retries when other claims have locked the commands
+#: number of retries, and pause between them, if other claims have locked the commands
 _CROWDED_TRIES, _CROWDED_PAUSE_S = 3, 0.01
-#: columns of a claim's answer before those of the command
+#: number of columns of a claim's response before those of the command
 _ABOUT = 5
-#: a pool with more lanes is crowded, until so few are left
+#: a pool with more than MANY lanes is crowded, until only FEW are left
 MANY, FEW = 32, 4
-#: notes of a pool that one claim reads
+#: maximum number of notes of a pool that one claim reads
 _NOTES = 1000
-#: outdated values of service that a claim steps through, and lanes that are merged at a time
+#: number of outdated service values that a claim accepts, and of lanes that are merged at a time
 _STALE, _SETTLED = 4, 1000
-#: rows of service that a claim removes besides those that it may have added
+#: number of service rows that a claim removes in addition to those that it may have added
 _FORGOTTEN = 8
-#: cached sets of pools that are crowded
+#: maximum number of cached sets of crowded pools
 _KNOWN = 100
-#: the longest wait for the lock to mark a pool as crowded
+#: time limit for the lock that marks a pool as crowded
 _LOCK_MS = 50
 
 
-#: Statements that have a form which is limited to a project and an environment.
+#: Statements that can be limited to a project and an environment.
 _LIMITED = frozenset({"lanes", "lanes_in"})
 
 
 class Turn(NamedTuple):
-    """What a claim that needs the turn of its pools has found out."""
+    """The known facts about the pools of a claim that needs their turn."""
 
     pools: Sequence[str]
-    #: the turn must cover all pools: tokens, or limits of all pools, matter
+    #: whether the turn must cover all pools, because of tokens or limits of all pools
     wide: bool
-    #: those of the pools whose lanes are kept in the order of their turns
+    #: the pools whose lanes are kept in the order of their turns
     crowded: Sequence[str]
-    #: some limit is set
+    #: whether a limit is set
     limited: bool
-    #: their lanes existed at the last claim
+    #: whether their lanes existed at the last claim
     built: bool = False
 
 
@@ -74,12 +74,12 @@ class Facts(NamedTuple):
 
     #: lanes: pool, tenant, resources, order, command, execution, served, present, kinds
     rows: Rows
-    #: the same for crowded pools, and the held commands
+    #: the same for crowded pools, with the held commands
     window: Rows
     room: Room
-    #: several tenants wait
+    #: whether several tenants wait
     shared: bool
-    #: those of the turn's pools that are crowded, if requested
+    #: the crowded ones among the turn's pools, if requested
     crowded: set[str]
 
 
@@ -90,13 +90,13 @@ class Claims:
         self._place = place
         self._pool = pool
         self._sql = sql
-        #: claims of one process do not wait for each other in the database
+        #: prevents claims of one process from waiting for each other in the database
         self._lock = asyncio.Lock()
-        #: what the last claim found out about sets of crowded pools
+        #: the facts of the last claim from each set of crowded pools
         self._known: dict[tuple[str, ...], Turn] = {}
 
     async def claim(self, asked: ClaimRequest) -> Rows:
-        """Rows of commands, in the order in which they were chosen."""
+        """Return rows of commands, in the order in which they were chosen."""
         narrowed = asked.execution_id or asked.tenant or asked.within
         if not narrowed and asked.pools in self._known:
             async with self._lock:
@@ -120,7 +120,7 @@ class Claims:
             for _ in range(_CROWDED_TRIES):
                 if not _is_crowded(rows):
                     break
-                # A claim from several lanes locks more rows than it takes; the rest is free again in a moment.
+                # A claim from several lanes locks more rows than it takes; the others are soon free again.
                 await asyncio.sleep(_CROWDED_PAUSE_S)
                 rows = await self._pool.write(self._statement("claim", asked), *given)
         if not rows:
@@ -137,7 +137,7 @@ class Claims:
         return self._sql[f"{name}_within" if asked.within else name]
 
     async def _in_turn(self, asked: ClaimRequest, turn: Turn) -> Rows | None:
-        """Returns None if the information about the pools is out of date."""
+        """Claim in the turn of the pools. Return None if the facts about the pools are out of date."""
         patience: Patience | None = None
         while True:
             taking = False
@@ -197,7 +197,7 @@ class Claims:
             {row[0]: ResourceRecord(Resource(*row[:4]), *row[4:]) for row in answers["resources"]},
         )
         if turn.crowded and turn.limited:
-            # Limits decide which lanes have to be read.
+            # Limits determine which lanes have to be read.
             answers |= await self._request(pipeline, asked, {"window": self._window(asked, turn, room)})
         rows, window = answers.get("lanes", answers.get("lanes_in", [])), answers.get("window", [])
         tenants = {row[1] for row in (*rows, *window)} | {tenant for (tenant,) in answers.get("two_lanes", ())}
@@ -205,7 +205,7 @@ class Claims:
 
     def _window(self, asked: ClaimRequest, turn: Turn, room: Room) -> tuple[Any, ...]:
         pools = turn.crowded
-        names = room.resource_names()
+        names = room.limited_tenants()
         most = ints(room.limits.get((pool, EACH), MAX_ID) for pool in pools)
         return (
             asked.limit,
@@ -219,14 +219,14 @@ class Claims:
     async def _request(
         self, pipeline: Pipeline, asked: ClaimRequest, calls: dict[str, tuple[Any, ...]], *, begin: bool = False
     ) -> dict[str, Rows]:
-        """The answers by the names of the statements."""
+        """Run statements. Return their rows by the names of the statements."""
         first: list[Call] = [(_BEGIN, ())] if begin else []
         statements = {name: self._statement(name, asked) if name in _LIMITED else self._sql[name] for name in calls}
         answers = await pipeline.request([*first, *((statements[name], values) for name, values in calls.items())])
         return dict(zip(calls, answers[len(first) :], strict=True))
 
     def _chosen(self, asked: ClaimRequest, facts: Facts, turn: Turn) -> tuple[list[Call], list[Waiting]]:
-        """The statements that take the chosen commands, and these commands."""
+        """Return the statements that take the chosen commands, and these commands."""
         room, service = facts.room, Service()
         for pool, tenant, *_, served, present, _kinds in facts.rows:
             service.present[pool] = present
@@ -239,9 +239,9 @@ class Claims:
                 service.counts[pool, tenant] = served
         rows = [row[:6] for row in (*facts.rows, *facts.window)]
         lanes = [
-            Lane(pool, tenant, resources_of(needs), iter([Waiting(*row[3:]) for row in those]))
-            for (pool, tenant, needs), those in groupby(sorted(rows), key=lambda row: row[:3])
-            # Tokens are shared by all pools: a command that came to need one after the turn was taken waits for the
+            Lane(pool, tenant, resources_of(needs), iter([Waiting(*row[3:]) for row in group]))
+            for (pool, tenant, needs), group in groupby(sorted(rows), key=lambda row: row[:3])
+            # Tokens are shared by all pools. A command that came to need one after the turn was taken waits for the
             # next claim.
             if turn.wide or room.resources.keys().isdisjoint(resources_of(needs))
         ]
@@ -288,8 +288,8 @@ class Claims:
         return calls
 
     async def _crowd(self, pools: Sequence[str]) -> None:
-        """Mark pools as crowded: from now on every change of their commands leaves a note. Waits briefly for changes
-        in progress.
+        """Mark pools as crowded: from now on every change of their commands leaves a note. Waits briefly for changes in
+        progress.
         """
         lock = [
             (_BEGIN, ()),
@@ -306,7 +306,7 @@ class Claims:
 
 
 def _holds(turn: Turn, facts: Facts) -> bool:
-    """Whether the turn still covers what the claim needs."""
+    """Return whether the turn still covers everything that the claim needs."""
     limits = facts.room.limits
     wide = bool(facts.room.resources) or any(pool == "" for pool, _ in limits)
     return (
@@ -315,7 +315,7 @@ def _holds(turn: Turn, facts: Facts) -> bool:
 
 
 def _crowds(rows: Rows) -> list[str]:
-    """Pools with so many lanes that they should be kept in the order of their turns."""
+    """Return the pools with so many lanes that they should be kept in the order of their turns."""
     lanes: dict[str, set[tuple[Any, ...]]] = {}
     for pool, tenant, resources, *_, kinds in rows:
         lanes.setdefault(pool, set()).add((tenant, tuple(kinds), resources))
@@ -327,7 +327,7 @@ def _blobs(kinds: Sequence[str]) -> bytes:
 
 
 def _is_crowded(rows: Rows) -> bool:
-    """There are commands that need no turn, but other claims had locked all of them."""
+    """Return whether commands wait that need no turn, but other claims have locked all of them."""
     return len(rows) == 1 and not rows[0][2] and rows[0][_ABOUT] is None
 
 

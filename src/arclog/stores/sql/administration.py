@@ -85,7 +85,7 @@ class Duties(SqlPart):
         }
         rows = [
             (new.revision, new.wakes_at, owner, until, msgspec.json.encode(new), *key, new.revision - 1)
-            for key, new in sorted(changed.items())  # the same order in every process avoids deadlocks
+            for key, new in sorted(changed.items())  # the same order in every process prevents deadlocks
         ]
         answers = await self._run(self._calls_for("change_schedules", "iitibtti", rows)) if rows else []
         won = {tuple(row) for answer in answers for row in answer}
@@ -141,7 +141,7 @@ def _lost_race(schedule: Schedule) -> Conflict:
 # ── access ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 # API keys, sessions and the audit.
 
-#: audit entries that are removed at a time, besides as many as are added
+#: number of expired audit entries that are removed at a time, in addition to the number of added ones
 _FORGOTTEN = 500
 
 

@@ -1,4 +1,4 @@
-"""Executions: their records, step runs, snapshots, stored results, and how many ended in an hour."""
+"""Executions: their records, step runs, snapshots, stored results, and hourly counts of ended runs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Executions(SqlPart):
 
     @abstractmethod
     async def _narrowed(self, which: ExecutionFilter, first: int, limit: int) -> list[ExecutionRecord]:
-        """Executions below an id that match a filter, found by walks along indexes that pass only matching rows."""
+        """Return the executions below an id that match a filter, by index scans that touch only matching rows."""
 
     async def live_in_path(
         self, tenant: str, path: str, state: str, *, after: int = 0, limit: int = 50
@@ -84,7 +84,7 @@ class Executions(SqlPart):
     async def _put_next_snapshot(
         self, execution_id: int, seq: int, code: str, body: bytes, drop: Sequence[int]
     ) -> None:
-        """Keep the snapshot before, too, and drop some of those before that."""
+        """Store a snapshot, keep the previous one as well, and drop some of the older ones."""
 
     async def past_snapshots(self, execution_id: int, code: str) -> list[int]:
         return [seq for (seq,) in await self._read("past_snapshots", execution_id, code)]
@@ -151,7 +151,7 @@ class Catalog(SqlPart):
 
     @abstractmethod
     async def _register(self, plan: PlanRecord, scope: Scope) -> tuple[int, Any, int]:
-        """Add a plan, unless its content has a version there already; the version, source and time that it has now."""
+        """Add a plan, unless its content has a version already. Return its version, source and time."""
 
     async def plan(self, digest: str) -> PlanRecord | None:
         return _first(await self._look_up("plan", digest))
@@ -212,5 +212,5 @@ def _record(row: Sequence[Any]) -> PlanRecord:
 
 
 def _text(source: str | bytes) -> str:
-    """A playbook's source as it was; PostgreSQL holds it as bytes, since it may have lone surrogates."""
+    """Return a playbook's source. PostgreSQL stores it as bytes, since it may contain lone surrogates."""
     return source if isinstance(source, str) else source.decode("utf-8", "surrogatepass")

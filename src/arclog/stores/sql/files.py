@@ -1,10 +1,10 @@
 """Reads SQL files: named statements, shared or of one database, and numbered migrations.
 
-Law: no statement uses `*`. A newer release that shares the store may add columns while this one is running.
+Invariant: no statement uses `*`, because a newer release that shares the store may add columns while this one runs.
 
-Law of migrations: a store notes the oldest schema that code must know to use it (`oldest`). A migration without a line
-`-- oldest: N` only adds, and code of the previous release continues to work. A migration that removes or changes what
-older code uses has that line, and ships one release after the code stopped using it.
+Rule for migrations: a store records the oldest schema that code must know to use it (`oldest`). A migration without a
+line `-- oldest: N` only adds, and code of the previous release continues to work. A migration that removes or changes
+something that older code uses has that line, and ships one release after the code stopped using it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from arclog.model.data.patterns import pattern
 from arclog.stores.records import COLUMNS
 
 _MARK = "-- name: "
-#: {commands}, {c.commands}: the columns of a table, all with the same alias before them. {in $2}: a parameter of a dialect.
+#: {commands}, {c.commands}: the columns of a table, optionally with an alias before each. {in $2}: a macro of the
+#: dialect.
 _BRACES = pattern(r"\{(\w+\.)?(\w+)((?: [\w.$?]+)*)\}")
 _ONLINE = pattern(r"^-- online$", re.MULTILINE)
 _OLDEST = pattern(r"^-- oldest: (\d+)$", re.MULTILINE)
@@ -32,17 +33,17 @@ _VALID = """
 ))
 """.strip()
 
-#: The parameters of the two dialects. A statement writes {name argument …}, and {0}, {1} … are the arguments.
+#: The macros of the two dialects. A statement writes {name argument …}; {0}, {1} … are the arguments.
 SQLITE = {
     "true": "1",
     "false": "0",
     "bytes": "BLOB",
-    #: column by which versions are numbered in the order in which they came
+    #: the column by which versions are numbered in order of insertion
     "serial": "rowid",
     "indexed": "INDEXED BY {0}",
-    #: a position of the log before which no transaction can commit any more
+    #: limits a read to positions before which no transaction can commit any more
     "settled": "",
-    #: arrays are parameters of type JSON, see `SqlPart._texts`
+    #: arrays are JSON parameters, see `SqlPart._texts`
     "in": "IN (SELECT value FROM json_each({0}))",
     "empty": "{0} = '[]'",
     "contains": "instr({0}, {1}) > 0",
@@ -67,7 +68,7 @@ POSTGRES = {
 
 
 class Queries(Mapping[str, str]):
-    """Statements by name. Each is written in the database's dialect when it is first used: a short program uses few."""
+    """Statements by name. Each is translated to the database's dialect on first use, since a short program uses few."""
 
     def __init__(self, sections: dict[str, str], write: Callable[[str], str]) -> None:
         self._sections = sections
@@ -90,8 +91,8 @@ class Queries(Mapping[str, str]):
 def load_queries(
     folder: Path, dialect: Mapping[str, str], adapt: Callable[[str], str] = lambda text: text
 ) -> Mapping[str, str]:
-    """The statements that every database runs and those of one folder, by name, without their comments. `adapt` changes
-    what the dialect has no parameter for.
+    """Return the shared statements and those of one folder, by name, without comments. `adapt` makes further changes
+    for which the dialect has no macro.
     """
 
     def written(braces: re.Match[str]) -> str:
@@ -115,17 +116,17 @@ def load_queries(
 
 
 def load_migrations(folder: Path, after: int) -> list[tuple[int, str]]:
-    """Migrations that a store of this version still lacks: (version, script)."""
+    """Return the migrations that a store of this version lacks: (version, script)."""
     files = sorted((folder / "migrations").glob("[0-9]*.sql"))
     return [(int(file.name[:4]), file.read_text("utf-8")) for file in files if int(file.name[:4]) > after]
 
 
 def is_online(script: str) -> bool:
-    """Whether it contains only indexes, which are built while others use the store (`-- online`)."""
+    """Return whether a migration contains only indexes, which are built while others use the store (`-- online`)."""
     return bool(_ONLINE.search(script))
 
 
 def oldest_for(script: str) -> int:
-    """The oldest schema that code must know after the migration; 0 if it only adds."""
+    """Return the oldest schema that code must know after the migration; 0 if it only adds."""
     match = _OLDEST.search(script)
     return int(match.group(1)) if match else 0

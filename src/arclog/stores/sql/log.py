@@ -1,6 +1,6 @@
-"""The log: reads by execution, by position and by type. The logs of tasks: a table beside it.
+"""The log: reads by execution, by position and by type. The logs of tasks: a separate table.
 
-The text of a line is stored as bytes, so that it can contain anything that a task printed and is searched byte by byte.
+The text of a line is stored as bytes, so that it can contain anything that a task printed. It is searched byte by byte.
 """
 
 from __future__ import annotations
@@ -79,22 +79,22 @@ class Log(SqlPart):
 
 
 def attempt_columns(line: LogLine) -> tuple[int, str, int, str, int, int, str]:
-    """The attempt that a line belongs to, in the order of the columns."""
+    """Return the columns of the attempt that a line belongs to."""
     return (line.execution_id, line.step, line.run, line.task, line.task_run, line.attempt, _path(line.iteration))
 
 
 def text_bytes(text: str) -> bytes:
-    """UTF-8 that may contain lone surrogates."""
+    """Encode text as UTF-8 that may contain lone surrogates."""
     return text.encode("utf-8", "surrogatepass")
 
 
 def _path(iteration: tuple[int, ...] | None) -> str:
-    """Every index followed by a dot, so that a prefix of a path is a prefix of its text."""
+    """Return a path with every index followed by a dot, so that a prefix of a path is a prefix of its text."""
     return "".join(f"{index}." for index in iteration or ())
 
 
 def _line(execution_id: int, row: Sequence[Any]) -> tuple[int, LogLine]:
-    """A line with its position, from the columns that `logs` reads."""
+    """Return a line and its position, from the columns that `logs` reads."""
     pos, at, step, run, task, task_run, attempt, path, stream, body = row
     line = LogLine(
         execution_id=execution_id,

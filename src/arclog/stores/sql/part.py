@@ -1,4 +1,4 @@
-"""The base class of an SQL store's parts, which runs named statements; see `queries.sql`."""
+"""The base class of an SQL store's parts, which run named statements; see `queries.sql`."""
 
 from __future__ import annotations
 
@@ -30,40 +30,40 @@ class SqlPart(ABC):
 
     @abstractmethod
     async def _list(self, name: str, *values: Any) -> Rows:
-        """Read any number of rows; look-ups and pages do not wait for it."""
+        """Read any number of rows. Look-ups and pages do not wait for it."""
 
     @abstractmethod
     async def _write(self, name: str, *values: Any) -> Rows:
-        """Run a statement that changes rows, and return those that it returns."""
+        """Run a statement that changes rows. Return the rows of its RETURNING clause."""
 
     @abstractmethod
     async def _run(self, calls: Sequence[Call], *, again: bool = False) -> list[Rows]:
-        """Run statements as one transaction. `again`: it may be carried out twice. Those named `lock_…` are for databases
-        with several writers.
+        """Run statements as one transaction. `again` means that it may be executed twice. Statements named `lock_…` are
+        for databases with several writers.
         """
 
     @abstractmethod
     def _calls_for(self, name: str, kinds: str, rows: Sequence[Sequence[Any]], *first: Any) -> list[Call]:
-        """Calls that run a statement for each of some rows, whose values come after `first`. `kinds` has a letter a column:
-        i(nteger), t(ext), b(ytes).
+        """Return the calls that run a statement for each of several rows, whose values come after `first`. `kinds` has
+        one letter per column: i(nteger), t(ext), b(ytes).
         """
 
     @abstractmethod
     def _ints(self, values: Iterable[int]) -> Any:
-        """A list of numbers as one parameter."""
+        """Return a list of numbers as one parameter."""
 
     @abstractmethod
     def _texts(self, values: Iterable[str]) -> Any:
-        """A list of texts as one parameter."""
+        """Return a list of texts as one parameter."""
 
     @abstractmethod
     async def time(self) -> int:
-        """The time of the database."""
+        """Return the time of the database."""
 
     async def _is_due(self, name: str, *values: Any) -> bool:  # noqa: ARG002
-        """Whether a periodic write has anything to do, if a read is cheaper than a write."""
+        """Return whether a periodic write has anything to do, if a read is cheaper than a write."""
         return True
 
     def _shown(self, text: str) -> str:
-        """A text for people only, without characters that the database cannot store."""
+        """Return a text for people, without characters that the database cannot store."""
         return text

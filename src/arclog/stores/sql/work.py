@@ -1,4 +1,4 @@
-"""Work: commands and timers, and the pools, limits, resources and workers that bound and make the claims."""
+"""Work: commands and timers, and the pools, limits, resources and workers that claims depend on."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Work(SqlPart):
 
     @abstractmethod
     async def _claim(self, asked: ClaimRequest) -> Rows:
-        """Rows of commands, in the order in which they were chosen: see `stores.claim_choice`."""
+        """Return rows of commands, in the order in which they were chosen; see `stores.claim_choice`."""
 
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]], lease_until: int) -> list[int]:
         if not held:

@@ -1,4 +1,6 @@
-"""Appends to the SQLite store. Each runs inside a transaction that it shares with others: it refuses before its first write."""
+"""Appends to the SQLite store. An append shares its transaction with others, so it is refused before its first
+write.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ _ADD_INGESTED = SQL["add_ingested"]
 
 
 def append(tx: Tx, request: Append, derived: Derived) -> Appended:
-    """The compare-and-set, then all that belongs to it."""
+    """Perform the compare-and-set, then write everything that belongs to the append."""
     execute = tx.execute
     execution_id = request.execution_id
     expected = request.expected
@@ -74,7 +76,7 @@ def append(tx: Tx, request: Append, derived: Derived) -> Appended:
 
 
 def _check_reserved(tx: Tx, request: Append) -> None:
-    """Refuse when a command was claimed that is to be held, or when no slot is free."""
+    """Raise if a command that is to be held was claimed, or if no slot is free."""
     for command_id, fence in request.hold:
         if tx.execute(SQL["fence_of"], (request.execution_id, command_id)).get != fence:
             raise Conflict(f"command {command_id} no longer has fence {fence}: reload and decide again")
@@ -90,7 +92,7 @@ def _check_reserved(tx: Tx, request: Append) -> None:
 
 
 def _check_unknown(tx: Tx, request: Append) -> None:
-    """Refuse ids from outside that the execution has already."""
+    """Raise if the execution already has one of the ids from outside."""
     ids = json.encode(list(request.digests)).decode()
     known = tx.execute(SQL["ingested"], (request.execution_id, ids)).fetchone()
     if known is not None:
@@ -113,12 +115,12 @@ def _change_step(tx: Tx, execution_id: int, change: StepChange) -> None:
 
 
 def _change_work(tx: Tx, request: Append, derived: Derived) -> None:
-    """Commands and timers."""
+    """Apply the changes of an append to commands and timers."""
     execute = tx.execute
     execution_id = request.execution_id
     for held, fence, lease_until in request.extend:
         execute(_EXTEND, (lease_until, execution_id, held, fence))
-    if derived.terminal:  # an execution that is over has no open work, whatever the append lists
+    if derived.terminal:  # an execution that has ended has no open work, whatever the append lists
         execute(SQL["close_all_commands"], (execution_id,))
         execute(SQL["clear_all_timers"], (execution_id,))
         return
@@ -138,18 +140,18 @@ def _change_work(tx: Tx, request: Append, derived: Derived) -> None:
         execute(SQL["set_timer"], (execution_id, timer.timer_id, timer.due, payload))
 
 
-# ── grouped ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Appends of many executions in one piece of work, a statement for each table.
+# ── groups ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Appends of many executions in one piece of work, with one statement for each table.
 #
-# SQLite lets other threads go on while it carries a statement out. So the writer's thread spends almost all of a group inside of a few
-# long statements, and the event loop decides the next group meanwhile; with a statement for each row, both would wait for each
+# SQLite releases the interpreter lock during a statement. So the writer's thread spends almost all of a group inside a
+# few long statements, while the event loop decides the next group. With one statement per row, both would wait for each
 # other after every one. The rows of a statement are one parameter, a JSON array.
 
 Item = tuple[Append, Derived]
 
 
 def append_all(tx: Tx, items: Sequence[Item]) -> list[Appended | ArclogError]:
-    """What became of each, in their order. An execution comes once."""
+    """Return the result of each append, in order. An execution occurs once."""
     plain = [item for item in items if _is_plain(*item)]
     won = _advanced(tx, plain)
     _write(tx, [item for item in plain if item[0].execution_id in won])
@@ -157,7 +159,7 @@ def append_all(tx: Tx, items: Sequence[Item]) -> list[Appended | ArclogError]:
 
 
 def _is_plain(request: Append, derived: Derived) -> bool:
-    """Whether the statements of this file are enough for it."""
+    """Return whether the group statements cover everything in an append."""
     return not (
         request.hold
         or request.unhold
@@ -184,12 +186,12 @@ def _outcome(tx: Tx, request: Append, derived: Derived, won: Collection[int]) ->
 
 
 def _change(tx: Tx, name: str, rows: Sequence[Any], *more: Any) -> list[tuple[Any, ...]]:
-    """Carry a statement out for these rows, if there are any; what it returns."""
+    """Run a statement for these rows, if there are any. Return its rows."""
     return tx.execute(SQL[name], (json.encode(rows).decode(), *more)).fetchall() if rows else []
 
 
 def _advanced(tx: Tx, items: Sequence[Item]) -> set[int]:
-    """The compare-and-set of all of them; the executions that passed it."""
+    """Perform the compare-and-set of all appends. Return the executions that passed."""
     created: list[Sequence[Any]] = []
     ending: list[Sequence[Any]] = []
     going: list[Sequence[Any]] = []
@@ -209,7 +211,7 @@ def _advanced(tx: Tx, items: Sequence[Item]) -> set[int]:
 
 
 def _write(tx: Tx, items: Sequence[Item]) -> None:
-    """All that belongs to appends that passed."""
+    """Write everything that belongs to the appends that passed."""
     log, marks, opened, results = [], [], [], []
     closed, cleared, issued, timers = [], [], [], []
     ended: list[int] = []
@@ -224,7 +226,7 @@ def _write(tx: Tx, items: Sequence[Item]) -> None:
                 opened.append((own, change.step, change.run, change.first, end, until, change.status))
             else:
                 results.append((own, change.step, change.run, end, change.last, change.status))
-        if derived.terminal:  # an execution that is over has no open work, whatever the append lists
+        if derived.terminal:  # an execution that has ended has no open work, whatever the append lists
             ended.append(own)
             continue
         closed += [(own, command_id) for command_id in request.close]

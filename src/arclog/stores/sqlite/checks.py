@@ -1,5 +1,5 @@
-"""What `arclog doctor` is told of a SQLite store: versions, durability, damage, rights, size and room. Reads, on a connection of
-its own.
+"""Checks of `arclog doctor` for a SQLite store: versions, durability, damage, permissions, size and free space. They
+only read, through their own connection.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from arclog.stores.sqlite.connection import generation
 from arclog.stores.sqlite.connection.connect import INCREMENTAL, SCHEMA, Damaged, open_reader, translated
 
 _MIB = 1024 * 1024
-#: A write-ahead log that has grown this far is not being checkpointed: some reader never lets go.
+#: A larger write-ahead log is not being checkpointed, because a reader keeps a transaction open.
 _LARGE_WAL = 256 * _MIB
-#: Free space inside of a smaller file is worth nobody's time.
+#: Free space in a smaller file is not reported.
 _LARGE_FREE = 64 * _MIB
 
 
-#: Steps of SQLite's machine between two looks at the clock.
+#: Number of SQLite's virtual machine steps between two checks of the time limit.
 _STEPS = 1000
 _OTHERS = 0o077
-#: what stands beside the store's file
+#: suffixes of the store's files
 BESIDE = ("", "-wal", "-shm", "-mark")
 
 
 def checks(path: str, busy_timeout_s: float, min_free_bytes: int, pages_s: float) -> list[Check]:
-    """Blocking: call it on a thread. Raises StoreUnavailable when the file cannot be read."""
+    """Run the checks. Blocking: call it in a thread. Raises StoreUnavailable if the file cannot be read."""
     return [*_database(path, busy_timeout_s, pages_s), _rights(path), _room(path, min_free_bytes)]
 
 
@@ -75,11 +75,11 @@ def _lack(connection: apsw.Connection, path: str) -> str:
     try:
         return generation.loss(connection.execute, path)
     except apsw.CorruptError:
-        return ""  # the look at the pages says more
+        return ""  # the check of the pages reports more
 
 
 def _pages(connection: apsw.Connection, path: str, limit_s: float) -> Check:
-    """Whether the file's pages are what they should be: first how they hang together, then what is in them."""
+    """Check the pages of the file for damage: their structure, then their content."""
     deadline = monotonic() + limit_s
     count = connection.pragma("page_count")
     connection.set_progress_handler(lambda: monotonic() > deadline, _STEPS)
@@ -103,7 +103,7 @@ def _damaged(path: str, damage: str) -> Check:
 
 
 def _rights(path: str) -> Check:
-    """Whether other users of this machine can read the store."""
+    """Check whether other users of this machine can read the store."""
     folder = Path(path).parent
     if folder.stat().st_mode & _OTHERS == 0:
         return Check("files", OK, f"{folder} is open to its owner alone")
@@ -122,7 +122,7 @@ def _is_open_to_others(name: str) -> bool:
 
 
 def _schema(version: int) -> Check:
-    """A store of another version is left alone: whoever opened it to look would change it."""
+    """Compare the schema versions. A store of another version is not opened for writing, since that would change it."""
     detail = f"version {version}; this arclog writes {SCHEMA}"
     if version > SCHEMA:
         return Check("schema", FAIL, detail, "a newer arclog has used this home: update this one")

@@ -1,4 +1,4 @@
-"""Executions in the SQLite store. A filtered list is merged from walks along indexes."""
+"""Executions in the SQLite store. A filtered list is merged from several index scans."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Executions(SqlExecutions, SqlitePart):
 
     async def pending_paths(self, *, after: tuple[str, str] = ("", ""), limit: int = 100) -> list[tuple[str, str]]:
         def work(execute: Execute) -> list[tuple[str, str]]:
-            """Steps from pair to pair, one look-up each."""
+            """Go from pair to pair, with one look-up each."""
             pairs: list[tuple[str, str]] = []
             last = after
             while len(pairs) < limit:
@@ -74,8 +74,9 @@ class Executions(SqlExecutions, SqlitePart):
 
 
 def _walks(execute: Execute, which: ExecutionFilter) -> Iterator[tuple[str, tuple[str, ...], tuple[str, ...]]]:
-    """The statement, the values that narrow the index, and the conditions on rows."""
-    # In the order in which a run passes through them, so that one that changes its state meanwhile is not missed.
+    """Yield the statements to run, with the values for the index and the conditions on rows."""
+    # In the order in which a run passes through the states, so that a run that changes its state meanwhile is not
+    # missed.
     states = [state for state in EXECUTION_STATES if not which.states or state in which.states]
     for tenant in [which.tenant] if which.tenant else _steps(execute, "next_tenant"):
         starts: list[tuple[str, tuple[str, ...], tuple[str, ...]]]
@@ -92,7 +93,7 @@ def _walks(execute: Execute, which: ExecutionFilter) -> Iterator[tuple[str, tupl
 
 
 def _steps(execute: Execute, statement: str, *keys: str) -> Iterator[str]:
-    """The values that an index has, one look-up each."""
+    """Yield the distinct values in an index, with one look-up each."""
     last = ""
     while row := execute(SQL[statement], (*keys, last)).fetchone():
         (last,) = row
@@ -100,7 +101,7 @@ def _steps(execute: Execute, statement: str, *keys: str) -> Iterator[str]:
 
 
 # ── catalog ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Registering plans in the SQLite store, in one transaction.
+# Registers plans in the SQLite store, in one transaction.
 
 
 class Catalog(SqlCatalog, SqlitePart):
@@ -125,33 +126,33 @@ class Catalog(SqlCatalog, SqlitePart):
 
 
 # ── retention ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Removing executions that ended long ago, and returning their space to the file system.
+# Removes executions that ended long ago, and returns their space to the file system.
 #
-# Law: the writer and the event loop are blocked for a few milliseconds at a time, whatever there is to do. Runs are
-# found on a reader; each piece of the removal is a transaction of upkeep whose size follows from what the last ones
-# took. A large run is removed in several pieces: its record first, so that readers never find a partial run; `retiring`
-# names it until the rest is gone, even if the process is killed in between.
+# Invariants: the writer and the event loop are blocked for a few milliseconds at a time, however much there is to
+# remove. Runs are found on a reader. Each piece of the removal is a transaction of upkeep, whose size is adapted to the
+# time that the last ones took. A large run is removed in several pieces: its record first, so that readers never find a
+# partial run; `retiring` names it until the rest is gone, even if the process is killed in between.
 
 #: the target duration of a piece
 _PIECE_S = 0.003
-#: runs that are found at a time
+#: number of runs that are found at a time
 _PAGE = 500
-#: tables from which all rows of a run are removed; marks before the log, by whose rows they are found
+#: statements for tables from which all rows of a run are removed; marks before the log, whose rows locate them
 _FORGET = [SQL[name] for name in SQL if name.startswith("forget.") and name not in ("forget.mark", "forget.retiring")]
-#: tables of which a large run may have many rows, beside the log
+#: tables besides the log in which a large run may have many rows
 _SHORTEN = [SQL[f"shorten.{table}"] for table in ("step_runs", "ingested", "task_logs", "results")]
-#: pages that stay free for new data: a tenth of the others, but at least this many
+#: pages that stay free for new data: a tenth of the others, but at least _SPARE_PAGES
 _SPARE_PART, _SPARE_PAGES = 10, 64
 
 
 class Candidate(msgspec.Struct, frozen=True):
     execution_id: int
-    #: rows and pages that it takes
+    #: number of rows and pages
     weight: int
 
 
 class Pace:
-    """The size of a piece, by the time that the last ones took."""
+    """The size of a piece, adapted to the time that the last ones took."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -165,7 +166,7 @@ class Pace:
 
 
 class Sweep:
-    """The removal of one store, and how far it is."""
+    """The removal of runs from one store, and its progress."""
 
     def __init__(self, writer: Writer, lists: Readers) -> None:
         self._writer = writer
@@ -174,15 +175,17 @@ class Sweep:
         self._pages = Pace(50)
         self._page_size = 4096
         self._candidates: deque[Candidate] = deque()
-        #: the moment for which runs were found last, and the id up to which they were looked through
+        #: the `before` of the last search, and the id up to which it searched
         self._before, self._after = -1, 0
 
     async def retire(self, before: int) -> int:
-        """One piece, or as many as it takes until some run is gone; 0 when there is none."""
+        """Remove one piece, or as many as it takes until a run is gone. Return the number of removed runs, 0 if there
+        are none.
+        """
         try:
             return await self._retire(before)
         except BaseException:
-            self._begin_anew()  # what failed is found again
+            self._begin_anew()  # failed work is found again
             raise
 
     def _begin_anew(self) -> None:
@@ -230,7 +233,7 @@ class Sweep:
         self._after = self._candidates[-1].execution_id if self._candidates else MAX_ID
 
     async def _retire_small(self, some: Sequence[int], weight: int) -> int:
-        """Remove these runs completely; returns how many were removed."""
+        """Remove these runs completely. Return how many were removed."""
 
         def piece(tx: Tx) -> tuple[int, float]:
             began = perf_counter()
@@ -243,7 +246,7 @@ class Sweep:
         return count
 
     async def _retire_large(self, run: Candidate) -> bool:
-        """Remove one run in pieces; returns whether it is gone."""
+        """Remove one run in pieces. Return whether it is gone."""
         execution_id = run.execution_id
         if not await self._writer.keep_up(lambda tx: _begin(tx, [execution_id])):
             return False
@@ -252,7 +255,7 @@ class Sweep:
 
             def piece(tx: Tx, size: int = self._rows.size) -> tuple[int, float]:
                 began = perf_counter()
-                # In rows of the log: large ones are fewer.
+                # Counted in rows of the log; a run with large rows has fewer.
                 done = _shorten(tx, execution_id, max(1, size * rows // max(run.weight, 1)), size)
                 return done, perf_counter() - began
 
@@ -264,7 +267,7 @@ class Sweep:
     # -- space --------------------------------------------------------------------------------------------------------
 
     async def reclaim(self) -> int:
-        """Shorten the file by a piece; returns the bytes freed, 0 if no more can be freed."""
+        """Shorten the file by a piece. Return the number of bytes freed, 0 if no more can be freed."""
 
         def piece(tx: Tx) -> tuple[int, int, float]:
             began = perf_counter()
@@ -279,12 +282,12 @@ class Sweep:
         pages, left, seconds = await self._writer.keep_up(piece)
         self._pages.note(pages, seconds)
         if left <= 0:
-            await self._writer.checkpoint()  # only this cuts the file itself
+            await self._writer.checkpoint()  # only a checkpoint shortens the file itself
         return pages * self._page_size
 
 
 def _spare(execute: Execute) -> int:
-    """Free pages beyond those that are worth keeping; none where the file cannot be made shorter."""
+    """Return the number of free pages beyond the reserve; 0 if the file cannot be shortened."""
     if execute("PRAGMA auto_vacuum").get != INCREMENTAL:
         return 0
     free, all_pages = execute("PRAGMA freelist_count").get, execute("PRAGMA page_count").get
@@ -292,17 +295,17 @@ def _spare(execute: Execute) -> int:
 
 
 def _newest(before: int) -> int:
-    """The first id of a moment (microseconds): an execution with a later id cannot have ended earlier."""
+    """Return the first id of a time (microseconds). An execution with a later id cannot have ended earlier."""
     return compose(max(before // 1000 + 1, EPOCH_MS), 0, 0)
 
 
 def _retiring(execute: Execute) -> list[Candidate]:
-    """Runs whose removal was begun and not finished."""
+    """Return runs whose removal was begun but not finished."""
     return [Candidate(*row) for row in execute(SQL["retiring"], (_PAGE,)).fetchall()]
 
 
 def _begin(tx: Tx, some: Sequence[int]) -> list[int]:
-    """Remove the records of runs that may be removed; returns these, and those whose removal was begun before."""
+    """Remove the records of runs that may be removed. Return these, and those whose removal was begun before."""
     given = _json(some)
     tx.execute(SQL["retire"], (given,)).fetchall()
     ids = [execution_id for (execution_id,) in tx.execute(SQL["begun"], (given,)).fetchall()]
@@ -319,7 +322,7 @@ def _forget(tx: Tx, ids: Sequence[int]) -> None:
 
 
 def _shorten(tx: Tx, execution_id: int, rows: int, others: int) -> int:
-    """Remove a piece of a large run's log, then of its other rows; returns 0 when nothing is left."""
+    """Remove a piece of a large run's log, then of its other rows. Return 0 if nothing is left."""
     last = tx.execute(SQL["shorten.bound"], (execution_id, rows)).get
     if last is not None:
         tx.execute(SQL["shorten.mark"], (execution_id, last, tx.execute(SQL["marked_types"]).get))

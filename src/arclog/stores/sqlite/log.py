@@ -1,4 +1,4 @@
-"""The log of the SQLite store: `appends` writes it, readers page through its rows."""
+"""The log of the SQLite store: `appends` writes it; readers page through its rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("arclog.store")
 
 _ALL_TYPES = -1
-#: Up to so many events are read without a thread, since switching threads would take longer than the read.
+#: Maximum number of events that are read without a thread, since a thread switch would take longer than the read.
 _FEW = 64
 
 
@@ -46,7 +46,7 @@ class Log(SqlLog, SqlitePart):
             items = [(append, self._codec.derive(append)) for append in appends]
             return list(await self._writer.do(lambda tx: write_group(tx, items), aside=True))
         except StoreUnavailable as problem:
-            return [type(problem)(*problem.args) for _ in appends]  # a raised exception belongs to one raiser
+            return [type(problem)(*problem.args) for _ in appends]  # each caller gets its own exception object
         except Exception as problem:  # noqa: BLE001 - one of them cannot be stored, and nothing was written
             log.info("%d appends cannot be stored together: %s; each is stored by itself", len(appends), problem)
             return await asyncio.gather(*map(self._outcome, appends))
@@ -92,13 +92,13 @@ class Log(SqlLog, SqlitePart):
         return await self._reader.do(work)
 
     async def position_before(self, ts: int) -> int:
-        """Binary search: positions are assigned in the order of time."""
+        """Use binary search. Positions are assigned in the order of time."""
 
         def work(execute: Execute) -> int:
             low, high = map(int, execute(SQL["position_bounds"]).fetchone())
             newest = execute(SQL["first_from"], (high,)).fetchone()
             if newest is None or newest[1] < ts:
-                return high  # nothing was persisted since
+                return high  # nothing was persisted since then
             while low < high:
                 middle = (low + high) // 2
                 position, at = execute(SQL["first_from"], (middle,)).fetchone()
@@ -115,7 +115,7 @@ class Log(SqlLog, SqlitePart):
             events: list[StoredEvent] = []
             for key in keys:
                 row = execute(SQL["row_at"], (key.execution_id, key.seq)).fetchone()
-                if row is not None:  # else it was removed meanwhile
+                if row is not None:  # otherwise it was removed meanwhile
                     events.append(self._codec.stored(key.execution_id, *row)[key.seq - row[0]])
             return events
 
@@ -173,7 +173,7 @@ def _append(tx: Tx, lines: Sequence[LogLine], max_bytes: int | None) -> None:
 def _put_progress(tx: Tx, line: LogLine) -> None:
     before = tx.execute(SQL["progress_of"], attempt_columns(line)).fetchall()
     _insert(tx, line)
-    for row in before:  # after the new one is there, so that no position is given twice
+    for row in before:  # after the new row exists, so that no position is assigned twice
         tx.execute(SQL["drop_log"], row)
     if not before:
         tx.execute(SQL["forget_progress"], (line.execution_id, PROGRESS_KEPT))

@@ -14,16 +14,16 @@ from arclog.stores.sqlite.queries import SQL
 
 R = TypeVar("R")
 
-#: From so many rows on, one statement for all of them costs less than a statement for each.
+#: Minimum number of rows for which one statement for all costs less than a statement for each.
 GROUPED = 8
-#: Begins the names of statements whose rows are one parameter, a JSON array.
+#: The prefix of statements whose rows are one parameter, a JSON array.
 _GROUP = "group."
 
 
 class SqlitePart(SqlPart):
     _writer: Writer
     _reader: Readers
-    #: for reads whose length the caller decides, so that quick ones do not wait for them
+    #: for reads of a size that the caller chooses, so that quick ones do not wait for them
     _lists: Readers
 
     async def _look_up(self, name: str, *values: Any) -> Rows:
@@ -47,11 +47,11 @@ class SqlitePart(SqlPart):
         def work(tx: Tx) -> list[Rows]:
             return [tx.execute(SQL[name], values).fetchall() for name, values in calls if not name.startswith("lock_")]
 
-        # A statement for many rows takes long: meanwhile the event loop goes on.
+        # A statement for many rows takes long; the event loop continues meanwhile.
         return await self._writer.do(work, aside=any(name.startswith(_GROUP) for name, _ in calls))
 
     def _calls_for(self, name: str, kinds: str, rows: Sequence[Sequence[Any]], *first: Any) -> list[Call]:
-        """A statement for each row; for many rows one statement, where there is such a form of it."""
+        """Return one statement per row, or for many rows a single statement, if such a form of it exists."""
         if len(rows) < GROUPED or _GROUP + name not in SQL:
             return [(name, (*first, *row)) for row in rows]
         values = [
@@ -66,7 +66,7 @@ class SqlitePart(SqlPart):
         return msgspec.json.encode([*values]).decode()
 
     async def _is_due(self, name: str, *values: Any) -> bool:
-        return bool(await self._look_up(name, *values))  # no empty commit
+        return bool(await self._look_up(name, *values))  # avoids an empty commit
 
 
 def _rows(name: str, values: Sequence[Any]) -> Callable[[Execute], Rows]:

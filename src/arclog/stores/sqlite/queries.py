@@ -1,4 +1,4 @@
-"""The SQL files of this folder: named queries and numbered migrations."""
+"""Loads the SQL files of this folder: named queries and numbered migrations."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from arclog.model.data.patterns import pattern
 from arclog.stores.sql import files
 
 _HERE = Path(__file__).parent
-#: Syntax for PostgreSQL that SQLite does not have: types of parameters, the schema.
+#: PostgreSQL syntax that SQLite does not have: types of parameters, the schema.
 _TYPE_OR_SCHEMA = pattern(r"::\w+|\barclog\.")
 
-#: The elements of a JSON array. The newer function parses them once, not once for each field.
+#: The table function for the elements of a JSON array. The newer one parses them once, not once for each field.
 _EACH = "jsonb_each" if apsw.SQLITE_VERSION_NUMBER >= 3_051_000 else "json_each"
 
 #: the statements by name
@@ -23,11 +23,11 @@ SQL = files.load_queries(
 
 
 def load_schema() -> tuple[int, str]:
-    """The schema of a new store: (its version, script)."""
+    """Return the schema of a new store: (version, script)."""
     script = (_HERE / "schema.sql").read_text("utf-8")
     return int(script.partition("-- schema: ")[2].partition("\n")[0]), script
 
 
 def load_migrations(after: int) -> list[tuple[int, str]]:
-    """Migrations that a store of this version still lacks: (version, script)."""
+    """Return the migrations that a store of this version lacks: (version, script)."""
     return files.load_migrations(_HERE, after)

@@ -1,4 +1,4 @@
-"""`ports.storage.store` on one SQLite file: its parts, and the connections that they use."""
+"""`ports.storage.store` on one SQLite file: its parts and their connections."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from arclog.stores.sqlite.executions import Catalog, Executions, Retention, Swee
 from arclog.stores.sqlite.log import Log
 from arclog.stores.sqlite.work import Work
 
-#: If this process is writing at every check for changes of others, every so many checks assume that there were some.
+#: If this process is writing at every check for changes of others, every fifth check assumes that there were some.
 _UNSEEN = 5
 
 
@@ -49,7 +49,9 @@ class SqliteStore(Log, Executions, Catalog, Work, Duties, Access, Retention):
         await self._writer.close()
 
     async def changed_elsewhere(self) -> bool:
-        """Every commit changes the write-ahead log; SQLite's data_version shows whether another connection made it."""
+        """Return whether another process changed the store. Every commit changes the write-ahead log; SQLite's
+        data_version shows whether another connection made it.
+        """
         try:
             about = os.stat(f"{self.path}-wal")  # noqa: PTH116 - asked every second: no object is needed for it
         except OSError:
@@ -58,7 +60,7 @@ class SqliteStore(Log, Executions, Catalog, Work, Duties, Access, Retention):
         if touched == self._touched:
             return False
         seen = self._writer.peek(lambda execute: execute("PRAGMA data_version").get)
-        if seen is None:  # this process is writing right now: the next call checks
+        if seen is None:  # this process is writing right now; the next call checks
             self._unseen += 1
             return self._unseen % _UNSEEN == 0
         self._touched, self._unseen = touched, 0

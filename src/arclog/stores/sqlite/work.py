@@ -24,19 +24,19 @@ from arclog.stores.sqlite.queries import SQL
 # ── claims ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Claims: waiting commands are read lane by lane, `stores.claim_choice` chooses, and the chosen ones are taken.
 #
-# One tenant without limits costs one look-up per lane and one more; shares, limits and resources are read only if they
-# can matter. If many lanes wait, the pool is crowded: its lanes are stored in the order of their turns, and a claim
-# reads the first of them. A pool is crowded from more than `MANY` lanes on, until `FEW` are left. Triggers keep `lanes`
-# and `holding` (migration 14).
+# For one tenant without limits this takes one look-up per lane and one more; shares, limits and resources are read only
+# if they can matter. If many lanes wait, the pool is crowded: its lanes are stored in the order of their turns, and a
+# claim reads the first of them. A pool with more than `MANY` lanes is crowded, until only `FEW` are left. Triggers
+# maintain `lanes` and `holding` (migration 14).
 
 _NEXT_LANE = SQL["next_lane"]
 _TAKE = SQL["take"]
 MANY, FEW = 16, 4
-#: Outdated values of service that a claim steps through; more are merged.
+#: Maximum number of outdated service values that a claim steps through; more are merged.
 _STALE = 4
-#: Lanes that are merged at a time.
+#: Number of lanes that are merged at a time.
 _SETTLED = 1000
-#: rows of service that a claim removes besides those that it may have added
+#: number of service rows that a claim removes in addition to those that it may have added
 _FORGOTTEN = 8
 
 
@@ -44,7 +44,7 @@ class _Candidates(Struct, frozen=True):
     lanes: list[Lane]
     #: whether a limit is set
     limited: bool
-    #: pools whose lanes are still to be read, by their turns
+    #: pools whose lanes have to be read by turns
     crowded: Sequence[str] = ()
 
 
@@ -88,7 +88,9 @@ def _chosen(tx: Tx, candidates: _Candidates, kinds: frozenset[str], limit: int) 
 
 
 def _in_turn(tx: Tx, pool: str, kinds: frozenset[str], limit: int, room: Room, service: Service) -> list[Lane]:
-    """The lanes of a crowded pool that a claim has to read; notes what their tenants hold and were served."""
+    """Return the lanes of a crowded pool that a claim has to read. Records what their tenants hold and how often they
+    were served.
+    """
     service.present[pool] = present_of(tx, pool)
     lanes: list[Lane] = []
     for command in window(tx, pool, kinds, limit, room, service.present[pool]):
@@ -103,7 +105,7 @@ def _in_turn(tx: Tx, pool: str, kinds: frozenset[str], limit: int, room: Room, s
 
 
 def _waiting(tx: Tx, pools: Iterable[str], kinds: frozenset[str], within: Scope, limit: int) -> _Candidates:
-    """The lanes of some pools that a worker with these kinds can serve."""
+    """Return the lanes of some pools that a worker with these kinds can serve."""
     tenant = within.tenant
     narrowed = tenant or within.project or within.environment
     lanes: list[Lane] = []
@@ -136,7 +138,7 @@ def _waiting(tx: Tx, pools: Iterable[str], kinds: frozenset[str], within: Scope,
 
 
 def _in_lane(tx: Tx, place: tuple[str, ...], head: Waiting, limit: int) -> Iterator[Waiting]:
-    """A lane's commands: the first is known, the others are read when they are needed."""
+    """Yield a lane's commands. The first is known; the others are read when they are needed."""
     yield head
     if limit > 1:
         yield from map(
@@ -146,13 +148,13 @@ def _in_lane(tx: Tx, place: tuple[str, ...], head: Waiting, limit: int) -> Itera
 
 
 def _in_lane_within(tx: Tx, place: tuple[str, ...], within: Scope, limit: int) -> Iterator[Waiting]:
-    """A lane's commands whose executions belong to a project and an environment."""
+    """Yield a lane's commands whose executions belong to a project and an environment."""
     given = (*place, within.project, within.environment, limit)
     yield from map(Waiting._make, tx.execute(SQL["in_lane_within"], given).fetchall())
 
 
 def _below(tx: Tx, execution_id: int, kinds: frozenset[str], pools: frozenset[str], within: Scope) -> _Candidates:
-    """The lanes of an execution and those below it."""
+    """Return the lanes of an execution and its descendants."""
     tenant = within.tenant
     rows = tx.execute(SQL["issued_in"], (execution_id, within.project, within.environment)).fetchall()
     mine = [
@@ -161,14 +163,14 @@ def _below(tx: Tx, execution_id: int, kinds: frozenset[str], pools: frozenset[st
         if (not pools or pool in pools) and (not tenant or owner == tenant) and kinds.issuperset(kinds_of(needs))
     ]
     lanes = [
-        Lane(pool, owner, resources_of(resources), iter([row[3] for row in those]))
-        for (pool, owner, resources), those in groupby(sorted(mine), key=lambda row: row[:3])
+        Lane(pool, owner, resources_of(resources), iter([row[3] for row in group]))
+        for (pool, owner, resources), group in groupby(sorted(mine), key=lambda row: row[:3])
     ]
     return _Candidates(lanes, bool(rows and rows[0][-1]))
 
 
 def _pools(tx: Tx) -> Iterator[str]:
-    """The pools that issued commands wait for."""
+    """Yield the pools that have issued commands."""
     pool = tx.execute(SQL["next_pool"], ("",)).get
     while pool is not None:
         yield pool
@@ -176,7 +178,7 @@ def _pools(tx: Tx) -> Iterator[str]:
 
 
 def _read_service(tx: Tx, lanes: Iterable[Lane], service: Service) -> None:
-    """How often the tenants of these lanes were served, and the current values of their pools."""
+    """Read how often the tenants of these lanes were served, and the current values of their pools."""
     tenants: dict[str, set[str]] = {}
     for lane in lanes:
         tenants.setdefault(lane.pool, {""}).add(lane.tenant)
@@ -189,7 +191,7 @@ def _read_service(tx: Tx, lanes: Iterable[Lane], service: Service) -> None:
 
 
 def _keep_service(tx: Tx, service: Service, before: dict[tuple[str, str], int]) -> None:
-    """A tenant at the current value, or below it, needs no row."""
+    """Write changed service counts. A tenant at or below the current value needs no row."""
     changed = {place: count for place, count in service.counts.items() if before.get(place) != count}
     for (pool, tenant), served in changed.items():
         tx.execute(SQL["serve"], (pool, tenant, served))
@@ -227,7 +229,7 @@ def crowd(tx: Tx, pool: str) -> None:
 
 
 def uncrowd(tx: Tx, pool: str) -> None:
-    """Stop storing them, if only few are left."""
+    """Stop storing the lanes of a pool, if only few are left."""
     if tx.execute(SQL["few_lanes"], (pool, FEW + 1)).get <= FEW:
         for name in ("uncrowd", "uncrowd_holding", "uncrowd_lanes"):
             tx.execute(SQL[name], (pool,))
@@ -239,8 +241,8 @@ def present_of(tx: Tx, pool: str) -> int:
 
 
 def window(tx: Tx, pool: str, kinds: frozenset[str], limit: int, room: Room, present: int) -> list[CrowdedLane]:
-    """The lanes that a claim has to read. `room` has the limits and the held commands."""
-    names = room.resource_names()
+    """Return the lanes that a claim has to read. `room` has the limits and the held commands."""
+    names = room.limited_tenants()
     hidden = [*names, *room.full()]
     most_held = room.limits.get((pool, EACH), MAX_ID)
     seen: dict[tuple[str, str, str], CrowdedLane] = {}
@@ -274,8 +276,8 @@ def _needs(tx: Tx, pool: str) -> Iterator[tuple[str, str]]:
 def _first_lanes(
     tx: Tx, place: tuple[str, str, str], visit: Visit, hidden: Sequence[str], most_held: int
 ) -> tuple[list[CrowdedLane], int | None]:
-    """Of lanes that need the same. And, when too many values of service lie behind the present, of which tenants: of those
-    that hold so much.
+    """Return the first lanes with the same needs. If too many of their service values are behind the present, the
+    second value is the number of held commands of the affected tenants, whose values have to be merged.
     """
     _, kinds, resources = place
     seen: list[CrowdedLane] = []
@@ -296,7 +298,7 @@ def _first_lanes(
 
 
 def _turns(tx: Tx, place: tuple[str, str, str]) -> Iterator[Sequence[int]]:
-    """The pairs of held and served, smallest first."""
+    """Yield the pairs of held and served, smallest first."""
     turn = tx.execute(SQL["next_turn"], (*place, -1, -1, -1)).fetchone()
     while turn is not None:
         yield turn

@@ -19,14 +19,14 @@ from arclog.model.config.settings import Settings
 from arclog.ports.bus import Bus, Notice
 
 # ── base ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# What the rules share: a network, buses on it, and ears.
+# Shared parts of the rules: a network, its buses, and listeners.
 
-#: Longest that anything here may take.
+#: Time limit for anything here.
 PATIENCE_S = 30.0
 
 
 class Network(Protocol):
-    """Where buses meet."""
+    """A network that connects buses."""
 
     #: whether `lose` and `restore` work
     can_be_lost: bool
@@ -35,7 +35,7 @@ class Network(Protocol):
         """A new bus, not open yet."""
 
     def lose(self) -> None:
-        """The network is down, and what it stored is lost."""
+        """Make the network unavailable and lose its stored data."""
 
     def restore(self) -> None: ...
 
@@ -72,7 +72,7 @@ class Ear:
 
 
 async def until(reached: Callable[[], bool]) -> None:
-    """For what a real network does: it can only be asked again and again."""
+    """Poll for an effect of a real network."""
     async with asyncio.timeout(PATIENCE_S):
         while not reached():  # noqa: ASYNC110 - as it says
             await asyncio.sleep(0.005)
@@ -183,7 +183,7 @@ class NoticeRules(Rules):
     async def test_who_waits_for_any_pool_hears_of_all(self, join: Join) -> None:
         a, anybody = await join(), await join()
         anybody.bus.waiting({""})
-        # Nobody knows when it is there; who misses one looks by itself. Here it is told until it is heard.
+        # The subscription takes effect at an unknown time, so the notice is repeated until it is received.
         async with asyncio.timeout(30):
             while not {"default", "gpu"} <= set(anybody.pools):
                 a.bus.notify(Notice(offered=(("default", 1), ("gpu", 1))))
@@ -205,7 +205,7 @@ class NoticeRules(Rules):
         a.bus.notify(Notice(moved=((1, 1),)))
         await b.until(lambda ear: ear.heads)
         assert a.bus.figures().connected
-        await until(lambda: a.bus.figures().sent >= 1)  # b may hear it before a knows that it was told
+        await until(lambda: a.bus.figures().sent >= 1)  # b may receive it before a counts it as sent
         assert b.bus.figures().heard >= 1
         assert a.bus.figures().dropped == b.bus.figures().dropped == 0
 

@@ -26,7 +26,7 @@ from arclog.ports.storage.task_logs import LogLine
 from arclog.ports.views.api import Api, ExecuteRequest, SignalRequest
 
 # ── base ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# What the rules share: a control, the runs whose commands it hands out, and short ways to speak as a worker.
+# Shared parts of the rules: a control, the runs whose commands it delivers, and short ways to act as a worker.
 
 ONE = WorkerInfo("one", ("noop",))
 TWO = WorkerInfo("two", ("noop",))
@@ -78,7 +78,7 @@ class Ground(NamedTuple):
 
 
 def step_events(command: Command, *types: str) -> list[Event]:
-    """Events of a step without a loop, with a task that gave 1."""
+    """Return the events of a step without a loop, whose task returned 1."""
     events = []
     for at, kind in enumerate(types, 1_800_000_000_000_000):
         event = Event(kind, at, step=command.step, run=command.run)
@@ -112,7 +112,7 @@ class Rules:
 # ── claiming ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Rules of holding a command: claimed by one, kept by heartbeats, given back, taken away.
 
-#: Nobody waits so long: what is waited for comes at once.
+#: A time limit that is never reached: everything that is waited for comes at once.
 LONG_S = 20.0
 
 
@@ -339,7 +339,7 @@ class ReportRules(Rules):
 
 
 def iteration(command: Command, index: int) -> list[Event]:
-    """One iteration whose task gave ten times its index."""
+    """Return the events of one iteration whose task returned ten times its index."""
     place: dict[str, Any] = {"step": command.step, "run": command.run, "iteration": (index,)}
     task: dict[str, Any] = {**place, "task": "each_task", "task_run": 1}
     outcome = {"status": "ok", "result": index * 10, "meta": {"attempt": 1}}

@@ -28,7 +28,7 @@ from arclog.model.errors import InvariantBroken, ResultTooLarge, ResultUnavailab
 from arclog.ports.results import Content, Results, StoredBlob
 
 # ── base ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# What the rules share: a result store, and short ways to fill and read it.
+# Shared parts of the rules: a result store, and short ways to fill and read it.
 
 MakeResults = Callable[[Settings], Results]
 
@@ -80,7 +80,7 @@ class Rules:
 # ── storing ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Rules of content: what was stored is what is read, under its hash, within its tenant, or not at all.
 
-#: each example uses the store that the others used: that is meant
+#: Each example uses the same store on purpose.
 SHARED = settings(
     max_examples=40,
     deadline=None,
@@ -194,7 +194,7 @@ class StoringRules(Rules):
         assert await results.find(TENANT, sha256) is None
 
     async def age(self, results: Results, sha256: str) -> None:
-        """Make content old, where a store's clock is too coarse to tell two moments of a test apart."""
+        """Make content old, if a store's clock is too coarse to distinguish two times in a test."""
 
     async def test_tenants_are_apart(self, results: Results) -> None:
         body = noise(5000)

@@ -128,7 +128,7 @@ class SecretsContract:
         assert await here.secrets_key() == "k2"
 
     async def test_of_two_keys_at_once_one_stays(self, books: Pair) -> None:
-        """Each time the first secret of all, put by two servers that were given different keys."""
+        """The first secret of the store, written by two servers with different keys at once."""
         for round_ in range(10):
             puts = [books[n].put_secret(sealed(f"a{n}", "t", key=f"k{n}")) for n in (round_ % 2, 1 - round_ % 2)]
             outcomes = await asyncio.gather(*puts, return_exceptions=True)

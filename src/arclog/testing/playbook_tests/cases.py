@@ -1,6 +1,6 @@
-"""Reads `*.test.yaml`: which playbook, and for each test its workload, mocks, signals and expectations.
+"""Reads `*.test.yaml`: the playbook, and for each test its workload, mocks, signals and expectations.
 
-Law: a file is read completely or refused with all its errors; each case, mock and signal keeps its line.
+Invariant: a file is read completely or refused with all its errors; each case, mock and signal keeps its line.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from arclog.playbook.load import load
 from arclog.testing.virtual import START
 
 SUFFIXES = (".test.yaml", ".test.yml")
-#: Virtual seconds that a run may take unless its test says otherwise: 400 days.
+#: Default limit of a run in virtual seconds: 400 days.
 WITHIN_S = 400 * 86_400.0
-#: Virtual seconds after the start at which a signal comes unless it says otherwise.
+#: Default time of a signal, in virtual seconds after the start.
 SIGNAL_AT_S = 1.0
 STATES = ("completed", "failed", "cancelled", "refused")
 
@@ -62,14 +62,14 @@ class Mock:
     at: Position
     step: str
     task: str = ""
-    #: indexes of the loop item from the outermost; None: every item
+    #: indexes of the loop item from the outermost; None means every item
     item: tuple[int, ...] | None = None
     #: attempts that it answers; (): every attempt
     attempts: tuple[int, ...] = ()
-    #: what the task's rendered config must contain
+    #: the required part of the task's rendered config
     config: dict[str, Any] = field(default_factory=dict)
     ok: Any = None
-    #: the whole result where `ok` (its payload) is not enough
+    #: the whole result, if `ok` (its payload) is not enough
     result: Any = None
     has_result: bool = False
     error: dict[str, Any] | None = None
@@ -79,11 +79,11 @@ class Mock:
     #: run the python code of the task instead
     real: bool = False
     takes_s: float = 0.0
-    #: calls that it answers at most; 0: no bound
+    #: maximum number of calls that it answers; 0 means no limit
     times: int = 0
     #: it is not an error if nothing calls it
     optional: bool = False
-    #: it stands under `defaults`: some test of the file must use it
+    #: it is under `defaults`, so that some test of the file must use it
     shared: bool = False
 
     def __str__(self) -> str:

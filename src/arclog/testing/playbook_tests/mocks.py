@@ -23,7 +23,7 @@ from arclog.worker.toolbox import Toolbox, no_path
 
 #: Tools that only compute; they are not mocked. (`assert` is not a tool: the worker runs it itself.)
 PURE = frozenset({"noop"})
-#: Kinds of the control plane that a test mocks like a tool: a child playbook has tests of its own.
+#: Kinds of the control plane that a test mocks like a tool: a child playbook has its own tests.
 MOCKED_ENGINE_KINDS = frozenset({"playbook"})
 
 
@@ -47,7 +47,7 @@ class Call:
 
 @dataclass(slots=True)
 class MockBook:
-    """The mocks of one run, what was called, and which mocks answered."""
+    """The mocks of one run, the calls, and the mocks that answered."""
 
     mocks: Sequence[Mock]
     runs_python: bool = False
@@ -85,7 +85,7 @@ def _fits(mock: Mock, call: Call) -> bool:
 
 
 def holds(value: Any, part: Any) -> bool:
-    """Whether a value contains `part`: maps by their keys, everything else by equality."""
+    """Return whether a value contains `part`: maps by their keys, everything else by equality."""
     if isinstance(part, Mapping) and isinstance(value, Mapping):
         return all(key in value and holds(value[key], inner) for key, inner in part.items())
     return same(value, part)

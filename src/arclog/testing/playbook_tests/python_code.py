@@ -1,4 +1,6 @@
-"""Runs the code of a python task in this process, for tests that ask for it: same contract, no sandbox and no limits."""
+"""Runs the code of a python task in this process, for tests that request it: same contract, no sandbox and no
+limits.
+"""
 
 from __future__ import annotations
 
@@ -72,8 +74,8 @@ async def stored_files(
 
 def _in_thread(config: Mapping[str, Any], context: TaskContext) -> Outcome:
     answers: list[Outcome] = []
-    # A thread of its own: the code may start an event loop, and this one belongs to the run. It is waited for, so that
-    # what tasks bring to the import system is there for one of them at a time.
+    # A separate thread, since the code may start an event loop, and this one belongs to the run. It is awaited, so that
+    # only one task's additions to the import system exist at a time.
     thread = threading.Thread(target=lambda: answers.append(_outcome(config, context)))
     thread.start()
     thread.join()

@@ -15,7 +15,7 @@ from msgspec.json import decode
 from arclog.model.outcome import data_of
 from arclog.testing.playbook_tests.mocks import PURE
 
-#: Tasks that end by themselves in virtual time, or by a signal.
+#: Tasks that end at a virtual time, or by a signal.
 _WAITING = frozenset({"wait", "approval"})
 
 
@@ -33,7 +33,9 @@ class Recorded:
 
 
 def stored_refs(events: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """What a test made of these events would hold of stored results and files: references, with their bytes."""
+    """Return the stored results and files that a test made from these events would contain: references, with their
+    sizes.
+    """
     refs: dict[str, int] = {}
     for event in events:
         payload = event.get("payload") or {}
@@ -65,7 +67,7 @@ def recorded(events: Sequence[Mapping[str, Any]], name: str, run: Recorded) -> s
 
 
 class _Dumper(yaml.SafeDumper):
-    """Texts of several lines stand as blocks, and nothing is an alias."""
+    """Writes texts of several lines as blocks, and no aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -164,7 +166,7 @@ class _Recording:
             self.mocks.append({**mock, "times": 1})
 
     def stored(self, ref: Mapping[str, Any], where: str) -> Any:
-        """A stored result; None where it is too large or gone, and then it is listed."""
+        """Return a stored result; None if it is too large or missing, and then it is listed."""
         body = self.run.contents.get(ref.get("ref", ""))
         if body is not None:
             try:
@@ -175,7 +177,7 @@ class _Recording:
         return None
 
     def files(self, event: Mapping[str, Any], refs: Mapping[str, Any]) -> dict[str, Any]:
-        """The files of a task; one that is too large or gone is empty in the test, and listed."""
+        """Return the files of a task. One that is too large or missing is empty in the test, and listed."""
         files: dict[str, Any] = {}
         for name, ref in refs.items():
             body = self.run.contents.get(ref.get("ref", ""))

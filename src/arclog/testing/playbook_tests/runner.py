@@ -34,9 +34,9 @@ from arclog.wiring.kinds import KindSpecs, ToolKinds, tool_kinds
 
 @dataclass(slots=True)
 class Coverage:
-    """Places of a plan that can be taken, and those that were."""
+    """The arcs and rules of a plan, and those that were taken."""
 
-    #: what it is → where it stands, in order of the plan
+    #: description → position, in order of the plan
     places: dict[str, Position] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
 
@@ -97,7 +97,7 @@ _SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__", SNAPSHOTS})
 
 @dataclass(slots=True)
 class CaseReport:
-    """How one test went."""
+    """The result of one test."""
 
     file: str
     name: str
@@ -111,7 +111,7 @@ class CaseReport:
 
 @dataclass(slots=True)
 class FileReport:
-    """How the tests of one file went."""
+    """The results of the tests of one file."""
 
     file: str
     playbook: str = ""
@@ -139,7 +139,7 @@ def find_files(paths: Sequence[str]) -> Iterator[str]:
 def run_file(
     file: str, settings: Settings | None = None, *, only: str = "", update: bool = False, text: str | None = None
 ) -> FileReport:
-    """Run the tests of a file; with `only`, those whose name has that text. `update` writes snapshots again."""
+    """Run the tests of a file; with `only`, those whose name contains that text. `update` writes snapshots again."""
     report = FileReport(file)
     try:
         cases = read_cases(Path(file).read_bytes() if text is None else text, file, settings)
@@ -176,7 +176,7 @@ def open_stage(playbook: str, settings: Settings | None = None) -> Stage:
 def stage_of(
     text: str, file: str, settings: Settings | None = None, *, kinds: Sequence[ToolKind | type[Any]] = ()
 ) -> Stage:
-    """Compile the text of a playbook for its tests; `kinds` are those of the program that tests it. Raises PlaybookError."""
+    """Compile the text of a playbook for its tests. `kinds` are those of the tested program. Raises PlaybookError."""
     tools = ToolKinds(kinds) if kinds else tool_kinds()
     specs = MockedKinds(KindSpecs(tools))
     beside = FilesBeside(settings or Settings()).of("" if file == "<text>" else file)
@@ -188,7 +188,7 @@ def stage_of(
 
 
 def mock_problems(cases: CaseFile, stage: Stage) -> str:
-    """Mocks of a step or task that is not in the playbook: mistakes before anything runs."""
+    """Return the mocks of steps or tasks that are not in the playbook. They are mistakes before anything runs."""
     steps = {step.name: {task.name: task.kind for task in step.tasks} for step in stage.plan.steps}
     messages: dict[str, None] = {}
     for case in cases.cases:
@@ -209,7 +209,7 @@ def mock_problems(cases: CaseFile, stage: Stage) -> str:
 
 
 def _files_problem(mock: Mock, stage: Stage) -> str:
-    """Why a mock cannot give its files; '' when it can."""
+    """Return why a mock cannot provide its files; '' if it can."""
     step = next(step for step in stage.plan.steps if step.name == mock.step)
     known = {name for task in step.tasks if mock.task in ("", task.name) for name in task.config.get("outputs") or {}}
     unknown = [name for name in mock.files if name not in known]
@@ -262,7 +262,7 @@ def _unused_defaults(cases: CaseFile, used: set[int], report: FileReport) -> Non
 
 
 class _Snapshots:
-    """What the tests of a file kept of earlier runs."""
+    """The snapshots of earlier runs of a file's tests."""
 
     def __init__(self, file: str, *, update: bool) -> None:
         self._path = Path(file).parent / SNAPSHOTS / (Path(file).name.partition(".test.")[0] + ".json")
@@ -293,7 +293,7 @@ class _Snapshots:
         return ["snapshot: the run differs; if it is meant to, `arclog test --update`\n" + "\n".join(shown)]
 
     def write(self, names: list[str] | None) -> None:
-        """Write what changed; with the names of all tests, snapshots of tests that are gone are removed."""
+        """Write changed snapshots; with the names of all tests, snapshots of missing tests are removed."""
         if not self._update or self._kept is None:
             return
         gone = [] if names is None else [name for name in self._kept if name not in names]
@@ -313,7 +313,7 @@ def run_files(
     jobs: int = 1,
     on_report: Callable[[FileReport], None] = lambda _: None,
 ) -> list[FileReport]:
-    """Run many files, `jobs` at a time in processes of their own; reports come in the order of the files."""
+    """Run many files, `jobs` at a time in separate processes. Reports come in the order of the files."""
     run = partial(run_file, settings=settings, only=only, update=update)
     reports: list[FileReport] = []
     if jobs <= 1 or len(files) < 2:

@@ -1,6 +1,6 @@
 """Runs one case: the real engine and worker over a store in memory, in virtual time, with mocked tools.
 
-Law: nothing polls. The loop's clock jumps from one thing that is due to the next, so that a day's wait costs nothing.
+Nothing polls. The loop's clock jumps from one due timer to the next, so that a wait of a day costs nothing.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from arclog.testing.virtual import LoopClock
 from arclog.worker.reading import DirectReader
 from arclog.worker.runner import Worker
 
-#: Longer than any test: what would look again by itself does not.
+#: Longer than any test, so that nothing polls.
 _NEVER_S = 1e10
 _QUIET = {
     "engine.sweep_s": _NEVER_S,
@@ -55,13 +55,13 @@ _QUIET = {
 }
 #: In the place of a playbook that is called by file: the task that calls it is mocked.
 _CALLED = "metadata: {name: called}\nworkflow: [{step: start, tool: {kind: noop}}]\n"
-#: Fields that an entry of the keychain has when a test gives it no value.
+#: Fields of a keychain entry for which a test gives no value.
 _FIELDS = ("value", "token", "access_token", "username", "password", "user", "host", "database", "dsn")
 
 
 @dataclass(slots=True)
 class CaseRun:
-    """What became of one run."""
+    """The result of one run."""
 
     #: completed failed cancelled refused, or `open` when it did not end
     state: str
@@ -75,7 +75,7 @@ class CaseRun:
     error: dict[str, Any] | None = None
     #: virtual seconds from request to end
     duration_s: float = 0.0
-    #: what kept it from ending, or from being judged
+    #: why it did not end, or could not be checked
     problem: str = ""
 
 
@@ -98,10 +98,10 @@ class FakeSecrets:
         return Credential(name, str(entry["kind"]), fields, ())
 
     async def refused(self, entry: Mapping[str, Any], scope: str) -> None:
-        """Nothing is cached."""
+        """Nothing to do; nothing is cached."""
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to close."""
 
 
 class GivenSecrets(RunSecrets):
@@ -115,7 +115,7 @@ class GivenSecrets(RunSecrets):
         self._keychain.update(values)
 
     async def forget(self, execution_id: int, scope: str, names: Sequence[str]) -> None:
-        """Nothing is kept."""
+        """Nothing to remove."""
 
 
 def _no_vault() -> Any:

@@ -1,7 +1,7 @@
 """Decodes content encodings piece by piece.
 
-Law: no call returns more than about a megabyte, so the caller can stop a decompression bomb long before it fills the
-memory; and a truncated body is distinguished from a complete one.
+Invariants: no call returns more than about a megabyte, so that the caller can stop a decompression bomb long before it
+fills the memory. A truncated body is distinguished from a complete one.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from arclog.tools.http.failure import bad_body
 
 #: The Accept-Encoding of requests; other encodings are refused.
 ACCEPTED = "gzip, deflate, zstd"
-#: Nested encodings beyond this number are refused, since only attackers use them.
+#: The maximum number of nested encodings. Only attackers use more.
 MOST_ENCODINGS = 2
 _PIECE_BYTES = 1024 * 1024
 #: zstd returns all output for its input at once: at most 128 KiB for every 4 bytes.
 _ZSTD_SLICE_BYTES = 256
-#: As RFC 9659 asks for.
+#: The maximum window, as required by RFC 9659.
 _ZSTD_WINDOW_BYTES = 8 * 1024 * 1024
 
 
 class Decoder(Protocol):
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """The content that these bytes decode to."""
+        """Yield the content that these bytes decode to."""
 
     @property
     def ended(self) -> bool:
@@ -35,7 +35,7 @@ class Decoder(Protocol):
 
 
 class _Zlib:
-    """gzip (also of several members) and deflate (also without its header, as some servers send it)."""
+    """gzip (also with several members) and deflate (also without its header, as some servers send it)."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -67,7 +67,7 @@ class _Zlib:
         while data:
             if self._inner is None or self._inner.eof:
                 if self._name != "gzip" or not data.startswith(b"\x1f"):
-                    return  # padding behind the end
+                    return  # padding after the end
                 self._inner = zlib.decompressobj(zlib.MAX_WBITS | 16)
             piece = self._inner.decompress(data, _PIECE_BYTES)
             if piece:
@@ -107,7 +107,7 @@ class _Zstd:
 
 
 class _Chain:
-    """Encodings on top of each other, the outermost first."""
+    """Nested encodings, the outermost first."""
 
     def __init__(self, layers: list[Decoder]) -> None:
         self._layers = layers
@@ -128,7 +128,7 @@ class _Chain:
 
 
 def decoder_of(header: str) -> Decoder | None:
-    """The decoder of a Content-Encoding; None if there is no encoding."""
+    """Return the decoder of a Content-Encoding, or None if there is no encoding."""
     names = [name for part in header.split(",") if (name := part.strip().lower()) not in ("", "identity")]
     if not names:
         return None

@@ -22,12 +22,12 @@ _CUT = "without sending complete message body"
 
 
 def bad_body(message: str) -> Failure:
-    """The server's answer contradicts its headers; a retry would give the same."""
+    """Return the failure of a response that contradicts its headers. A retry would give the same response."""
     return Failure(error("server_error", message, code="BAD_BODY", retryable=False))
 
 
 def of_status(status: int, request: str, detail: str) -> TaskError | None:
-    """The error for a status; None below 400."""
+    """Return the error for a status, or None below 400."""
     if status < 400:
         return None
     if status == 429:
@@ -47,7 +47,7 @@ def of_status(status: int, request: str, detail: str) -> TaskError | None:
 
 
 def of_exception(problem: Exception, request: str, timeouts: Timeouts) -> TaskError:
-    """The error for an exception of the client."""
+    """Return the error for an exception of the client."""
     import httpcore2 as core
 
     text = str(problem) or type(problem).__name__
@@ -76,7 +76,7 @@ def of_exception(problem: Exception, request: str, timeouts: Timeouts) -> TaskEr
 
 
 def _reason(problem: BaseException) -> str:
-    """The operating system's message, e.g. 'Connection refused'."""
+    """Return the operating system's message, e.g. 'Connection refused'."""
     reason = ""
     below: BaseException | None = problem
     while below is not None:
@@ -87,7 +87,7 @@ def _reason(problem: BaseException) -> str:
 
 
 def retry_after(status: int, headers: Mapping[str, str], now: float, longest_s: float) -> float | None:
-    """Seconds that a 429 or 503 asks to wait, at most `longest_s`; None without a valid Retry-After."""
+    """Return the wait in seconds that a 429 or 503 asks for, at most `longest_s`; None without a valid Retry-After."""
     asked = headers.get("retry-after", "").strip()
     if status not in (429, 503) or not asked:
         return None

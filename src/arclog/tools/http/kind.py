@@ -1,4 +1,4 @@
-"""The kind `http` as data. The client is imported when the first tool is opened."""
+"""The declaration of kind `http`. The client is imported when the first tool is opened."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from arclog.model.data.shapes import LONGEST_S, Field
 from arclog.ports.tool import Tool, ToolKind, ToolServices
 
 # ── config ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# The config of an http task, as the tool gets it.
 
 
 class Part(Struct, frozen=True):
-    """One part of a multipart body; with a file name it is a file, else a field."""
+    """One part of a multipart body: a file if it has a file name, else a field."""
 
     name: str
     content: Any = ""
@@ -30,7 +29,7 @@ class HttpConfig(Struct, frozen=True):
     method: str = "GET"
     params: dict[str, Any] = {}
     headers: dict[str, Any] = {}
-    #: null is a JSON value too
+    #: null is a JSON value, too
     json: Any = UNSET
     form: dict[str, Any] | None = None
     #: text, or a ResultRef whose bytes are sent

@@ -1,7 +1,7 @@
 """Builds a request from a task's config, and the next one from a redirect.
 
-Law: values of a task are encoded exactly once, or refused with the invalid key; no value can become a second header or
-request. On a redirect to another origin only harmless headers are sent.
+Invariants: values of a task are encoded exactly once, or refused with the name of the key; no value can become a second
+header or request. On a redirect to another origin only harmless headers are sent.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from arclog.tools.http.encodings import ACCEPTED
 from arclog.tools.http.kind import HttpConfig, Part
 
 # ── payload ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Bodies of requests: JSON, forms, text, multipart, and stored results that are streamed.
+# Bodies of requests: JSON, forms, text, multipart, and stored results, which are streamed.
 #
-# Law: text is sent as UTF-8; text that cannot be encoded is refused with its key, never altered.
+# Invariant: text is sent as UTF-8. Text that cannot be encoded is refused with the name of its key, never altered.
 
-#: File names in a multipart header, escaped as browsers do.
+#: Escapes for names in a multipart header, as browsers use them.
 _QUOTED = str.maketrans({'"': "%22", "\r": "%0D", "\n": "%0A"})
 
 
 def payload_of(config: HttpConfig, context: TaskContext) -> Payload | None:
-    """The body that a task describes; None when it has none."""
+    """Return the body of a task's request, or None if it has none."""
     given = [
         name
         for name, there in (
@@ -73,11 +73,11 @@ def _json(value: Any, key: str) -> Payload:
 
 
 def _plain(body: Any, context: TaskContext) -> Payload:
-    """Text and bytes as they are, anything else as JSON, whether it is stored or not."""
+    """Return a body: text and bytes unchanged, other values as JSON, whether they are stored or not."""
     if isinstance(body, ResultRef):
         if body.kind != LIST:
             return Payload(lambda: context.results.read(body), body.meta.bytes, body.meta.content_type)
-        # Its bytes are a line for each item; brackets and commas make them one JSON value, which is a byte longer.
+        # The stored bytes have one line for each item. Brackets and commas make them one JSON value, one byte longer.
         length = body.meta.bytes + 1 if body.meta.rows else 2
         return Payload(lambda: as_array(context.results.read(body)), length, "application/json")
     if not isinstance(body, str):
@@ -86,7 +86,7 @@ def _plain(body: Any, context: TaskContext) -> Payload:
 
 
 async def as_array(lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """A JSON array of one JSON value a line; the last line ends too."""
+    """Yield a JSON array, given one JSON value per line. The last line ends with a newline, too."""
     yield b"["
     owed = b""
     async for chunk in lines:
@@ -122,7 +122,7 @@ def _bytes(content: bytes, content_type: str) -> Payload:
 
 
 def pairs(values: Mapping[str, Any], key: str) -> list[tuple[str, str]]:
-    """Names and texts of a map: a list repeats its name, null is left out."""
+    """Return names and texts of a map. A list repeats its name; null is left out."""
     return [
         (name, as_text(item, f"{key}.{name}"))
         for name, value in values.items()
@@ -141,7 +141,7 @@ def _quoted(text: str, where: str) -> str:
 
 
 def as_text(value: Any, where: str) -> str:
-    """A scalar as it is written in a request."""
+    """Return a scalar in the form in which requests have it."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -177,13 +177,13 @@ _HARMLESS = frozenset(
 )  # fmt: skip
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _WITH_A_BODY = frozenset({"POST", "PUT", "PATCH"})
-#: The field that is the token, by kind of credential.
+#: The field with the token, by kind of credential.
 _TOKENS = {"bearer": "token", "oauth2": "access_token", "secret": "value", "env": "value", "file": "value",
            "secret_manager": "value"}  # fmt: skip
 
 
 def first_message(config: HttpConfig, context: TaskContext) -> Message:
-    """The request that a task describes."""
+    """Return the request of a task."""
     method = config.method.upper()
     if not _TOKEN.fullmatch(method) or method == "CONNECT":
         raise refused(f"method: {shortened(config.method)!r} is not a request method")
@@ -209,7 +209,7 @@ def first_message(config: HttpConfig, context: TaskContext) -> Message:
 
 
 def next_message(sent: Message, status: int, headers: Mapping[str, str]) -> Message | None:
-    """The request that an answer redirects to; None if it does not redirect."""
+    """Return the request for a redirect, or None if the response does not redirect."""
     location = headers.get("location", "")
     if status not in _REDIRECTS or not location:
         return None
@@ -230,12 +230,12 @@ def next_message(sent: Message, status: int, headers: Mapping[str, str]) -> Mess
 
 
 def described(message: Message) -> str:
-    """A request as error messages name it."""
+    """Return a request's name for error messages."""
     return f"{message.method} {shortened(message.target.text)}"
 
 
 def _addressed(target: Target, headers: dict[str, str]) -> dict[str, str]:
-    """With the host first, as servers expect it."""
+    """Add the Host header in the first place, where servers expect it."""
     return headers if "host" in headers else {"host": target.authority, **headers}
 
 
@@ -260,7 +260,7 @@ def _headers(given: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _authorization(credential: Credential) -> str:
-    """The Authorization header of a credential. No message contains a part of it."""
+    """Return the Authorization header of a credential. No message contains a part of it."""
     fields = credential.fields
     if credential.kind == "basic":
         pair = f"{fields.get('username', '')}:{fields.get('password', '')}"

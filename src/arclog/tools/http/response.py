@@ -1,7 +1,7 @@
-"""Reads an answer's body as the task's data, or as stored content.
+"""Reads the body of a response as the task's data, or as stored content.
 
-Law: bytes are counted after decoding, and no more is read than the limit allows. A body is held in memory only if it
-has to be parsed; everything else is streamed. A body that does not match its content type is an error.
+Invariants: bytes are counted after decoding, and no more is read than the limit allows. A body is held in memory only
+if it has to be parsed; others are streamed. A body that does not match its content type is an error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from arclog.tools.http.encodings import cut_short, decoder_of
 from arclog.tools.http.failure import bad_body
 from arclog.tools.http.kind import HttpConfig
 
-#: A body above this is parsed in a thread, so that other tasks continue meanwhile.
+#: Bodies above this size are parsed in a thread, so that other tasks continue.
 _PARSE_HERE_BYTES = 256 * 1024
 _ITEMS_AT_A_TIME = 1000
 _WRITE_BYTES = 256 * 1024
@@ -34,7 +34,7 @@ _TEXT = re.compile(
     r"text/.*|[^/]+/[^/]+\+(xml|yaml)|application/(xml|yaml|x-yaml|javascript|x-javascript|ecmascript|graphql|sql|toml"
     r"|x-ndjson|ndjson|jsonl|json-seq|x-www-form-urlencoded)"
 )
-#: Character sets of the web; others (there are codecs that unpack archives) are not used for data from outside.
+#: Permitted character sets. Other codecs of Python (some unpack archives) must not be applied to external data.
 _CHARSETS = re.compile(
     r"utf-(8|16|32)(-[bl]e|-sig)?|ascii|iso8859-\d+|cp\d+|koi8-\w|mac-\w+|gb\w+|big5\w*|euc_\w+|iso2022_\w+|shift_jis\w*|hz"
     r"|johab|tis-620|ptcp154|kz1048|hp-roman8"
@@ -57,7 +57,7 @@ class Limits(NamedTuple):
 
 
 class ContentType(NamedTuple):
-    """A Content-Type header taken apart."""
+    """A parsed Content-Type header."""
 
     name: str
     charset: str
@@ -70,7 +70,7 @@ class ContentType(NamedTuple):
 
     @property
     def codec(self) -> str:
-        """The charset's codec; UTF-8 when it is unknown or not named."""
+        """The charset's codec, or UTF-8 if it is unknown or missing."""
         try:
             name = codecs.lookup(self.charset).name
         except LookupError:
@@ -79,7 +79,7 @@ class ContentType(NamedTuple):
 
 
 def form_of(config: HttpConfig, kind: ContentType) -> str:
-    """How a body is read: none, bytes, json, text, or unknown if the server does not name its type."""
+    """Return how a body is read: none, bytes, json, text, or unknown if the server does not name its type."""
     if config.download:
         return "bytes"
     if config.decode != "auto":
@@ -102,7 +102,9 @@ class Reader:
         self._inline = context.results.inline_max_bytes
 
     async def read(self, config: HttpConfig, limits: Limits, *, lenient: bool) -> Body:
-        """The body as the task wants it. `lenient`: the answer is an error, so its body may have any form."""
+        """Read the body as the task asks for. `lenient` means that the response is an error, so its body may have any
+        form.
+        """
         form = form_of(config, self._kind)
         if form == "none":
             return Body()
@@ -119,7 +121,7 @@ class Reader:
             return await self._bytes(chunks, self._kind.name or "application/octet-stream", keep_empty=config.download)
 
     async def _chunks(self, limit: int, setting: str) -> AsyncGenerator[bytes, None]:
-        """The body's bytes, decoded and counted."""
+        """Yield the decoded bytes of the body, and count them."""
         encoding = self._headers.get("content-encoding", "")
         decoder = decoder_of(encoding)
         total = None if decoder else _length(self._headers)
@@ -165,7 +167,7 @@ class Reader:
         return Body(stored=await self._stored_bytes(text, "text/plain; charset=utf-8"))
 
     async def _text(self, chunks: AsyncIterator[bytes]) -> Body:
-        """Text converted to UTF-8; invalid bytes are replaced and logged."""
+        """Read text and convert it to UTF-8. Invalid bytes are replaced, and this is logged."""
         decode = codecs.getincrementaldecoder(self._kind.codec)("replace").decode
         mend = _Mended(decode)
         async with aclosing(self._as_utf8(chunks, mend)) as texts:
@@ -181,7 +183,7 @@ class Reader:
         yield mend.piece(b"", final=True)
 
     async def _unknown(self, chunks: AsyncIterator[bytes]) -> Body:
-        """A small body that is UTF-8 is text, any other is stored as bytes."""
+        """Read a body without a type: small UTF-8 content as text, other content as stored bytes."""
         body = await self._inline_or_stored(chunks, "application/octet-stream")
         if body.data is None:
             return body
@@ -191,7 +193,7 @@ class Reader:
             return Body(stored=await self._stored_bytes(body.data, "application/octet-stream"))
 
     async def _inline_or_stored(self, chunks: AsyncIterator[bytes], content_type: str) -> Body:
-        """Bytes up to the inline limit, else all of them in the store; None when there are none."""
+        """Return the bytes if they fit inline, else store them. The data is None for an empty body."""
         begun = bytearray()
         async for chunk in chunks:
             begun += chunk
@@ -240,7 +242,7 @@ class Reader:
 
 
 class _Mended:
-    """Text of some charset as UTF-8, piece by piece."""
+    """Converts text of any charset to UTF-8, piece by piece."""
 
     def __init__(self, decode: Callable[[bytes, bool], str]) -> None:
         self._decode = decode
@@ -253,7 +255,7 @@ class _Mended:
 
 
 async def _committed(writer: ResultWriter, fill: Callable[[], Any]) -> Content:
-    """Commit the content; nothing is kept if that fails."""
+    """Write and commit content. Nothing is kept if that fails."""
     try:
         await fill()
         return await writer.commit()
@@ -263,7 +265,7 @@ async def _committed(writer: ResultWriter, fill: Callable[[], Any]) -> Content:
 
 
 def _parsed(body: bytes, kind: ContentType) -> tuple[bytes, Any, str]:
-    """The body as UTF-8, its value, and the error if it is invalid."""
+    """Return the body as UTF-8, its value, and the error if it is invalid."""
     try:
         codec = kind.codec
         if codec not in ("utf-8", "ascii"):

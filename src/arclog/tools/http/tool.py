@@ -1,6 +1,6 @@
-"""Runs http tasks: one attempt is one request and the redirects behind it.
+"""Runs http tasks. One attempt is one request and the redirects that follow from it.
 
-Law: an attempt ends with an outcome that names the request, and its connection is returned or closed.
+Invariant: an attempt ends with an outcome that names the request, and its connection is returned or closed.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class HttpTool:
             return _failed(of_exception(trouble, request, timeouts), message)
 
     async def execution_ended(self, execution_id: str) -> None:
-        """Connections are not bound to a run."""
+        """Connections do not belong to a run."""
 
     async def close(self) -> None:
         await self._client.close()
@@ -84,7 +84,7 @@ class HttpTool:
         )
 
     def _headers(self, response: httpcore2.Response) -> dict[str, str]:
-        """The answer's headers by lower-case name; those that stand several times are joined."""
+        """Return the response headers by lower-case name. Repeated headers are joined."""
         headers: dict[str, str] = {}
         size = 0
         for name, value in response.headers:
@@ -148,7 +148,7 @@ def _within(problem: TaskError, message: Message) -> TaskError:
 
 
 def _body_text(body: Body) -> str:
-    """The text of an answer, for an error message."""
+    """Return the text of a response, for an error message."""
     if body.stored is not None:
         return body.stored.preview
     data = body.data

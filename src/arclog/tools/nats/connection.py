@@ -1,7 +1,7 @@
 """One connection to a NATS server, shared by tasks.
 
-Law: a task that waits on a connection gets an error when it ends or when the server denies the request. Nothing is sent
-again implicitly: a broken connection is not repaired, the next task opens a new one.
+Invariants: a task that waits on a connection gets an error if the connection ends or the server denies the request.
+Nothing is sent again implicitly: a broken connection is not repaired, and the next task opens a new one.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ class SharedConnection:
     """An open connection."""
 
     def __init__(self, client: Connection, where: str, answer_s: float) -> None:
-        """`where`: the server, as errors show it."""
+        """`where` is the server's name in errors."""
         self._client = client
         self.where = where
         self.answer_s = answer_s
         self.max_payload = int(client.max_payload)
-        #: a request was not answered in time: the connection is checked before its next use
+        #: a request timed out; the connection is checked before its next use
         self.doubted = False
-        #: whether its inbox exists; before that, concurrent requests may be sent in another order
+        #: whether its inbox exists; until then, concurrent requests may be sent out of order
         self.attuned = False
         self._broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         #: waiting tasks, with the subjects that they publish to and whether they use an inbox
         self._waiting: dict[asyncio.Future[TaskError], tuple[frozenset[str], bool]] = {}
         self._echoes: set[asyncio.Task[float]] = set()
-        #: why no answer can ever be received
+        #: why replies cannot be received; None if they can
         self._deaf: TaskError | None = None
         client.on_error, client.on_over = self.trouble, self.ended
 
@@ -65,18 +65,18 @@ class SharedConnection:
     def version(self) -> Version:
         return self._client.version
 
-    # -- what tasks do
+    # -- called by tasks
 
     async def send(self, messages: Sequence[Outgoing]) -> None:
-        """Publish messages in order; returns when the server has received all of them and denied none of their
+        """Publish messages in order. Returns when the server has received all of them and denied none of their
         subjects.
         """
 
         async def sending() -> None:
             for subject, body, headers in messages:
                 await self._client.publish(subject, body, headers=dict(headers) or None)
-            # Shielded from cancellation: the client fails on an answer to a ping that nothing waits for any more. Its
-            # `flush` is not used, since it succeeds even if the client is closed.
+            # Shielded from cancellation: the client fails on a pong that nothing waits for. Its `flush` is not used,
+            # since it succeeds even if the client is closed.
             echo = asyncio.ensure_future(self._client.rtt(timeout=max(1, round(self.answer_s))))
             self._echoes.add(echo)
             echo.add_done_callback(self._heard)
@@ -86,14 +86,14 @@ class SharedConnection:
         await self.during(sending(), f"publishing to {self.where}", subjects, listens=False)
 
     async def ask(self, subject: str, body: bytes, reply: str) -> None:
-        """A message whose answers come to an inbox."""
+        """Publish a message whose replies come to an inbox."""
         await self.during(self._client.publish(subject, body, reply), f"asking {self.where}", frozenset())
 
     async def request(
         self, subject: str, body: bytes, headers: Mapping[str, str] | None = None, *, wait_s: float | None = None,
         operation: str = "", by: str = "setting nats.request_timeout_s",
     ) -> Msg:  # fmt: skip
-        """The answer to a message. Raises NoRespondersError when nobody listens."""
+        """Send a request and return the reply. Raises NoRespondersError if there is no subscriber."""
         wait_s = self.answer_s if wait_s is None else wait_s
         asking = self._client.request(subject, body, timeout=wait_s, headers=dict(headers or {}) or None)
         answer = await self.during(
@@ -103,7 +103,7 @@ class SharedConnection:
         return answer
 
     async def api(self, subject: str, body: Any, operation: str) -> dict[str, Any]:
-        """The answer of JetStream's own API."""
+        """Return the response of JetStream's API."""
         try:
             answer = await self.request(
                 f"$JS.API.{subject}", msgspec.json.encode(body) if body else b"", operation=operation
@@ -117,9 +117,7 @@ class SharedConnection:
         self, work: Coroutine[Any, Any, Given], operation: str, subjects: frozenset[str], *, listens: bool = True,
         wait_s: float | None = None, by: str = "setting nats.request_timeout_s",
     ) -> Given:  # fmt: skip
-        """Await work that needs the connection; fails when the connection ends, or when the server denies the
-        request.
-        """
+        """Await work that needs the connection. Fails if the connection ends or the server denies the request."""
         if listens and self._deaf is not None:
             work.close()
             raise Failure(self._deaf)
@@ -131,7 +129,7 @@ class SharedConnection:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if denied.done():
                 raise Failure(denied.result())
-            if not task.done() or task.cancelled():  # a client that closes cancels its waiting requests
+            if not task.done() or task.cancelled():  # a client that is closed cancels its waiting requests
                 raise broken(self.where)
             return task.result()
         except TimeoutError:
@@ -147,10 +145,10 @@ class SharedConnection:
                 task.cancel()
                 await asyncio.wait({task}, timeout=_AGAIN_S)
             if not task.cancelled():
-                task.exception()  # taken note of: something else ended the wait
+                task.exception()  # marks the exception as retrieved; something else ended the wait
 
     async def listen(self, hear: Callable[[Msg], Awaitable[None]]) -> Subscription:
-        """A separate inbox with subjects `inbox.*`, as a context manager."""
+        """Subscribe to a new inbox with subjects `inbox.*`."""
         subscribing = self._client.subscribe(f"{self._client.new_inbox()}.*", cb=hear, pending_bytes_limit=0)
         return await self.during(subscribing, f"listening at {self.where}", frozenset())
 
@@ -159,7 +157,7 @@ class SharedConnection:
             await self.during(inbox.unsubscribe(), f"leaving {self.where}", frozenset(), listens=False)
 
     async def proved(self, within_s: float) -> bool:
-        """Whether the server still answers."""
+        """Return whether the server still responds."""
         try:
             async with asyncio.timeout(within_s):
                 await self.send(())
@@ -174,14 +172,14 @@ class SharedConnection:
             echo.cancel()
         await self._client.close()
 
-    # -- what the client tells
+    # -- called by the client
 
     def ended(self) -> None:
         if not self._broken.done():
             self._broken.set_result(None)
 
     def trouble(self, problem: Exception) -> None:
-        """Handle an error that the server sends outside of any answer."""
+        """Handle an error that the server sends outside of any reply."""
         denied = denial(str(problem))
         if denied is None:
             return
@@ -214,7 +212,7 @@ class SharedConnection:
 
 
 def answered(answer: Msg, operation: str) -> dict[str, Any]:
-    """The JSON answer of JetStream."""
+    """Return the JSON response of JetStream. Raises Failure."""
     try:
         body = msgspec.json.decode(answer.data)
     except msgspec.DecodeError:

@@ -33,12 +33,12 @@ _SHOWN_CHARS = 200
 
 
 def kind_of(status: int) -> str:
-    """The error kind of a status, which NATS has from HTTP."""
+    """Return the error kind of a status. NATS uses those of HTTP."""
     return _BY_STATUS.get(status) or ("client_error" if 400 <= status < 500 else "server_error")
 
 
 def of_api(answer: dict[str, Any], operation: str) -> Failure:
-    """The failure that JetStream answered with."""
+    """Return the failure for an error response of JetStream."""
     status, number = int(answer.get("code") or 0), int(answer.get("err_code") or 0)
     description = str(answer.get("description") or "")[:_SHOWN_CHARS]
     known = _KNOWN.get(number)
@@ -57,7 +57,7 @@ def broken(where: str) -> Failure:
 
 
 def denial(text: str) -> tuple[str, str] | None:
-    """(publish or subscription, the subject in lower case) when the server denied one; else None."""
+    """Return ('publish' or 'subscription', subject in lower case) if the server denied one, else None."""
     match = _DENIED.search(text)
     return None if match is None else (match[1].lower(), match[2].lower())
 

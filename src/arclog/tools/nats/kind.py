@@ -1,4 +1,4 @@
-"""The kind `nats` as data. The client is imported when the first tool is opened."""
+"""The declaration of kind `nats`. The client is imported when the first tool is opened."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from arclog.ports.tool import Tool, ToolKind, ToolServices
 from arclog.tools.nats.failure import refused
 
 # ── config ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# The config of a nats task, as the tool gets it, and the keys of each operation.
 
 Op = Literal[
     "publish", "request", "fetch", "ack",
@@ -45,13 +44,13 @@ class NatsConfig(Struct, frozen=True):
     servers: str | list[str] = ""
     inbox_prefix: str = ""
     subject: str | UnsetType = UNSET
-    #: null is a JSON value too; may be a ResultRef
+    #: null is a JSON value, too; may be a ResultRef
     data: Any = UNSET
     encoding: Literal["auto", "json", "text", "base64"] | UnsetType = UNSET
     headers: dict[str, Any] | UnsetType = UNSET
     #: a list, or a ResultRef of one
     messages: Any = UNSET
-    #: of publish: true, or its name; of fetch: its name
+    #: for publish: true, or its name; for fetch: its name
     stream: bool | str | UnsetType = UNSET
     msg_id: str | UnsetType = UNSET
     ttl_s: int | UnsetType = UNSET
@@ -69,7 +68,7 @@ class NatsConfig(Struct, frozen=True):
 
 
 class Message(Struct, frozen=True, forbid_unknown_fields=True):
-    """One of the `messages` of a publish."""
+    """One of the `messages` of `publish`."""
 
     subject: str | None = None
     data: Any = None
@@ -203,7 +202,11 @@ KIND = ToolKind(
                 choices=("ack", "nak", "term", "progress"),
             ),
             _field(
-                "delay_s", "number", "ack with nak: deliver again after so many seconds.", minimum=0, maximum=LONGEST_S
+                "delay_s",
+                "number",
+                "ack with nak: deliver again after this many seconds.",
+                minimum=0,
+                maximum=LONGEST_S,
             ),
             _field("bucket", "string", "kv: the bucket."),
             _field("key", "string", "kv: the key."),

@@ -1,7 +1,7 @@
 """Key-value buckets: streams named `KV_bucket` with one subject for each key.
 
-Law: a write carries an id that is the same in each attempt. A write whose acknowledgement was lost is neither repeated
-(a stream remembers ids for a while) nor mistaken for another's (the last write of a key has its id).
+Invariant: a write carries an id that is the same in each attempt. If its acknowledgement is lost, the write is neither
+repeated (a stream remembers ids for a while) nor mistaken for another's (the last write of a key has its id).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NAMES = {"DEL": "delete", "PURGE": "purge"}
 _KEY = re.compile(r"[-/_=.A-Za-z0-9]+")
 _FILTER = re.compile(r"[-/_=.*>A-Za-z0-9]+")
 _MOMENT = re.compile(r"(\.\d{6})\d*Z$")
-#: Keys, and revisions with their values, that are asked for at a time.
+#: Number of keys, and of revisions with their values, that are requested at a time.
 _KEYS = 500
 _VALUES = 16
 _NANO = 1_000_000_000
@@ -49,7 +49,7 @@ async def get(connection: SharedConnection, config: NatsConfig, context: TaskCon
 
 
 async def write(connection: SharedConnection, config: NatsConfig, context: TaskContext) -> Outcome:
-    """put, create, update and delete."""
+    """Put, create, update or delete a key."""
     bucket, key = _names(config)
     headers = {MSG_ID: context.key}
     body = b""
@@ -106,11 +106,11 @@ async def history(connection: SharedConnection, config: NatsConfig, context: Tas
 async def _settled(
     connection: SharedConnection, config: NatsConfig, body: bytes, headers: dict[str, str]
 ) -> dict[str, Any]:
-    """The result of a write that found another revision than expected."""
+    """Return the result of a write that found an unexpected revision. Raises Failure if another write was first."""
     bucket, key = _names(config)
     last = await _last(connection, bucket, key)
     if last is not None and _headers(last).get(MSG_ID) == headers[MSG_ID]:
-        return last  # an earlier attempt of this task did it
+        return last  # an earlier attempt of this task wrote it
     if config.op != "kv_create":
         message = (
             f"{_which(bucket, key)}: its revision is not {config.revision}: it was changed meanwhile; read it again"
@@ -139,7 +139,7 @@ async def _stored(
 
 
 async def _entry(connection: SharedConnection, bucket: str, key: str, revision: int) -> dict[str, Any] | None:
-    """The last value of a key, or that of a revision; None if there is none."""
+    """Return the last value of a key, or the value of a revision; None if there is none."""
     if not revision:
         message = await _last(connection, bucket, key)
     else:
@@ -156,7 +156,7 @@ async def _last(connection: SharedConnection, bucket: str, key: str) -> dict[str
 async def _message(
     connection: SharedConnection, bucket: str, asked: dict[str, Any], operation: str
 ) -> dict[str, Any] | None:
-    """A message of the bucket's stream, from its leader, so that earlier writes are visible."""
+    """Return a message of the bucket's stream, from its leader, so that earlier writes are visible."""
     try:
         answer = await connection.api(f"STREAM.MSG.GET.KV_{bucket}", asked, operation)
     except Failure as failure:
@@ -181,7 +181,7 @@ def _revision(message: Msg, config: NatsConfig, place: str) -> dict[str, Any]:
 async def _messages(
     connection: SharedConnection, bucket: str, asked: dict[str, Any], most: int, batch: int
 ) -> AsyncGenerator[list[Msg], None]:
-    """Messages of the bucket's stream, some at a time, through a temporary consumer."""
+    """Yield messages of the bucket's stream in batches, through a temporary consumer."""
     stream, operation = f"KV_{bucket}", f"bucket {bucket}"
     config = {**asked, "ack_policy": "none", "mem_storage": True, "inactive_threshold": 60 * _NANO}
     try:
@@ -235,12 +235,12 @@ def _headers(message: dict[str, Any]) -> dict[str, str]:
 
 
 def _operation(headers: Mapping[str, str]) -> str:
-    """put, delete or purge: what a revision did."""
-    if _MARKER in headers:  # the server's own: the key expired, or its stream was emptied
+    """Return the operation of a revision: put, delete or purge."""
+    if _MARKER in headers:  # written by the server: the key expired, or its stream was purged
         return "purge"
     return _NAMES.get(headers.get(_OPERATION, ""), "put")
 
 
 def _moment(message: dict[str, Any]) -> str:
-    """The server's times have nanoseconds; ours have microseconds."""
+    """Return the time of a message, in microseconds; the server has nanoseconds."""
     return _MOMENT.sub(r"\1Z", str(message.get("time", "")))

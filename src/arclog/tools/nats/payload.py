@@ -17,12 +17,12 @@ from arclog.ports.tool import TaskContext
 from arclog.tools.nats.failure import Failure, refused
 
 _TYPES = {"json": "application/json", "text": "text/plain; charset=utf-8", "base64": "application/octet-stream"}
-#: `NATS/1.0` and the two line ends around headers.
+#: The size of `NATS/1.0` and the line ends around headers.
 _FRAME_BYTES = 12
 
 
 async def encoded(data: Any, encoding: Any, results: ResultSink, most: int) -> bytes:
-    """The bytes to send, at most `most`."""
+    """Return the bytes to send, at most `most`."""
     if isinstance(data, ResultRef):
         if data.meta.bytes > most:
             raise too_large(data.meta.bytes, most)
@@ -42,7 +42,7 @@ async def encoded(data: Any, encoding: Any, results: ResultSink, most: int) -> b
 
 
 def decoded(body: bytes, decode: Any, operation: str) -> tuple[Any, str]:
-    """The decoded value, and its form: json, text or base64."""
+    """Return the decoded value and its form: json, text or base64."""
     how = "auto" if decode is UNSET else decode
     if how == "base64":
         return base64.b64encode(body).decode(), how
@@ -65,7 +65,7 @@ def decoded(body: bytes, decode: Any, operation: str) -> tuple[Any, str]:
 
 
 async def outcome_of(body: bytes, decode: Any, about: dict[str, Any], context: TaskContext, operation: str) -> Outcome:
-    """An outcome whose data are these bytes; in the result store when they are many."""
+    """Return an outcome with these bytes as data. Large data goes to the result store."""
     data, taken = decoded(body, decode, operation)
     about["as"] = taken
     if len(body) <= context.results.inline_max_bytes:
@@ -79,7 +79,7 @@ async def outcome_of(body: bytes, decode: Any, about: dict[str, Any], context: T
 
 
 def headers_of(given: Mapping[str, Any] | None) -> dict[str, str]:
-    """Headers as they are sent; null is left out."""
+    """Return headers as text; null is left out."""
     headers: dict[str, str] = {}
     for name, value in (given or {}).items():
         if value is None:
@@ -96,7 +96,7 @@ def headers_of(given: Mapping[str, Any] | None) -> dict[str, str]:
 
 
 def check_size(body: bytes, headers: Mapping[str, str], most: int) -> None:
-    """Headers count: a server closes the connection if a message is too large with them."""
+    """Check the size of a message with its headers. A server closes the connection if a message is too large."""
     around = sum(len(name) + len(value.encode()) + 4 for name, value in headers.items())
     size = len(body) + (around + _FRAME_BYTES if headers else 0)
     if size > most:
@@ -109,14 +109,14 @@ def too_large(size: int, most: int) -> Failure:
 
 
 def check_name(text: Any, operation: str) -> str:
-    """The name of a stream, a consumer or a bucket: one part of a subject."""
+    """Check and return the name of a stream, a consumer or a bucket, which is one part of a subject."""
     if not text or any(letter in ".*>/\\ " or ord(letter) < 33 or ord(letter) == 127 for letter in text):
         raise refused(f"{operation} must be a name without dots, wildcards, slashes and spaces")
     return str(text)
 
 
 def check_subject(text: Any, operation: str, *, wildcards: bool = False) -> str:
-    """A subject that a message can have."""
+    """Check and return the subject of a message."""
     parts = str(text or "").split(".")
     if any(not part or any(ord(letter) < 33 or ord(letter) == 127 for letter in part) for part in parts):
         raise refused(f"{operation} must be made of parts with a dot between them, without spaces: orders.new")

@@ -1,7 +1,7 @@
-"""Sending: publish to subscribers or to a stream, and request an answer.
+"""Publishes messages to subscribers or to a stream, and sends requests.
 
-Law: a message to a stream carries an id that is the same in each attempt, so that a stream stores it once even if an
-acknowledgement was lost.
+Invariant: a message to a stream carries an id that is the same in each attempt, so that a stream stores it once even if
+an acknowledgement was lost.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from arclog.tools.nats.failure import Failure, kind_of, refused
 from arclog.tools.nats.kind import Message, NatsConfig
 from arclog.tools.nats.payload import check_name, check_size, check_subject, encoded, headers_of, outcome_of
 
-#: Messages to a stream that are in flight at a time.
+#: Maximum number of unacknowledged messages to a stream.
 _WINDOW = 256
 _WINDOW_BYTES = 4 * 1024 * 1024
 MSG_ID = "Nats-Msg-Id"
 _EXPECTED_STREAM = "Nats-Expected-Stream"
 _TTL = "Nats-TTL"
-#: Older servers would accept a message with an expiry and keep it forever.
+#: Older servers would ignore the expiry and keep the message forever.
 _TTL_SINCE = (2, 11, 0)
 _SERVICE_ERROR, _SERVICE_CODE = "Nats-Service-Error", "Nats-Service-Error-Code"
 
 
 class _Ready(Struct, frozen=True):
-    """A message as it is sent."""
+    """A message, ready to send."""
 
     number: int
     subject: str
@@ -96,7 +96,7 @@ async def request(connection: SharedConnection, config: NatsConfig, context: Tas
 async def store(
     connection: SharedConnection, subject: str, body: bytes, headers: dict[str, str], operation: str
 ) -> dict[str, Any]:
-    """Publish a message to the stream with its subject; returns the acknowledgement."""
+    """Publish a message to the stream with its subject. Return the acknowledgement."""
     check_size(body, headers, connection.max_payload)
     try:
         return answered(await connection.request(subject, body, headers, operation=operation), operation)
@@ -114,13 +114,13 @@ def ttl_header(config: NatsConfig) -> dict[str, str]:
 
 
 async def _nobody(connection: SharedConnection, operation: str) -> Failure:
-    """The error if no stream accepted a message."""
-    await connection.api("INFO", None, operation)  # says so when there is no JetStream
+    """Return the error if no stream accepted a message."""
+    await connection.api("INFO", None, operation)  # raises if there is no JetStream
     return Failure(error("not_found", f"{operation}: no stream has this subject", code="NO_STREAM"))
 
 
 async def _to_stream(connection: SharedConnection, ready: list[_Ready], total: int | None) -> list[dict[str, Any]]:
-    """Send messages without waiting for one before the next; the first that fails is the failure."""
+    """Send messages concurrently. The first failure is raised."""
 
     async def publish_message(message: _Ready) -> dict[str, Any]:
         operation = f"publishing to {message.subject}"
@@ -141,7 +141,7 @@ async def _to_stream(connection: SharedConnection, ready: list[_Ready], total: i
 async def _ready(
     connection: SharedConnection, config: NatsConfig, context: TaskContext, *, to_stream: bool
 ) -> AsyncIterator[list[_Ready]]:
-    """The task's messages, in windows; an invalid message is reported before any of its window is sent."""
+    """Yield the task's messages in windows. An invalid message is reported before any message of its window is sent."""
     common = headers_of(config.headers or None)
     if to_stream:
         common |= ttl_header(config)
@@ -178,7 +178,7 @@ async def _ready(
 
 
 async def pieces(messages: Any, context: TaskContext) -> AsyncIterator[list[Any]]:
-    """A list in windows, whether it is here or stored."""
+    """Yield a list in windows, whether it is inline or stored."""
     if isinstance(messages, ResultRef):
         async for items in context.results.read_items(messages):
             for at in range(0, len(items), _WINDOW):

@@ -1,7 +1,7 @@
-"""Receiving from a stream: fetch what a consumer has, and acknowledge it.
+"""Receives messages of a stream: fetches from a consumer, and acknowledges.
 
-Law: a message is acknowledged only by an explicit task, never by being received. Messages of an interrupted fetch are
-returned at once.
+Invariants: a message is acknowledged only by an explicit task, never by being received. Messages of an interrupted
+fetch are returned at once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _BATCH = 100
 _NANO = 1_000_000_000
 _TOKEN = "$JS.ACK."  # noqa: S105 - a subject, no secret
 _ACK_BODIES = {"ack": b"+ACK", "nak": b"-NAK", "term": b"+TERM", "progress": b"+WPI"}
-#: How long a server may be silent after the time that it was asked to wait.
+#: Time limit for the server's response beyond the requested wait.
 _SLACK_S = 5.0
 _NO_MESSAGES, _TIMED_OUT, _NO_RESPONDERS = "404", "408", "503"
 
@@ -54,7 +54,7 @@ class Delivered(Struct, frozen=True):
 
 def delivered(reply: str) -> Delivered:
     parts = reply.split(".")
-    if len(parts) > 9:  # with domain and account in front, and a token behind
+    if len(parts) > 9:  # with domain and account at the front, and a token at the end
         parts = parts[:2] + parts[4:11]
     stream, consumer, deliveries, seq, _, nanos, pending = parts[2:9]
     return Delivered(stream, consumer, int(deliveries), int(seq), int(nanos), int(pending))
@@ -156,7 +156,7 @@ async def _acknowledge(connection: SharedConnection, tokens: list[str], ack_body
 
 
 async def _give_back(connection: SharedConnection, got: list[Msg]) -> None:
-    """Return messages, so that others get them at once instead of after the consumer's ack_wait."""
+    """Return messages, so that other consumers get them at once instead of after the consumer's ack_wait."""
     if not got:
         return
     with suppress(Failure):
@@ -180,7 +180,7 @@ class Pull:
 
     async def __aexit__(self, *_: object) -> None:
         await self._connection.leave(self._inbox)
-        # Messages that arrived but were not returned, because the fetch was interrupted.
+        # Messages that arrived but were not delivered, because the fetch was interrupted.
         left = [self._came.get_nowait() for _ in range(self._came.qsize())]
         await _give_back(self._connection, [message for message in left if message.reply.startswith(_TOKEN)])
 
@@ -188,7 +188,7 @@ class Pull:
         self._came.put_nowait(message)
 
     async def ask(self, batch: int, most_bytes: int, wait_s: float = 0.0) -> list[Msg]:
-        """At most so many messages; without `wait_s`, only available ones. None if there are none."""
+        """Fetch at most `batch` messages. Without `wait_s`, only available ones are returned, possibly none."""
         got: list[Msg] = []
         try:
             async with aclosing(self.messages(batch, most_bytes, wait_s)) as messages:
@@ -214,7 +214,7 @@ class Pull:
                 yield message
                 continue
             if message.subject != reply:
-                continue  # the end of what was asked for before
+                continue  # the end of an earlier request
             headers = message.headers or {}
             status, described = headers.get("Status", ""), str(headers.get("Description", ""))
             if status in (_NO_MESSAGES, _TIMED_OUT) or (came and "maxbytes" in described.lower()):
@@ -228,7 +228,7 @@ class Pull:
 
     async def _refusal(self, status: str, described: str) -> Failure:
         if status == _NO_RESPONDERS:
-            # Says whether JetStream, the stream or the consumer is missing.
+            # Raises if JetStream, the stream or the consumer is missing.
             await self._connection.api(f"CONSUMER.INFO.{self._stream}.{self._consumer}", None, self._what)
             return Failure(error("server_error", f"{self._what}: has no leader at the moment", code="NO_LEADER"))
         if "maxbytes" in described.lower():

@@ -1,4 +1,4 @@
-"""Runs nats tasks: one attempt is one operation on a connection that tasks share."""
+"""Runs nats tasks. One attempt is one operation on a shared connection."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from arclog.tools.nats.payload import check_subject
 from arclog.tools.nats.publish import publish, request
 from arclog.tools.nats.pull import acknowledge, fetch
 
-# ── where ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# The target of a task: its `servers`, and the login that its `auth` gives.
+# ── target ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# The target of a task: its `servers`, and the login from its `auth`.
 #
-# Law: an address from a credential is never shown, not even in part.
+# Invariant: an address from a credential is never shown, not even in part.
 
 _IS_CREDS = "-----BEGIN NATS USER JWT-----"
 _IS_SEED = re.compile(r"SU[A-Z2-7]{56}")
@@ -51,7 +51,7 @@ class Target(Struct, frozen=True):
     """The key of a connection: tasks with the same target share one."""
 
     servers: tuple[Server, ...]
-    #: the replacement in errors for a server from a credential
+    #: shown in errors instead of a server from a credential
     hidden: str
     login: Login
     inbox_prefix: str
@@ -59,7 +59,7 @@ class Target(Struct, frozen=True):
     scope: str
 
     def shown(self, server: Server) -> str:
-        """A server, as errors show it."""
+        """Return a server's name for errors."""
         return self.hidden or str(server)
 
 
@@ -92,7 +92,7 @@ def target_of(config: NatsConfig, auth: Credential | None, scope: str) -> Target
 
 
 def _credential_fields(auth: Credential) -> dict[str, str]:
-    """The credential's fields by our names."""
+    """Return the credential's fields by our names."""
     fields: Mapping[str, Any] = auth.fields
     value = fields.get("value")
     if isinstance(value, str) and auth.kind not in ("bearer", "oauth2"):
@@ -113,7 +113,7 @@ def _credential_fields(auth: Credential) -> dict[str, str]:
 
 
 def _of_text(value: str) -> dict[str, str]:
-    """The meaning of a secret that is a single text."""
+    """Return the field that a single text stands for."""
     text = value.strip()
     if _IS_CREDS in text:
         return {"creds": text}
@@ -138,7 +138,7 @@ def _login(given: Mapping[str, str], auth: Credential | None) -> Login:
 
 
 def _servers_of(text: str) -> tuple[Server, ...]:
-    """The servers that a task names."""
+    """Return the servers that a task names."""
     try:
         servers, login = servers_of(text)
     except AddressError as problem:
@@ -148,20 +148,20 @@ def _servers_of(text: str) -> tuple[Server, ...]:
     return servers
 
 
-# ── links ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# The connections of one worker, kept for the next task.
+# ── connections ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# The connections of one worker, kept for reuse.
 #
-# Law: tasks with the same servers, login and scope share one connection; an unused one is closed after a while. Each
-# goes to an address that the guard permits.
+# Invariants: tasks with the same servers, login and scope share one connection; an unused one is closed after a while.
+# Each goes to an address that the guard permits.
 
 SETTING = "nats.allow_networks"
-#: Unused connections that are kept at most, whatever their age.
+#: Maximum number of unused connections.
 _KEPT = 64
 #: Older servers lack headers and the "no responders" status, which this kind depends on.
 _OLDEST = (2, 2, 0)
-#: A server that is silent for twice as long is gone.
+#: Interval between pings. After two unanswered pings the server is considered gone.
 _PING_S = 20
-#: The interval at which a lost cancellation is repeated.
+#: Interval between repeated cancellations, since the client may swallow one.
 _AGAIN_S = 0.05
 
 
@@ -190,7 +190,7 @@ class Connections:
 
     @asynccontextmanager
     async def to(self, target: Target) -> AsyncIterator[SharedConnection]:
-        """The connection to a target, for the time of one task."""
+        """Return the connection to a target, for the duration of one task."""
         place = self._places.pop(target, None) or _Place()
         self._places[target] = place
         place.users += 1
@@ -229,7 +229,7 @@ class Connections:
         return place.connection
 
     async def _connected(self, target: Target) -> SharedConnection:
-        """A connection to the first of the target's servers that accepts one."""
+        """Connect to the first of the target's servers that accepts a connection."""
         failure = refused("there is no server to connect to")
         for server in target.servers:
             try:
@@ -243,7 +243,7 @@ class Connections:
                 except Failure as problem:
                     failure = problem
                     if problem.problem.kind in ("auth", "config"):
-                        raise  # all servers of a cluster know the same logins
+                        raise  # all servers of a cluster have the same logins
         raise failure
 
     async def _connected_at(self, server: Server, address: str, target: Target) -> SharedConnection:
@@ -257,7 +257,7 @@ class Connections:
                 oldest=_OLDEST,
                 address=address,
                 ping_interval=_PING_S,
-                # Each command is written before the next begins; else the client lets its pings overtake messages.
+                # Write each command before the next one; otherwise the client lets its pings overtake messages.
                 pending_size=1,
                 inbox_prefix=target.inbox_prefix or "_INBOX",
             )
@@ -290,7 +290,7 @@ class Connections:
         self._close(place)
 
     async def _abandon(self, place: _Place, opening: asyncio.Task[SharedConnection]) -> None:
-        """Cancel the opening of a connection; the client may swallow one cancellation."""
+        """Cancel the opening of a connection. The client may swallow one cancellation."""
         while not opening.done():
             opening.cancel()
             await asyncio.wait({opening}, timeout=_AGAIN_S)
@@ -321,11 +321,11 @@ class Connections:
 def _opened(place: _Place, opening: asyncio.Task[SharedConnection]) -> None:
     place.opening = None
     if not opening.cancelled():
-        opening.exception()  # those who wait for it have it
+        opening.exception()  # marks the exception as retrieved; the waiting tasks have it
 
 
 def _not_connected(problem: NotConnected, where: str, *, auth: bool) -> Failure:
-    """Why there is no connection."""
+    """Return the error for a failed connection."""
     match problem.cause:
         case Cause.CERTIFICATE:
             message = (
@@ -355,7 +355,7 @@ def _not_connected(problem: NotConnected, where: str, *, auth: bool) -> Failure:
 
 
 def _unnamed(failure: Failure, target: Target) -> Failure:
-    """The guard's error names a host, which must not be shown if it came from a credential."""
+    """Return the guard's error without the host, which must not be shown if it came from a credential."""
     if not target.hidden:
         return failure
     problem = failure.problem

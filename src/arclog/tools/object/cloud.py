@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from arclog.drivers.http.guard import Guard
 
 # ── credentials ───────────────────────────────────────────────────────────────────────────────────────────────────────
-# The credential of a task's `auth`, by the names that each cloud uses.
+# The credential of a task's `auth`, by the field names of each cloud.
 
-#: field as the store takes it → the names that it may have in a credential
+#: field of the store → its possible names in a credential
 _NAMES: dict[str, dict[str, tuple[str, ...]]] = {
     "s3": {
         "access_key_id": ("access_key_id", "aws_access_key_id", "access_key", "username"),
@@ -63,7 +63,7 @@ _NAMES: dict[str, dict[str, tuple[str, ...]]] = {
         "endpoint": ("endpoint",),
     },
 }
-#: Sets of fields, one of which must be complete.
+#: Sets of fields. At least one set must be complete.
 _NEEDED: dict[str, tuple[tuple[str, ...], ...]] = {
     "s3": (("access_key_id", "secret_access_key"),),
     "gs": (("token",), ("service_account",)),
@@ -77,7 +77,7 @@ _NEEDED: dict[str, tuple[tuple[str, ...], ...]] = {
 
 
 def fields_for(scheme: str, auth: Credential | None) -> dict[str, str]:
-    """The credential's fields by the store's names; {} without an `auth`."""
+    """Return the credential's fields by the store's names; {} without an `auth`."""
     if auth is None:
         return {}
     given = _credential_values(scheme, auth)
@@ -113,18 +113,18 @@ def _credential_values(scheme: str, auth: Credential) -> Mapping[str, Any]:
     return parsed
 
 
-# ── faults ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── errors ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Converts obstore's errors. Their texts contain times and addresses that differ between attempts, so the messages are
 # written here.
 
 _TRANSPORT = re.compile(r"reqwest|hyper|HttpError|HTTP error|error sending request")
-#: The forwarder's answer to a request without its token.
+#: The forwarder's response to a request without its token.
 _NO_TOKEN = 407
 
 
 def translated(problem: Exception, url: str, *, signed: bool, route: Route | None = None) -> Refused:
-    """The task's error for a failure of obstore; an error of arclog is returned unchanged. The reason for a failed
-    connection is on its route.
+    """Return the task's error for an exception of obstore; errors of arclog are returned unchanged. The reason for a
+    failed connection comes from its route.
     """
     if isinstance(problem, Refused):
         return problem
@@ -183,7 +183,7 @@ def translated(problem: Exception, url: str, *, signed: bool, route: Route | Non
 
 # ── cloud ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-#: Parts of an upload; S3 takes 10,000 of them, and none (but the last) below 5 MiB.
+#: Size of an upload's parts. S3 accepts 10,000 of them, and none below 5 MiB except the last.
 _PART_BYTES = 8 * 1024 * 1024
 _PARTS_AT_A_TIME = 4
 _LISTED_AT_A_TIME = 1000
@@ -208,18 +208,18 @@ class Access(Struct, frozen=True):
 
     @property
     def asks_metadata(self) -> bool:
-        """Whether the machine's own credentials may be used. Not for a server that a playbook names, since it could
-        redirect a request to the metadata service.
+        """Whether the machine's own credentials may be used. They are not used for a server that a playbook names,
+        since it could redirect a request to the metadata service.
         """
         return self.ambient and not self.credential and not self.endpoint
 
 
 class _Stopped(Exception):
-    """The upload is no longer wanted."""
+    """The upload was stopped."""
 
 
 class Opened:
-    """A store of obstore, and the route that its connections take."""
+    """An obstore store and the route of its connections."""
 
     __slots__ = ("__weakref__", "route", "store")
 
@@ -230,14 +230,14 @@ class Opened:
 
 
 def open_store(access: Access, forwarder: Forwarder, guard: Guard | None) -> Opened:
-    """A store whose connections the guard checks; without a guard, those of the environment's proxy. Nothing is sent
-    yet.
+    """Return a store whose connections the guard checks. Without a guard, the environment's proxy is used. Nothing is
+    sent yet.
     """
     if guard is None:
         return Opened(_store(access, ""))
     route = forwarder.open_route(guard, access.connect_timeout_s)
     opened = Opened(_store(access, forwarder.address(route)), route)
-    # A task may still use a store that is no longer kept.
+    # A task may still use a store that was removed from the cache.
     weakref.finalize(opened, forwarder.close_route, route).atexit = False
     return opened
 
@@ -262,7 +262,7 @@ def _store(access: Access, proxy: str) -> Any:
             return stores.GCSStore(access.bucket, **_gs(access, given), **shared)
         return stores.AzureStore(access.bucket, **_az(access, given), **shared)
     except Exception as problem:  # noqa: BLE001 - see below
-        # obstore raises many types here, and their texts may repeat what they were given.
+        # obstore raises many types here, and their texts may repeat the arguments.
         raise refuse(
             "config",
             f"{access.scheme}://{access.bucket}: the store cannot be set up ({type(problem).__name__}); "
@@ -281,7 +281,7 @@ def _s3(access: Access, given: dict[str, str]) -> dict[str, Any]:
             "token": given.get("session_token"),
             "expires_at": None,
         }
-        # A provider, not options: options would be mixed with AWS_… variables of the worker.
+        # A provider, since options would be mixed with the worker's AWS_… variables.
         options["credential_provider"] = lambda: credential
     elif not access.ambient:
         options["skip_signature"] = True
@@ -313,7 +313,7 @@ def _az(access: Access, given: dict[str, str]) -> dict[str, Any]:
 
 
 class Cloud:
-    """A bucket as a place."""
+    """The objects of one bucket."""
 
     def __init__(self, opened: Opened, at: Location, create_max_bytes: int, *, signed: bool) -> None:
         self._opened = opened
@@ -371,7 +371,7 @@ class Cloud:
             source.stop()
             await asyncio.wait({sending})
             if not sending.cancelled():
-                sending.exception()  # expected when it is stopped
+                sending.exception()  # expected after a stop
             raise
 
     async def get(self, key: str, part: Range | None) -> OpenedObject:
@@ -382,7 +382,7 @@ class Cloud:
                 answer = await obstore.get_async(self._store, key)
                 meta = _meta(answer.meta, answer.attributes)
                 return OpenedObject(meta, 0, meta.size, self._pieces(key, answer, meta.size))
-            # Servers treat a range after the end differently, so the size is requested first.
+            # Servers handle a range after the end differently, so the size is requested first.
             known = await self.head(key)
             start, end = resolved(part, known.size)
             if start == end:
@@ -453,7 +453,7 @@ class Cloud:
 
 
 class _Source:
-    """The source of an upload's pieces, which makes it fail once it is stopped."""
+    """The pieces of an upload. After `stop`, the next read fails, which aborts the upload."""
 
     def __init__(self, head: list[bytes], rest: Pieces) -> None:
         self._head = head
@@ -491,7 +491,7 @@ class _Source:
 
 
 async def _beginning(pieces: Pieces, limit: int) -> tuple[list[bytes], Pieces | None]:
-    """The first pieces, and the rest; None for the rest if they are all, within the limit."""
+    """Return the first pieces and the rest. The rest is None if all pieces fit within the limit."""
     head: list[bytes] = []
     size = 0
     async for piece in pieces:

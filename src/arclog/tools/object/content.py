@@ -1,4 +1,4 @@
-"""Content of objects: what a `put` sends, and how a `get` reads the bytes.
+"""Content of objects: encodes the content of a `put`, and decodes the bytes of a `get`.
 
 Small text and JSON become plain data. Large or binary content goes to the result store, piece by piece.
 """
@@ -106,7 +106,7 @@ async def read(pieces: Pieces, size: int, content_type: str | None, decode: str,
 
 
 def _how(content_type: str | None) -> str:
-    """How content of this type is read: as json, text, bytes, or by a guess (text if it is valid)."""
+    """Return how content of this type is read: as json, text, bytes, or by a guess (text if it is valid)."""
     kind = (content_type or "").partition(";")[0].strip().lower()
     if kind == JSON or kind.endswith("+json"):
         return "json"

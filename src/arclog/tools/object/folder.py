@@ -18,7 +18,7 @@ from pathlib import Path, PurePath
 from typing import TypeVar
 
 from arclog.model.outcome import error
-from arclog.sandbox.confinement import Reach
+from arclog.sandbox.confinement_settings import Reach
 from arclog.sandbox.opened import is_swapped
 from arclog.tools.object.location import PIECE, ObjectMeta, OpenedObject, Pieces, Range, Refused, refuse, resolved
 
@@ -41,7 +41,7 @@ _TYPES = {
     ".jpg": "image/jpeg",
     ".parquet": "application/vnd.apache.parquet",
 }
-#: Unfinished files begin with this, and are never listed.
+#: Unfinished files begin with this prefix, and are never listed.
 TEMPORARY = ".arclog-put-"
 _LISTED_AT_A_TIME = 1000
 
@@ -49,19 +49,19 @@ T = TypeVar("T")
 
 
 def type_of(name: str) -> str | None:
-    """The content type that a name suggests."""
+    """Return the content type for a file name, or None if it is unknown."""
     return _TYPES.get(PurePath(name).suffix.lower())
 
 
 class Folder:
-    """A root folder as a place."""
+    """The objects below one root folder."""
 
     def __init__(self, root: Path, reach: Reach) -> None:
         self.root = Path(os.path.realpath(root))
         self._reach = reach
 
     def path_of(self, key: str) -> Path:
-        """The real path of a file, or `Refused` when it lies outside of the root."""
+        """Return the real path of a file. Raises Refused if it lies outside of the root."""
         real = Path(os.path.realpath(self.root / key))
         if not real.is_relative_to(self.root):
             raise refuse(
@@ -129,7 +129,9 @@ class Folder:
                 yield from self._walk(self.root / key, key)
 
     def _entries(self, top: Path, prefix: str) -> tuple[list[ObjectMeta], list[str]]:
-        """Files and folders right in a folder; links that lead out of the root, and odd files, are left out."""
+        """Return the files and folders directly in a folder. Links that lead out of the root and special files are left
+        out.
+        """
         objects: list[ObjectMeta] = []
         folders: list[str] = []
         base = prefix.rstrip("/")
@@ -232,7 +234,9 @@ async def _pieces(key: str, descriptor: int, start: int, end: int) -> AsyncItera
 
 
 async def _do(key: str, work: Callable[[], T], undo: Callable[[T], None] | None = None) -> T:
-    """Run file work in a thread, to its end even if the task is cancelled (then `undo` it), and convert its errors."""
+    """Run file work in a thread. If the task is cancelled, the work still finishes and `undo` is called. Converts
+    errors.
+    """
     doing = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         return await asyncio.shield(doing)

@@ -1,7 +1,7 @@
 """Kind `object`: put, get, list, head and delete by URL.
 
-Result: `{url, …, data}`, where `data` is what the action is about: the content (get), the rows (list), else what is
-known of the object. A put is atomic; delete and put may be repeated.
+The result is `{url, …, data}`. `data` is the content (get), the rows (list), or the metadata of the object. A put is
+atomic; delete and put may be repeated.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from arclog.model.data.shapes import Field
 from arclog.model.errors import ResultUnavailable
 from arclog.model.outcome import Outcome, failed, result_error
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
-from arclog.sandbox.confinement import reach_of
+from arclog.sandbox.confinement_settings import reach_of
 from arclog.tools.listing import Rows
 from arclog.tools.object.location import (
     FILE,
@@ -94,7 +94,7 @@ class ObjectTool:
         #: stores keep their connections; oldest first
         self._stores: dict[Access, Opened] = {}
         self._forwarder: Forwarder | None = None
-        #: whether metadata services may be asked → guard
+        #: whether metadata services may be accessed → guard
         self._guards: dict[bool, Guard] = {}
 
     async def run(self, config: ObjectConfig, context: TaskContext) -> Outcome:
@@ -117,7 +117,7 @@ class ObjectTool:
             return failed(result_error(problem))
 
     async def execution_ended(self, execution_id: str) -> None:
-        """There is nothing to release for a run."""
+        """Nothing to release for a run."""
 
     async def close(self) -> None:
         self._stores.clear()
@@ -137,7 +137,7 @@ class ObjectTool:
         given = fields_for(at.scheme, context.auth)
         endpoint = config.endpoint or given.get("endpoint", "")
         if at.scheme == "gs" and not given and not self._ambient and config.action in ("put", "delete"):
-            # The library would ask the machine's metadata service for a token.
+            # The library would request a token from the machine's metadata service.
             raise refuse("auth", f"{at.url}: changing it requires `auth`", "UNSIGNED")
         access = Access(
             scheme=at.scheme,
@@ -149,13 +149,13 @@ class ObjectTool:
             ambient=self._ambient,
             connect_timeout_s=self._connect_timeout_s,
             read_timeout_s=self._read_timeout_s,
-            # After a lost answer, a retry would find the object that the first attempt created.
+            # After a lost response, a retry would find the object that the first attempt created.
             retries=0 if config.if_absent is True else self._retries,
         )
         return Cloud(await self._opened(access), at, self._create_max_bytes, signed=bool(given) or self._ambient)
 
     async def _opened(self, access: Access) -> Opened:
-        """The store of an access; its endpoint is checked each time, since the address of a name may change."""
+        """Return the store of an access. Its endpoint is checked each time, since the address of a name may change."""
         from arclog.drivers.http.client import uses_proxies
         from arclog.drivers.http.forward import Forwarder
         from arclog.drivers.http.guard import METADATA_SERVICES, guard_of
@@ -236,7 +236,7 @@ async def _delete(place: Place, at: Location, config: ObjectConfig) -> Outcome:
 
 
 def _check(config: ObjectConfig) -> None:
-    """Refuse keys that do not belong to the action, or are missing."""
+    """Refuse keys that do not belong to the action, and missing ones."""
     for name, actions in _ONLY.items():
         if getattr(config, name) is not UNSET and config.action not in actions:
             raise refuse("config", f"{name} belongs to action {' or '.join(actions)}, not to {config.action}")
@@ -332,11 +332,11 @@ KIND = ToolKind(
             _field(
                 "range",
                 "object",
-                "get: bytes from `start` to `end` (not included), or the `last` so many.",
+                "get: bytes from `start` to `end` (not included), or the `last` bytes.",
                 fields=(
                     _field("start", "integer", "First byte.", minimum=0),
                     _field("end", "integer", "First byte that is not wanted.", minimum=0),
-                    _field("last", "integer", "So many bytes from the end.", minimum=0),
+                    _field("last", "integer", "Number of bytes from the end.", minimum=0),
                 ),
             ),
             _field("recursive", "boolean", "list: also the contents of subfolders.", default=True),

@@ -1,4 +1,4 @@
-"""The location of an object: parses a URL, and refuses everything that could name another place than it seems to."""
+"""The location of an object. Parses URLs, and refuses those that could name another place than they seem to."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 # ── location ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 FILE = "file"
-#: scheme in a URL → our name of it
+#: scheme in a URL → our name for it
 SCHEMES = {"file": FILE, "s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure": "az", "abfs": "az"}
 
 
 class Refused(Exception):
-    """An object cannot be reached as asked; carries the task's error.
+    """An object cannot be accessed; carries the task's error.
 
-    Its message shows what the author wrote completely and unchanged, or not at all: redaction recognizes a secret only
+    Its message contains the author's text completely and unchanged, or not at all: redaction recognizes a secret only
     by its exact text.
     """
 
@@ -38,7 +38,7 @@ class Location(Struct, frozen=True):
     scheme: str
     #: '' for files
     bucket: str
-    #: path of a file as written, else the key, without a leading slash
+    #: path of a file as written, else the key without a leading slash
     key: str
 
     @property
@@ -47,11 +47,11 @@ class Location(Struct, frozen=True):
 
     @property
     def store(self) -> str:
-        """The place that contains the object; with the key it identifies the object."""
+        """The place that contains the object. Place and key together identify an object."""
         return FILE if self.scheme == FILE else f"{self.scheme}://{self.bucket}"
 
     def below(self, key: str) -> Location:
-        """The location of a key relative to this place."""
+        """Return the location of a key relative to this place."""
         base = self.key.rstrip("/")
         return Location(self.scheme, self.bucket, f"{base}/{key}" if base else key)
 
@@ -61,7 +61,7 @@ def refuse(kind: str, message: str, code: str | None = None) -> Refused:
 
 
 def locate(url: str, *, prefix: bool = False) -> Location:
-    """The place that a URL names; `prefix`: it may be a folder or a whole bucket."""
+    """Parse a URL. With `prefix`, it may be a folder or a whole bucket. Raises Refused."""
     scheme, colon, rest = url.partition("://")
     if not colon:
         location = Location(FILE, "", url)
@@ -86,7 +86,7 @@ def locate(url: str, *, prefix: bool = False) -> Location:
 
 
 def check_key(key: str, shown: str, *, prefix: bool = False) -> None:
-    """Check that every store accepts a key, and that it cannot leave its place."""
+    """Check that every store accepts a key, and that the key cannot leave its place."""
     if any(ord(letter) < 32 or ord(letter) == 127 or 0xD800 <= ord(letter) <= 0xDFFF for letter in key):
         raise refuse("config", "a name holds a NUL, a control character or half a character, which none may")
     if ".." in key.split("/"):
@@ -96,8 +96,8 @@ def check_key(key: str, shown: str, *, prefix: bool = False) -> None:
 
 
 async def check_endpoint(endpoint: str, guard: Guard, *, allow_http: bool, proxied: bool) -> None:
-    """Refuse an endpoint that is not an address, is not encrypted, or must not be reached. `proxied`: its name may be
-    one that only a proxy knows.
+    """Refuse an endpoint that is not an address, is not encrypted, or is not permitted. With `proxied`, its name may be
+    known only to a proxy.
     """
     try:
         parts = urlsplit(endpoint)
@@ -125,7 +125,7 @@ async def check_endpoint(endpoint: str, guard: Guard, *, allow_http: bool, proxi
 # ── places ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 # The interface of a place that contains objects. Files and clouds behave alike; every failure is a `Refused`.
 
-#: Bytes that are read, hashed or sent at a time.
+#: Number of bytes that are read, hashed or sent at a time.
 PIECE = 1024 * 1024
 
 Pieces = AsyncIterator[bytes]
@@ -144,7 +144,7 @@ class ObjectMeta(Struct, frozen=True):
 
 
 class OpenedObject(Struct, frozen=True):
-    """An object that was opened to be read: bytes [start, end) of it."""
+    """An object opened for reading: its bytes [start, end)."""
 
     meta: ObjectMeta
     start: int
@@ -153,7 +153,7 @@ class OpenedObject(Struct, frozen=True):
 
 
 class Range(Struct, frozen=True):
-    """Bytes [start, end), or the last so many."""
+    """The bytes [start, end), or the last `last` bytes."""
 
     start: int = 0
     end: int | None = None
@@ -164,7 +164,7 @@ class Place(Protocol):
     """A root folder or a bucket."""
 
     async def put(self, key: str, pieces: Pieces, content_type: str, *, if_absent: bool) -> ObjectMeta:
-        """Store an object atomically; `if_absent`: only if there is none."""
+        """Store an object atomically. With `if_absent`, fail if it exists."""
 
     async def get(self, key: str, part: Range | None) -> OpenedObject:
         """Open an object. The caller reads its pieces, and closes it."""
@@ -172,14 +172,14 @@ class Place(Protocol):
     async def head(self, key: str) -> ObjectMeta: ...
 
     def listing(self, prefix: str, *, recursive: bool) -> AsyncIterator[tuple[list[ObjectMeta], list[str]]]:
-        """Objects under a prefix in order, some at a time, and (not recursive) the folders in it."""
+        """Yield the objects under a prefix in batches, in order; if not recursive, also the folders in it."""
 
     async def delete(self, keys: list[str]) -> None:
         """Remove objects; missing ones are ignored."""
 
 
 def resolved(part: Range | None, size: int) -> tuple[int, int]:
-    """The bounds of a range in an object of this size; an empty range if it is after the end."""
+    """Return the bounds of a range in an object of this size; an empty range if it is after the end."""
     if part is None:
         return 0, size
     if part.last is not None:

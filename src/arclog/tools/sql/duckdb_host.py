@@ -1,7 +1,7 @@
-"""DuckDB in a process of its own, confined like tasks, since SQL can read and write files.
+"""Runs DuckDB in a separate process that is confined like tasks, since SQL can read and write files.
 
-The tasks of one scope share a process, and with it the files that they have open, as DuckDB allows within a process. A
-connection is used by one thread at a time; `interrupt` may come from any. The process's half is `child.databases`.
+The tasks of one scope share a process, and with it their open files, as DuckDB allows within one process. A connection
+is used by one thread at a time; `interrupt` may be called from any. The process's side is `child.databases`.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ import msgspec
 
 from arclog.model.config.settings import Settings
 from arclog.sandbox.child import cells, wire
-from arclog.sandbox.confinement import Confinement, confined, confinement_of, data_roots
+from arclog.sandbox.confinement_settings import Confinement, confined, confinement_of, data_roots
 from arclog.sandbox.folders import Folders
 from arclog.sandbox.launcher import Launcher, clean_environment
 from arclog.sandbox.processes import Tree, bounds, ended_by, not_allowed
 from arclog.tools.sql.failures import SqlFailure
 
 _MESSAGE = struct.Struct("<cI")
-#: Processes that wait for the next task of their scope.
+#: Maximum number of idle processes that wait for the next task of their scope.
 _IDLE_HOSTS = 4
-#: If a connection ignores an interrupt for so long, its process is killed.
+#: A process is killed if a connection ignores an interrupt for this long.
 _PATIENCE_S = 10.0
-#: How long to wait for the reason why a process ended.
+#: Time limit for learning why a process ended.
 _REPORT_S = 15.0
 
 
 class DuckdbError(Exception):
-    """An error of DuckDB: the name of its exception, and its text."""
+    """An exception of DuckDB: its name and its text."""
 
     def __init__(self, name: str, text: str) -> None:
         self.name = name
@@ -57,7 +57,7 @@ class Statement(NamedTuple):
 
 
 class Connection:
-    """One connection in a host; opened by `connect`."""
+    """A connection in a host. `connect` opens a database."""
 
     def __init__(self, host: Host, number: int, sock: socket.socket) -> None:
         self._host = host
@@ -73,11 +73,11 @@ class Connection:
 
     @property
     def folder(self) -> Path:
-        """For files that the worker and DuckDB share; removed with the process."""
+        """A folder for files that the worker and DuckDB share. It is removed with the process."""
         return self._host.folder
 
     def write_file(self, name: str, content: bytes) -> Path:
-        """Write a new file for DuckDB to read. What its process may have put there in its place is not followed."""
+        """Write a new file for DuckDB to read. Links that its process may have put there are not followed."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with os.fdopen(os.open(name, flags, 0o600, dir_fd=self._host.place), "wb") as file:
             file.write(content)
@@ -97,12 +97,12 @@ class Connection:
         self._do("commit")
 
     def execute(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[str, str]]:
-        """Run SQL; returns name and type of each column."""
+        """Run SQL. Return name and type of each column."""
         header, _ = self._do("execute", {"sql": sql, "params": list(params)})
         return [(name, kind) for name, kind in header["columns"]]
 
     def statement(self, sql: str, params: Sequence[Any]) -> Statement:
-        """Run what must be one statement."""
+        """Run a single statement. Raises SqlFailure if there are more."""
         header, _ = self._do("statement", {"sql": sql, "params": list(params)})
         if header["count"] != 1:
             message = f"DuckDB reads {header['count']} statements where one was found: {sql[:200]}"
@@ -111,7 +111,7 @@ class Connection:
         return Statement(columns, reads=header["reads"], attaches=header["attaches"])
 
     def fetch(self, most: int) -> list[tuple[Any, ...]]:
-        """Some rows; none: there are no more."""
+        """Return the next rows; an empty list at the end."""
         _, body = self._do("fetch", {"most": most})
         try:
             return [tuple(row) for row in cells.unpacked(body)] if body else []
@@ -120,7 +120,7 @@ class Connection:
             raise SqlFailure("killed", f"DuckDB's process gave rows that cannot be read: {problem}") from None
 
     def interrupt(self) -> None:
-        """Stop what it is doing, from any thread. One that cannot be stopped is ended with its process."""
+        """Interrupt the current statement, from any thread. If it does not stop, the process is killed."""
         now = time.monotonic()
         if not self._interrupted_at:
             self._interrupted_at = now
@@ -129,7 +129,9 @@ class Connection:
         self._host.interrupt(self._number)
 
     def close(self) -> None:
-        """Close it, and undo what was not committed. May be called again. On the event loop it does not wait for the end."""
+        """Close the connection and roll back uncommitted changes. May be called again. On the event loop it does not
+        wait.
+        """
         if self._closed:
             return
         self._closed = True
@@ -137,7 +139,7 @@ class Connection:
             if not _is_on_loop():
                 self._do("close")
         except (SqlFailure, DuckdbError):
-            pass  # whatever ended it has closed it
+            pass  # the connection is closed already
         finally:
             self._socket.close()
             self._host.closed(self._number)
@@ -170,7 +172,7 @@ class Host:
         scope: str,
         files: Path | None = None,
     ) -> None:
-        """`files`: a folder that it may read, too."""
+        """`files` is an additional folder that it may read."""
         self.scope = scope
         self.most_bytes = settings.integer("duckdb.max_memory_bytes")
         self._settings = settings
@@ -209,7 +211,7 @@ class Host:
                 shutil.rmtree(own.folder, ignore_errors=True)
                 raise
         self._stderr = bytearray()
-        self.tree.stderr.listener = self._heard
+        self.tree.stderr.listener = self._on_stderr
         self.tree.gone.add_done_callback(lambda _: self._gone.set())
 
     @property
@@ -221,7 +223,7 @@ class Host:
         return bool(self._open)
 
     def connection(self) -> Connection:
-        """A new connection, not connected to a database yet."""
+        """Return a new connection without a database."""
         ours, theirs = socket.socketpair()
         number = next(self._numbers)
         with theirs:
@@ -240,14 +242,14 @@ class Host:
         try:
             self._control.send(_MESSAGE.pack(b"i", number), socket.MSG_DONTWAIT)
         except OSError:
-            return  # it is busy with others, or gone; whoever waits asks again
+            return  # it is busy or gone; the waiting caller repeats the interrupt
 
     def kill(self) -> None:
-        """End the process, from any thread."""
+        """Kill the process, from any thread."""
         self._loop.call_soon_threadsafe(self.tree.kill)
 
     def failure(self) -> SqlFailure:
-        """Why the process does not answer any more; not to be called on the event loop."""
+        """Return the error for a process that does not respond. Must not be called on the event loop."""
         self.kill()
         self._gone.wait(_REPORT_S)
         if not self.tree.gone.done():
@@ -267,23 +269,23 @@ class Host:
         self._control.close()
         os.close(self.place)
         await self.tree.finished()
-        if self._whole.exists():  # its guard did not live to remove it
+        if self._whole.exists():  # its guard was killed before it could remove the folder
             await asyncio.to_thread(shutil.rmtree, self._whole, ignore_errors=True)
 
-    def _heard(self, data: bytes) -> None:
+    def _on_stderr(self, data: bytes) -> None:
         self._stderr += data
         del self._stderr[:-2000]
 
 
 class Hosts:
-    """The DuckDB processes of a worker, one a scope."""
+    """The DuckDB processes of a worker, one per scope."""
 
     def __init__(self, settings: Settings, scratch: Path) -> None:
         self._scratch = scratch
         self._users = 0
         self._settings = settings
         self._folders = Folders(settings, scratch)
-        # No home of its own: a file that is written there by mistake must not vanish without a word.
+        # Without a replacement for the home: a file written there by mistake would be lost without notice.
         confinement = confinement_of(settings, scratch)
         home = str(Path(settings.text("home")).absolute())
         self._confinement = confinement and msgspec.structs.replace(
@@ -291,13 +293,15 @@ class Hosts:
         )
         self._launcher = Launcher(databases=True)
         self._hosts: dict[str, Host] = {}
-        #: processes of tasks that read files
+        #: processes that serve a single task, because it reads files
         self._of_one_task: set[Host] = set()
         self._ending: set[asyncio.Task[None]] = set()
 
     @staticmethod
     def shared(settings: Settings, scratch: Path) -> Hosts:
-        """Those of a worker: its kinds share them, and with them the files that they have open. Each closes them."""
+        """Return the processes of a worker. Its kinds share them, and with them their open files. Each kind calls
+        `close`.
+        """
         hosts = _SHARED.get(scratch)
         if hosts is None:
             hosts = _SHARED[scratch] = Hosts(settings, scratch)
@@ -305,12 +309,12 @@ class Hosts:
         return hosts
 
     def start(self) -> None:
-        """Start what takes longest; needs no event loop."""
+        """Start the zygote early. Needs no event loop."""
         self._launcher.start()
 
     def connection(self, scope: str, files: Path | None = None) -> Connection:
-        """A connection in the process of a scope, which is started if there is none. A task that reads `files` has a process
-        of its own, until `release`: what a process may read is decided when it starts.
+        """Return a connection in the process of a scope, which is started if necessary. A task that reads `files` gets
+        its own process until `release`, since a process's permissions are fixed when it starts.
         """
         if files is None:
             return self._of(scope).connection()
@@ -324,7 +328,7 @@ class Hosts:
         return connection
 
     def release(self, connection: Connection) -> None:
-        """A task is over: end its process if it has one of its own."""
+        """End the process of a finished task, if the task had its own."""
         host = connection.host
         if host in self._of_one_task:
             self._of_one_task.discard(host)
@@ -337,7 +341,7 @@ class Hosts:
             host = None
         if host is None:
             host = Host(self._launcher, self._folders, self._confinement, self._settings, scope)
-        self._hosts[scope] = host  # the last one used comes last
+        self._hosts[scope] = host  # the most recently used one is last
         idle = [other for other in self._hosts.values() if not other.in_use and other is not host]
         for other in idle[: max(0, len(idle) - _IDLE_HOSTS)]:
             del self._hosts[other.scope]
@@ -350,7 +354,7 @@ class Hosts:
         ending.add_done_callback(self._ending.discard)
 
     async def close(self) -> None:
-        """Give them up; who is the last ends the processes."""
+        """Release the processes. The last user ends them."""
         self._users -= 1
         if self._users > 0:
             return
@@ -384,6 +388,6 @@ def _header(data: bytes) -> dict[str, Any]:
 
 
 def extension_folder(settings: Settings) -> str:
-    """Where DuckDB's extensions are."""
+    """Return the folder of DuckDB's extensions."""
     configured = settings.text("duckdb.extensions")
     return str(Path(configured).absolute() if configured else Path.home() / ".duckdb" / "extensions")

@@ -1,4 +1,4 @@
-"""What goes wrong in a database, in the words of outcomes. Each driver's errors are translated in one place."""
+"""The errors of SQL tasks. Each driver's errors are translated in one place."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from arclog.model.outcome import TaskError, error
 
 
 class SqlFailure(Exception):
-    """A statement failed; becomes the task's error outcome."""
+    """A statement failed. It becomes the error outcome of the task."""
 
     def __init__(self, kind: str, message: str, code: str | None = None, *, retryable: bool | None = None) -> None:
         self.problem: TaskError = error(kind, message, code=code, retryable=retryable)
@@ -14,7 +14,7 @@ class SqlFailure(Exception):
 
 
 def explained(message: str, *, syntax: bool, outside: bool, params: int) -> str:
-    """A driver's message with what an author can do about it."""
+    """Return a driver's message with a hint for the author."""
     text = message.strip()
     if outside:
         return f"{text}; give the task `transaction: false`"

@@ -1,7 +1,7 @@
-"""Databases that are files: an attempt has a connection of its own, whose calls block and so run on a thread.
+"""Databases that are files. Each attempt has its own connection, whose blocking calls run in a thread.
 
-Law: calls come one after the other; a cancelled one is interrupted and waited for; what is not committed is undone with
-the connection.
+Invariants: calls run one after another. A cancelled call is interrupted and awaited. Uncommitted changes are rolled
+back when the connection is closed.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Any
 
 from arclog.model.outcome import Outcome
 from arclog.ports.tool import TaskContext
-from arclog.sandbox.confinement import Reach
+from arclog.sandbox.confinement_settings import Reach
 from arclog.tools.sql.failures import SqlFailure
 from arclog.tools.sql.run import Answer, Bound, SqlConfig, Threads, failed_with, run_statements
 
-# ── own folder ────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Databases that no playbook may open: those in arclog's own folder, and those that the operator's settings leave out.
+# ── permitted paths ───────────────────────────────────────────────────────────────────────────────────────────────────
+# Refuses databases in arclog's own folder and those that the operator's settings do not allow.
 
 MEMORY = ":memory:"
 
 
 def not_ours(database: str, reach: Reach, *, write: bool = True) -> str:
-    """The path of a database file, as given; refused when it is out of reach."""
+    """Return the path of a database file unchanged. Raises SqlFailure if tasks may not open it."""
     if "\0" in database:
         raise SqlFailure("config", "database: a path holds no NUL")
     refusal = "" if database in ("", MEMORY) else reach.refusal(database, write=write)
@@ -34,8 +34,8 @@ def not_ours(database: str, reach: Reach, *, write: bool = True) -> str:
 
 
 def located(database: str, reach: Reach, *, write: bool = True) -> str:
-    """The real path of a database file; refused when it is out of reach. That path is judged and then opened, without following a
-    link: whoever can replace the file by a link meanwhile gets nothing.
+    """Return the real path of a database file. Raises SqlFailure if tasks may not open it. This path is checked and
+    then opened without following links, so that replacing the file by a link in the meantime has no effect.
     """
     if database in ("", MEMORY) or "\0" in database:
         return not_ours(database, reach)
@@ -49,7 +49,9 @@ def located(database: str, reach: Reach, *, write: bool = True) -> str:
 
 
 class FileSession(ABC):
-    """One attempt's connection (`run.Session`). Methods with a leading underscore run on the thread, but `_interrupt`."""
+    """The connection of one attempt (`run.Session`). Methods with an underscore run in the thread, except
+    `_interrupt`.
+    """
 
     def __init__(self, threads: Threads) -> None:
         self._threads = threads
@@ -71,16 +73,16 @@ class FileSession(ABC):
     async def commit(self) -> None: ...
 
     async def rollback(self) -> None:  # noqa: B027 - nothing to do is what both do
-        """`close` does it."""
+        """Nothing to do; `close` rolls back."""
 
     async def close(self) -> None:
         try:
-            await self._threads.call(_nothing, self._close)  # it may write: not on the event loop
+            await self._threads.call(_nothing, self._close)  # closing may write, so it does not run on the event loop
         finally:
             self._close()
 
     async def call(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Run a function on the thread; the driver's errors come as `SqlFailure`."""
+        """Run a function in the thread. Errors of the driver become `SqlFailure`."""
         return await self._threads.call(self._interrupt, self._translated, function, *args)
 
     @abstractmethod
@@ -97,11 +99,11 @@ class FileSession(ABC):
 
     @abstractmethod
     def _close(self) -> None:
-        """May be called again."""
+        """Close the connection. May be called again."""
 
 
 async def run_on_file(session: FileSession, config: SqlConfig, context: TaskContext, helper: str) -> Outcome:
-    """One attempt: its connection is there for its statements alone."""
+    """Run one attempt. Its connection is open only for its own statements."""
     if context.auth is not None:
         return failed_with(SqlFailure("config", f"a {helper} task takes no auth: a file has no password"), helper)
     try:
@@ -114,4 +116,4 @@ async def run_on_file(session: FileSession, config: SqlConfig, context: TaskCont
 
 
 def _nothing() -> None:
-    """There is nothing to interrupt."""
+    """Nothing to interrupt."""

@@ -1,4 +1,4 @@
-"""One attempt's use of a PostgreSQL connection, and the connections that a worker keeps for the next task."""
+"""Runs the statements of an attempt on a PostgreSQL connection, and pools a worker's connections."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ from arclog.tools.sql.failures import SqlFailure, explained
 from arclog.tools.sql.run import BATCH, Answer, Bound
 from arclog.tools.sql.values import checked, is_flat
 
-# ── pg pool ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-# PostgreSQL connections of one worker, kept for the next task, and how their values become JSON.
+# ── pools ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# The pooled PostgreSQL connections of one worker, and the conversion of their values to JSON.
 #
-# Law: a connection that is handed out works and remembers nothing of the task before: DISCARD ALL both resets and proves it.
+# Invariant: a connection from the pool works and has no state of an earlier task: DISCARD ALL resets it and proves that
+# it works.
 
-#: Moments are told in UTC and durations in ISO 8601, whatever the server's own settings.
+#: Times are in UTC and durations in ISO 8601, whatever the server's own settings.
 _SESSION = "-c TimeZone=UTC -c DateStyle=ISO -c IntervalStyle=iso_8601"
-#: Types that Python has no exact value for (infinity, months, years past 9999): their own text is.
+#: Types with values that Python cannot represent (infinity, months, years after 9999). They are read as text.
 _AS_TEXT = ("date", "time", "interval", "inet", "cidr")
 _RANGES = ("int4range", "int8range", "numrange", "daterange", "tsrange", "tstzrange")
 _MULTIRANGES = ("int4multirange", "int8multirange", "nummultirange", "datemultirange", "tsmultirange", "tstzmultirange")
@@ -38,7 +39,7 @@ _HOURS_ONLY = re.compile(r"[+-]\d\d$")
 
 
 class _Moment(Loader):
-    """A date and time as ISO 8601."""
+    """Loads a date and time as ISO 8601."""
 
     def load(self, data: Buffer) -> str:
         text = bytes(data).decode()
@@ -59,7 +60,7 @@ def _adapters() -> AdaptersMap:
 
 
 class Adapting:
-    """What psycopg asks of a context."""
+    """The adaptation context for psycopg."""
 
     connection = None
 
@@ -68,7 +69,7 @@ class Adapting:
 
 
 class Pools:
-    """The pools of one worker, by where they lead."""
+    """The pools of one worker, by address and scope."""
 
     def __init__(self, most: int, idle_s: float, connect_s: float) -> None:
         self._most = most
@@ -78,7 +79,7 @@ class Pools:
         self._pools: dict[tuple[str, str], Pool] = {}
 
     def to(self, where: dict[str, Any], scope: str) -> Pool:
-        """The pool of a connection's description; executions of different scopes never share a connection."""
+        """Return the pool for a server. Executions of different scopes never share a connection."""
         address = address_for(where, self._connect_s)
         key = address.conninfo(), scope
         pool = self._pools.get(key)
@@ -101,7 +102,7 @@ class Pools:
 
 
 def address_for(where: dict[str, Any], connect_s: float) -> PostgresAddress:
-    """The address of a connection's description, with what every session of a task has."""
+    """Return the address of a server, with the options of every session. Raises SqlFailure."""
     known = {key: value for key, value in where.items() if value is not None}
     try:
         parts = address_of(str(known.pop("dsn", "")), **known).parts
@@ -112,7 +113,7 @@ def address_for(where: dict[str, Any], connect_s: float) -> PostgresAddress:
 
 
 def not_connected(problem: psycopg.Error) -> SqlFailure:
-    """Why there is no connection."""
+    """Return the error for a failed connection."""
     text = text_of(problem)
     if state := state_of(problem):
         return SqlFailure(refusal_of(problem).kind, text, state)
@@ -121,18 +122,18 @@ def not_connected(problem: psycopg.Error) -> SqlFailure:
     return SqlFailure("config", f"the connection cannot be made: {text}")
 
 
-# ── pg session ────────────────────────────────────────────────────────────────────────────────────────────────────────
-# One attempt's use of a PostgreSQL connection.
+# ── session ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# The use of a PostgreSQL connection by one attempt.
 #
-# Law: rows arrive in chunks as they are asked for, also those of RETURNING; a cancelled statement is cancelled on the
-# server; a connection lost at COMMIT says that nobody knows whether it took place.
+# Invariants: rows arrive in chunks as they are fetched, also those of RETURNING. A cancelled statement is cancelled on
+# the server. If the connection is lost at COMMIT, the error says that the result is unknown.
 
 _TUPLES = (ExecStatus.SINGLE_TUPLE, ExecStatus.TUPLES_CHUNK)
 _ENDED = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
 
 
 class _Cursor(AsyncRawCursor[tuple[Any, ...]]):
-    """psycopg's `stream`, for statements of every sort: one without rows ends at once, and its end is kept."""
+    """psycopg's `stream` for all kinds of statements. A statement without rows ends at once; its result is kept."""
 
     ended: PGresult | None = None
 
@@ -155,13 +156,13 @@ class _Cursor(AsyncRawCursor[tuple[Any, ...]]):
 
 
 class PgSession:
-    """Runs statements on a connection that somebody else opened and will close."""
+    """Runs statements on a connection that the caller opens and closes."""
 
     def __init__(self, connection: AsyncConnection[Any]) -> None:
         self._connection = connection
         self._rows: AsyncGenerator[tuple[Any, ...], None] | None = None
         self._first: list[tuple[Any, ...]] = []
-        #: nothing is left over on the connection: it may be used again
+        #: the connection has no leftover state and may be used again
         self.clean = True
 
     async def begin(self, statements: Sequence[Bound]) -> None:  # noqa: ARG002 - the same for all
@@ -207,9 +208,10 @@ class PgSession:
         self.clean = True
 
     async def rollback(self) -> None:
-        """Undo. Where that is not available, the connection is not used again, and the server undoes all when it is closed.
+        """Roll back. If that fails, the connection is not used again, and the server rolls back when it is closed.
 
-        So with rows still on their way: to cancel them could hit whatever runs there next.
+        The same applies while rows are still arriving: cancelling them could affect the next statement on the
+        connection.
         """
         self.clean = False
         if self._rows is None:
@@ -220,14 +222,14 @@ class PgSession:
                 self.clean = False
 
     async def end(self) -> None:
-        """Leave what was not read to its end; the connection is closed by now."""
+        """Discard unread rows. The connection is closed by now."""
         if self._rows is not None:
             await self._rows.aclose()
             self._rows = None
 
     async def _execute(self, sql: str, params: list[Any]) -> Answer:
         cursor = _Cursor(self._connection)
-        rows: Any = cursor.stream(sql, params, size=BATCH)  # an async generator, which its type does not tell
+        rows: Any = cursor.stream(sql, params, size=BATCH)  # an async generator, although its type does not show it
         first = await anext(rows, None)
         if first is not None:
             self._first, self._rows = [first], rows
@@ -248,7 +250,7 @@ class PgSession:
             raise failure_of(problem, 0) from None
 
     async def _drain(self) -> None:
-        """Let a statement run to its end, and leave its rows: to break it off would cancel what it does."""
+        """Let a statement finish and discard its rows; stopping early would cancel the statement."""
         while await self.fetch():
             pass
 
@@ -256,7 +258,7 @@ class PgSession:
 def _bound(value: Any, number: int, *, json: bool) -> Any:
     checked(value, f"value {number}", nul=False)
     if json and isinstance(value, str):
-        return value  # it is JSON already, or the cast says what is wrong with it
+        return value  # it is JSON already, or the cast reports the error
     if (json and value is not None) or isinstance(value, dict) or (isinstance(value, list) and not is_flat(value)):
         return Jsonb(value)
     if isinstance(value, list) and any(isinstance(item, float) for item in value):
@@ -284,5 +286,5 @@ def failure_of(problem: psycopg.Error, params: int) -> SqlFailure:
 
 
 def is_catalog_conflict(problem: psycopg.Error) -> bool:
-    """Whether two transactions made a table, type or schema of the same name at once: no constraint of anybody's data."""
+    """Return whether two transactions created a table, type or schema of the same name at once."""
     return problem.sqlstate == "23505" and problem.diag.schema_name == "pg_catalog"

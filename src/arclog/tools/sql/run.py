@@ -1,7 +1,8 @@
-"""Runs the statements of one attempt on any database: one transaction, the last statement's rows as the result.
+"""Runs the statements of one attempt on any database, in one transaction. The rows of the last statement are the
+result.
 
-Law: rows are durable in the result store before the transaction is committed, and whatever fails or is cancelled
-before the commit leaves the database as it was.
+Invariants: rows are durable in the result store before the transaction is committed. An attempt that fails or is
+cancelled before the commit leaves the database unchanged.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from arclog.tools.sql.failures import SqlFailure
 from arclog.tools.sql.values import to_json
 
 # ── rows ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# The rows of a statement on their way into an outcome: inline while they are few, streamed to the result store past that.
+# Collects the rows of a statement for an outcome: inline while they are small, then in the result store.
 
-#: Rows that are taken from a database at a time.
+#: Number of rows that are fetched at a time.
 BATCH = 1000
 
 
 class Rows:
-    """Takes rows as tuples. Memory holds one batch, or what fits inline."""
+    """Collects rows, given as tuples. Memory holds one batch, or the rows that fit inline."""
 
     def __init__(self, columns: Sequence[str], context: TaskContext, max_rows: int | None) -> None:
         self.columns = distinct(columns)
@@ -61,7 +62,7 @@ class Rows:
         self._context.progress(self.count, None, "rows")
 
     async def outcome(self) -> Outcome:
-        """Everything is taken: make it durable."""
+        """Make the rows durable and return the outcome. Call it after the last row."""
         about: dict[str, Any] = {"columns": list(self.columns), "row_count": self.count}
         if self._writer is None:
             return Outcome(
@@ -75,7 +76,7 @@ class Rows:
 
 
 def distinct(columns: Sequence[str]) -> tuple[str, ...]:
-    """Column names, each once: a name that comes again gets a number, `id`, `id_2`, `id_3`."""
+    """Return distinct column names. A repeated name gets a number: `id`, `id_2`, `id_3`."""
     taken = set(columns)
     seen: set[str] = set()
     names: list[str] = []
@@ -90,20 +91,20 @@ def distinct(columns: Sequence[str]) -> tuple[str, ...]:
 
 
 # ── calls ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# How calls into databases end when they are cancelled: interrupted and waited for, never left behind.
+# Cancellation of database calls: a cancelled call is interrupted and awaited, never left running.
 #
-# Databases that block have threads of their own.
+# Blocking databases are called in threads.
 
 Given = TypeVar("Given")
 
-#: An interrupt between two statements is lost: it is repeated this often until the call has ended.
+#: An interrupt between two statements is lost, so it is repeated at this interval until the call has ended.
 _AGAIN_S = 0.02
 
 
 async def cancellable(work: Coroutine[Any, Any, Given], grace_s: float) -> Given:
-    """Await work that may want to be cancelled more than once: a driver that waits for a server's farewell, for one.
+    """Await work that may have to be cancelled more than once, for example while a driver waits for the server.
 
-    Each `grace_s` without an end cancels it again, so that a server that says nothing holds nobody up.
+    If it has not ended after `grace_s`, it is cancelled again, so that a silent server blocks no task.
     """
     task = asyncio.ensure_future(work)
     try:
@@ -114,9 +115,9 @@ async def cancellable(work: Coroutine[Any, Any, Given], grace_s: float) -> Given
             try:
                 await asyncio.wait((task,), timeout=grace_s)
             except asyncio.CancelledError:
-                continue  # there is no time left: at once
+                continue  # cancelled again: do not wait any longer
         if not task.cancelled():
-            task.exception()  # taken note of: the cancellation is what counts
+            task.exception()  # marks the exception as retrieved; the cancellation is raised
         raise
 
 
@@ -125,7 +126,9 @@ class Threads:
         self._pool = ThreadPoolExecutor(most, thread_name_prefix=name)
 
     async def call(self, interrupt: Callable[[], Any], function: Callable[..., Given], *args: Any) -> Given:
-        """Run a function on a thread. When cancelled: `interrupt` it, wait for its end, and let the cancellation pass."""
+        """Run a function in a thread. When cancelled, call `interrupt`, wait until it has ended, and raise the
+        cancellation.
+        """
         running = self._pool.submit(function, *args)
         ended = asyncio.wrap_future(running)
         try:
@@ -137,8 +140,8 @@ class Threads:
                     try:
                         await asyncio.wait((ended,), timeout=_AGAIN_S)
                     except asyncio.CancelledError:
-                        continue  # there is no faster way: a thread cannot be killed
-                ended.exception()  # taken note of: the cancellation is what counts
+                        continue  # a thread cannot be killed
+                ended.exception()  # marks the exception as retrieved; the cancellation is raised
             raise
 
     def close(self) -> None:
@@ -155,12 +158,12 @@ class Bound(Struct, frozen=True):
 
     sql: str
     params: list[Any] = []
-    #: numbers (from 1) of the values that are wanted as JSON
+    #: numbers (from 1) of the values that are bound as JSON
     json: list[int] = []
 
 
 class SqlConfig(Struct, frozen=True, kw_only=True):
-    """What every SQL task has."""
+    """The config that all SQL tasks share."""
 
     command: list[Bound]
     transaction: bool = True
@@ -187,29 +190,29 @@ FIELDS = (
 
 
 class Answer(NamedTuple):
-    """What a statement gave."""
+    """The result of a statement."""
 
-    #: None: it gives no rows
+    #: None if it returns no rows
     columns: Sequence[str] | None
-    #: rows that it changed, when it gives none
+    #: number of changed rows, if it returns none
     changed: int
 
 
 class Session(Protocol):
-    """One attempt's use of a database. Failures are `SqlFailure`."""
+    """The use of a database by one attempt. Failures are `SqlFailure`."""
 
     async def begin(self, statements: Sequence[Bound]) -> None: ...
 
     async def execute(self, statement: Bound) -> Answer:
-        """Run a statement; rows of the one before that were not fetched are dropped."""
+        """Run a statement. Unread rows of the previous one are discarded."""
 
     async def fetch(self) -> Sequence[Sequence[Any]]:
-        """Some rows of the last statement; none: there are no more."""
+        """Return the next rows of the last statement; empty at the end."""
 
     async def commit(self) -> None: ...
 
     async def rollback(self) -> None:
-        """Undo after a failure; harmless when nothing was begun or the connection is gone."""
+        """Roll back after a failure. Has no effect without a transaction or connection."""
 
 
 async def run_statements(session: Session, config: SqlConfig, context: TaskContext, helper: str) -> Outcome:
@@ -237,7 +240,7 @@ async def run_statements(session: Session, config: SqlConfig, context: TaskConte
         await session.rollback()
         return _failed(problem, helper, f"statement {at} of {count}: " if at and count > 1 else "")
     finally:
-        # Whatever else ends it (a cancel, a result store that fails): the connection is closed, and that undoes all.
+        # On any other end (a cancellation, a failing result store) the connection is closed, which rolls back.
         if rows is not None:
             await rows.abandon()
     outcome.helper = {helper: {"code": None, "rowcount": answer.changed}}
@@ -245,7 +248,7 @@ async def run_statements(session: Session, config: SqlConfig, context: TaskConte
 
 
 def failed_with(problem: SqlFailure, helper: str) -> Outcome:
-    """The outcome of an attempt that never came to its statements."""
+    """Return the outcome of an attempt that failed before its statements."""
     return _failed(problem, helper, "")
 
 

@@ -1,7 +1,8 @@
-"""Values between JSON and databases. Nothing is rounded in silence, and every row is JSON.
+"""Conversion of values between JSON and databases. No value is rounded silently, and every row is valid JSON.
 
-Out: a decimal is a number when a JSON number holds it exactly (up to 15 to 17 digits), else text; dates and times are
-ISO 8601, moments in UTC; bytes are base64; NaN and infinities are text; anything else is its own text.
+From databases: a decimal becomes a number if a JSON number represents it exactly (up to 15 to 17 digits), else text.
+Dates and times are ISO 8601, with times in UTC; bytes are base64; NaN and infinities are text. Other values become
+their text.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from arclog.tools.sql.failures import SqlFailure
 
 _I64 = 1 << 63
 _INFINITE = (float("inf"), float("-inf"))
-#: what SQLSTATE calls text that cannot be stored
+#: the SQLSTATE of text that cannot be stored
 _BAD_TEXT = "22021"
 
 
 def to_json(value: Any) -> Any:
-    """A cell of a row as JSON data."""
+    """Convert a cell of a row to JSON data."""
     kind = type(value)
     if kind is str or value is None or kind is bool:
         return value
@@ -53,7 +54,7 @@ def _moment(value: datetime) -> str:
 
 
 def _duration(value: timedelta) -> str:
-    """ISO 8601, as PostgreSQL writes it: P3DT4H5M6.5S."""
+    """Return a duration in ISO 8601, as PostgreSQL writes it: P3DT4H5M6.5S."""
     sign = "-" if value < timedelta(0) else ""
     value = abs(value)
     minutes, seconds = divmod(value.seconds, 60)
@@ -91,7 +92,7 @@ _CONVERTERS: dict[type, Callable[[Any], Any]] = {
 
 
 def checked(value: Any, place: str, *, nul: bool) -> None:
-    """Refuse text that no database can take; `nul`: this one takes NUL characters."""
+    """Refuse text that the database cannot store. `nul` means that it accepts NUL characters. Raises SqlFailure."""
     if isinstance(value, str):
         if not nul and "\0" in value:
             raise SqlFailure("sql", f"{place} holds the character NUL, which the database cannot store", _BAD_TEXT)
@@ -115,6 +116,6 @@ def json_text(value: Any) -> str:
 
 
 def is_flat(values: list[Any]) -> bool:
-    """Whether a list is an array to a database: scalars of one type, or nothing."""
+    """Return whether a database can treat a list as an array: it is empty or has scalars of one type."""
     kinds = {type(value) for value in values if value is not None}
     return kinds <= {int, float} or (len(kinds) == 1 and kinds <= {str, bool})

@@ -1,6 +1,7 @@
-"""Rows from and to DuckDB; from Parquet files through it.
+"""Rows from and to DuckDB, and from Parquet files through it.
 
-DuckDB's Python client takes rows one by one only; so a chunk goes in as a small CSV file, in the types of the table.
+DuckDB's Python client can insert rows only one by one, so a chunk is loaded from a small CSV file, with the types of
+the table.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from arclog.tools.transfer.rows import (
 DIALECT = "duckdb"
 T = TypeVar("T")
 
-#: Decimals are text: DuckDB's have a fixed scale, which nothing here could know.
+#: Decimals are text, because DuckDB's have a fixed scale, which is unknown here.
 DECLARED = {
     INTEGER: "BIGINT",
     REAL: "DOUBLE",
@@ -83,14 +84,14 @@ _MEANT = {
     "JSON": JSON,
     "UUID": UUID_TYPE,
 }
-#: What DuckDB says of a chunk's CSV file; its lines are our rows unless a text holds line breaks.
+#: DuckDB's message about a chunk's CSV file. Its line numbers are our row numbers, unless a text contains line breaks.
 _LINE = re.compile(r"CSV Error on Line: (\d+)")
 _COLUMN = re.compile(r'converting column "([^"]+)"\. (.*)')
 _LINE_BYTES = 2 * 1024 * 1024
 
 
 class _Database:
-    """A connection, made on the thread that uses it."""
+    """A connection, opened in the thread that uses it."""
 
     def __init__(self, connection: Connection, database: str, options: Mapping[str, str], busy_s: float) -> None:
         self._connection = connection
@@ -113,12 +114,12 @@ class _Database:
             return work()
         except DuckdbError as problem:
             error = failure_of(problem, ()).problem
-            # DuckDB turns backslashes of a path; as it was written, redaction knows it.
+            # DuckDB replaces backslashes in a path. Redaction recognizes it only as it was written.
             message = self._shown(error.message.replace(self._database.replace("\\", "/"), self._database))
             raise SqlFailure(error.kind, message, error.code, retryable=error.retryable) from None
 
     def _shown(self, message: str) -> str:
-        """A message with the path that the author knows."""
+        """Return a message with the path that the author knows."""
         return message
 
     def close(self) -> None:
@@ -126,7 +127,7 @@ class _Database:
 
 
 class DuckdbSource(_Database):
-    """A table or a query of a database, or (`path`) a Parquet file."""
+    """A table or query of a database, or a Parquet file (`path`)."""
 
     def __init__(
         self,
@@ -177,7 +178,7 @@ class DuckdbSource(_Database):
 
 
 class DuckdbTarget(_Database):
-    """A table; everything is written in one transaction."""
+    """A table. All rows are written in one transaction."""
 
     def __init__(
         self,
@@ -200,11 +201,12 @@ class DuckdbTarget(_Database):
         self._columns: Sequence[Column] = ()
         self._types: list[str] = []
         self._done = 0
-        #: the file until the commit, when it was not there
+        #: the new file until the commit; None if the file existed
         self._draft: Draft | None = None
-        #: held by whoever makes the file
+        #: held while the file is created
         self._file_turn = Turn(database)
-        #: DuckDB refuses two transactions that make, empty or update one table; appending to one that is there is free
+        #: DuckDB refuses concurrent transactions that create, empty or update a table; appending to an existing one is
+        #: allowed
         self._table_turn = Turn(database, f"{schema or 'main'}.{table}")
 
     def open(self, columns: Sequence[Column]) -> None:
@@ -274,7 +276,7 @@ class DuckdbTarget(_Database):
         return insert
 
     def _last_of_each(self, names: str, read: str) -> str:
-        """Of rows with the same key, the last one counts."""
+        """Return an INSERT that keeps only the last of several rows with the same key."""
         at = {column.name: f"c{n}" for n, column in enumerate(self._columns)}
         keys = ", ".join(at[name] for name in self._key)
         cells = ", ".join(at.values())
@@ -315,7 +317,7 @@ class DuckdbTarget(_Database):
         return SqlFailure("sql", f"row {self._done + int(line[1])}, column {name}: {column[2]}", error.code)
 
 
-#: What comes out of DuckDB as every target takes it.
+#: The types that every target accepts unchanged.
 _SIMPLE = frozenset({int, float, str, bytes, bool, type(None)})
 
 
@@ -324,7 +326,7 @@ def _taken(value: Any) -> Any:
 
 
 def _csv_cell(value: Any) -> str:
-    """A cell as DuckDB reads it back: nothing at all is NULL, everything else stands in quotes."""
+    """Return a cell of the CSV file: empty for NULL, everything else in quotes."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -361,11 +363,11 @@ def _type_of(kind: str) -> str:
 
 
 # ── parquet ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Rows to Parquet files, which DuckDB writes: it can only write what it holds, so the rows are gathered first.
+# Rows to Parquet files. DuckDB writes them from a table, so the rows are collected in one first.
 
 
 class ParquetTarget(PathTarget):
-    """A Parquet file, gathered in a DuckDB database of its own and written at the end."""
+    """A Parquet file. The rows are collected in a temporary DuckDB database and exported at the end."""
 
     def __init__(self, shown: str, path: Path, connection: Connection, options: Mapping[str, str]) -> None:
         super().__init__(shown, path)
@@ -381,7 +383,7 @@ class ParquetTarget(PathTarget):
         self._table.write(rows)
 
     def commit(self) -> dict[str, Any]:
-        # The table is never committed: its database is there for this file alone.
+        # The table is never committed, since its database exists for this file only.
         with self._replacing() as temporary:
             self._table.export(temporary)
         return {"bytes": self._path.stat().st_size}

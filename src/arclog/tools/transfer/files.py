@@ -1,6 +1,6 @@
-"""Rows from and to text files: CSV, and JSON values a line (NDJSON).
+"""Rows from and to text files: CSV, and one JSON value per line (NDJSON).
 
-A file is written under another name, made durable, and then takes its place: it is there whole or not at all.
+A file is written under another name, synced, and then renamed, so that it is complete or absent.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from arclog.tools.transfer.rows import JSON, TEXT, Column, Row, bad_cell, json_c
 # ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 _BAD_ROW = "BadRow"
-#: Longest line of an NDJSON file, and longest cell of a CSV file.
+#: Maximum length of a line of an NDJSON file, and of a cell of a CSV file.
 _LINE_BYTES = 64 * 1024 * 1024
 
 
@@ -49,10 +49,10 @@ def _failure(shown: str, problem: OSError) -> SqlFailure:
 
 
 class CsvForm(msgspec.Struct, frozen=True):
-    """How a CSV file is written."""
+    """The format of a CSV file."""
 
     delimiter: str = ","
-    #: what stands for NULL
+    #: the text that represents NULL
     null: str = ""
     #: the first row names the columns
     header: bool = True
@@ -82,14 +82,14 @@ class _TextSource:
 
     @property
     def position(self) -> tuple[int, int] | None:
-        """Bytes that were read, of how many. Ahead of the rows by what is buffered."""
+        """The number of bytes read and the size. Because of buffering it is ahead of the rows."""
         if self._file is None or self._file.closed:
             return None
         file = self._file.fileno()
         return os.lseek(file, 0, os.SEEK_CUR), os.fstat(file).st_size
 
     def interrupt(self) -> None:
-        """Reading a chunk is short."""
+        """Nothing to do; reading a chunk is short."""
 
     def close(self) -> None:
         if self._file is not None:
@@ -97,7 +97,9 @@ class _TextSource:
 
 
 class CsvSource(_TextSource):
-    """A CSV file whose first row names the columns (or `columns` does). All values are text, or NULL."""
+    """A CSV file whose first row names the columns; without a header they are c1, c2 …. All values are text, or
+    NULL.
+    """
 
     def __init__(self, shown: str, path: Path, form: CsvForm) -> None:
         super().__init__(shown, path)
@@ -151,7 +153,7 @@ class CsvSource(_TextSource):
 
 
 class NdjsonSource(_TextSource):
-    """A file of JSON objects, one a line. The columns are the keys of the first chunk; a key that lacks is NULL."""
+    """A file of JSON objects, one per line. The columns are the keys of the first chunk; a missing key is NULL."""
 
     def __init__(self, shown: str, path: Path) -> None:
         super().__init__(shown, path)
@@ -201,7 +203,7 @@ class NdjsonSource(_TextSource):
 
 
 def columns_of(rows: Sequence[dict[str, Any]]) -> list[Column]:
-    """The columns of rows that are maps: their keys, in the order in which they come."""
+    """Return the columns of rows that are maps: their keys, in order of appearance."""
     nested: dict[str, bool] = {}
     for row in rows:
         for name, value in row.items():
@@ -210,7 +212,7 @@ def columns_of(rows: Sequence[dict[str, Any]]) -> list[Column]:
 
 
 def as_rows(rows: Sequence[dict[str, Any]], columns: Sequence[Column], done: int, shown: str) -> list[Row]:
-    """Maps as tuples; a key that no column has is refused, since its values would be lost."""
+    """Convert maps to tuples. A key without a column is refused, since its values would be lost."""
     names = [column.name for column in columns]
     known = set(names)
     checked = []
@@ -224,7 +226,7 @@ def as_rows(rows: Sequence[dict[str, Any]], columns: Sequence[Column], done: int
 
 
 class PathTarget:
-    """A file that takes its place when it is whole."""
+    """A file that is put in place when it is complete."""
 
     def __init__(self, shown: str, path: Path) -> None:
         self._shown = shown
@@ -232,7 +234,7 @@ class PathTarget:
 
     @contextmanager
     def _replacing(self) -> Iterator[Path]:
-        """Give a name for the new file, and put it into its place."""
+        """Yield a name for the new file, then put the file in place."""
         temporary = ""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -248,7 +250,7 @@ class PathTarget:
 
 
 def take_place(temporary: Path, path: Path) -> None:
-    """Make a finished file durable under its own name."""
+    """Sync a finished file and rename it."""
     mask = os.umask(0)
     os.umask(mask)
     file = os.open(temporary, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -315,14 +317,14 @@ class _TextTarget(PathTarget, ABC):
         return {"bytes": size}
 
     def interrupt(self) -> None:
-        """Writing a chunk is short."""
+        """Nothing to do; writing a chunk is short."""
 
     def close(self) -> None:
         if self._file is not None:
             try:
                 self._file.close()
             except OSError:
-                pass  # what could not be written is removed anyway
+                pass  # the file is removed anyway
         if self._temporary is not None:
             self._temporary.unlink(missing_ok=True)
 
@@ -331,11 +333,11 @@ class _TextTarget(PathTarget, ABC):
 
     @abstractmethod
     def _encoded(self, rows: list[Row]) -> bytes:
-        """Rows as the file has them."""
+        """Encode rows for the file."""
 
 
 class NdjsonTarget(_TextTarget):
-    """JSON objects, one a line."""
+    """JSON objects, one per line."""
 
     def _encoded(self, rows: list[Row]) -> bytes:
         names = [column.name for column in self._columns]
@@ -348,7 +350,7 @@ class NdjsonTarget(_TextTarget):
 
 
 class CsvTarget(_TextTarget):
-    """Comma-separated text with a heading."""
+    """Comma-separated text with a header."""
 
     def __init__(self, shown: str, path: Path, form: CsvForm) -> None:
         super().__init__(shown, path)
@@ -377,7 +379,7 @@ class CsvTarget(_TextTarget):
 
 
 def _native(value: Any) -> Any:
-    """A cell of a JSON column: its text is the value itself, where it is one."""
+    """Return a cell of a JSON column: the parsed value, or the text if it is not JSON."""
     if not isinstance(value, str):
         return to_json(value)
     try:
@@ -387,13 +389,13 @@ def _native(value: Any) -> Any:
 
 
 # ── stored ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Rows that a task made before: a list in the outcome itself, or a stored result, read as it is needed.
+# Rows of an earlier task: an inline list, or a stored result, which is read as needed.
 
 _SHOWN = "rows"
 
 
 class ResultSource:
-    """Items that are maps with the same keys. It is read on a thread, the result store on the event loop."""
+    """Rows that are maps with the same keys. The source is read in a thread, the result store on the event loop."""
 
     def __init__(self, rows: Any, results: ResultSink, loop: asyncio.AbstractEventLoop) -> None:
         if isinstance(rows, ResultRef):
@@ -432,10 +434,10 @@ class ResultSource:
             done += len(rows)
 
     def interrupt(self) -> None:
-        """Reading some items is short."""
+        """Nothing to do; reading some items is short."""
 
     def close(self) -> None:
-        """What was read is left to the event loop."""
+        """Nothing to close; the event loop owns the reader."""
 
     def _some(self, done: int) -> list[dict[str, Any]]:
         items = list(islice(self._items, self._at_a_time))

@@ -1,7 +1,7 @@
-"""Kind `transfer`: rows from a source to a target, in chunks, all or nothing.
+"""Kind `transfer`: moves rows from a source to a target in chunks, all or nothing.
 
-Result and data: `{rows, columns, bytes?}`. A target that is a database is changed in one transaction, a file takes its
-place when it is whole; so `replace` and `upsert` may be repeated, and what fails leaves nothing behind.
+Its data is `{rows, columns, bytes?}`. A database is changed in one transaction, and a file is put in place when it is
+complete. So `replace` and `upsert` may be repeated, and a failed transfer leaves no rows behind.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from arclog.model.data.shapes import Field
 from arclog.model.errors import ResultUnavailable
 from arclog.model.outcome import Outcome, error, failed, result_error
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
-from arclog.sandbox.confinement import reach_of
+from arclog.sandbox.confinement_settings import reach_of
 from arclog.tools.object.location import Refused
 from arclog.tools.postgres import place_of, server_of
 from arclog.tools.sql.failures import SqlFailure
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from arclog.tools.transfer.postgres import Connecting
 
 # ── config ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# What a transfer task says, and what of it cannot be meant.
+# The config of a transfer task, and its checks.
 
 DATABASES = ("sqlite", "postgres", "duckdb")
 FILES = ("csv", "ndjson", "parquet")
 
 
 class End(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a source and a target have in common."""
+    """The keys that sources and targets share."""
 
     kind: Literal["sqlite", "postgres", "duckdb", "csv", "ndjson", "parquet"]
     database: str | None = None
@@ -61,14 +61,14 @@ class End(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SourceConfig(End, frozen=True, forbid_unknown_fields=True):
-    """Where rows come from."""
+    """The source of the rows."""
 
     query: str | None = None
     params: list[Any] | dict[str, Any] | None = None
 
 
 class TargetConfig(End, frozen=True, forbid_unknown_fields=True):
-    """Where rows go to."""
+    """The target of the rows."""
 
     mode: Literal["append", "replace", "upsert"] | None = None
     key: str | list[str] | None = None
@@ -105,7 +105,7 @@ _ONLY = {
 
 
 def check(config: TransferConfig) -> None:
-    """Keys that do not belong to a kind, or lack."""
+    """Refuse keys that do not belong to a kind, and missing ones. Raises SqlFailure."""
     if (config.source is None) == (config.rows is UNSET):
         raise SqlFailure("config", "give either `source` or `rows`")
     if config.chunk_rows is not None and config.chunk_rows < 1:
@@ -144,7 +144,7 @@ def _check_target(target: TargetConfig) -> None:
 
 
 class TransferTool:
-    """Runs transfers, each on a thread."""
+    """Runs transfers, each in a thread."""
 
     Config: type[Struct] = TransferConfig
 
@@ -213,7 +213,7 @@ class TransferTool:
                 end.close()
 
     async def execution_ended(self, execution_id: str) -> None:
-        """Nothing is kept warm."""
+        """Nothing to release for a run."""
 
     async def close(self) -> None:
         await self._hosts.close()
@@ -311,11 +311,11 @@ class TransferTool:
 
     @staticmethod
     def _server(end: End, context: TaskContext) -> dict[str, Any]:
-        # There is one `auth` for two ends: it belongs to the one that names no server of its own.
+        # The task's `auth` belongs to the end that names no server.
         return server_of(end, None if end.dsn or end.host else context.auth)
 
     def _database(self, end: End, *, write: bool) -> str:
-        """The path of a database file, as given."""
+        """Return the real path of a database file. Raises SqlFailure."""
         if not end.database:
             raise SqlFailure("config", f"a {end.kind} source or target needs `database`, the path of its file")
         if end.database == MEMORY:
@@ -323,7 +323,7 @@ class TransferTool:
         return located(end.database, self._reach, write=write)
 
     def _file(self, end: End) -> tuple[str, Path]:
-        """The name of a file as it is shown, and its real path."""
+        """Return the name of a file for messages, and its real path."""
         from arclog.tools.object.folder import Folder
         from arclog.tools.object.location import FILE, locate
 
@@ -384,7 +384,7 @@ _SHARED = (
     _field("null", "string", "csv: the text that represents NULL; empty by default."),
     _field("header", "boolean", "csv: the first row names the columns (default); else they are c1, c2 …"),
 )
-_KINDS = Field("kind", "string", "What it is.", required=True, choices=(*DATABASES, *FILES))
+_KINDS = Field("kind", "string", "The kind of database or file.", required=True, choices=(*DATABASES, *FILES))
 
 KIND = ToolKind(
     KindSpec(
@@ -396,7 +396,7 @@ KIND = ToolKind(
             Field(
                 "source",
                 "object",
-                "Where the rows come from; or give `rows`.",
+                "The source of the rows; or give `rows`.",
                 fields=(
                     _KINDS,
                     *_SHARED,
@@ -413,7 +413,7 @@ KIND = ToolKind(
             Field(
                 "target",
                 "object",
-                "Where they go to.",
+                "The target of the rows.",
                 required=True,
                 fields=(
                     _KINDS,

@@ -1,7 +1,7 @@
-"""Moves all rows from a source to a target, on a thread.
+"""Moves all rows from a source to a target, in a thread.
 
-Law: the target is committed once, after the last row of the source was read and written; whatever fails or is
-cancelled before leaves it as it was.
+Invariant: the target is committed once, after the last row was read and written. If the transfer fails or is cancelled
+before that, the target stays unchanged.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ Mapping = dict[str, str]
 
 
 class Moved(Struct, frozen=True):
-    """What was moved."""
+    """The result of a transfer."""
 
     rows: int
     columns: list[str]
-    #: what only the target knows
+    #: facts that only the target knows
     more: dict[str, Any]
 
 
@@ -51,7 +51,7 @@ class Move:
         self._stopped = threading.Event()
 
     def interrupt(self) -> None:
-        """Stop soon; from another thread."""
+        """Stop the transfer soon. It is called from another thread."""
         self._stopped.set()
         self._source.interrupt()
         self._target.interrupt()
@@ -60,7 +60,7 @@ class Move:
         try:
             return self._run()
         finally:
-            # The target first: it may read from the source's database.
+            # The target is closed first, because it may read from the source's database.
             try:
                 self._target.close()
             finally:
@@ -90,7 +90,7 @@ class Move:
         return Moved(done, [column.name for column in columns], more)
 
     def _report(self, rows: int) -> None:
-        """How far it is: in rows of a source that knows how many it has, else in bytes of its file."""
+        """Report the progress: in rows if the source knows their number, else in bytes of its file."""
         at = self._source.position if isinstance(self._source, Positioned) and self._source.total is None else None
         if at is None:
             self._progress(rows, self._source.total, "rows")
@@ -98,7 +98,7 @@ class Move:
             self._progress(*at, "bytes")
 
     def _picked(self, source_columns: Sequence[Column]) -> tuple[Callable[[Row], Row] | None, list[Column]]:
-        """How a row of the source becomes one of the target."""
+        """Return a function that converts a row of the source to one of the target, and the columns of the target."""
         unknown = [
             name for name in self._types if name not in (self._wanted or [column.name for column in source_columns])
         ]
@@ -108,7 +108,7 @@ class Move:
             )
         if self._wanted is None:
             return None, list(source_columns)
-        if not source_columns:  # rows that are no rows: nothing names their columns
+        if not source_columns:  # an empty source that does not name its columns
             return None, [Column(name) for name in self._wanted]
         at = {column.name: index for index, column in enumerate(source_columns)}
         for name in self._wanted.values():

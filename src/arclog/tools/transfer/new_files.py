@@ -1,7 +1,7 @@
-"""Files of databases that transfers write: writers of one process take turns, and a new file appears when it is whole.
+"""Database files that transfers write. Writers in one process take turns, and a new file appears when it is complete.
 
-A new database is written as a draft beside its place and linked there at the commit. So a transfer that fails removes
-nothing but its own draft, and of two processes that make the same file the second one sees that it is there.
+A new database is written as a draft next to its destination and linked there at the commit. So a failed transfer
+removes only its own draft, and if two processes create the same file, the second one notices it.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from weakref import WeakValueDictionary
 from arclog.tools.object.folder import TEMPORARY
 from arclog.tools.sql.failures import SqlFailure
 
-#: What a database keeps beside its file.
+#: Suffixes of the files of one database.
 _BESIDE = ("", ".wal", "-wal", "-shm", "-journal")
-#: Filesystems without hard links answer so.
+#: Errors of filesystems without hard links.
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
-#: How often a transfer that waits for its turn looks whether it was cancelled.
+#: Interval at which a waiting transfer checks whether it was cancelled.
 _LOOK_S = 0.05
 
 
 class MadeMeanwhile(Exception):
-    """Another process made the file: the transfer has to be done again, with the file there."""
+    """Another process created the file. The transfer has to be repeated with that file."""
 
 
 class _Lock:
@@ -39,7 +39,7 @@ _guard = threading.Lock()
 
 
 class Turn:
-    """The right to write a database file, or one table of it; one transfer of this process has it at a time."""
+    """The right to write a database file, or one table of it. One transfer of this process has it at a time."""
 
     def __init__(self, database: str, table: str = "") -> None:
         name = (str(Path(database).resolve()), table.casefold())
@@ -48,14 +48,14 @@ class Turn:
         self._taken = False
 
     def take(self, stopped: threading.Event) -> None:
-        """Wait for it; a transfer that is `stopped` waits no longer."""
+        """Wait for the right. Raises SqlFailure if the transfer is `stopped`."""
         while not self._lock.lock.acquire(timeout=_LOOK_S):
             if stopped.is_set():
                 raise SqlFailure("cancelled", "the transfer was stopped")
         self._taken = True
 
     def give(self) -> None:
-        """Let the next one write; may be called again."""
+        """Release the right. May be called again."""
         if self._taken:
             self._taken = False
             self._lock.lock.release()
@@ -69,7 +69,7 @@ class Draft:
         self.path = str(self._place.with_name(f"{TEMPORARY}{os.urandom(8).hex()}"))
 
     def publish(self) -> None:
-        """Put the file into its place; it must be closed. Raises MadeMeanwhile when there is one already."""
+        """Put the file in place. It must be closed. Raises MadeMeanwhile if a file exists there."""
         try:
             os.link(self.path, self._place, follow_symlinks=False)
         except FileExistsError:
@@ -87,6 +87,6 @@ class Draft:
             os.close(folder)
 
     def remove(self) -> None:
-        """Remove the draft with what its database kept beside it."""
+        """Remove the draft and the other files of its database."""
         for ending in _BESIDE:
             Path(f"{self.path}{ending}").unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Rows from and to PostgreSQL: read by a server-side cursor in one snapshot, written by COPY in one transaction."""
+"""Rows from and to PostgreSQL: read with a server-side cursor in one snapshot, written with COPY in one transaction."""
 
 from __future__ import annotations
 
@@ -72,24 +72,24 @@ _MEANT = {
     "varchar": TEXT,
     "bpchar": TEXT,
 }
-#: The server counts the lines of a COPY: they are our rows.
+#: The server counts the lines of a COPY, which are our rows.
 _WHERE = re.compile(r"COPY .*, line (\d+)(?:, column ([^:]+))?")
-#: A table or type of that name is there.
+#: A table or type of that name exists.
 _EXISTS = ("42P07", "42710")
-#: How often a table that others are making, and removing, is made again.
+#: Number of retries if others create and drop the same table.
 _MAKE_AGAIN = 5
 _ORDER = "_arclog_row"
 _INCOMING = "_arclog_incoming"
 
 
 class Connecting:
-    """How to connect. A description that cannot be read is refused at once."""
+    """Opens connections. An invalid address is refused when it is created."""
 
     def __init__(self, where: dict[str, Any], connect_s: float, grace_s: float) -> None:
         from arclog.tools.sql.postgres import address_for
 
         self._address = address_for(where, connect_s)
-        #: a server that does not release a statement within this time is hung up on
+        #: the connection is shut down if the server does not cancel a statement within this time
         self.grace_s = grace_s
 
     def __call__(self) -> psycopg.Connection[Any]:
@@ -105,11 +105,11 @@ class Connecting:
 
 
 class _GivenUp(Exception):
-    """The rows that were copied are not wanted."""
+    """Discards the copied rows."""
 
 
 class _Session:
-    """A connection, made on the thread that uses it."""
+    """A connection, opened in the thread that uses it."""
 
     def __init__(self, connect: Connecting) -> None:
         self._connecting = connect
@@ -118,7 +118,9 @@ class _Session:
         self._asked = 0.0
 
     def interrupt(self) -> None:
-        """May be called again and again: a statement that began after the last call needs one of its own."""
+        """Cancel the current statement. Call it repeatedly: a statement that begins after a call is not
+        affected by it.
+        """
         connection = self._connection
         if connection is None or connection.closed:
             return
@@ -128,7 +130,7 @@ class _Session:
 
             shut_down(connection)
         elif self._cancelling is None or not self._cancelling.is_alive():
-            # It takes a connection of its own, which must not hold up the event loop.
+            # Cancelling opens another connection, which must not block the event loop.
             grace_s = max(self._connecting.grace_s, 0.1)
             self._cancelling = threading.Thread(target=_cancel, args=(connection, grace_s), daemon=True)
             self._cancelling.start()
@@ -146,7 +148,7 @@ class _Session:
             raise _placed(problem) from None
 
     def close(self) -> None:
-        # What was not committed is undone with the connection.
+        # Closing the connection rolls back uncommitted changes.
         if self._connection is not None:
             self._connection.close()
         if self._cancelling is not None:
@@ -208,12 +210,12 @@ class PostgresSource(_Session):
             try:
                 self._cursor.close()
             except psycopg.Error:
-                pass  # its connection is gone
+                pass  # the connection is gone
         super().close()
 
 
 class PostgresTarget(_Session):
-    """A table. `upsert` copies into a temporary one first; of rows with the same key the last one counts."""
+    """A table. `upsert` copies into a temporary table first; of rows with the same key the last one counts."""
 
     def __init__(
         self,
@@ -252,7 +254,7 @@ class PostgresTarget(_Session):
             run(f"TRUNCATE {self._table}")
         elif self._mode == "upsert" and columns:
             into = statements.name_of(DIALECT, _INCOMING)
-            # Only columns and types: the checks are the table's own, when the rows get there.
+            # Only columns and types. The constraints of the table are checked when the rows are merged.
             run(f"CREATE TEMP TABLE {into} ON COMMIT DROP AS SELECT {names} FROM {self._table} WITH NO DATA")  # noqa: S608 - quoted
             run(f"ALTER TABLE {into} ADD COLUMN {_ORDER} bigserial")
         if not columns:
@@ -261,8 +263,8 @@ class PostgresTarget(_Session):
         self._write = self._do(lambda: self._copying.enter_context(copy)).write_row
 
     def _make_table(self, connection: psycopg.Connection[Any]) -> None:
-        """Make the table unless it is there. PostgreSQL lets a second maker wait for the end of the first one's
-        transaction, and then refuses it, although it said IF NOT EXISTS: by then the next look finds the table.
+        """Create the table unless it exists. PostgreSQL makes a second creator wait for the first one's transaction and
+        then refuses it despite IF NOT EXISTS; the next attempt then finds the table.
         """
         import psycopg
 
@@ -318,16 +320,16 @@ class PostgresTarget(_Session):
     def close(self) -> None:
         import psycopg
 
-        # A COPY that is still open is one that failed: the server is told so.
+        # An open COPY has failed; the exception ends it on the server.
         given_up = _GivenUp()
         try:
             self._copying.__exit__(_GivenUp, given_up, None)
         except (_GivenUp, psycopg.Error):
-            pass  # the failure itself is known already
+            pass  # the failure is already known
         super().close()
 
     def _broken(self, problem: psycopg.Error) -> SqlFailure:
-        """What the server said before the connection broke, if it can be had."""
+        """Return the error that the server sent before the connection broke, if there is one."""
         import psycopg
 
         try:
@@ -343,7 +345,7 @@ def _cancel(connection: psycopg.Connection[Any], timeout_s: float) -> None:
     try:
         connection.cancel_safe(timeout=timeout_s)
     except psycopg.Error:
-        pass  # the server is gone, or the statement is over: either way there is nothing to cancel
+        pass  # the server is gone, or the statement has ended; there is nothing to cancel
 
 
 def _bound(value: Any) -> Any:
@@ -351,7 +353,7 @@ def _bound(value: Any) -> Any:
 
 
 def _placed(problem: psycopg.Error) -> SqlFailure:
-    """A failure with the row and column that the server names."""
+    """Return a failure with the row and column that the server names."""
     from arclog.tools.sql.postgres import failure_of
 
     error = failure_of(problem, 0).problem

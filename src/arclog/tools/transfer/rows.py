@@ -1,7 +1,8 @@
-"""Rows on their way: what a source gives, what a target takes, and the few types that every one of them knows.
+"""The interface of sources and targets, and the types of columns that they share.
 
-A row is a tuple of None, bool, int, float, str, bytes, Decimal, date, time, datetime, timedelta, UUID, or (an array of
-PostgreSQL) a list of them. JSON is its text. Sources and targets are used on one thread each, but for `interrupt`.
+A row is a tuple of None, bool, int, float, str, bytes, Decimal, date, time, datetime, timedelta, UUID, or (for an array
+of PostgreSQL) a list of them. JSON values are texts. A source and a target are each used by one thread, except
+`interrupt`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Row = tuple[Any, ...]
 
 INTEGER, REAL, DECIMAL, TEXT, BOOLEAN, BYTES = "integer", "real", "decimal", "text", "boolean", "bytes"
 DATE, TIME, TIMESTAMP, TIMESTAMPTZ, JSON, UUID_TYPE = "date", "time", "timestamp", "timestamptz", "json", "uuid"
-#: The types that `types` and a table that is made may name.
+#: The column types that `types` and created tables may have.
 TYPES = (INTEGER, REAL, DECIMAL, TEXT, BOOLEAN, BYTES, DATE, TIME, TIMESTAMP, TIMESTAMPTZ, JSON, UUID_TYPE)
 
 _BY_VALUE: dict[type, str] = {
@@ -37,7 +38,7 @@ _BY_VALUE: dict[type, str] = {
     UUID: UUID_TYPE,
     list: JSON,
 }
-#: Types that text can be read as, so that text values do not contradict them.
+#: Types that can be parsed from text, so that text values do not contradict them.
 _FROM_TEXT = frozenset({DECIMAL, DATE, TIME, TIMESTAMP, TIMESTAMPTZ, JSON, UUID_TYPE, TEXT})
 
 
@@ -45,57 +46,59 @@ class Column(Struct, frozen=True):
     """A column of a source."""
 
     name: str
-    #: one of TYPES; '' when the source cannot tell
+    #: one of TYPES; '' if the source does not know it
     type: str = ""
 
 
 class Source(Protocol):
-    """Where rows come from."""
+    """A source of rows."""
 
-    #: how many rows there are; None: unknown
+    #: number of rows; None if unknown
     total: int | None
 
     def open(self, at_a_time: int) -> list[Column]:
-        """Begin to read."""
+        """Begin to read. Return the columns."""
 
     def chunks(self) -> Iterator[list[Row]]:
-        """The rows, in order, some at a time."""
+        """Yield the rows in chunks, in order."""
 
     def interrupt(self) -> None:
-        """Make the call that is in progress fail soon; from another thread."""
+        """Make the current call fail soon. It is called from another thread."""
 
     def close(self) -> None: ...
 
 
 @runtime_checkable
 class Positioned(Protocol):
-    """A source that is read from its beginning to its end and knows where it is."""
+    """A source that is read from start to end and knows its position."""
 
     @property
     def position(self) -> tuple[int, int] | None:
-        """Bytes that were read, of how many; None while it is not open."""
+        """The number of bytes read and the size; None while it is not open."""
 
 
 class Target(Protocol):
-    """Where rows go to. Nothing is to be seen of them before `commit`."""
+    """A target of rows. They are not visible before `commit`."""
 
     def open(self, columns: Sequence[Column]) -> None:
-        """Begin to write; every column has a type."""
+        """Begin to write. Every column has a type."""
 
     def write(self, rows: list[Row]) -> None: ...
 
     def commit(self) -> dict[str, Any]:
-        """Make everything visible at once; tells what only the target knows, e.g. the bytes of a file."""
+        """Make all rows visible at once. Return facts that only the target knows, e.g. the size of a file."""
 
     def interrupt(self) -> None:
-        """Make the call that is in progress fail soon; from another thread."""
+        """Make the current call fail soon. It is called from another thread."""
 
     def close(self) -> None:
-        """Undo what was not committed, and let go."""
+        """Roll back uncommitted changes, and close."""
 
 
 def typed(columns: Sequence[Column], rows: Sequence[Row], wanted: dict[str, str]) -> list[Column]:
-    """The columns with their types: as wanted, else as declared unless the values contradict it, else as the values are."""
+    """Return the columns with types: the wanted type, else the declared one unless the values contradict it, else that
+    of the values.
+    """
     typed_columns = []
     for index, column in enumerate(columns):
         kind = wanted.get(column.name, "")
@@ -134,7 +137,7 @@ def _of_values(rows: Sequence[Row], index: int, values: set[type]) -> str:
 
 
 def json_cell(value: Any) -> Any:
-    """A value of JSON data as a cell: lists and maps are their JSON text."""
+    """Convert JSON data to a cell: lists and maps become their JSON text."""
     return encode(value).decode() if isinstance(value, (list, dict)) else value
 
 
@@ -143,7 +146,9 @@ def misfit(number: int, column: str, message: str, code: str | None = None) -> S
 
 
 def bad_cell(rows: Sequence[Row], columns: Sequence[Column], done: int, *, nul: bool) -> SqlFailure | None:
-    """The first cell that no database (`nul`: but for NUL characters) can take; looked for when a chunk was refused."""
+    """Return the error for the first cell that the database cannot store. It is called after a chunk was refused. `nul`
+    means that the database accepts NUL characters.
+    """
     for number, row in enumerate(rows, start=done + 1):
         for column, value in zip(columns, row, strict=False):
             try:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
-from arclog.sandbox.confinement import Reach
+from arclog.sandbox.confinement_settings import Reach
 from arclog.tools.sql.failures import SqlFailure
 from arclog.tools.sql.values import to_json
 from arclog.tools.sqlite import failure_of, patience
@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 DIALECT = "sqlite"
 T = TypeVar("T")
 
-#: What a made table declares. Decimals, JSON and UUIDs are TEXT, since any other affinity would turn some into floats.
+#: The declared types of a created table. Decimals, JSON and UUIDs are TEXT, since another affinity would turn some into
+#: floats.
 DECLARED = {
     INTEGER: "INTEGER",
     REAL: "REAL",
@@ -58,7 +59,7 @@ DECLARED = {
     JSON: "TEXT",
     UUID_TYPE: "TEXT",
 }
-#: Types by a word of the declaration, the first that is in it.
+#: Column types by a word in the declaration. The first match counts.
 _MEANT = (
     ("INT", INTEGER),
     ("BOOL", BOOLEAN),
@@ -81,9 +82,9 @@ _MEANT = (
 
 
 class _File:
-    """A connection, made on the thread that uses it."""
+    """A connection, opened in the thread that uses it."""
 
-    #: what may be opened, on a server; None: the path that was judged
+    #: the files that may be opened, on a server; None elsewhere
     reach: Reach | None = None
 
     def __init__(self, database: str, busy_s: float) -> None:
@@ -101,12 +102,12 @@ class _File:
             try:
                 connection.interrupt()
             except apsw.ConnectionClosedError:
-                pass  # it came to its end meanwhile
+                pass  # the connection was closed meanwhile
 
     def _connect(self, path: str, flags: int) -> apsw.Connection:
         import apsw
 
-        # Links were followed when the path was judged; one that was put there since is not.
+        # Links were resolved when the path was checked; a link added since then is not followed.
         if self.reach is not None and self.reach.read is not None:
             from arclog.tools.held_files import connect
 
@@ -134,7 +135,7 @@ class _File:
 
 
 class SqliteSource(_File):
-    """A table or a query of a file that must be there; it is opened to be read only."""
+    """A table or query of an existing file, which is opened read-only."""
 
     def __init__(
         self,
@@ -185,7 +186,7 @@ class SqliteSource(_File):
 
 
 class SqliteTarget(_File):
-    """A table; everything is written in one transaction."""
+    """A table. All rows are written in one transaction."""
 
     def __init__(
         self, database: str, busy_s: float, table: str, mode: str, key: Sequence[str], *, create: bool
@@ -198,9 +199,9 @@ class SqliteTarget(_File):
         self._columns: Sequence[Column] = ()
         self._insert = ""
         self._done = 0
-        #: SQLite has one writer at a time; another transfer is waited for without `sql.busy_timeout_s`
+        #: SQLite has one writer at a time; waiting for another transfer is not limited by `sql.busy_timeout_s`
         self._turn = Turn(database)
-        #: the file until the commit, when it was not there
+        #: the new file until the commit; None if the file existed
         self._draft: Draft | None = None
 
     def open(self, columns: Sequence[Column]) -> None:
@@ -271,7 +272,7 @@ class SqliteTarget(_File):
             self._turn.give()
 
 
-#: What SQLite takes as it is.
+#: The types that SQLite accepts unchanged.
 _PLAIN = frozenset({int, float, str, bytes, type(None)})
 
 

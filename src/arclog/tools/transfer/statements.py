@@ -1,4 +1,4 @@
-"""The SQL that transfers write themselves: names always quoted, values always bound."""
+"""The SQL statements of transfers. Names are always quoted, values always bound."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from arclog.tools.transfer.rows import Column
 
 
 def name_of(dialect: str, table: str, schema: str = "") -> str:
-    """A table's name in quotes."""
+    """Return a table's name in quotes."""
     try:
         return quoted_name([schema, table] if schema else table, DIALECTS[dialect])
     except Failure as problem:
@@ -21,7 +21,7 @@ def name_of(dialect: str, table: str, schema: str = "") -> str:
 
 
 def names_of(dialect: str, columns: Sequence[Column | str]) -> str:
-    """Column names in quotes, with commas."""
+    """Return column names in quotes, separated by commas."""
     names = [column if isinstance(column, str) else column.name for column in columns]
     try:
         return ", ".join(quoted_name(name, DIALECTS[dialect]) for name in names)
@@ -30,7 +30,7 @@ def names_of(dialect: str, columns: Sequence[Column | str]) -> str:
 
 
 def query_of(dialect: str, query: str, params: Sequence[Any] | Mapping[str, Any] | None) -> tuple[str, list[Any]]:
-    """A query with the dialect's placeholders, and its values in their order."""
+    """Return a query with the dialect's placeholders, and its values in order."""
     reading = DIALECTS[dialect]
     keys = frozenset(params) if isinstance(params, Mapping) else frozenset[str]()
     count = len(params) if isinstance(params, Sequence) else 0
@@ -56,7 +56,7 @@ def query_of(dialect: str, query: str, params: Sequence[Any] | Mapping[str, Any]
 def create_table(
     dialect: str, table: str, columns: Sequence[Column], key: Sequence[str], types: Mapping[str, str]
 ) -> str:
-    """`table` is quoted already."""
+    """Return a CREATE TABLE statement; `table` is already quoted."""
     parts = [f"{names_of(dialect, [column])} {types[column.type]}" for column in columns]
     if key:
         parts.append(f"PRIMARY KEY ({names_of(dialect, list(key))})")
@@ -64,7 +64,7 @@ def create_table(
 
 
 def on_conflict(dialect: str, columns: Sequence[Column], key: Sequence[str]) -> str:
-    """What makes an INSERT an upsert."""
+    """Return the clause that turns an INSERT into an upsert."""
     rest = [names_of(dialect, [column]) for column in columns if column.name not in key]
     keys = names_of(dialect, list(key))
     if not rest:

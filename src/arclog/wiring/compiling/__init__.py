@@ -1,1 +1,1 @@
-"""Playbooks compiled in processes of their own."""
+"""Compiles playbooks in separate processes."""

@@ -29,7 +29,8 @@ from arclog.model.errors import Finding
 LENGTH = struct.Struct("!I")
 #: Kinds of requests.
 PLAN, CHECK = "plan", "check"
-#: What the interpreter is started with: its priority is lowered before it imports anything, which takes longer than most playbooks.
+#: The program of the interpreter: it lowers its priority before it imports anything, which takes longer than most
+#: playbooks.
 PROGRAM = "import os; os.nice(10); from arclog.wiring.compiling.child import serve; serve()"
 #: Processor time after which a playbook is heavy.
 _LIGHT_S = 0.25

@@ -1,4 +1,4 @@
-"""Compiles playbooks in processes of their own, so that an expensive playbook delays only its sender.
+"""Compiles playbooks in separate processes, so that an expensive playbook delays only its sender.
 
 A process is started when it is needed and kept for a while, unless it compiled a heavy playbook, because its priority
 stays low after that. A process that takes too long or dies is replaced, and its playbook is refused.
@@ -47,7 +47,9 @@ class CompilingProcesses:
         return body
 
     async def check(self, text: str, file: str, tenant: str) -> tuple[bytes, list[Finding]]:
-        """The graph of a playbook as JSON (nothing when there are errors), and the findings. Raises PlaybookError."""
+        """Return the graph of a playbook as JSON (empty if there are errors), and the findings. Raises
+        PlaybookError.
+        """
         return await self._done(CHECK, text, file, tenant, {})
 
     async def _done(

@@ -1,8 +1,8 @@
-"""Backups of a home: the log as it was at one moment, the results that it refers to, the sealed secrets.
+"""Backups of a home: a snapshot of the log, the results that it refers to, the sealed secrets.
 
-Law: a folder under its final name is whole. The log is copied first and the results after it, since content is stored
-before the log refers to it; so all content that the copied log refers to exists. The key that opens the secrets is
-never copied.
+Invariant: a folder under its final name is complete. The log is copied first and the results after it, since content is
+stored before the log refers to it; so all content that the copied log refers to exists. The key that opens the secrets
+is never copied.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _require_files(settings: Settings, instead: str) -> None:
 
 @contextmanager
 def _made_whole(target: Path) -> Iterator[Path]:
-    """A folder that gets its name once everything is in it and on the disk."""
+    """Yield a folder that gets its final name after everything is in it and on the disk."""
     if target.exists():
         raise RequestRejected(f"{target} already exists; name a new folder, one for each backup")
     partial = target.with_name(f".{target.name}.{os.getpid()}")
@@ -141,7 +141,7 @@ def _copy_file(source: Path, target: Path) -> bool:
         read = source.open("rb")
     except FileNotFoundError:
         return False
-    # Created with its final permissions, so that others can read it at no moment.
+    # Created with its final permissions, so that others can never read it.
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with read, os.fdopen(descriptor, "wb") as write:
         shutil.copyfileobj(read, write, 1 << 20)

@@ -78,7 +78,7 @@ class Scratch:
         self.folder = draft.rename(self._parent / f"{_PREFIX}{draft.name.removeprefix(_UNNAMED)}")
 
     def has_others(self) -> bool:
-        """Whether there are folders of other processes, alive or not, that may have to be removed."""
+        """Return whether there are folders of other processes, alive or not, that may have to be removed."""
         return any(name != self.folder.name for name in _names(self._parent))
 
     def remove(self) -> None:
@@ -89,7 +89,7 @@ class Scratch:
 
 
 def remove_abandoned(parent: Path | None = None) -> int:
-    """Remove the folders of processes of this user that are gone; returns how many."""
+    """Remove the folders of ended processes of this user. Return their number."""
     removed = 0
     place = _shared_folder(scratch_parent()) if parent is None else parent
     for name in _names(place):
@@ -99,8 +99,8 @@ def remove_abandoned(parent: Path | None = None) -> int:
 
 
 def _shared_folder(parent: Path) -> Path:
-    """The folder that all of this user's workers share. In a shared folder another user may have taken its name, and
-    tasks that call arclog cannot enter it: then each worker's folder is created beside it.
+    """Return the folder that all of this user's workers share. In a shared folder another user may have taken its name,
+    and tasks that call arclog cannot enter it: then each worker's folder is created next to it.
     """
     parent.mkdir(mode=0o700, exist_ok=True)
     status = parent.lstat()

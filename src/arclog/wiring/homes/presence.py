@@ -1,4 +1,4 @@
-"""Which workers of a home are alive, and what dead ones were working on."""
+"""The live workers of a home, and the work of dead ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from arclog.model.errors import StoreUnavailable
 from arclog.ports.storage.marks import SLOTS, Crash
 
 # ── presence ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Which workers of a home on this machine are alive: each holds a lock on a file of its own while its process runs.
+# The live workers of a home on this machine: each holds a lock on its own file while its process runs.
 #
 # The kernel releases the lock however the process ends, so the end of a killed worker is known at once.
 
@@ -70,7 +70,7 @@ class Presence:
         return ""
 
     def is_served(self, execution_ids: Collection[int]) -> bool:
-        """Whether a process is alive that runs all executions of this home, or one of these (and those below it)."""
+        """Return whether a live process runs all executions of this home, or one of these (and their descendants)."""
         wanted = {"0", *map(str, execution_ids)}
         for path in sorted(self._folder.glob("*")) if self._folder.is_dir() else ():
             try:
@@ -82,7 +82,7 @@ class Presence:
         return False
 
     def is_alive(self, worker_id: str) -> bool:
-        """Whether the worker's process is alive; a file without a lock is removed."""
+        """Return whether the worker's process is alive. A file without a lock is removed."""
         if worker_id in self._mine:
             return True
         path = self._folder / worker_id
@@ -102,10 +102,9 @@ class Presence:
 
 
 # ── marks ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Marks in a memory-mapped file of the home: the kernel keeps what was written there when the process is killed.
+# Marks in a memory-mapped file of the home: the kernel keeps them if the process is killed.
 #
-# Each process has a file of its own, locked while it runs. The next process that starts counts the marks that dead ones
-# left.
+# Each process has its own file, locked while it runs. The next process that starts counts the marks of dead ones.
 
 _MARK = struct.Struct("=qq")
 _SIZE = _MARK.size * SLOTS

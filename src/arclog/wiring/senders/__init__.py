@@ -1,1 +1,1 @@
-"""Senders of what is published when a run ends."""
+"""Senders of notifications and lineage at the end of a run."""

@@ -25,7 +25,7 @@ _FACTS = (
 
 
 class MailSender:
-    """Sends one message for each delivery, over a connection of its own, since ends of runs are rare."""
+    """Sends one message for each delivery, over a new connection, since ends of runs are rare."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings

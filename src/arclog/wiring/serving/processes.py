@@ -1,7 +1,7 @@
 """Several server processes behind one address: `arclog server --processes N`.
 
-Law: all processes are equal; the process that was started supervises them and serves nothing. Each process has a
-listening socket of its own on the common address, which the supervisor keeps open, too: connections that arrive while a
+All processes are equal; the process that was started supervises them and serves nothing. Each process has its own
+listening socket on the common address, which the supervisor keeps open, too, so that connections that arrive while a
 process is restarted wait for it. A process whose supervisor is gone drains and ends.
 """
 
@@ -31,14 +31,14 @@ from arclog.wiring.backends import keeps_files
 
 log = logging.getLogger("arclog.server")
 
-#: Files that a server has open besides its connections: the store, workers' pipes, files of tasks.
+#: Number of open files of a server besides its connections: the store, workers' pipes, files of tasks.
 OTHER_FILES = 1000
 #: Connections that may wait to be accepted.
 BACKLOG = 2048
 
 
 def allow_files(settings: Settings) -> None:
-    """Raise the limit of open files to what the connections need, as far as this is allowed."""
+    """Raise the limit of open files to the number that the connections need, as far as this is allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = settings.integer("server.max_connections") + OTHER_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -99,17 +99,17 @@ def _bound(settings: Settings, port: int, *, shared: bool) -> socket.socket:
 #: The variable by which a process learns that it is one of several: listening socket, pipe to the supervisor, folder of
 #: metrics.
 VARIABLE = "_ARCLOG_SERVER_MEMBER"
-#: A process that ran for so long is restarted at once; one that ended sooner, after a pause that doubles.
+#: A process that ran for at least this long is restarted at once; one that ended sooner, after a pause that doubles.
 _STEADY_S = 10.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
-#: Time that a process may take to end after the drain.
+#: Time limit for a process to end after the drain.
 _END_S = 10.0
 _READY = b"r"
 
 
 @dataclass(frozen=True)
 class Member:
-    """What the supervisor passes to one of its processes."""
+    """The parameters that the supervisor passes to one of its processes."""
 
     listener: socket.socket
     channel: socket.socket
@@ -219,7 +219,7 @@ class _Supervisor:
         return self._code
 
     async def _unless_stopped(self, work: asyncio.Future[Any]) -> bool:
-        """Whether the work finished before the stop signal."""
+        """Return whether the work finished before the stop signal."""
         stopping = asyncio.ensure_future(self._stop.wait())
         try:
             await asyncio.wait((work, stopping), return_when=asyncio.FIRST_COMPLETED)

@@ -30,7 +30,7 @@ from arclog.ports.control import BoundControl
 from arclog.ports.secrets import Vault
 from arclog.ports.views.checks import Diagnosis
 from arclog.ports.views.runs import Runs
-from arclog.sandbox.confinement import ALL, NONE, for_server
+from arclog.sandbox.confinement_settings import ALL, NONE, for_server
 from arclog.server.app import create_app
 from arclog.server.auth.addresses import is_loopback
 from arclog.server.auth.audit import Audit
@@ -62,8 +62,8 @@ async def serve(
     stop: asyncio.Event | None = None,
     member: Member | None = None,
 ) -> None:
-    """Serve until stopped (by `stop`, SIGTERM or SIGINT); `started` gets the address. `member`: as one process of
-    several behind one address.
+    """Serve until stopped (by `stop`, SIGTERM or SIGINT); `started` gets the address. With `member`, it is one of
+    several processes behind one address.
     """
     is_own_machine = with_worker and is_loopback(settings.text("server.host"))
     settings = for_server(settings, network=ALL if is_own_machine else NONE)
@@ -109,7 +109,7 @@ async def serve(
 
 @asynccontextmanager
 async def _compiling_elsewhere(here: Embedded, settings: Settings) -> AsyncIterator[CompilingProcesses]:
-    """While the context is open, large playbooks are compiled in processes of their own."""
+    """Compile large playbooks in separate processes while the context is open."""
     compiling = CompilingProcesses(settings)
     here.api.compiler.elsewhere = compiling
     here.api.compiler.turns = here.engine.deciding.turns

@@ -76,7 +76,7 @@ async def test_mistakes_in_the_address_are_named(postgres):
 async def test_a_user_without_rights_is_told_so(postgres):
     postgres.rows("CREATE ROLE poor LOGIN PASSWORD 'correct horse'")
     try:
-        assert "lacks a right" in await refused(postgres.dsn.replace("postgres:correct", "poor:correct"))
+        assert "lacks a permission" in await refused(postgres.dsn.replace("postgres:correct", "poor:correct"))
     finally:
         postgres.rows("DROP ROLE poor")
 

@@ -62,7 +62,7 @@ async def test_a_run_does_not_wait_for_the_next_span_nor_for_who_is_in_its_way(p
         await store.append(creation(minted(11.2)))
         await made(store)
         assert "next partition could not be made" in caplog.text
-        assert "a lock could not be had" in caplog.text
+        assert "a lock was not available" in caplog.text
     await store.append(creation(minted(11.3)))
     await made(store)
     assert [lower for lower, _ in spans(postgres)] == [minted(10), minted(11), minted(12)]

@@ -9,7 +9,7 @@ import apsw
 import pytest
 
 from arclog.model.config.settings import Settings
-from arclog.sandbox.confinement import for_server, reach_of
+from arclog.sandbox.confinement_settings import for_server, reach_of
 from arclog.tools import duckdb, sqlite
 from tests.unit.tools.sql.support import Sql
 

@@ -74,13 +74,13 @@ async def test_who_was_stopped_past_its_lease_finds_out_before_it_acts(store: As
     assert await a.has()
 
 
-async def test_let_go_of_it_is_free_at_once_and_may_be_asked_for_again(store: Asked, clock: FakeClock) -> None:
+async def test_a_released_duty_is_free_at_once_and_may_be_asked_for_again(store: Asked, clock: FakeClock) -> None:
     a, b = duty(store, clock, "a"), duty(store, clock, "b")
     assert await a.has()
-    await a.let_go()
+    await a.release()
     assert await b.has()
     assert not await a.has()
-    await b.let_go()
+    await b.release()
     clock.advance(LEASE_S / 3)
     assert await a.has()
 

@@ -1,7 +1,7 @@
 """Blobs in the object store of NATS JetStream. `objects` defines their form.
 
-The message that describes an object comes last, and replaces the one before only if that is still the one that was looked
-at; so does the one that removes it. Chunks that no message describes are leftovers.
+The message that describes an object comes last, and replaces the previous one only if that is unchanged since it was
+read. The same applies to the message that removes an object. Chunks that no message describes are leftovers.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class NatsBlobs(Blobs):
     """See `blobs.port.Blobs`."""
 
     def __init__(self, connect: Connect, place: str, settings: Settings, name: str = "nats") -> None:
-        """`place` is for messages."""
+        """`place` names the bucket in messages."""
         super().__init__()
         self.name = name
         self._bucket = Bucket(connect, place, settings)
@@ -66,7 +66,7 @@ class NatsBlobs(Blobs):
                 place = await self._bucket.publish_info(self._bucket.names.info(tenant, sha256), gone, current.place)
             except MovedOn:
                 continue
-            with suppress(ResultStoreAway):  # what cannot be removed now is a leftover
+            with suppress(ResultStoreAway):  # chunks that cannot be removed now are leftovers
                 await self._bucket.purge(gone.nuid)
                 await self._bucket.erase(place)
             return True
@@ -78,7 +78,7 @@ class NatsBlobs(Blobs):
                 yield _blob(*content, current)
 
     async def sweep(self, older_than: int) -> int:
-        # Chunks first: an object that is described meanwhile is met below.
+        # Chunks first: an object that is described in the meantime is found below.
         orphans = {*await self._bucket.chunk_counts()}
         async for current in self._bucket.every():
             if not current.info.deleted:
@@ -106,7 +106,7 @@ def _blob(tenant: str, sha256: str, current: Current) -> StoredBlob:
 
 
 class NatsBlob(Blob):
-    """An object, as the message that describes it says."""
+    """An object, as its message describes it."""
 
     def __init__(self, bucket: Bucket, info: ObjectInfo) -> None:
         self.identity = info.nuid
@@ -134,7 +134,7 @@ class NatsBlob(Blob):
 
 
 class NatsUpload(Upload):
-    """Chunks that no message describes until the end."""
+    """Chunks that no message describes until the upload is finished."""
 
     def __init__(self, blobs: NatsBlobs, bucket: Bucket, tenant: str) -> None:
         self._blobs = blobs
@@ -145,11 +145,11 @@ class NatsUpload(Upload):
         self._places: list[int] = []
         self._digest = hashlib.sha256()
         self._bytes = 0
-        #: what described the object when `stored` looked
+        #: the message that described the object when `stored` was called
         self._before: Current | None = None
-        #: the message of the whole upload, once its last chunk was sent
+        #: the message of the whole upload, after its last chunk was sent
         self._info: ObjectInfo | None = None
-        #: there may be chunks that no message describes
+        #: whether there may be chunks that no message describes
         self._orphaned = False
 
     async def put(self, frame: bytes) -> None:
@@ -162,14 +162,14 @@ class NatsUpload(Upload):
         return NatsBlob(self._bucket, self._before.info)
 
     async def finish(self, end: bytes, sha256: str) -> bool:
-        if self._is_published():  # and the answer got lost
+        if self._is_published():  # it was published, but the response was lost
             return True
         if self._info is None:
             self._info = await self._end(end, sha256)
         if not await self._publish(self._info, sha256, renews=False):
             return False
         if self._before is not None and not self._before.info.deleted:
-            with suppress(ResultUnavailable):  # what cannot be removed now is a leftover
+            with suppress(ResultUnavailable):  # chunks that cannot be removed now are leftovers
                 await self._bucket.purge(self._before.info.nuid)
         return True
 
@@ -178,7 +178,7 @@ class NatsUpload(Upload):
             return False
         if not await self._publish(replace(self._before.info, mtime=now()), sha256, renews=True):
             return False
-        with suppress(ResultUnavailable):  # what cannot be removed now is a leftover
+        with suppress(ResultUnavailable):  # chunks that cannot be removed now are leftovers
             await self.discard()
         return True
 
@@ -192,7 +192,7 @@ class NatsUpload(Upload):
         return before is not None and before.info.nuid == self._nuid and not before.info.deleted
 
     async def _end(self, end: bytes, sha256: str) -> ObjectInfo:
-        """Send the last chunks; the message that describes the whole."""
+        """Send the last chunks. Return the message that describes the whole object."""
         table = table_of(self._places)
         tail = await self._sent(table + end, len(self._places))
         count = len(self._places) + len(tail)
@@ -207,9 +207,11 @@ class NatsUpload(Upload):
         )  # fmt: skip
 
     async def _publish(self, info: ObjectInfo, sha256: str, *, renews: bool) -> bool:
-        """Publish a message in place of the one that `stored` saw; False when another came meanwhile."""
+        """Publish a message in place of the one that `stored` read. Return False if another one was published in the
+        meantime.
+        """
         try:
-            self._orphaned = renews  # should the answer get lost, nobody knows: then gc does
+            self._orphaned = renews  # if the response is lost, the outcome is unknown, and gc cleans up
             subject = self._bucket.names.info(self._tenant, sha256)
             await self._bucket.publish_info(subject, info, 0 if self._before is None else self._before.place)
         except MovedOn:

@@ -1,4 +1,4 @@
-"""The NATS bucket of a result store. Every request may be sent twice: `link` repeats it when NATS was unavailable."""
+"""The NATS bucket of a result store. Every request may be sent twice: it is repeated if NATS was unavailable."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ from arclog.model.config.settings import Settings
 from arclog.model.errors import ArclogError, ResultStoreAway, ResultUnavailable, SettingsError
 from arclog.results.blobs.nats.objects import CHUNK_BYTES, ObjectInfo, Subjects
 
-# The connection of a NATS result store, and what its failures mean.
+# The connection of a NATS result store, and the meaning of its errors.
 #
-# Work that is handed in must be one that may be done twice: a server that went away in the middle is asked again by a new
-# connection, until `results.patience_s` has passed. Messages tell servers, never credentials.
+# Work must be safe to repeat: if a server fails in the middle, the work is repeated over a new connection, until
+# `results.patience_s` has passed. Messages name servers, never credentials.
 
 
 R = TypeVar("R")
 Work = Callable[[JetStreamContext], Awaitable[R]]
 
-#: JetStream's code of a publish whose subject has had another message meanwhile
+#: JetStream's error code of a publish whose subject has a newer message than expected
 MOVED_ON = 10071
-#: its codes of "no room": the stream's limit, the server's or the account's storage
+#: its error codes for "no space": the stream's limit, the server's or the account's storage
 _FULL = frozenset({10023, 10028, 10047, 10077})
 
 
-#: Makes a connection. Raises SettingsError where trying again would lead to the same, another ArclogError where not.
+#: Opens a connection. Raises SettingsError if a retry would fail in the same way, another ArclogError if it might not.
 Connect = Callable[[], Awaitable[tuple[Connection, JetStreamContext]]]
 
 
 class _Lost(Exception):
-    """The connection was lost while something was asked."""
+    """The connection was lost during a request."""
 
 
 class BucketConnection:
     def __init__(self, connect: Connect, place: str, settings: Settings) -> None:
-        #: for messages
+        #: the bucket's server, for messages
         self.place = place
         self._connect = connect
         self._timeout_s = settings.number("results.timeout_s")
@@ -57,11 +57,13 @@ class BucketConnection:
 
     @property
     def max_payload(self) -> int:
-        """Largest message that the server takes."""
+        """The largest message that the server accepts."""
         return 0 if self._line is None else self._line.max_payload
 
     async def run(self, work: Work[R]) -> R:
-        """What comes of the work; it may be done twice. What is not found, or moved on meanwhile, is the caller's."""
+        """Do work and return its result. It may be done twice. Errors for missing or changed messages are left to the
+        caller.
+        """
         return await retry(lambda: self._once(work), on=ResultStoreAway, patience_s=self._patience_s)
 
     async def _once(self, work: Work[R]) -> R:
@@ -94,7 +96,7 @@ class BucketConnection:
                 await line.close()
 
     def _meant(self, problem: BaseException) -> ResultUnavailable:
-        """What a failure is, and what to do."""
+        """Return the error for an exception, with the remedy."""
         if isinstance(problem, js_errors.APIError) and problem.err_code in _FULL:
             return ResultUnavailable(
                 f"no room: a result could not be stored in {self.place} ({problem.description}), and nothing of it is kept; "
@@ -116,7 +118,7 @@ class BucketConnection:
 
 
 async def _unless_lost(work: Awaitable[R], line: Connection) -> R:
-    """What comes of the work; a lost connection ends it at once, since its answer would never come."""
+    """Return the result of work. A lost connection ends it at once, since no response would come."""
     working = asyncio.ensure_future(work)
     losing = asyncio.ensure_future(line.over.wait())
     try:
@@ -132,22 +134,22 @@ async def _unless_lost(work: Awaitable[R], line: Connection) -> R:
 
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,200}")
-#: left of a message's room for its headers
+#: part of a message's size that is reserved for its headers
 _HEADERS_BYTES = 4096
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class MovedOn(Exception):
-    """Another message came meanwhile."""
+    """A newer message was published in the meantime."""
 
 
 class Current(Struct, frozen=True):
-    """The newest message that describes an object; it may say that the object was deleted."""
+    """The newest message that describes an object. It may say that the object was deleted."""
 
     info: ObjectInfo
-    #: its place in the stream
+    #: its sequence number in the stream
     place: int
-    #: when it came, microseconds since 1970
+    #: when it was stored, in microseconds since 1970
     at: int
 
 
@@ -168,7 +170,7 @@ class Bucket:
         self._prepared = False
 
     async def chunk_bytes(self) -> int:
-        """Make the bucket if it is not there; the largest chunk that it takes."""
+        """Create the bucket if it does not exist. Return the size of the largest chunk that it accepts."""
         if not self._prepared:
             await self.connection.run(self._prepare)
             self._prepared = True
@@ -190,11 +192,13 @@ class Bucket:
             )
 
     async def put(self, nuid: str, number: int, chunks: Sequence[bytes]) -> list[int]:
-        """Add chunks, the first of which has this number; their places. One that already exists is not added again."""
+        """Add chunks, the first of which has this number. Return their sequence numbers. An existing chunk is not added
+        again.
+        """
         subject = self.names.chunks(nuid)
 
         async def work(stream: JetStreamContext) -> list[int]:
-            # They go out in this order.
+            # They are sent in this order.
             sent = [
                 self._publish(stream, subject, chunk, {api.Header.MSG_ID: f"{nuid}-{number + at}"})
                 for at, chunk in enumerate(chunks)
@@ -204,7 +208,9 @@ class Bucket:
         return await self.connection.run(work)
 
     async def publish_info(self, subject: str, info: ObjectInfo, instead_of: int) -> int:
-        """Say this of an object, if the message at this place (0: none) is still the last one; its place."""
+        """Publish the description of an object, if the message `instead_of` (0 if none) is still the last one. Return
+        its sequence number.
+        """
         headers: dict[str, str] = {
             api.Header.ROLLUP: "sub",
             api.Header.EXPECTED_LAST_SUBJECT_SEQUENCE: str(instead_of),
@@ -220,7 +226,7 @@ class Bucket:
         try:
             return (await stream.publish(subject, body, headers=headers)).seq
         except js_errors.NoStreamResponseError:
-            # Nobody listens: is the bucket gone, or JetStream not yet there?
+            # No responders: either the bucket does not exist, or JetStream is not ready yet.
             with suppress(js_errors.NotFoundError):
                 await stream.stream_info(self.names.stream)
                 raise
@@ -231,7 +237,7 @@ class Bucket:
             ) from None
 
     async def current(self, subject: str) -> Current | None:
-        """The newest message of an object, as the stream's leader knows it."""
+        """Return the newest message of an object, from the stream's leader."""
         try:
             message = await self.connection.run(lambda stream: stream.get_last_msg(self.names.stream, subject))
         except js_errors.NotFoundError:
@@ -239,7 +245,7 @@ class Bucket:
         return _current(message)
 
     async def every(self) -> AsyncIterator[Current]:
-        """The newest messages of all objects."""
+        """Yield the newest messages of all objects."""
         after = 0
         while (message := await self._next(after + 1)) is not None:
             after = message.seq or 0
@@ -253,7 +259,7 @@ class Bucket:
                 return await stream.get_msg(
                     self.names.stream, seq=place, subject=self.names.all_info, next=True, direct=True
                 )
-            except nats.errors.NoRespondersError:  # the bucket is not there, or not yet again
+            except nats.errors.NoRespondersError:  # the bucket does not exist, or not yet again
                 await stream.stream_info(self.names.stream)
                 raise
 
@@ -263,14 +269,14 @@ class Bucket:
             return None
 
     async def get(self, nuid: str, places: Sequence[int]) -> bytes | None:
-        """The chunks at these places; None when one is no longer there."""
+        """Return the chunks at these sequence numbers; None if one no longer exists."""
         subject = self.names.chunks(nuid)
 
         async def message_at(stream: JetStreamContext, place: int) -> api.RawStreamMsg:
             try:
                 return await stream.get_msg(self.names.stream, seq=place, direct=True)
             except (js_errors.NotFoundError, nats.errors.NoRespondersError):
-                # A replica that is behind may have answered: its leader knows.
+                # A replica that is behind may have answered, so the leader is asked.
                 return await stream.get_msg(self.names.stream, seq=place)
 
         async def work(stream: JetStreamContext) -> list[api.RawStreamMsg]:
@@ -294,13 +300,13 @@ class Bucket:
         """Remove one message."""
 
         async def work(stream: JetStreamContext) -> None:
-            with suppress(js_errors.APIError):  # it is gone already
+            with suppress(js_errors.APIError):  # it was removed already
                 await stream.delete_msg(self.names.stream, place)
 
         await self.connection.run(work)
 
     async def last_chunk_at(self, nuid: str) -> int:
-        """When the last chunk of an object came, microseconds since 1970; 0 when there is none."""
+        """Return when the last chunk of an object was stored, in microseconds since 1970; 0 if there is none."""
         try:
             subject = self.names.chunks(nuid)
             return _moment(await self.connection.run(lambda stream: stream.get_last_msg(self.names.stream, subject)))
@@ -308,7 +314,7 @@ class Bucket:
             return 0
 
     async def chunk_counts(self, nuid: str = "") -> dict[str, int]:
-        """How many chunks there are, by nuid; of one object, or of all."""
+        """Return the numbers of chunks by nuid, of one object or of all."""
         wanted = self.names.chunks(nuid) if nuid else self.names.all_chunks
         counts: dict[str, int] = {}
         while True:
@@ -319,7 +325,7 @@ class Bucket:
                 return counts
 
     async def _info(self, stream: JetStreamContext, asked: dict[str, Any]) -> dict[str, int]:
-        """The client's own call cannot ask for the next page."""
+        """Return one page of subjects with their counts. The client's own call cannot request the next page."""
         answer = await stream._nc.request(  # noqa: SLF001 - it hands out no client
             f"$JS.API.STREAM.INFO.{self.names.stream}", msgspec.json.encode(asked), timeout=self._timeout_s
         )
@@ -333,7 +339,7 @@ class Bucket:
 
 
 def _current(message: api.RawStreamMsg) -> Current | None:
-    """None when the message is none of an object."""
+    """Return the description in a message; None if it does not describe an object."""
     try:
         info = msgspec.json.decode(message.data or b"", type=ObjectInfo)
     except msgspec.DecodeError:

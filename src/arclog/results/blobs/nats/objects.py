@@ -1,8 +1,9 @@
-"""The form of results in a NATS bucket: the object store's own (ADR-20), so that `nats object get` gives the stored file.
+"""The form of results in a NATS bucket: that of the object store (ADR-20), so that `nats object get` returns the stored
+file.
 
-An object `<tenant>/<sha256>.zst` is a message that describes it, and its chunks as messages under a subject of its own.
-Chunks never reach across parts, and a table of their places in the stream stands behind the parts, in a frame that zstd
-skips: so any part is read alone.
+An object `<tenant>/<sha256>.zst` is a message that describes it, and its chunks as messages under their own subject. A
+chunk never crosses parts, and a table of the chunks' sequence numbers follows the parts, in a frame that zstd skips. So
+any part can be read alone.
 
     frame … frame │ magic size │ place … place │ sha256 │ index
 """
@@ -20,7 +21,7 @@ import msgspec
 
 from arclog.results.parts import Damaged, Index, folder_of, is_sha256, read_index, tenant_of
 
-#: as the object store's own clients cut theirs
+#: the chunk size of the object store's own clients
 CHUNK_BYTES = 128 * 1024
 _SKIPPABLE = 0x184D2A5D
 _HEAD = struct.Struct("<II")
@@ -29,7 +30,7 @@ _SUFFIX = ".zst"
 
 
 class ObjectInfo(msgspec.Struct, omit_defaults=True):
-    """The message that describes an object; names are those of NATS' ADR-20."""
+    """The message that describes an object. The names are those of NATS' ADR-20."""
 
     name: str
     bucket: str
@@ -39,22 +40,22 @@ class ObjectInfo(msgspec.Struct, omit_defaults=True):
     chunks: int = 0
     digest: str = ""
     deleted: bool = False
-    #: chunk: largest chunk; tail: places of the last chunks; table, index: bytes of what these hold
+    #: chunk: largest chunk; tail: sequence numbers of the last chunks; table, index: their sizes in bytes
     metadata: dict[str, str] = {}
     options: dict[str, Any] = {}
 
 
 class PlacedIndex(Index, frozen=True):
-    """An index that also knows where the chunks are."""
+    """An index that also has the sequence numbers of the chunks."""
 
-    #: place of every chunk of every part
+    #: sequence number of every chunk of every part
     places: list[int]
-    #: number of the first chunk of each part, and how many there are
+    #: number of the first chunk of each part, and the total number
     chunk_of: list[int]
 
 
 class Subjects:
-    """The names of a bucket."""
+    """The subjects of a bucket."""
 
     def __init__(self, bucket: str) -> None:
         self.bucket = bucket
@@ -74,7 +75,7 @@ def object_name(tenant: str, sha256: str) -> str:
 
 
 def content_of(name: str) -> tuple[str, str] | None:
-    """Tenant and sha256 of an object; None when it is none of ours."""
+    """Return tenant and sha256 of an object; None if it is not a result."""
     folder, _, file = name.partition("/")
     tenant, sha256 = tenant_of(folder), file.removesuffix(_SUFFIX)
     return (tenant, sha256) if tenant is not None and is_sha256(sha256) and file.endswith(_SUFFIX) else None
@@ -85,14 +86,14 @@ def cut(frame: bytes, size: int) -> list[bytes]:
 
 
 def table_of(places: Sequence[int]) -> bytes:
-    """The table of places, as a skippable frame."""
+    """Return the table of sequence numbers, as a skippable frame."""
     body = struct.pack(f"<{len(places)}Q", *places)
     body += hashlib.sha256(body).digest()
     return _HEAD.pack(_SKIPPABLE, len(body)) + body
 
 
 def read_tail(tail: bytes, info: ObjectInfo) -> PlacedIndex:
-    """Table and index; whatever does not add up is damage."""
+    """Parse table and index. Raises Damaged if they are inconsistent."""
     try:
         chunk, table_bytes = int(info.metadata["chunk"]), int(info.metadata["table"])
     except (KeyError, ValueError):
@@ -120,7 +121,7 @@ def info_of(
     subjects: Subjects, tenant: str, sha256: str, nuid: str, size: int, digest: bytes, chunk: int,
     places: Sequence[int], tail: Sequence[int], table_bytes: int, index_bytes: int,
 ) -> ObjectInfo:  # fmt: skip
-    """The message of a whole object."""
+    """Return the message of a complete object."""
     return ObjectInfo(
         name=object_name(tenant, sha256),
         bucket=subjects.bucket,
@@ -140,5 +141,5 @@ def info_of(
 
 
 def now() -> str:
-    """The moment that a message says its object was stored at."""
+    """Return the storage time for a message."""
     return datetime.now(UTC).isoformat().replace("+00:00", "Z")

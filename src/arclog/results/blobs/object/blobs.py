@@ -1,5 +1,5 @@
-"""Blobs in a bucket of S3, or of whatever speaks like it, of Google Cloud or of Azure. `keys` defines their names, and why
-storing, reading and removing never get into each other's way.
+"""Blobs in a bucket of S3 (or a compatible store), of Google Cloud or of Azure. The comment below defines the keys, and
+why storing, reading and removing never conflict.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from arclog.results.blobs.object.bucket import Bucket
 from arclog.results.blobs.port import Blob, Blobs, Known, RangeBlob, Replaced, Upload
 from arclog.results.parts import folder_of, is_sha256, tenant_of
 
-# How results are called in a bucket.
+# The keys of results in a bucket.
 #
 # <prefix>/<tenant>/<first two digits>/<sha256>/<stored at>-<nonce>-<bytes>[-list].zst    the stored file
 # …                                                                      .ref            or: it is in .data/
-# <prefix>/.data/<nonce>.zst                                                             a large one, while it comes too
+# <prefix>/.data/<nonce>.zst                                                             a large file
 #
-# Storing content again makes a new object beside the one before, which goes afterwards: no object is ever changed, and
-# whoever removes what they looked at cannot remove what came meanwhile. That needs nothing of a bucket but that it lists what
-# was written.
+# Storing content again creates a new object next to the previous one, which is removed afterwards. No object is ever
+# changed, so removing an object never affects a newer one. The only requirement for a bucket is that it lists what was
+# written.
 
 
 DATA = ".data"
@@ -39,7 +39,7 @@ _DATA = re.compile(r"([0-9a-f]{16})\.zst")
 
 
 class Version(Struct, frozen=True, order=True):
-    """Content as it was stored once. The order is that of storing."""
+    """One stored version of some content. Versions are ordered by storage time."""
 
     stored_at: int
     nonce: str
@@ -65,7 +65,7 @@ class Keys:
         return self._prefix
 
     def of(self, tenant: str, sha256: str) -> str:
-        """What the versions of some content stand under."""
+        """Return the prefix of the versions of some content."""
         return f"{self._prefix}{folder_of(tenant)}/{sha256[:2]}/{sha256}/"
 
     def of_version(self, tenant: str, sha256: str, version: Version) -> str:
@@ -79,11 +79,11 @@ class Keys:
         return f"{self._prefix}{DATA}/"
 
     def content(self, version: Version, key: str) -> str:
-        """The key of the object that holds the stored file, of the version with this key."""
+        """Return the key of the object with the stored file, given a version and its key."""
         return self.of_data(version.nonce) if version.referred else key
 
     def parsed(self, key: str) -> tuple[str, str, Version] | None:
-        """Tenant, sha256 and version; None when it is not a key of a version."""
+        """Return tenant, sha256 and version; None if it is not the key of a version."""
         folder, _, rest = key.removeprefix(self._prefix).partition("/")
         digits, _, rest = rest.partition("/")
         sha256, _, name = rest.partition("/")
@@ -93,7 +93,7 @@ class Keys:
         return tenant, sha256, version
 
     def nonce_of(self, key: str) -> str | None:
-        """The nonce in the key of a large content."""
+        """Return the nonce in the key of a large file."""
         match = _DATA.fullmatch(key.removeprefix(self.all_data))
         return None if match is None else match[1]
 
@@ -111,7 +111,9 @@ def new_nonce() -> str:
 
 
 def superseded(versions: Sequence[Version]) -> list[Version]:
-    """Those that a later one stands for. A list can be read both ways, plain bytes cannot: they leave a list alone."""
+    """Return the versions that a later one replaces. A list can also be read as bytes, but not vice versa, so bytes do
+    not replace a list.
+    """
     return [
         version
         for version in versions
@@ -159,7 +161,7 @@ class ObjectBlobs(Blobs):
             yield _blob(tenant, sha256, max(versions))
 
     async def sweep(self, older_than: int) -> int:
-        # Data first: what is referred to meanwhile is found below.
+        # Data first: a file that is referenced in the meantime is found below.
         orphans: dict[str, str] = {}
         async for some in self.bucket.listing(self.keys.all_data):
             for entry in some:
@@ -180,7 +182,7 @@ class ObjectBlobs(Blobs):
         return count + len(orphans)
 
     async def versions(self, tenant: str, sha256: str) -> list[Version]:
-        """What is stored of some content, the latest last."""
+        """Return the stored versions of some content, the latest last."""
         stored: list[Version] = []
         async for some in self.bucket.listing(self.keys.of(tenant, sha256)):
             parsed = [self.keys.parsed(entry["path"]) for entry in some]
@@ -188,7 +190,7 @@ class ObjectBlobs(Blobs):
         return sorted(stored)
 
     async def tidy(self, tenant: str, sha256: str, upto: Version) -> None:
-        """Remove the versions that this one stands for."""
+        """Remove the versions that this one replaces."""
         versions = [version for version in await self.versions(tenant, sha256) if version <= upto]
         for old in superseded(versions):
             await self._delete(tenant, sha256, old)
@@ -206,7 +208,7 @@ class ObjectBlobs(Blobs):
             await self.bucket.delete(self.keys.of_data(version.nonce))
 
     async def _every(self) -> AsyncIterator[tuple[str, str, list[Version]]]:
-        """All contents. Buckets list in the order of keys, in which the versions of one content stand together."""
+        """Yield all contents. Buckets list keys in order, in which the versions of one content are adjacent."""
         at: tuple[str, str] | None = None
         versions: list[Version] = []
         async for some in self.bucket.listing(self.keys.root):
@@ -243,22 +245,23 @@ class ObjectBlob(RangeBlob):
         return got
 
 
-# Frames on their way into a bucket: in one request while there are few, else as an upload that goes on while they
-# come. An upload that does not end well is aborted: its source raises, which makes obstore take back what it sent.
+# Uploads frames to a bucket: in one request if there are few, else as a multipart upload that runs while they arrive. A
+# failed upload is aborted: its source raises, which makes obstore remove the parts that it sent.
 
 
-#: A file up to this size goes in one request; above, in parts of so much: the least that S3 takes, up to 10,000 times.
+#: A file up to this size is sent in one request, a larger one in parts of this size: the minimum of S3, at most 10,000
+#: of them.
 PIECE_BYTES = 5 * 1024 * 1024
 _MOST_PIECES = 9_000
 _AT_A_TIME = 2
 
 
 class _Stopped(Exception):
-    """The upload is no longer wanted."""
+    """The upload was stopped."""
 
 
 class ObjectUpload(Upload):
-    """A new version of some content. It stands beside those before, which go afterwards."""
+    """A new version of some content, next to the previous ones, which are removed afterwards."""
 
     def __init__(self, blobs: ObjectBlobs, tenant: str, *, listed: bool, max_bytes: int) -> None:
         self._blobs = blobs
@@ -271,7 +274,7 @@ class ObjectUpload(Upload):
         self._held_bytes = 0
         self._bytes = 0
         self._upload: _Upload | None = None
-        #: there is, or may be, an object in .data that nothing refers to
+        #: whether there may be an unreferenced object in .data
         self._unreferred = False
 
     async def put(self, frame: bytes) -> None:
@@ -290,7 +293,7 @@ class ObjectUpload(Upload):
             await self._upload.give(frame)
 
     async def stored(self, sha256: str) -> Blob | None:  # noqa: ARG002
-        """None: plain bytes leave a list where it is."""
+        """Return None, since a new version never replaces a list by bytes."""
         return None
 
     async def finish(self, end: bytes, sha256: str) -> bool:
@@ -311,10 +314,10 @@ class ObjectUpload(Upload):
         try:
             await self._bucket.put(self._blobs.keys.of_version(self._tenant, sha256, version), body)
         except ResultStoreAway:
-            self._unreferred = False  # it may have come: then gc finds out
+            self._unreferred = False  # it may have been written; then gc finds out
             raise
         self._unreferred = False
-        with suppress(ResultUnavailable):  # what cannot be removed now is a leftover
+        with suppress(ResultUnavailable):  # versions that cannot be removed now are leftovers
             await self._blobs.tidy(self._tenant, sha256, version)
         return True
 
@@ -331,7 +334,7 @@ class ObjectUpload(Upload):
 
 
 class _Upload:
-    """An upload in progress; at most one piece waits for it."""
+    """An upload in progress. At most one piece waits for it."""
 
     def __init__(self, bucket: Bucket, key: str, piece_bytes: int) -> None:
         self._bucket = bucket
@@ -346,7 +349,7 @@ class _Upload:
         return self._sending.done()
 
     async def give(self, piece: bytes | None) -> None:
-        """Hand the next piece over; raises when the upload failed."""
+        """Pass the next piece to the upload. Raises if the upload failed."""
         giving = asyncio.ensure_future(self._pieces.put(piece))
         await asyncio.wait({giving, self._sending}, return_when=asyncio.FIRST_COMPLETED)
         if not giving.done():

@@ -1,5 +1,5 @@
-"""A bucket through obstore, and what its failures mean. Messages tell the bucket, never a credential or obstore's texts,
-which repeat requests.
+"""A bucket through obstore, and the meaning of its errors. Messages name the bucket, never a credential or obstore's
+texts, which repeat requests.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|The specified bucket do
 _FULL = frozenset({"QuotaExceeded", "XMinioStorageFull", "InsufficientCapacity", "AccountQuotaExceeded"})
 _LISTED_AT_A_TIME = 1000
 _BEHIND_THE_END = 416
-#: more tries than fit into the patience
+#: more attempts than fit into the patience
 _TRIES = 1000
 
 
 class Address(Struct, frozen=True):
-    """A result store's URL, taken apart."""
+    """The parsed URL of a result store."""
 
     scheme: str
     bucket: str
@@ -48,12 +48,12 @@ class Address(Struct, frozen=True):
 
     @property
     def shown(self) -> str:
-        """For messages."""
+        """The address for messages."""
         return f"{self.scheme}://{self.bucket}/{self.prefix}".rstrip("/")
 
 
 def address_of(url: str) -> Address:
-    """The parts of `results.url`; errors repeat nothing of it but its scheme."""
+    """Parse `results.url`. Errors contain only its scheme."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -75,7 +75,7 @@ def address_of(url: str) -> Address:
 
 
 def open_store(address: Address, settings: Settings, proxy: str = "") -> Any:
-    """A store of obstore, reached through a proxy. Nothing is sent yet."""
+    """Return an obstore store that uses a proxy. Nothing is sent yet."""
     patience = settings.number("results.patience_s")
     kind, endpoint = _STORES[address.scheme]
     options: dict[str, Any] = {}
@@ -99,7 +99,7 @@ def open_store(address: Address, settings: Settings, proxy: str = "") -> Any:
             **options,
         )
     except Exception as problem:  # noqa: BLE001 - see below
-        # obstore raises many types here, and their texts may repeat what they were given.
+        # obstore raises many types here, and their texts may repeat the arguments.
         raise SettingsError(
             f"the result store {address.shown} cannot be set up ({type(problem).__name__}); look at the options of "
             "ARCLOG_RESULTS_URL and at the credentials"
@@ -126,7 +126,7 @@ def _credentials(file: str) -> dict[str, str]:
 
 
 class Bucket:
-    """Objects of one bucket."""
+    """The objects of one bucket."""
 
     def __init__(self, url: str, settings: Settings) -> None:
         self.address = address_of(url)
@@ -137,10 +137,10 @@ class Bucket:
         self.store = open_store(self.address, settings, self._proxy(settings))
 
     def _proxy(self, settings: Settings) -> str:
-        """The forwarder that checks where connections go; '' where the environment names a proxy, which then decides."""
+        """Return the forwarder that checks connections; '' if the environment names a proxy, which then decides."""
         if proxies_of_environment():
             return ""
-        # Without credentials in the settings, the machine may be asked for its own.
+        # Without credentials in the settings, the machine's own ones may be used.
         guard = guard_of(settings, "network.allow_networks", "results", *METADATA_SERVICES)
         route = self._forwarder.open_route(guard, min(10.0, self._timeout_s))
         return self._forwarder.address(route)
@@ -155,7 +155,7 @@ class Bucket:
             raise self.meant(problem) from None
 
     async def get(self, key: str, start: int, end: int) -> bytes | None:
-        """Bytes [start, end) of an object, fewer when it ends before; None when there is none."""
+        """Return the bytes [start, end) of an object, fewer if it ends before; None if there is none."""
         try:
             return bytes(await obstore.get_range_async(self.store, key, start=start, end=end))
         except FileNotFoundError as problem:
@@ -168,7 +168,7 @@ class Bucket:
             raise self.meant(problem) from None
 
     async def listing(self, prefix: str) -> AsyncIterator[list[Any]]:
-        """What stands under a prefix, some at a time."""
+        """Yield the objects under a prefix, in batches."""
         try:
             async for some in obstore.list(self.store, prefix or None, chunk_size=_LISTED_AT_A_TIME):
                 yield list(some)
@@ -187,7 +187,7 @@ class Bucket:
             raise self.meant(problem) from None
 
     def meant(self, problem: Exception) -> ResultUnavailable:
-        """What a failure is, and what to do."""
+        """Return the error for an exception, with the remedy."""
         if isinstance(problem, ResultUnavailable):
             return problem
         text = str(problem)

@@ -1,4 +1,4 @@
-"""Opens connections, refuses a server whose configuration would break durability, and creates or migrates the
+"""Opens connections, refuses a server whose configuration does not ensure durability, and creates or migrates the
 schema.
 """
 
@@ -34,15 +34,15 @@ SELECT current_setting('server_version_num')::int8, current_setting('fsync'), cu
 """
 
 
-# Every statement must use an index, whatever the size of a table. The planner caches plans, and may have made one when
-# the table was empty or without statistics of a queue that was filled a moment ago, so other plans are disabled.
+# Every statement must use an index, whatever the size of a table. The planner caches plans, and may have made one for
+# an empty table or with outdated statistics, so other plans are disabled.
 _PLAINLY = """
 SELECT set_config('enable_seqscan', 'off', {local}), set_config('enable_bitmapscan', 'off', {local}),
        set_config('jit', 'off', {local}), set_config('plan_cache_mode', 'force_generic_plan', {local})
 """
 
-# The other side of `store.timeout_s`: if the machine of an arclog server vanishes in the middle of a request, its locks
-# are held until PostgreSQL notices, by default after two hours.
+# The server's counterpart of `store.timeout_s`: if the machine of an arclog server fails in the middle of a request,
+# its locks are held until PostgreSQL notices, by default after two hours.
 _WATCHFULLY = """
 SELECT set_config('tcp_keepalives_idle', '{keepalives_idle}', false),
        set_config('tcp_keepalives_interval', '{keepalives_interval}', false),
@@ -63,7 +63,7 @@ class Address(Struct, frozen=True):
 
     @property
     def place(self) -> str:
-        """For messages, without the password."""
+        """The address without the password, for messages."""
         return self.database.place
 
     def __repr__(self) -> str:
@@ -87,7 +87,7 @@ def address_of(url: str, settings: Settings) -> Address:
 
 
 async def connect(address: Address, name: str = "arclog") -> AsyncConnection[Any]:
-    """A plain connection, and its name at the server."""
+    """Return a plain connection. `name` is its application name at the server."""
     return await driver.connect(
         address.database,
         driver.keepalives(address.timeout_s),
@@ -97,7 +97,7 @@ async def connect(address: Address, name: str = "arclog") -> AsyncConnection[Any
 
 
 async def open_pipeline(address: Address) -> Pipeline:
-    """A connection for requests; the server's configuration is checked again."""
+    """Return a connection for requests. The server's configuration is checked again."""
     name = f"arclog {uuid4().hex}"
     connection = await connect(address, name)
     try:
@@ -107,7 +107,7 @@ async def open_pipeline(address: Address) -> Pipeline:
                 await connection.execute(_PLAINLY.format(local="false"))
                 await connection.execute(_WATCHFULLY.format(**driver.keepalives(address.timeout_s)))
                 return Pipeline(connection, name, address.preparing, address.timeout_s)
-        # A pooler, not the server itself: settings must not outlive the transaction.
+        # This is a pooler, not the server itself: settings must not outlive the transaction.
         return Pipeline(connection, name, address.preparing, address.timeout_s, first=_PLAINLY.format(local="true"))
     except BaseException:
         await connection.close()
@@ -115,7 +115,7 @@ async def open_pipeline(address: Address) -> Pipeline:
 
 
 async def check(connection: AsyncConnection[Any], address: Address) -> int:
-    """Check the server's configuration. Returns the id of the server process."""
+    """Check the server's configuration. Return the id of the server process. Raises StoreUnavailable."""
     [row] = await (await connection.execute(_LOOK)).fetchall()
     version, fsync, full_pages, commit, standby, encoding, read_only, pid = row
     place = address.place
@@ -146,18 +146,18 @@ async def check(connection: AsyncConnection[Any], address: Address) -> int:
 
 
 # ── migrations ────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Creates the schema and brings it up to date, while other servers continue.
+# Creates the schema and brings it up to date while other servers continue.
 #
-# Law: a migration is a transaction of its own, carried out by one process at a time. A migration marked `-- online`
-# contains only indexes: they are built while others read and write (CREATE INDEX CONCURRENTLY), and an incomplete index
-# of a process that died is removed first. No process waits for a lock meanwhile, because such a build waits for all who
-# wait.
+# Invariants: each migration is its own transaction, and one process migrates at a time. A migration marked `-- online`
+# contains only indexes. They are built while others read and write (CREATE INDEX CONCURRENTLY); an incomplete index of
+# a process that died is removed first. No process waits for a lock meanwhile, because such a build waits for all
+# waiting transactions.
 
 #: number of the newest migration
 SCHEMA = 10
-#: key of advisory locks
+#: class of the advisory lock for migrations
 _LOCK_CLASS = 1634886666
-#: how long a migration waits for tables that others use
+#: how long a migration waits for tables in use
 _LOCK_TIMEOUT_MS = 500
 #: pause between two checks of another process's progress
 _PAUSE_S = 0.2
@@ -167,7 +167,7 @@ SELECT relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE nspname = %s AND relkind IN ('r', 'p', 'v')
 """
 _INDEX = re.compile(r"CREATE (?:UNIQUE )?INDEX (\w+) ON [^;]+")
-# An index of this name: whether it can be used, and whether somebody is building it.
+# Whether an index of this name is valid, and whether it is being built.
 _STATE = """
 SELECT i.indisvalid, EXISTS (SELECT FROM pg_stat_progress_create_index p WHERE p.index_relid = i.indexrelid)
 FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -190,17 +190,19 @@ async def migrate(address: Address) -> None:
             except psycopg.errors.LockNotAvailable:
                 done = False
             if not done:
-                await asyncio.sleep(_PAUSE_S)  # another process migrates, or uses a table that is to be changed
+                await asyncio.sleep(_PAUSE_S)  # another process migrates, or uses a table that has to be changed
             version = await _version(connection, address)
     finally:
         await connection.close()
 
 
 async def _carry_out(connection: AsyncConnection[Any], address: Address, number: int) -> bool:
-    """The migration of this number in a transaction; all of them for a new store. False when another process has the lock."""
+    """Run one migration in a transaction, or all of them for a new store. Return False if another process has
+    the lock.
+    """
     schema = address.schema
     async with connection.transaction():
-        # The time-out of the database is meant for requests. Waits for locks are short, since other requests queue
+        # The database's statement time-out is meant for requests. Waits for locks are short, since other requests queue
         # behind them.
         await connection.execute(f"SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = {_LOCK_TIMEOUT_MS}")
         lock = await connection.execute("SELECT pg_try_advisory_xact_lock(%s, hashtext(%s))", (_LOCK_CLASS, schema))
@@ -235,8 +237,8 @@ async def _create(connection: AsyncConnection[Any], address: Address) -> None:
 
 
 async def _version(connection: AsyncConnection[Any], address: Address) -> int:
-    """The version of the schema; -1 if there is none. A newer one is accepted if it is compatible with this release."""
-    # Read from the catalog tables: to_regclass may use a cached answer from before the wait for a lock.
+    """Return the version of the schema, or -1 if there is none. A newer one is accepted if it is compatible."""
+    # Read from the catalog tables: to_regclass may use a cached result from before the wait for a lock.
     cursor = await connection.execute(_TABLES + " AND relname = 'schema_version'", (address.schema,))
     if await cursor.fetchone() is None:
         return -1

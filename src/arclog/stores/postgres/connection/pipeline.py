@@ -1,8 +1,8 @@
-"""One connection: requests are sent as they come, answers arrive in the same order (libpq's pipeline mode).
+"""One connection in libpq's pipeline mode: requests are sent at once, and responses arrive in the same order.
 
-A request is one or more statements and one transaction: PostgreSQL runs what stands between two synchronisation points
-as a whole or not at all. So nothing takes more than one round trip, no state stays on the connection (a pooler may give
-each request another server process), and no request waits for another.
+A request is one or more statements and one transaction: PostgreSQL runs everything between two synchronisation points
+completely or not at all. So each request takes one round trip, no state stays on the connection (a pooler may give each
+request another server process), and no request waits for another.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from arclog.drivers.postgres.refusals import READ_ONLY, Meaning, is_outdated, re
 from arclog.model.errors import ArclogError, InvariantBroken, RequestRejected, StoreUnavailable
 
 # ── errors ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# PostgreSQL's errors as the store's. Every message says what, where and what to do; none has a password.
+# Translates PostgreSQL's errors. Every message names the problem, the place and the remedy; none contains a password.
 
 _SETTING = "ARCLOG_STORE_URL"
 
 
 def translated(error: BaseException, place: str) -> ArclogError:
-    """The error to raise instead of a driver's error."""
+    """Return the error to raise instead of a driver's error."""
     if isinstance(error, ArclogError):
         return error
     if isinstance(error, UnicodeEncodeError | OverflowError | struct.error):
@@ -58,7 +58,8 @@ def translated(error: BaseException, place: str) -> ArclogError:
 
 
 # ── values ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Parameters in PostgreSQL's binary form. A number is always an int8, so a statement's types never change with its values.
+# Parameters in PostgreSQL's binary form. A number is always an int8, so the types of a statement never depend on its
+# values.
 
 _INT8 = Struct("!q").pack
 _HEAD = Struct("!iiIii").pack
@@ -71,13 +72,13 @@ _HEADS_OF_ONE = {oid: _HEAD(1, 1, oid, 1, 1) for oid in (_OID_BOOL, _OID_BYTEA, 
 
 
 def packed(values: Iterable[Any]) -> list[bytes | None]:
-    """The parameters of a statement."""
+    """Encode the parameters of a statement."""
     return [_PACKED[type(value)](value) for value in values]
 
 
 class _Packed(dict[type, Callable[[Any], bytes | None]]):
     def __missing__(self, kind: type) -> Callable[[Any], bytes | None]:
-        """The encoder of a base class."""
+        """Return the encoder of a base class."""
         for known in kind.__mro__:
             if known in self:
                 return self.setdefault(kind, self[known])
@@ -112,7 +113,7 @@ def blobs(values: Iterable[bytes | None], oid: int = _OID_BYTEA) -> bytes:
 
 
 def _array(oid: int, items: list[bytes]) -> bytes:
-    if len(items) == 1:  # an append by itself
+    if len(items) == 1:  # an append on its own
         return _HEADS_OF_ONE[oid] + items[0]
     if not items:
         return _HEAD(0, 0, oid, 0, 0)[:12]
@@ -120,7 +121,9 @@ def _array(oid: int, items: list[bytes]) -> bytes:
 
 
 def columns(kinds: str, rows: Iterable[tuple[Any, ...]]) -> list[bytes]:
-    """Rows as one array a column. `kinds` has a letter a column: i(nteger) t(ext) b(ytes) y(es or no)."""
+    """Encode rows as one array per column. `kinds` has one letter per column: i(nteger), t(ext), b(ytes), y(es
+    or no).
+    """
     return [_PACKERS[kind](values) for kind, values in zip(kinds, zip(*rows, strict=True), strict=True)]
 
 
@@ -138,14 +141,14 @@ Call = tuple[str, Sequence[Any]]
 Answered = Callable[[list[Rows] | psycopg.Error], None]
 
 _ROWS = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
-#: SQLSTATEs: a prepared statement of this name exists already; it does not exist
+#: SQLSTATEs of a prepared statement that exists already, and of one that does not exist
 MIXED_UP = frozenset({"42P05", "26000"})
-#: statements that a connection keeps prepared; others are sent unprepared
+#: maximum number of prepared statements of a connection; others are sent unprepared
 _MOST_PREPARED = 200
 
 
 class Preparing:
-    """Whether a store's connections prepare statements. A pooler that mixes them up disables it."""
+    """Whether a store's connections prepare statements. It is turned off if a pooler mixes them up."""
 
     def __init__(self, *, on: bool) -> None:
         self.on = on
@@ -161,7 +164,9 @@ class Preparing:
 
 @lru_cache(maxsize=4096)
 def _name_of(text: str) -> bytes:
-    """The same name always means the same statement, whichever process prepared it on the connection of a pooler."""
+    """Return a name that depends on the text only, so that it means the same statement on every connection of a
+    pooler.
+    """
     return b"arclog_" + blake2b(text.encode(), digest_size=12).hexdigest().encode()
 
 
@@ -173,18 +178,18 @@ class _Request:
         self.sent_at = sent_at
         self.rows: list[Rows] = []
         self.error: psycopg.Error | None = None
-        #: for each answer that is still to come: '' when it is a statement's own, else the text that it prepares
+        #: for each outstanding response: '' if it is that of a statement, else the text that it prepares
         self.left: deque[str] = deque()
 
 
 class Pipeline:
-    """Takes over a connection, which nothing else may use from then on."""
+    """A connection in pipeline mode. Nothing else may use the connection."""
 
     def __init__(
         self, connection: AsyncConnection[Any], name: str, preparing: Preparing, timeout_s: float, first: str = ""
     ) -> None:
-        """Without an answer within `timeout_s` the connection is abandoned, so that requests do not wait forever.
-        `first` is a statement that every request begins with.
+        """If there is no response within `timeout_s`, the connection is closed, so that requests do not wait forever.
+        `first` is a statement with which every request begins.
         """
         #: its application_name at the server
         self.name = name
@@ -207,16 +212,16 @@ class Pipeline:
 
     @property
     def waiting(self) -> int:
-        """Requests without an answer."""
+        """The number of requests without a response."""
         return len(self._requests)
 
     def request(self, calls: Sequence[Call]) -> asyncio.Future[list[Rows]]:
-        """Run these statements as one transaction; the future has the rows of each."""
+        """Run statements as one transaction. The future has the rows of each."""
         future: asyncio.Future[list[Rows]] = self._loop.create_future()
 
         def answered(outcome: list[Rows] | psycopg.Error) -> None:
             if future.done():
-                return  # its caller was cancelled
+                return  # the caller was cancelled
             if isinstance(outcome, psycopg.Error):
                 future.set_exception(outcome)
             else:
@@ -226,8 +231,10 @@ class Pipeline:
         return future
 
     def send(self, calls: Sequence[Call], answered: Answered) -> None:
-        """The same with a callback: `answered` is called as soon as the answer is read. It must not raise."""
-        # every check of a value comes before the first byte is sent
+        """Run statements as one transaction, with a callback: `answered` is called when the response was read. It must
+        not raise.
+        """
+        # values are checked before the first byte is sent
         ready = [(text, packed(values)) for text, values in calls]
         if self.lost is not None:
             answered(psycopg.OperationalError(str(self.lost)))
@@ -264,7 +271,7 @@ class Pipeline:
         self._lose(psycopg.OperationalError(why))
 
     def _look(self) -> None:
-        """One timer for all requests: it fires no earlier than the first of them is due."""
+        """Close the connection if the oldest request has timed out. One timer serves all requests."""
         self._watch = None
         if not self._requests:
             return
@@ -302,11 +309,11 @@ class Pipeline:
             self._lose(error)
 
     def _take(self) -> None:
-        """The next piece of the first request's answer."""
+        """Read the next part of the first request's response."""
         request = self._requests[0]
         result = self._pg.get_result()
         if result is None:
-            return  # separates the answers of two statements
+            return  # separates the responses of two statements
         status = result.status
         if status == ExecStatus.PIPELINE_SYNC:
             self._requests.popleft()
@@ -317,12 +324,12 @@ class Pipeline:
             if not prepares and request.error is None:
                 request.rows.append(self._load(result))
         else:
-            if prepares:  # requests that rely on it already fail because it does not exist, and are repeated
+            if prepares:  # requests that already rely on it fail because it does not exist, and are repeated
                 self._prepared.pop(prepares, None)
             if status != ExecStatus.PIPELINE_ABORTED and request.error is None:
                 request.error = error_from_result(result)
                 if is_outdated(request.error):
-                    # Each is prepared again, under another name.
+                    # All of them are prepared again.
                     self._prepared.clear()
                 self._preparing.hear(request.error)
         if self._pg.status == ConnStatus.BAD:
@@ -345,7 +352,7 @@ class Pipeline:
             self.close("no longer the primary")  # the next connection may reach the primary
 
     def _lose(self, error: psycopg.Error) -> None:
-        """The connection is lost: all waiting requests fail, and it is unknown whether they were carried out."""
+        """Handle a lost connection. All waiting requests fail, and it is unknown whether they were executed."""
         if self.lost is not None:
             return
         self.lost = error
@@ -363,7 +370,7 @@ class Pipeline:
 
 
 class Lost(psycopg.OperationalError):
-    """The connection was lost while a request was in progress, which may have been carried out or not."""
+    """The connection was lost while a request was in progress. The request may or may not have been executed."""
 
-    #: the connection's name
+    #: the name of the connection
     pipeline = ""

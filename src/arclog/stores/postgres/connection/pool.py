@@ -1,4 +1,4 @@
-"""Connections for everything but appends, opened when they are needed.
+"""A pool of connections for all requests except appends. Connections are opened when they are needed.
 
 A request goes to the connection with the fewest pending requests. A lost connection is replaced at the next request;
 reads are retried while the server is unavailable, for at most `store.patience_s`.
@@ -16,7 +16,7 @@ from arclog.drivers.postgres.refusals import is_away, is_conflict
 from arclog.model.errors import StoreUnavailable
 from arclog.stores.postgres.connection.pipeline import Call, Lost, Pipeline, Rows, translated
 
-#: immediate retries of a transaction that a conflict rolled back
+#: maximum number of immediate retries of a transaction that a conflict rolled back
 _TANGLES = 5
 
 
@@ -54,15 +54,15 @@ class Pool:
         self._pipelines.clear()
 
     async def read(self, text: str, *values: Any) -> Rows:
-        """Run a statement that changes nothing."""
+        """Run a read-only statement."""
         return (await self.run([(text, values)], again=True))[-1]
 
     async def write(self, text: str, *values: Any) -> Rows:
-        """Run a statement that may change something; if the connection is lost, it is unknown whether it did."""
+        """Run a statement that may write. If the connection is lost, it is unknown whether it was executed."""
         return (await self.run([(text, values)]))[-1]
 
     async def run(self, calls: Sequence[Call], *, again: bool = False) -> list[Rows]:
-        """Run these statements as one transaction. `again`: it may be carried out twice."""
+        """Run statements as one transaction. `again` means that it may be executed twice."""
         if not self._is_open:
             raise closed(self.place)
         self._busy += 1
@@ -76,8 +76,8 @@ class Pool:
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[Pipeline]:
-        """A connection for exclusive use, for a transaction of several requests. After an exception the transaction may
-        be open, so the connection is closed, which ends it.
+        """Return a connection for exclusive use, for a transaction of several requests. After an exception the
+        connection is closed, which ends an open transaction.
         """
         if not self._is_open:
             raise closed(self.place)
@@ -120,7 +120,7 @@ class Pool:
                     raise translated(error, self.place) from error
 
     def best(self) -> Pipeline | None:
-        """The connection with the fewest pending requests; None if there is none."""
+        """Return the connection with the fewest pending requests, or None if there is none."""
         self._pipelines = [pipeline for pipeline in self._pipelines if pipeline.lost is None]
         return min(self._pipelines, key=lambda pipeline: pipeline.waiting, default=None)
 
@@ -133,13 +133,13 @@ class Pool:
             if not full:
                 break
             self._opened.clear()
-            await self._opened.wait()  # all connections that may be opened are being opened or in exclusive use
+            await self._opened.wait()  # all permitted connections are being opened or in exclusive use
         self._opening += 1
         try:
             pipeline = await self._open_pipeline()
         except Exception:
             if (best := self.best()) is not None:
-                return best  # no further connection is available: use this one
+                return best  # no further connection is available; use this one
             raise
         finally:
             self._opening -= 1

@@ -1,4 +1,4 @@
-"""Opens the file: refuses one that cannot keep the promises, creates or migrates the schema."""
+"""Opens the file, refuses one that cannot ensure durability, and creates or migrates the schema."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from arclog.stores.sqlite.connection import generation
 from arclog.stores.sqlite.queries import load_migrations, load_schema
 
 # ── errors ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# The one place where SQLite's errors become arclog's. Every message says what, where and what to do.
+# Translates SQLite's errors, in this place only. Every message names the problem, the place and the remedy.
 
-#: the shared-memory file could not grow: the disk is full, the data is untouched
+#: the shared-memory file could not grow because the disk is full; the data is unaffected
 _SHM_SIZE = apsw.SQLITE_IOERR_SHMSIZE
 
 
 class Damaged(StoreUnavailable):
-    """The disk or the file failed under us: this handle writes nothing more."""
+    """The disk or the file failed. The store writes nothing more."""
 
 
 def translated(error: BaseException, path: str, waited: float = 0.0) -> ArclogError:
-    """What to raise instead of a driver's error."""
+    """Return the error to raise instead of a driver's error."""
     if isinstance(error, ArclogError):
         return error
     if isinstance(error, apsw.FullError) or (isinstance(error, apsw.IOError) and _extended(error) == _SHM_SIZE):
@@ -72,7 +72,7 @@ def translated(error: BaseException, path: str, waited: float = 0.0) -> ArclogEr
 
 
 def _extended(error: apsw.Error) -> int:
-    """SQLite's extended result code."""
+    """Return SQLite's extended result code."""
     return int(getattr(error, "extendedresult", 0))
 
 
@@ -85,20 +85,20 @@ SCHEMA = 17
 #: "arcl": marks the file as ours
 APPLICATION = 0x6172636C
 _FULL = 2
-#: PRAGMA auto_vacuum of a file that can be made shorter piece by piece
+#: the value of PRAGMA auto_vacuum for a file that can be shortened incrementally
 INCREMENTAL = 2
-#: a file of an older release that is not a larger is written again when it is opened; it passes through the write-ahead log
+#: a file of an older release up to this size is rewritten when it is opened; it passes through the write-ahead log
 _REWRITTEN_BYTES = 32 * 1024 * 1024
-#: what a write-ahead log keeps of its size when it begins again
+#: the size that a write-ahead log keeps when it is restarted
 _WAL_BYTES = 32 * 1024 * 1024
-#: of each of several readers
+#: cache of each reader
 _READER_CACHE_KIB = 8000
-#: the migration from which on a store says what code it needs
+#: the first migration that records the schema that code needs
 _COMPATIBILITY = 11
 
 
 def open_writer(path: str, busy_timeout_s: float) -> apsw.Connection:
-    """A connection that may write, on a store whose schema is current."""
+    """Return a connection that may write. The schema is migrated if necessary."""
     _check_place(path)
     _make_private(path)
     connection = _open(path, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE, busy_timeout_s)
@@ -109,7 +109,7 @@ def open_writer(path: str, busy_timeout_s: float) -> apsw.Connection:
         if lack := generation.loss(connection.execute, path):
             raise StoreUnavailable(f"{lack}; {generation.remedy(path)}")
         if not version:
-            connection.pragma("auto_vacuum", INCREMENTAL)  # it counts for a file that is created now
+            connection.pragma("auto_vacuum", INCREMENTAL)  # this applies to a file that is created now
         _use_wal(connection, path, busy_timeout_s)
         if version < SCHEMA:
             _migrate(connection, path)
@@ -123,11 +123,11 @@ def open_writer(path: str, busy_timeout_s: float) -> apsw.Connection:
 
 
 def open_reader(path: str, busy_timeout_s: float) -> apsw.Connection:
-    """A connection that reads what is committed."""
+    """Return a connection that reads committed data."""
     connection = _open(path, apsw.SQLITE_OPEN_READWRITE, busy_timeout_s)
     try:
         connection.execute(f"PRAGMA query_only = 1; PRAGMA cache_size = -{_READER_CACHE_KIB}").fetchall()
-    except apsw.Error as error:  # the first look at the file
+    except apsw.Error as error:  # the first access to the file
         connection.close(True)
         raise translated(error, path, busy_timeout_s) from error
     return connection
@@ -143,7 +143,7 @@ def _open(path: str, flags: int, busy_timeout_s: float) -> apsw.Connection:
 
 
 def _check_place(path: str) -> None:
-    """The mistakes that SQLite reports as just `unable to open database file`."""
+    """Report mistakes that SQLite would report only as `unable to open database file`."""
     file = Path(path)
     try:
         is_folder, has_folder = file.is_dir(), file.parent.is_dir()
@@ -158,18 +158,18 @@ def _check_place(path: str) -> None:
 
 
 def _make_private(path: str) -> None:
-    """Make a file that only its owner reads, where there is none; what SQLite puts beside it gets the same rights. A file that
-    is there is not opened: to close it again would end the locks that this process has on it.
+    """Create a file that only its owner can read, if there is none; SQLite's other files get the same permissions. An
+    existing file is not opened, since closing it would release this process's locks on it.
     """
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except OSError:
-        return  # it is there, or SQLite says better why it cannot be made
+        return  # it exists, or SQLite gives a better reason why it cannot be created
     Path(generation.mark_of(path)).unlink(missing_ok=True)
 
 
 def _version(connection: apsw.Connection, path: str) -> int:
-    # One read transaction: another process may be creating the store between two of these looks.
+    # One read transaction: another process may be creating the store.
     with connection:
         application: int = connection.pragma("application_id")
         version: int = connection.pragma("user_version")
@@ -189,19 +189,19 @@ def _version(connection: apsw.Connection, path: str) -> int:
 
 
 def _oldest(connection: apsw.Connection) -> int:
-    """The oldest schema that code must know for this store."""
+    """Return the oldest schema that code must know for this store."""
     oldest: int = connection.execute("SELECT oldest FROM compatibility").get
     return oldest
 
 
 def _use_wal(connection: apsw.Connection, path: str, busy_timeout_s: float) -> None:
-    """Enable the write-ahead log and a full sync of every commit, and check both by reading them back."""
+    """Enable the write-ahead log and a full sync of every commit, and verify both."""
     deadline = monotonic() + busy_timeout_s
     while True:
         try:
             mode = connection.pragma("journal_mode", "wal")
             break
-        except apsw.BusyError:  # SQLite asks no busy handler when somebody else switches the same new file
+        except apsw.BusyError:  # SQLite does not call the busy handler if another process switches the same new file
             if monotonic() > deadline:
                 raise
             sleep(0.005)
@@ -218,8 +218,8 @@ def _use_wal(connection: apsw.Connection, path: str, busy_timeout_s: float) -> N
 
 
 def _make_shrinkable(connection: apsw.Connection) -> None:
-    """A file of an older release cannot be made shorter until it is written again. A small one is, at once; `arclog gc --compact`
-    does it to the others.
+    """Make a file of an older release shrinkable, which requires rewriting it. Only small files are rewritten here;
+    `arclog gc --compact` rewrites the others.
     """
     if connection.pragma("auto_vacuum") == INCREMENTAL:
         return
@@ -233,14 +233,14 @@ def _make_shrinkable(connection: apsw.Connection) -> None:
 
 
 def rewrite(path: str, busy_timeout_s: float) -> None:
-    """Write the file again, as short as it can be, and so that it can be made shorter later. Nobody else may have it open. It
-    takes about as much room again while it lasts; killed in between, it leaves the file as it was.
+    """Rewrite the file at its minimum size, and make it shrinkable. No other process may have it open. It temporarily
+    needs about the same space again. If it is killed, the file stays as it was.
     """
     connection = open_writer(path, busy_timeout_s)
     connection.set_busy_timeout(0)
     try:
         try:
-            connection.pragma("journal_mode", "delete")  # a write-ahead log would take up all of it
+            connection.pragma("journal_mode", "delete")  # a write-ahead log would contain the whole file
         except apsw.BusyError:
             raise StoreUnavailable(f"{path} is in use; stop servers and runs on it, then try again") from None
         connection.execute(f"PRAGMA auto_vacuum = {INCREMENTAL}; VACUUM").fetchall()
@@ -277,16 +277,16 @@ def _mark(connection: apsw.Connection, version: int) -> None:
 
 
 # ── copying ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-# A consistent copy of a SQLite store while others write to it. The copy is a snapshot: it has each append completely or
-# not at all.
+# Makes a consistent copy of a SQLite store while others write to it. The copy is a snapshot: it contains each append
+# completely or not at all.
 
 
 def copy(path: str, target: str, busy_timeout_s: float) -> int:
-    """Copy the store to a new file, check it and sync it to the disk; returns its schema. Writers are not blocked."""
+    """Copy the store to a new file, check it and sync it to the disk. Return its schema. Writers are not blocked."""
     connection = open_reader(path, busy_timeout_s)
     try:
         os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-        # VACUUM INTO reads one snapshot; the backup API would begin again with every write of another process.
+        # VACUUM INTO reads one snapshot; the backup API would start again after every write of another process.
         connection.execute("PRAGMA query_only = 0; VACUUM INTO ?", (target,)).fetchall()
     except apsw.Error as error:
         Path(target).unlink(missing_ok=True)
@@ -299,7 +299,9 @@ def copy(path: str, target: str, busy_timeout_s: float) -> int:
 
 
 def check(path: str) -> int:
-    """The schema of a copy. Raises StoreUnavailable if it is not a store, is damaged, or is of a newer arclog."""
+    """Return the schema of a copy. Raises StoreUnavailable if it is not a store, is damaged, or is of a newer
+    arclog.
+    """
     try:
         connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
         try:

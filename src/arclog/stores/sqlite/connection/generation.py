@@ -1,8 +1,9 @@
 """Detects a store that was restored without its write-ahead log.
 
-Law: a process raises the store's generation with its first commit and with the first one after each checkpoint, and writes it to
-a file beside the store (`-mark`) once that is committed. All commits that only the write-ahead log has come after such a raise:
-without that log the store has an older generation than its mark. The process that closes the store last removes the mark.
+Invariant: a process raises the store's generation with its first commit and with the first one after each checkpoint,
+and writes it to a file next to the store (`-mark`) after that commit. All commits that are only in the write-ahead log
+come after such a raise, so without that log the store has an older generation than its mark. The process that closes
+the store last removes the mark.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def mark_of(path: str) -> str:
 
 
 def raised(execute: Callable[..., Any]) -> int:
-    """Raise the generation in the open transaction; returns the new one."""
+    """Raise the generation in the open transaction. Return the new one."""
     generation = execute(_RAISE).get
     if generation is None:
         execute(_ADD)
@@ -34,7 +35,7 @@ def raised(execute: Callable[..., Any]) -> int:
 
 
 def note(path: str, generation: int) -> None:
-    """Write the mark of a generation that is committed. Without the mark only the warning is lost."""
+    """Write the mark of a committed generation. If that fails, only the warning is lost."""
     with suppress(OSError):
         descriptor = os.open(mark_of(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
@@ -44,13 +45,13 @@ def note(path: str, generation: int) -> None:
 
 
 def forget(path: str) -> None:
-    """Remove the mark once no write-ahead log is left."""
+    """Remove the mark if no write-ahead log is left."""
     if not Path(f"{path}-wal").exists():
         Path(mark_of(path)).unlink(missing_ok=True)
 
 
 def loss(execute: Callable[..., Any], path: str) -> str:
-    """A message about missing commits; '' if none are known to be missing."""
+    """Return a message about missing commits, or '' if none are known to be missing."""
     try:
         mark = int(Path(mark_of(path)).read_text("ascii"))
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
 """Threads for SQLite, and the reads that run on them.
 
-Law: a read never waits for the writer's disk, and a quick read never waits for a list. Each kind has threads and connections
-of its own; a thread starts when the reads of its kind would otherwise wait for each other.
+Invariants: a read never waits for the writer's disk, and a quick read never waits for a list. Each kind has its own
+threads and connections. A thread is started when reads of its kind would otherwise wait for each other.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from arclog.stores.sqlite.connection.connect import open_reader, translated
 
 R = TypeVar("R")
 Execute = Callable[..., Any]
-#: a piece of work's future, result and error
+#: the future, result and error of a piece of work
 Answer = tuple["asyncio.Future[Any]", Any, BaseException | None]
 Then = Callable[[Any, BaseException | None], None]
 
 
-class Hands:
-    """Threads that run calls in the order of their submission and return the results to the event loop."""
+class ThreadPool:
+    """Threads that run calls in order of submission and return the results to the event loop."""
 
     def __init__(self, name: str, most: int = 1, at_end: Callable[[], None] | None = None) -> None:
         """`at_end` runs on each thread when it ends."""
@@ -36,9 +36,9 @@ class Hands:
         self._most = most
         self._at_end = at_end
         self._threads: list[Thread] = []
-        #: calls without an answer
+        #: number of calls without a result
         self._open = 0
-        #: threads that have not ended, and whether any is left
+        #: number of threads that have not ended, and an event for the end of the last one
         self._left = 0
         self._ended = asyncio.Event()
 
@@ -57,7 +57,7 @@ class Hands:
         self._calls.put((call, then))
 
     async def stop(self) -> None:
-        """Close after the pending calls."""
+        """Stop the threads after the pending calls."""
         if not self._threads:
             return
         for _ in self._threads:
@@ -93,13 +93,13 @@ class Hands:
         try:
             self._loop.call_soon_threadsafe(call)
         except RuntimeError:
-            pass  # the loop is closed, and nobody waits for the result
+            pass  # the loop is closed, and nothing waits for the result
 
 
 def resolve(answers: list[Answer]) -> None:
     for future, result, error in answers:
         if future.done():
-            continue  # its caller was cancelled
+            continue  # the caller was cancelled
         if error is None:
             future.set_result(result)
         else:
@@ -111,7 +111,7 @@ def closed(path: str) -> StoreUnavailable:
 
 
 class Readers:
-    """Reads of one kind. Each thread has a connection of its own, which is opened at its first read."""
+    """Reads of one kind. Each thread has its own connection, which is opened at its first read."""
 
     def __init__(self, path: str, busy_timeout_s: float, name: str, most: int) -> None:
         self._path = path
@@ -119,7 +119,7 @@ class Readers:
         self._name = name
         self._most = most
         self._is_open = False
-        self._hands: Hands | None = None
+        self._pool: ThreadPool | None = None
         self._own = local()
 
     def open(self) -> None:
@@ -133,15 +133,15 @@ class Readers:
         """Queue work that needs the connection itself."""
         if not self._is_open:
             raise closed(self._path)
-        if self._hands is None:
-            self._hands = Hands(self._name, self._most, self._let_go)
-        return self._hands.run(lambda: self._read(work))
+        if self._pool is None:
+            self._pool = ThreadPool(self._name, self._most, self._close_connection)
+        return self._pool.run(lambda: self._read(work))
 
     async def close(self) -> None:
         self._is_open = False
-        if self._hands is not None:
-            await self._hands.stop()
-            self._hands = None
+        if self._pool is not None:
+            await self._pool.stop()
+            self._pool = None
 
     def _read(self, work: Callable[[apsw.Connection], R]) -> R:
         own = self._own
@@ -152,7 +152,7 @@ class Readers:
         except Exception as error:
             raise translated(error, self._path, self._busy_timeout_s) from error
 
-    def _let_go(self) -> None:
+    def _close_connection(self) -> None:
         if getattr(self._own, "connection", None) is not None:
             self._own.connection.close()
             self._own.connection = None

@@ -1,19 +1,21 @@
-"""How SQLite is written to from asyncio: one writer.
+"""Writes to SQLite from asyncio, through one writer.
 
-Group commit: the writer takes everything that is pending, carries it out in one transaction, commits, then answers all.
-Under load a commit carries many pieces of work; without load nobody waits. One that refuses (any ArclogError) does so
-before its first write, so the others of its group stand. Any other error rolls the group back, and each then runs alone.
+Group commit: the writer takes all pending work, executes it in one transaction, commits, then resolves all futures.
+Under load a commit carries many pieces of work; without load nothing waits. Work that is refused (with any ArclogError)
+is refused before its first write, so that the rest of its group is committed. Any other error rolls the group back, and
+each piece then runs alone.
 
-The writer's connection has one owner at a time. The event loop carries groups out itself, at the end of the iteration that
-brought them: a thread that shares the interpreter with a busy loop waits for it after every statement, and waking a thread and
-being woken by it costs half as much as a commit on a good disk. The writer's thread gets the commit of a group where commits are
-slow (`INLINE_MAX_S`), and the whole group where its statements are (`STATEMENTS_MAX_S`: their pages come from a disk), where they are
-few and long (`do(…, aside=True)`: the appends of many executions) or the file is busy; until it answers everything else waits in `_pending`,
-and reads go to the readers' threads.
+The writer's connection has one owner at a time. Usually the event loop executes groups itself, at the end of the
+iteration in which they arrived: a thread that shares the interpreter with a busy loop waits for it after every
+statement, and two thread switches cost half as much as a commit on a good disk. The writer's thread executes the commit
+of a group if commits are slow (`INLINE_MAX_S`). It executes the whole group if its statements are slow
+(`STATEMENTS_MAX_S`: pages come from the disk), if they are few and long (`do(…, aside=True)`: the appends of many
+executions), or if the file is busy. Until it is done, other work waits in `_pending`, and reads go to the readers'
+threads.
 
-The write-ahead log is kept small in two parts. A connection of its own copies most of it into the file while the writer goes
-on; then the writer's thread copies what came meanwhile, and the next commit begins the log again. So the writer waits for a few
-pages and one sync, not for the whole log.
+A checkpoint of the write-ahead log has two parts. A separate connection copies most of the log into the file while the
+writer continues. Then the writer's thread copies the pages that were added meanwhile, and the next commit restarts the
+log. So the writer waits for a few pages and one sync, not for the whole log.
 """
 
 from __future__ import annotations
@@ -31,27 +33,27 @@ from arclog.model.errors import ArclogError
 from arclog.ports.clock import Clock
 from arclog.stores.sqlite.connection import generation
 from arclog.stores.sqlite.connection.connect import Damaged, open_writer, translated
-from arclog.stores.sqlite.connection.readers import Answer, Execute, Hands, Readers, closed, resolve
+from arclog.stores.sqlite.connection.readers import Answer, Execute, Readers, ThreadPool, closed, resolve
 
 R = TypeVar("R")
 Work = tuple[Callable[[Any], Any], "asyncio.Future[Any]"]
 
 
 class Tx:
-    """What a piece of work may use inside the writer's transaction."""
+    """The writer's transaction, as a piece of work uses it."""
 
     __slots__ = ("at", "changes", "execute")
 
     def __init__(self, connection: apsw.Connection) -> None:
         self.execute: Execute = connection.cursor().execute
-        #: rows that the last statement changed
+        #: returns the number of rows that the last statement changed
         self.changes = connection.changes
-        #: persisted_at of what is written now
+        #: persisted_at of the rows that are written now
         self.at = 0
 
 
 class _Tried:
-    """A group whose statements were carried out, and that is not committed."""
+    """A group whose statements were executed, but not committed."""
 
     __slots__ = ("answers", "began", "error", "raised")
 
@@ -59,26 +61,26 @@ class _Tried:
         self.answers: list[Answer] = []
         self.began = False
         self.error: BaseException | None = None
-        #: the store's generation, where it was raised
+        #: the store's new generation; 0 if it was not raised
         self.raised = 0
 
 
 class Writer:
-    """Carries out writes in groups. See the law of this file."""
+    """Executes writes in groups; see the module's docstring."""
 
-    #: while a commit takes less than this on average, the event loop makes it itself
+    #: the event loop commits itself while a commit takes less than this on average
     INLINE_MAX_S = 0.001
-    #: while the statements of a group take less than this on average, the event loop carries them out itself
+    #: the event loop executes the statements of a group itself while they take less than this on average
     STATEMENTS_MAX_S = 0.01
-    #: pieces of work of one group on the event loop; the others are the next group
+    #: maximum number of pieces of work in a group on the event loop; the rest is the next group
     INLINE_MAX_JOBS = 64
-    #: the same where the thread commits: meanwhile those of the group before have their answers, and go on
+    #: the same if the thread commits: the callers of the previous group continue meanwhile
     LENT_MAX_JOBS = 16
-    #: pages in the write-ahead log that call for a checkpoint (16 MiB)
+    #: number of pages in the write-ahead log that triggers a checkpoint (16 MiB)
     CHECKPOINT_PAGES = 4000
-    #: how long a checkpoint waits for readers of the old log once it has grown to twice as many pages
+    #: how long a checkpoint waits for readers of the old log once it has twice as many pages
     READERS_MS = 5
-    #: the shortest pause between two pieces of upkeep
+    #: minimum pause between two pieces of upkeep
     UPKEEP_REST_S = 0.002
 
     def __init__(self, path: str, busy_timeout_s: float, clock: Clock) -> None:
@@ -86,7 +88,7 @@ class Writer:
         self._busy_timeout_s = busy_timeout_s
         self._clock = clock
         self._pending: list[Work] = []
-        #: those that are carried out aside, and whether the next of them goes before what is pending
+        #: work that is executed aside, and whether the next of it runs before the pending work
         self._asides: deque[Work] = deque()
         self._is_aside_next = False
         self._upkeep: deque[Work] = deque()
@@ -94,36 +96,36 @@ class Writer:
         self._upkeep_at = 0.0
         self._upkeep_since = 0.0
         self._flush_is_due = False
-        #: the thread owns the connection
+        #: whether the thread owns the connection
         self._away = False
-        #: moving averages: seconds of a commit, and of a group's statements
+        #: moving averages in seconds: of a commit, and of a group's statements
         self._pace = 0.0
         self._statements_pace = 0.0
         self._wal_pages = 0
         self._checkpoint_at = self.CHECKPOINT_PAGES
-        #: copies the write-ahead log into the file while this goes on
+        #: copies the write-ahead log into the file while the writer continues
         self._copier = Readers(path, busy_timeout_s, "arclog-checkpoint", 1)
         self._copying: asyncio.Future[None] | None = None
-        #: it begins when the thread is back
+        #: a checkpoint starts when the thread is done
         self._copy_is_due = False
         self._finish_is_due = False
-        #: the next transaction raises the store's generation
+        #: whether the next transaction raises the store's generation
         self._raises = True
-        #: set once the disk or the file failed: nothing is written after that
+        #: set after the disk or the file failed; nothing is written after that
         self._damage: Damaged | None = None
         self._is_open = False
         self._loop: asyncio.AbstractEventLoop
-        self._hands: Hands
+        self._threads: ThreadPool
         self._connection: apsw.Connection
         self._tx: Tx
 
     async def open(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._hands = Hands("arclog-writer")
+        self._threads = ThreadPool("arclog-writer")
         try:
-            self._connection = await self._hands.run(lambda: open_writer(self._path, self._busy_timeout_s))
+            self._connection = await self._threads.run(lambda: open_writer(self._path, self._busy_timeout_s))
         except BaseException:
-            await self._hands.stop()
+            await self._threads.stop()
             raise
         self._connection.set_busy_timeout(0)
         self._connection.set_wal_hook(self._note_wal)
@@ -132,22 +134,22 @@ class Writer:
         self._is_open = True
 
     async def close(self) -> None:
-        """Finish what was handed in; the last process to close the file empties its write-ahead log."""
+        """Finish the submitted work and close. The last process to close the file empties its write-ahead log."""
         if not self._is_open:
             return
         last = [self.do(lambda _: None), self.do(lambda _: None, aside=True)]
         self._is_open = False
-        await asyncio.gather(*last, return_exceptions=True)  # those who wait for their own work hear what is wrong
+        await asyncio.gather(*last, return_exceptions=True)  # errors go to the callers that wait for their own work
         resolve([(future, None, closed(self._path)) for _, future in self._upkeep])
         try:
             await self._copier.close()
-            await self._hands.run(self._shut)  # after a checkpoint that may still be in progress
+            await self._threads.run(self._shut)  # after a checkpoint that may still be in progress
         finally:
-            await self._hands.stop()
+            await self._threads.stop()
 
     @property
     def _raises_now(self) -> bool:
-        # What is committed while the log is copied may be the first that the copy has not.
+        # A commit during the copy may be the first one that the copy does not include.
         return self._raises or self._copying is not None
 
     def _shut(self) -> None:
@@ -155,9 +157,9 @@ class Writer:
         generation.forget(self._path)
 
     def do(self, work: Callable[[Tx], R], *, aside: bool = False) -> asyncio.Future[R]:
-        """Queue a write; writes are carried out in the order of the calls. `aside`: as a group to itself, on the writer's
-        thread while the event loop goes on; for few statements that take long. Such writes have an order of their own, and
-        between two of them the others have their turn.
+        """Queue a write. Writes are executed in the order of the calls. With `aside` it is a group of its own on the
+        writer's thread, while the event loop continues; this is for a few statements that take long. Such writes have a
+        separate order and alternate with the others.
         """
         if not self._is_open:
             raise closed(self._path)
@@ -167,8 +169,8 @@ class Writer:
         return future
 
     def keep_up(self, work: Callable[[Tx], R]) -> asyncio.Future[R]:
-        """Queue a piece of upkeep: a transaction of its own, between two groups, on the event loop, without a sync. It must
-        be short, and may be lost in a power cut: whoever asked for it asks again.
+        """Queue a piece of upkeep: a separate transaction between two groups, on the event loop, without a sync. It
+        must be short, and may be lost in a power failure; the caller then repeats it.
         """
         if not self._is_open:
             raise closed(self._path)
@@ -178,7 +180,7 @@ class Writer:
         return future
 
     def peek(self, work: Callable[[Execute], R]) -> tuple[R] | None:
-        """A quick read on the writer's own connection; None when it is not to be had now."""
+        """Read quickly on the writer's own connection. Return None if the connection is not available."""
         if self._away or not self._is_open:
             return None
         try:
@@ -189,9 +191,9 @@ class Writer:
             raise translated(error, self._path) from error
 
     async def checkpoint(self) -> None:
-        """Copy the write-ahead log into the file now, as far as readers let us."""
+        """Copy the write-ahead log into the file now, as far as readers allow."""
         if self._copying is None and self._away:
-            # What is being committed knows of no copy that it may be missing from: the copy waits for it.
+            # A commit in progress does not know of a copy that may not include it, so the copy waits for it.
             self._copying, self._copy_is_due = self._loop.create_future(), True
         elif self._copying is None:
             self._begin_checkpoint()
@@ -239,7 +241,7 @@ class Writer:
         return group
 
     def _send(self, group: list[Work], tried: _Tried | None = None, *, finish: bool = False) -> None:
-        """Lend the connection to the thread, for a group, for its commit alone, or for the end of a checkpoint."""
+        """Pass the connection to the thread, for a group, for its commit alone, or for the end of a checkpoint."""
 
         def back(answers: list[Answer] | None, error: BaseException | None) -> None:
             self._away = False
@@ -252,10 +254,10 @@ class Writer:
             self._flush()
 
         self._away = True
-        self._hands.send(lambda: self._patiently(group, tried=tried, finish=finish), back)
+        self._threads.send(lambda: self._patiently(group, tried=tried, finish=finish), back)
 
     def _patiently(self, group: list[Work], *, tried: _Tried | None, finish: bool) -> list[Answer]:
-        """On the thread: the same, but waiting for other processes."""
+        """Execute a group in the thread, waiting for other processes."""
         self._connection.set_busy_timeout(int(self._busy_timeout_s * 1000))
         try:
             answers = self._ended(group, tried or self._try(group)) if group else []
@@ -268,11 +270,13 @@ class Writer:
         return answers
 
     def _carry_out(self, group: list[Work]) -> list[Answer]:
-        """One transaction for the whole group; every piece's answer. A BusyError means that nothing was tried."""
+        """Execute the whole group in one transaction. Return all results. Raises BusyError if nothing was tried."""
         return self._ended(group, self._try(group))
 
     def _try(self, group: list[Work]) -> _Tried:
-        """Begin a transaction and carry every piece out in it; what went wrong is in the answer, but for a BusyError."""
+        """Begin a transaction and execute every piece in it. The result has any error, except BusyError, which is
+        raised.
+        """
         tried = _Tried()
         if self._damage is not None:
             tried.error = self._damage
@@ -298,13 +302,14 @@ class Writer:
                 tried.raised = generation.raised(tx.execute)
         except Exception as error:  # noqa: BLE001 - it is raised where the work is awaited
             tried.error = error
-        # On the thread the wait for a disk looks like that for the interpreter; so there it falls, until the loop tries again.
+        # In the thread, waiting for the disk looks like waiting for the interpreter; so it counts as 0, until the loop
+        # tries again.
         took = 0.0 if self._away else perf_counter() - started
         self._statements_pace += (took - self._statements_pace) / 8
         return tried
 
     def _ended(self, group: list[Work], tried: _Tried) -> list[Answer]:
-        """Commit what was tried; after an error each piece is carried out alone."""
+        """Commit an executed group. After an error each piece is executed alone."""
         error, started = tried.error, perf_counter()
         if not tried.began:
             return self._refused(error or RuntimeError("no answer"), group)
@@ -327,7 +332,7 @@ class Writer:
         return tried.answers
 
     def _alone(self, work: Work) -> Answer:
-        """A piece in a transaction of its own."""
+        """Execute one piece in its own transaction."""
         try:
             [answer] = self._carry_out([work])
         except apsw.BusyError as error:
@@ -335,8 +340,8 @@ class Writer:
         return answer
 
     def _carry_out_upkeep(self) -> None:
-        """The next piece, after a pause as long as the last one took. While another process writes, it is tried again for as
-        long as any write is.
+        """Run the next piece of upkeep, after a pause as long as the last piece took. While another process writes, it
+        is retried for as long as any write is.
         """
         now = self._loop.time()
         if now < self._upkeep_at:
@@ -376,7 +381,7 @@ class Writer:
             self._damage = known
         answers: list[Answer] = []
         for _, future in group:
-            problem = type(known)(*known.args)  # a raised exception belongs to one raiser
+            problem = type(known)(*known.args)  # each caller gets its own exception object
             problem.__cause__ = error
             answers.append((future, None, problem))
         return answers
@@ -391,7 +396,7 @@ class Writer:
     # -- the write-ahead log ------------------------------------------------------------------------------------------
 
     def _note_wal(self, _connection: apsw.Connection, _database: str, pages: int) -> int:
-        if pages < self._wal_pages:  # it began again
+        if pages < self._wal_pages:  # it was restarted
             self._checkpoint_at = self.CHECKPOINT_PAGES
         self._wal_pages = pages
         return apsw.SQLITE_OK
@@ -403,7 +408,7 @@ class Writer:
             self._begin_checkpoint()
 
     def _begin_checkpoint(self) -> None:
-        """The larger part, beside the writer."""
+        """Start the larger part of a checkpoint, next to the writer."""
 
         def copied(done: asyncio.Future[Any]) -> None:
             problem = None if done.cancelled() else done.exception()
@@ -420,8 +425,8 @@ class Writer:
         self._copier.lend(lambda connection: connection.wal_checkpoint(None, passive)).add_done_callback(copied)
 
     def _finish_checkpoint(self) -> None:
-        """On the thread: what came meanwhile. After it the next commit begins the log again, unless a reader still needs what
-        is in it; then the next try is not far.
+        """Copy the pages that were added meanwhile, in the thread. After that the next commit restarts the log, unless
+        a reader still needs it; then the next attempt follows soon.
         """
         pages = self._wal_pages
         try:

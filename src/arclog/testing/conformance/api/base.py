@@ -1,4 +1,4 @@
-"""What the rules share: an Api, and short ways to start what they look at."""
+"""Shared parts of the rules: an Api, and short ways to start runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from arclog.ports.views.api import Api, ExecuteRequest, Status
 
-#: Longer than anything here takes; a rule that waits so long has failed.
+#: Longer than anything here takes. A rule that waits this long has failed.
 PATIENCE_S = 60.0
 UNKNOWN = "380452616754167808"
 
@@ -59,7 +59,7 @@ async def over(api: Api, execution_id: str) -> Status:
 
 
 async def until_event(api: Api, execution_id: str, event_type: str) -> dict[str, Any]:
-    """The first event of a type, once it is there."""
+    """Return the first event of a type, waiting until it exists."""
     head = 0
     while True:
         events = await api.events(execution_id, types=(event_type,))

@@ -186,7 +186,7 @@ class OperationRules(Rules):
         assert await store.lease_deliveries(now - 1, now + 50) == []
         both = await asyncio.gather(store.lease_deliveries(now, now + 50), store.lease_deliveries(now, now + 50))
         assert sorted(map(len, both)) == [0, 1]
-        (taken,) = await store.lease_deliveries(now + 50, now + 99)  # whoever had it is gone
+        (taken,) = await store.lease_deliveries(now + 50, now + 99)  # its previous owner is gone
         await store.attempted(replace(taken, attempts=1, due=now + 1000, problem="refused"))
         assert await store.lease_deliveries(now + 999, now + 2000) == []
         (again,) = await store.lease_deliveries(now + 1000, now + 2000)
@@ -194,7 +194,7 @@ class OperationRules(Rules):
         assert await store.executions_to_settle() == []
         await store.attempted(replace(again, state=DELIVERED, attempts=2, problem=""))
         assert await store.lease_deliveries(now + 9999, now + 99999) == []
-        await store.attempted(replace(again, state=DEAD))  # too late: it stays what it is
+        await store.attempted(replace(again, state=DEAD))  # too late: its state stays
         assert [delivery.state for delivery in await store.deliveries(execution_id)] == [DELIVERED]
 
     async def test_receivers_that_have_enough_in_hand_are_passed_over(self, world: World) -> None:
@@ -246,7 +246,7 @@ class OperationRules(Rules):
 
 
 # ── duties ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Rules of duties, of runs that nobody is at work on, and of the store's clock.
+# Rules of duties, of idle runs, and of the store's clock.
 
 
 class DutyRules(Rules):
@@ -331,7 +331,7 @@ class DutyRules(Rules):
 
         assert await idle() == ([left, pending], 0)
         assert await idle(after=left) == ([pending], 0)
-        # Of live runs, few are idle: so many are looked at, not so many returned.
+        # The limit counts the live runs that are examined, not the idle ones that are returned.
         assert await idle(limit=1) == ([left], left)
         assert await idle(limit=2, after=left) == ([], timed)
         assert await idle(limit=2, after=timed) == ([pending], pending)

@@ -1,4 +1,4 @@
-"""What the rules share: a store, a clock, and short ways to say `append`."""
+"""Shared parts of the rules: a store, a clock, and short ways to append."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SECOND = 1_000_000
 
 
 class World:
-    """A store under test, and ids that nobody used before."""
+    """A store under test, and unused ids."""
 
     def __init__(self, store: Store, clock: FakeClock) -> None:
         self.store = store

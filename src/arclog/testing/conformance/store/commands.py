@@ -176,7 +176,7 @@ class CommandRules(Rules):
             execution_id, 1, event("command.issued"), release=[old, others], close=[gone], issue=[command(issued)]
         )
         await claim("w", limit=1, lease_until=50, kinds=["noop"])  # `old` again: fence 2
-        await claim("v", limit=1, lease_until=50, kinds=["noop"])  # `others` by somebody else
+        await claim("v", limit=1, lease_until=50, kinds=["noop"])  # `others`, claimed by another worker
         lost = await store.heartbeat("w", [(mine, 1), (old, 1), (others, 2), (gone, 1), (issued, 0), (12345, 1)], 90)
         assert lost == [old, others, gone, issued, 12345]
         leases = {command.command_id: command.lease_until for command in await store.commands(execution_id)}
@@ -261,7 +261,7 @@ class CommandRules(Rules):
         assert await world.store.granted(by) == []
         claimed = await world.store.claim("v", limit=1, lease_until=90, kinds=["noop"])
         assert [record.fence for record in claimed] == [2]
-        assert await world.store.granted(by) == []  # it is somebody else's now
+        assert await world.store.granted(by) == []  # it belongs to another worker now
         assert await world.store.heartbeat("w", [(work, 1)], 99) == [work]
 
     async def test_a_closed_commands_id_may_be_issued_in_the_same_append(self, world: World) -> None:

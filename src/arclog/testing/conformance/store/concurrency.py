@@ -73,7 +73,7 @@ CHANGES: dict[str, Change] = {
 
 
 async def _seen(world: World, execution_id: int) -> tuple[Any, ...]:
-    """What is known of a run, without the ids that differ between two that were treated alike."""
+    """Return the data of a run, without the ids that differ between two equal runs."""
     store = world.store
     record = await store.execution(execution_id)
     assert record is not None

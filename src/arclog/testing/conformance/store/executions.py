@@ -21,7 +21,7 @@ from arclog.testing.conformance.store.administration import HOOK
 from arclog.testing.conformance.store.base import DONE, RUNNING, SECOND, Rules, World, command, event
 
 # ── lists ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Rules of what a console lists: runs by filter, runs by hour, approvals that are waited for, commands that are next.
+# Rules of lists for the console: runs by filter, runs by hour, pending approvals, the next commands.
 
 FAILED = ExecutionState("FAILED", ended_at=9, terminal_event="playbook.finished", error="boom")
 CANCELLED = ExecutionState("CANCELLED", ended_at=9, terminal_event="execution.cancelled")
@@ -30,7 +30,7 @@ ALL = ("PENDING", "RUNNING", "COMPLETED", "FAILED", "CANCELLED")
 
 
 async def run(world: World, now: ExecutionState, *, tenant: str = "t1", path: str = "a", parent: int = 0) -> int:
-    """A run in this state: one that has ended did so in an append of its own."""
+    """Create a run in this state. An ended run gets its terminal event in a separate append."""
     new = replace(world.new(scope=Scope(tenant, "p", "e"), path=path), parent_execution_id=parent)
     execution_id = await world.create(new=new, now=now if now.terminal_event is None else RUNNING)
     if now.terminal_event is not None:
@@ -98,7 +98,7 @@ class ListRules(Rules):
         assert await execution_ids(after=first) == [second]
         assert await execution_ids("t2") == [other]
         assert (await store.awaiting_approval("t1"))[0].now == waiting
-        await world.add(first, 1, event("step.started"), now=RUNNING)  # which says nothing of approvals
+        await world.add(first, 1, event("step.started"), now=RUNNING)  # without a change of approvals
         assert await execution_ids() == [first, second]
         await world.add(first, 2, event("signal.received"), now=RUNNING, asks=True)
         await world.add(second, 1, event("execution.cancelled"), now=CANCELLED, asks=True)
@@ -165,13 +165,13 @@ class ListRules(Rules):
 
 
 # ── stored ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Rules of results stored outside the log: known with the append that says so, found, listed, let go.
+# Rules of results stored outside the log: recorded with their append, found, listed, released.
 
 SHA = {name: f"{number:x}" * 64 for number, name in enumerate("abcdef", 1)}
 
 
 def stored_event(execution_id: int, name: str, content: str, **more: Any) -> Event:
-    """An event that says that content was stored."""
+    """Return an event that announces stored content."""
     kind = more.pop("kind", "result.stored")
     informative = more.pop("informative", False)
     meta = {"bytes": 70_000, "sha256": SHA[content], "rows": more.pop("rows", None)}
@@ -343,7 +343,7 @@ class StoredRules(Rules):
 
 
 # ── retention ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Rules of retention: what ended long ago can be forgotten, and nothing else is.
+# Rules of retention: runs that ended long ago can be removed, and no others.
 
 
 async def end(world: World, execution_id: int, head: int, **more: Any) -> None:
@@ -352,7 +352,7 @@ async def end(world: World, execution_id: int, head: int, **more: Any) -> None:
 
 
 async def forget(world: World, before: int) -> int:
-    """How many go, until none does."""
+    """Remove runs until none is left to remove. Return their number."""
     total = 0
     while count := await world.store.retire(before):
         total += count
@@ -417,7 +417,7 @@ class RetentionRules(Rules):
             assert await store.execution(execution_id) is not None
             assert len(await store.events(execution_id)) > 0
 
-        # … until nobody needs it any more
+        # until no run needs it any more
         await end(world, live, 1)
         (kept,) = await store.results(keeps)
         await store.remove_results([kept], before)

@@ -428,6 +428,6 @@ class PayloadRules(Rules):
 async def _check(world: World, payload: dict[str, Any]) -> None:
     execution_id = await world.create(event("task.done", payload=payload), set_timers=[Timer(0, "t", 1, payload)])
     (stored,) = await world.store.events(execution_id)
-    assert repr(stored.event.payload) == repr(payload)  # tells 1 from 1.0 and True, 0.0 from -0.0
+    assert repr(stored.event.payload) == repr(payload)  # distinguishes 1 from 1.0 and True, 0.0 from -0.0
     timers = await world.store.due_timers(1, limit=100_000)
     assert repr([timer.payload for timer in timers if timer.execution_id == execution_id]) == repr([payload])

@@ -215,7 +215,7 @@ class PoolRules(Rules):
 
     async def test_tokens_come_back_with_time(self, world: World) -> None:
         if not await _follows(world):
-            return  # this store has a clock of its own; tokens at a pace that it can be waited for are tested elsewhere
+            return  # this store has its own clock; tokens at a slower pace are tested elsewhere
         await world.store.set_resource(Resource("api", interval=10 * SECOND, burst=2))
         work = await _issued(world, "a", 6, resources=("api",))
         assert await _claim(world, 9) == work[:2]
@@ -341,7 +341,7 @@ _LONG = 3600 * SECOND
 async def _issued(
     world: World, tenant: str, count: int, *, pool: str = "default", kind: str = "noop", **more: Any
 ) -> list[int]:
-    """New commands of a tenant, oldest first; each has an execution of its own."""
+    """Issue new commands of a tenant, oldest first, each in its own execution."""
     new = world.new()
     new = replace(new, scope=replace(new.scope, tenant=tenant))
     work = [world.ids() for _ in range(count)]
@@ -369,7 +369,7 @@ async def _close(world: World, command_id: int) -> None:
 
 
 async def _follows(world: World) -> bool:
-    """Whether the store's clock is the test's."""
+    """Return whether the store's clock is the test's."""
     before = await world.store.time()
     world.clock.advance(7)
     return await world.store.time() - before == 7 * SECOND

@@ -28,7 +28,7 @@ Place = tuple[int, int]
 
 
 async def pages(world: World, query: EventQuery, limit: int, cursor: str = "") -> list[list[Place]]:
-    """(execution_id, seq) of all pages, to the end."""
+    """Return (execution_id, seq) of the events on all pages."""
     places: list[list[Place]] = []
     while True:
         page = await world.store.search(query, cursor=cursor, limit=limit)
@@ -45,7 +45,9 @@ async def all_of(world: World, limit: int = 7, **which: Any) -> list[Place]:
 
 
 async def _filled(world: World, runs: int = 5) -> tuple[dict[str, list[Place]], list[int]]:
-    """Runs side by side: where the events of each type stand, in the order in which they were persisted, and when."""
+    """Create concurrent runs. Return the places of the events of each type, in the order in which they were persisted,
+    and the times.
+    """
     ids = [await world.create(event("playbook.execution.requested")) for _ in range(runs)]
     where: dict[str, list[Place]] = {}
     times: list[int] = []

@@ -1,8 +1,8 @@
-"""What confined tasks may use of this machine, as the operator's settings say. `child.confine` puts it into force.
+"""The confinement of tasks, as configured by the operator's settings. `child.confine` puts it into force.
 
-Law: arclog's home, its keys and the folders of other tasks are hidden at every level but `off`; a playbook changes
-nothing of this. Unset, the settings mean what `arclog run` does for whoever starts it: tasks read what that user may
-read, and write where it was started. A server's worker (`for_server`) gives its tasks their own folders only.
+Invariant: arclog's home, its keys and the folders of other tasks are hidden at every level except `off`, and a playbook
+cannot change this. Unset, the settings mean the defaults of `arclog run`: tasks read what its user may read, and write
+where it was started. Tasks of a server's worker (`for_server`) have only their own folders.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ STRICT, STANDARD, OFF = "strict", "standard", "off"
 NONE = "none"
 #: The value of `tasks.allow_networks` that allows everything.
 ALL = "all"
-#: What a confinement has in place of both when `tasks.allow_networks` names networks.
+#: The value of `Confinement.network` if `tasks.allow_networks` names networks.
 LIST = "list"
 
-#: Programs and libraries, and what they read to work. Of /etc only what holds no secrets.
+#: Programs and libraries, and the files that they need. Of /etc, only files without secrets.
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store")
 _CONFIGURATION = (
     "alternatives", "bash.bashrc", "ca-certificates", "ca-certificates.conf", "crypto-policies", "debian_version",
@@ -45,7 +45,7 @@ _MACHINE = ("/sys/devices/system", "/sys/kernel/mm/transparent_hugepage", "/sys/
 #: Settings that name a file with a secret.
 _SECRET_FILES = ("secrets.key_file", "client.token_file", "results.credentials_file", "bus.key_file", "bus.creds_file",
                  "bus.nkey_file")  # fmt: skip
-#: Settings whose value may hold a password, and the file that they may come from.
+#: Settings whose value may contain a password. They may come from the settings file.
 _SECRET_ADDRESSES = ("store.url", "store.listen_url", "results.url", "bus.url")
 _NO_NETWORK = frozenset(
     {
@@ -62,28 +62,28 @@ _SETTINGS_FILE = "arclog.toml"
 
 
 class Confinement(Struct, frozen=True):
-    """What the tasks of one worker may use. Paths are absolute; `/` among those to read is everything."""
+    """The permissions of a worker's tasks. Paths are absolute; `/` in `read` means everything."""
 
     level: str
     read: tuple[str, ...]
     write: tuple[str, ...]
-    #: out of reach, also inside the others
+    #: not accessible, even inside of the other paths
     hidden: tuple[str, ...]
-    #: folders that a task has an empty one of its own instead of, by a name in its folder
+    #: folders for which a task gets an empty replacement, by its name in the task's folder
     replaced: dict[str, str]
     #: `all`, `none` or `list`
     network: str
-    #: processes and threads of one task
+    #: maximum number of processes and threads of one task
     max_threads: int
-    #: of all processes of one task; 0: no bound
+    #: for all processes of one task; 0 means no limit
     max_memory_bytes: int
-    #: a task of root passes over the permissions of files, as far as paths allow
+    #: a task of root bypasses file permissions within the allowed paths
     keeps_rights_on_files: bool = False
-    #: of a `list`: for `child.networks`
+    #: the networks of a `list`, for `child.networks`
     networks: dict[str, Any] = {}
 
     def spec(self, *, read: Iterable[str] = (), write: Iterable[str] = ()) -> dict[str, Any]:
-        """For `child.confine`, with more paths for one sandbox."""
+        """Return the settings for `child.confine`, with additional paths for one sandbox."""
         return {
             "level": self.level,
             "read": [*self.read, *read],
@@ -98,11 +98,11 @@ class Confinement(Struct, frozen=True):
         }
 
     def shows_hidden(self) -> bool:
-        """Whether something hidden lies in what tasks may use: then only a mount namespace keeps it from them."""
+        """Return whether a hidden path lies inside an allowed one. Only a mount namespace can hide it then."""
         return any(self._is_below(path, (*self.read, *self.write)) for path in self.hidden)
 
     def hint(self, number: int, exception: str, path: str) -> str:
-        """What an author should know when the system refused a task something that its confinement may have to do with."""
+        """Return a hint for the author if the confinement may have caused a system error; else ''."""
         if exception == "gaierror" or number in _NO_NETWORK:
             if self.network == ALL:
                 return ""
@@ -121,8 +121,8 @@ class Confinement(Struct, frozen=True):
 
 
 def confinement_of(settings: Settings, scratch: Path) -> Confinement | None:
-    """The confinement of a worker's tasks; None: they are not confined. A path that is not there, or one in arclog's own
-    folders, is a SettingsError.
+    """Return the confinement of a worker's tasks, or None if they are not confined. Raises SettingsError for a path
+    that does not exist or lies in arclog's own folders.
     """
     level = settings.text("tasks.confinement")
     if level == OFF:
@@ -143,7 +143,7 @@ def confinement_of(settings: Settings, scratch: Path) -> Confinement | None:
         read=("/",) if "/" in read else tuple(dict.fromkeys([*_system(), *read])),
         write=tuple(dict.fromkeys(write)),
         hidden=hidden,
-        # arclog may be called from a task: it has a home of the task's own then.
+        # A task may call arclog, which then gets a home in the task's folder.
         replaced={**replaced, home: "home"} if workdir is not None else replaced,
         network=network,
         networks=networks,
@@ -154,23 +154,23 @@ def confinement_of(settings: Settings, scratch: Path) -> Confinement | None:
 
 
 class Reach(Struct, frozen=True):
-    """Which files the kinds that run in the worker itself (sqlite, transfer, object) may open for a playbook."""
+    """The files that the kinds inside the worker process (sqlite, transfer, object) may open for a playbook."""
 
     home: str
-    #: with the home
+    #: includes the home
     hidden: tuple[str, ...]
-    #: None: any
+    #: None means any
     read: tuple[str, ...] | None
     write: tuple[str, ...] | None
-    #: the folder with copies of files for one task, which it may use as it likes; '': none
+    #: the folder with copies of files for one task, which may use them freely; '' if there is none
     files: str = ""
 
     def including(self, files: Path | None) -> Reach:
-        """With the folder of one task's files."""
+        """Return a copy that includes the folder of one task's files."""
         return self if files is None else replace(self, files=os.path.realpath(files))
 
     def refusal(self, path: str, *, write: bool = True) -> str:
-        """Why a file must not be opened, also by a symbolic link; '' when it may."""
+        """Return why a file must not be opened, also through a symbolic link; '' if it may be."""
         real = Path(os.path.realpath(path))
         if self.files and real.is_relative_to(self.files):
             return ""
@@ -188,7 +188,9 @@ class Reach(Struct, frozen=True):
 
 
 def reach_of(settings: Settings, scratch: Path) -> Reach:
-    """For the kinds that open files in this process: as for confined tasks, and the folder of the operator's data."""
+    """Return the files that kinds in this process may open: those of confined tasks, and the folder of the operator's
+    data.
+    """
     hidden = tuple(dict.fromkeys(_hidden(settings, scratch)))
     home = os.path.realpath(settings.text("home"))
     confinement = confinement_of(settings, scratch)
@@ -201,25 +203,27 @@ def reach_of(settings: Settings, scratch: Path) -> Reach:
 
 
 def closed_to_outputs(settings: Settings, scratch: Path) -> tuple[str, ...]:
-    """Real paths that no output of a task is read from, also where they lie in its working directory: what is hidden from
-    tasks, and what they see something else in the place of.
+    """Return the real paths from which no output of a task is read, even inside its working directory: hidden paths,
+    and paths for which tasks see a replacement.
     """
     hidden = tuple(_hidden(settings, scratch))
     confinement, workdir = confinement_of(settings, scratch), workdir_of(settings)
     if confinement is None or workdir is None:
         return hidden
     replaced = [os.path.realpath(path) for path in confinement.replaced]
-    # A working directory inside of such a folder is the task's all the same.
+    # A working directory inside of such a folder still belongs to the task.
     return (*hidden, *(path for path in replaced if Path(path).is_relative_to(os.path.realpath(workdir))))
 
 
 def data_roots(settings: Settings) -> list[str]:
-    """Folders of the operator's data, which SQL on files may read and write at every level."""
+    """Return the folders of the operator's data, which SQL on files may read and write at every level."""
     return [os.path.realpath(settings.text("object.file_root"))]
 
 
 def for_server(settings: Settings, *, network: str = NONE) -> Settings:
-    """The settings of a server's worker: its tasks have nothing but their own folders unless the operator says so."""
+    """Return the settings of a server's worker. Its tasks have only their own folders, unless the operator
+    allows more.
+    """
     defaults = {"tasks.allow_read": NONE, "tasks.allow_write": NONE, "tasks.allow_networks": network}
     unset = {name.replace(".", "__"): value for name, value in defaults.items() if not settings.text(name)}
     return fresh_unless_named(settings.replaced(**unset))
@@ -228,14 +232,16 @@ def for_server(settings: Settings, *, network: str = NONE) -> Settings:
 def confined(
     confinement: Confinement | None, folders: TaskFolders, *, read: Sequence[str] = (), write: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """The part of a guard's spec that confines it to its folders, and these paths; empty: it is not confined."""
+    """Return the part of a guard's spec that confines it to its folders and these paths; empty if tasks are not
+    confined.
+    """
     if confinement is None:
         return {}
     return {"confinement": confinement.spec(read=read, write=write), "folder": str(folders.folder)}
 
 
 def _network(settings: Settings, *, standard: bool) -> tuple[str, dict[str, Any]]:
-    """`all`, `none`, or `list` with the networks."""
+    """Return `all`, `none`, or `list` with the networks."""
     text = settings.text("tasks.allow_networks").strip()
     if text in ("", ALL, NONE):
         return ((text or ALL) if standard else NONE), {}
@@ -263,7 +269,7 @@ def _paths(settings: Settings, name: str, hidden: Sequence[str], default: list[s
 
 
 def _hidden(settings: Settings, scratch: Path) -> Iterator[str]:
-    """Paths that no task reaches; links and what they lead to."""
+    """Yield the real paths that no task may access."""
     own = scratch.parent if scratch.parent == scratch_parent() else scratch
     secret = [settings.text(name) for name in _SECRET_FILES]
     secret += [path for name, path in os.environ.items() if name.startswith("ARCLOG_") and name.endswith("_FILE")]
@@ -275,12 +281,12 @@ def _hidden(settings: Settings, scratch: Path) -> Iterator[str]:
 
 
 def hidden_paths(settings: Settings) -> tuple[str, ...]:
-    """Arclog's own folders and keys, and the folders of tasks: real paths that no playbook reads, whatever it names them as."""
+    """Return the real paths that no playbook may read: arclog's own folders and keys, and the folders of tasks."""
     return tuple(dict.fromkeys(_hidden(settings, scratch_parent() / "any")))
 
 
 def _system() -> Iterator[str]:
-    """What programs need to run, and where this Python and the programs of the search path are."""
+    """Yield the paths that programs need, including those of this Python and of the search path."""
     yield from _SYSTEM
     yield from (f"/etc/{name}" for name in _CONFIGURATION)
     yield from _MACHINE
@@ -292,5 +298,5 @@ def _system() -> Iterator[str]:
     yield from package_paths()
     for path in map(Path, os.get_exec_path()):
         if path.is_absolute() and path != Path("/"):
-            # The shims of pyenv, asdf and mise are scripts that start what lies beside them.
+            # The shims of pyenv, asdf and mise are scripts that start programs beside them.
             yield str(path.parent if path.name == "shims" else path)
