@@ -175,7 +175,7 @@ async def test_servers_that_start_at_once_on_an_empty_database(postgres, opened,
     assert len(await other.events(1)) == 1
 
 
-async def test_a_table_that_a_newer_server_changes_under_statements_that_are_prepared(postgres, opened):
+async def test_a_table_that_a_newer_server_changes_under_statements_that_are_prepared(postgres, opened, caplog):
     """A column more everywhere, as a migration adds it while this server goes on."""
     store = await opened(postgres)
 
@@ -201,3 +201,5 @@ async def test_a_table_that_a_newer_server_changes_under_statements_that_are_pre
     # What is prepared anew is another matter: a column that is read has another type.
     postgres.rows("ALTER TABLE arclog.executions ALTER COLUMN version TYPE int4")
     assert (await store.execution(1)).head == 2
+    assert (await store.execution(1)).head == 2
+    assert "does not support prepared statements" not in caplog.text

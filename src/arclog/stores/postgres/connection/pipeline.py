@@ -163,11 +163,10 @@ class Preparing:
 
 
 @lru_cache(maxsize=4096)
-def _name_of(text: str) -> bytes:
-    """Return a name that depends on the text only, so that it means the same statement on every connection of a
-    pooler.
-    """
-    return b"arclog_" + blake2b(text.encode(), digest_size=12).hexdigest().encode()
+def _name_of(text: str, generation: int) -> bytes:
+    """Return a name for a statement. The same name means the same text on every connection of a pooler."""
+    name = f"arclog_{blake2b(text.encode(), digest_size=12).hexdigest()}"
+    return (f"{name}_{generation}" if generation else name).encode()
 
 
 class _Request:
@@ -200,6 +199,8 @@ class Pipeline:
         self._watch: asyncio.TimerHandle | None = None
         self._first = first
         self._prepared: dict[str, bytes] = {}
+        #: how often all statements had to be prepared again, under new names
+        self._generation = 0
         self._requests: deque[_Request] = deque()
         self._loop = asyncio.get_running_loop()
         self._loader = Transformer(connection)
@@ -258,7 +259,7 @@ class Pipeline:
         formats = [Format.BINARY] * len(values)
         name = self._prepared.get(text) if self._preparing.on else None
         if name is None and self._preparing.on and len(self._prepared) < _MOST_PREPARED:
-            name = self._prepared[text] = _name_of(text)
+            name = self._prepared[text] = _name_of(text, self._generation)
             self._pg.send_prepare(name, text.encode())
             request.left.append(text)
         if name is None:
@@ -329,8 +330,9 @@ class Pipeline:
             if status != ExecStatus.PIPELINE_ABORTED and request.error is None:
                 request.error = error_from_result(result)
                 if is_outdated(request.error):
-                    # All of them are prepared again.
+                    # All of them are prepared again. The server still has the old ones under their names.
                     self._prepared.clear()
+                    self._generation += 1
                 self._preparing.hear(request.error)
         if self._pg.status == ConnStatus.BAD:
             raise psycopg.OperationalError(self._pg.get_error_message())
