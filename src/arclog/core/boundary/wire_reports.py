@@ -163,7 +163,7 @@ class _Work:
 
     @property
     def is_open(self) -> bool:
-        """Whether the task run has started and has not ended."""
+        """Return whether the task run has started and has not ended."""
         place = self.place
         return bool(place.attempt) and self.step.tasks[place.at].plan.name == self.event.task
 

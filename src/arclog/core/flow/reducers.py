@@ -312,8 +312,7 @@ def _gather(program: Program, gathered: Gathered, path: tuple[int, ...], key: st
 
 
 def _watch(program: Program, state: State, step_run: StepRun, path: tuple[int, ...], parts: dict[str, Any]) -> None:
-    """Check that reducers can continue from the ctx values of a sequential loop, and count the bytes that they gather.
-    """
+    """Check that reducers can continue from the ctx values of a sequential loop, and count the gathered bytes."""
     for key, part in parts.items():
         reducer = program.declared.get(key)
         if reducer is None:

@@ -220,7 +220,7 @@ class Decision:
 
     @property
     def is_full(self) -> bool:
-        """Whether this decision has reached its limit; a Continue does the rest."""
+        """Return whether this decision has reached its limit; a Continue does the rest."""
         meter = self.meter
         return len(self.txn.events) >= self._enough or (meter is not None and meter.is_half_spent)
 
