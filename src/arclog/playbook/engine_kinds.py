@@ -1,4 +1,4 @@
-"""The kinds that need no tool, as data: the control plane handles them, or the worker itself (`assert`)."""
+"""The kinds without a tool, as data: the server handles them, or the worker itself (`assert`)."""
 
 from __future__ import annotations
 
