@@ -1,6 +1,6 @@
-"""Every filter, test and function of templates with what it does and an example: docs/templates.md is drawn from here.
+"""Every filter, test and function of templates with a description and an example, for docs/templates.md.
 
-An example is an expression and the value that it gives; the tests evaluate all of them.
+An example is an expression and its value; the tests evaluate all of them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 class Entry(NamedTuple):
     """One filter, test or function."""
 
-    #: as it is called: `round(precision=0, method='common')`
+    #: its signature: `round(precision=0, method='common')`
     call: str
     summary: str
     example: str
