@@ -175,7 +175,7 @@ class StoreUnavailable(StoreError):
 
 
 class NewerLog(StoreUnavailable):
-    """A newer arclog wrote events to this run that this release does not understand, so it does not continue the run."""
+    """A newer arclog wrote events to this run that this release does not understand. The run is left alone."""
 
 
 class Poisoned(NewerLog):

@@ -152,7 +152,7 @@ def _rows() -> tuple[EventType, ...]:
     return (
         row(0, "playbook.execution.requested", "playbook", _SERVER, (IN_PROGRESS,), "A run was asked for.",
             Field("path", "string", "Catalog path."), Field("version", "string", "Catalog version, pinned."), Field("plan", "string", "sha256 of the plan."),
-            Field("workload", "object", "The request's own workload, laid over the playbook's defaults."), Field("parent", "object", "The calling task, for a child run: execution_id, step_run_id, task_run_id, wait."),
+            Field("workload", "object", "The workload of the request, merged over the playbook's defaults."), Field("parent", "object", "The calling task, for a child run: execution_id, step_run_id, task_run_id, wait."),
             Field("depth", "integer", "Number of runs above a child run."), Field("files", "object", "Playbooks called by file: plan, file, [path, version]."),
             Field("original_run_id", "string", "The run that this one repeats."), Field("scope", "string", "tenant/project/environment."),
             Field("priority", "integer", "In the place of the playbook's own."), Field("file", "string", "The playbook's file, as its author names it."),

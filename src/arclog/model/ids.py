@@ -55,7 +55,7 @@ def moved(snowflake: int, by: int) -> int:
 
 
 def first_since(moment: int) -> int:
-    """Return the smallest id that can be created in the millisecond of a moment (microseconds since 1970); at least 1."""
+    """Return the smallest id of the millisecond of a moment (microseconds since 1970); at least 1."""
     return min(MAX_ID, max(1, compose(max(moment // 1000, EPOCH_MS), 0, 0)))
 
 

@@ -81,7 +81,7 @@ def may_decide(name: str, roles: frozenset[str], approvers: Sequence[str]) -> bo
 
 
 def may_bring_playbooks(caller: Principal) -> None:
-    """Raise NotAllowed unless the caller may submit playbooks: these are code with access to the tenant's credentials."""
+    """Raise NotAllowed unless the caller may submit playbooks, which can use the tenant's credentials."""
     if not caller.may(frozenset({"engineer"})):
         raise NotAllowed(
             f"{caller.name} can start registered playbooks (`path`) but not submit a playbook; the role admin or "

@@ -1,4 +1,4 @@
-"""Findings for misplaced keys: keys without effect, control words outside tasks, and older forms with their replacement."""
+"""Findings for misplaced keys: keys without effect, control words outside tasks, and older forms."""
 
 from __future__ import annotations
 

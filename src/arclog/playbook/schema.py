@@ -156,8 +156,8 @@ WORKBOOK_TASK = (
     Field("name", "string", "The workbook entry.", required=True),
     Field("kind", "string", required=True),
     Field("desc", "string", "For readers."),
-    Field("args", "object", "Laid over the entry's.", template=True),
-    _open("spec", "Laid over the entry's."),
+    Field("args", "object", "Merged over the entry's.", template=True),
+    _open("spec", "Merged over the entry's."),
 )
 
 _ADMIT = _closed(

@@ -1,7 +1,7 @@
 """Evaluates a task's templates: its config before it runs, its policy afterwards.
 
-Templates that may read stored data are evaluated through a sync reader, so that they do not block the event loop; all others are
-evaluated directly.
+Templates that may read stored data are evaluated through a sync reader, so that they do not block the event loop; all
+others are evaluated directly.
 """
 
 from __future__ import annotations

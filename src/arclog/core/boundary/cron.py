@@ -1,7 +1,7 @@
 """The times of a cron expression in a time zone. No I/O: the time is an argument.
 
-Daylight saving time: a fixed time that the clock skips occurs at the moment of the change, and a time that the clock shows
-twice occurs once, at the first of the two. Expressions that repeat within the hour follow elapsed time.
+Daylight saving time: a fixed time that the clock skips occurs at the moment of the change, and a time that the clock
+shows twice occurs once, at the first of the two. Expressions that repeat within the hour follow elapsed time.
 """
 
 from __future__ import annotations

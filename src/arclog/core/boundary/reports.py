@@ -283,7 +283,7 @@ class _Place:
         return self._course(key).end(failed=kind == "loop.iteration.failed")
 
     def _is_open(self, path: tuple[int, ...], key: str) -> bool:
-        """Return whether an iteration is in progress in this command; other commands run iterations of the same loop."""
+        """Return whether an iteration is in progress and belongs to this command."""
         chunk = self.chunk
         if chunk is None or path[:-1] != chunk.path or not chunk.first <= path[-1] < chunk.last:
             return False

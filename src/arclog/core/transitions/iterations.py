@@ -196,7 +196,7 @@ def _cancelled(step_run: StepRun, path: tuple[int, ...], *, inner: bool) -> None
 
 
 def _shortened(problem: dict[str, Any]) -> dict[str, Any]:
-    """Shorten the message of an error, so that a hundred errors fit in one event. loop.iteration.failed has it whole."""
+    """Shorten the message of an error, so that a hundred errors fit in one event."""
     message = str(problem.get("message", ""))
     return problem if len(message) <= MAX_MESSAGE else {**problem, "message": message[: MAX_MESSAGE - 1] + "…"}
 

@@ -316,7 +316,7 @@ def _numbers(text: str) -> list[float]:
 
 
 def _digits(text: str, masked: str) -> list[_Spelling]:
-    """Return the spellings of an integer with its digits in groups (12,345,678), and with an exponent (1.2345678e+07)."""
+    """Return the spellings of an integer with grouped digits (12,345,678) and with an exponent (1.2345678e+07)."""
     if not (text.isascii() and text.isdigit()) or len(text) > _MOST_DIGITS:
         return []
     grouped = _Spelling(_joined(_GROUPED, text), text[-3:], 2 * len(text), masked)
@@ -335,7 +335,7 @@ def _joined(between: str, pieces: Iterable[str]) -> list[str]:
 
 @lru_cache(maxsize=4096)
 def _spelled(piece: str) -> str:
-    """Return the pattern of one character, or of a run of backslashes, which one by one would match in too many ways."""
+    """Return the pattern of one character, or of a run of backslashes, which must be matched together."""
     if piece.isascii() and piece.isalnum():
         return piece
     count, char = len(piece), piece[0]
