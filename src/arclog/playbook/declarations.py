@@ -294,7 +294,7 @@ def cron_fault(cron: str) -> str:
     try:
         next(CronSim(cron, datetime(2024, 1, 1, tzinfo=UTC)))
     except StopIteration:
-        return f"{cron[:80]!r} never comes"
+        return f"{cron[:80]!r} never matches any date"
     except (CronSimError, ValueError, AssertionError) as problem:
         return f"{cron[:80]!r}: {problem}; five fields are needed (minute hour day month weekday)"
     return ""
