@@ -168,7 +168,7 @@ class Namespace:
 
     def plain(self) -> Any:
         """Raise: a namespace may contain itself."""
-        raise Failure("a namespace is no value; name one of its fields")
+        raise Failure("a namespace is not a value; name one of its fields")
 
 
 class Loop:
@@ -212,7 +212,7 @@ class Loop:
 
     def plain(self) -> Any:
         """Raise: only its fields are values."""
-        raise Failure("loop is no value; name one of its fields, such as loop.index")
+        raise Failure("loop is not a value; name one of its fields, such as loop.index")
 
 
 class Group:

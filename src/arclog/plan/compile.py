@@ -400,7 +400,7 @@ _TEMPLATE_HINTS = (
     ),
     ("there is no function 'today'", "run.started_at is when the run began: {{ run.started_at[:10] }}"),
     ("there is no function 'env'", "keychain: [{name: NAME, kind: env}], or a value of the workload"),
-    ("there is no function", "filters are written behind a value: {{ value | filter }}; docs/templates.md lists them"),
+    ("there is no function", "write filters after a value: {{ value | filter }}; docs/templates.md lists them"),
     ("there is no method 'xcom_", "what a step gave is known by the step's name: {{ STEP.data }}"),
     ("there is no method 'strftime'", "a filter formats a moment: {{ value | date_format('%Y-%m-%d') }}"),
     *(

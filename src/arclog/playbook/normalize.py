@@ -135,7 +135,7 @@ class _Normalizer:
                 reducer, initial = dig(entry, "reducer"), dig(entry, "initial")
                 wrong = unfit(reducer, initial) if reducer in REDUCERS else ""
                 if wrong:
-                    message = f"executor.spec.ctx.{key}.initial: the reducer {reducer} cannot go on from {wrong}"
+                    message = f"executor.spec.ctx.{key}.initial: the reducer {reducer} cannot continue from {wrong}"
                     self.findings.value("bad-value", message, (*path, "ctx", key, "initial"))
         if isinstance(spec.get("pool"), str):
             self.check_pool(spec["pool"], (*path, "pool"))

@@ -187,12 +187,11 @@ class Seal:
         key = self.key()
         instead = f"or remove the secrets of {place} and set them again (arclog secret rm, arclog secret set)"
         if key is None:
-            message = f"what {place} keeps is sealed, and its key is not at {self.place}"
+            message = f"the secrets of {place} are sealed, and their key is not at {self.place}"
             return f"{message}; restore it there, or name it in secrets.key_file, {instead}"
         if kept_with != key_id(key):
-            message = (
-                f"what {place} keeps is sealed with another key ({kept_with}) than that of {self.place} ({key_id(key)})"
-            )
+            keys = f"({kept_with}) than that of {self.place} ({key_id(key)})"
+            message = f"the secrets of {place} are sealed with another key {keys}"
             return f"{message}; restore the right one, or name it in secrets.key_file, {instead}"
         return ""
 

@@ -299,7 +299,7 @@ class CommandRun:
                 problem = failed(template_error(failure))
         if move.repeated:
             if plan.at_most_once:
-                message = f"task {plan.name} was under way when its worker was lost; at_most_once forbids to repeat it"
+                message = f"task {plan.name} was running when its worker was lost; at_most_once forbids repeating it"
                 problem = failed(error("killed", message, retryable=False))
         else:
             inputs = inputs_snapshot(secrets.value({**config, **shown(by_ref)}), self.max_inputs_bytes)

@@ -94,7 +94,7 @@ def _forged(event: Event, report: WorkReported, *, first: bool) -> str:
         or (event.payload and event.payload.get("source") == "server")
         or (not first and (event.report or event.command_id or event.fence or event.worker_id))
     ):
-        return "fills a field that is the server's"
+        return "sets a field that only the server may set"
     return ""
 
 
@@ -384,7 +384,7 @@ class Course:
         if problem := self._not_open(event):
             return problem
         if event.attempt != self._attempt or not self._in_flight:
-            return f"attempt {event.attempt} of task {event.task} is not under way"
+            return f"attempt {event.attempt} of task {event.task} is not in progress"
         self._in_flight = False
         return ""
 

@@ -40,7 +40,7 @@ def answered(decision: Decision, given: Signal) -> bool:
     if before is None:
         return False
     if before.signal != given.signal:
-        message = f"signal_id {given.signal_id} was used for {before.signal}; give each signal an id of its own"
+        message = f"signal_id {given.signal_id} was used for {before.signal}; use a new id for each signal"
         decision.txn.refused = Refused("signal", message)
     elif before.problem:
         decision.txn.refused = Refused("signal", before.problem)
@@ -266,7 +266,7 @@ def _retry_step(decision: Decision, given: Signal) -> str | None:
     commands = [command for command in state.commands.values() if (command.step, command.run) == place]
     suspended = [wait for wait in state.waits.values() if (wait.step, wait.run) == place]
     if not commands and not suspended:
-        return f"no attempt of step {given.step} is under way"
+        return f"no attempt of step {given.step} is running"
     under_way = [
         (path, pipeline, pipeline.attempt) for path, pipeline in step_run.open_pipelines() if pipeline.in_flight
     ]
@@ -351,7 +351,7 @@ def _update_params(decision: Decision, given: Signal) -> str | None:
     for key, reducer in decision.program.names.reducers.items():
         wrong = unfit(reducer, given.data.get(key))
         if wrong:
-            return f"ctx.{key} has the reducer {reducer}, which cannot go on from {wrong}"
+            return f"ctx.{key} has the reducer {reducer}, which cannot continue from {wrong}"
     _record(decision, given)
     return None
 

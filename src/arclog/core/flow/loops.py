@@ -35,7 +35,7 @@ MAX_CHUNK = 200
 
 _INNER_STORED = (
     "the items of an inner loop are stored outside the log, where the server cannot read them; "
-    "make them part of the outer items, or loop over them in a step of their own"
+    "make them part of the outer items, or loop over them in a separate step"
 )
 
 _ENDS = frozenset({"loop.done", "loop.iteration.done", "loop.iteration.failed"})

@@ -90,7 +90,7 @@ def unfitting(
     for key in sorted(reducers.keys() & patch.keys()):
         wrong = unfit(reducers[key], ctx.get(key))
         if wrong:
-            message = f"ctx.{key} is {wrong}, which the reducer {reducers[key]} cannot go on from"
+            message = f"ctx.{key} is {wrong}, which the reducer {reducers[key]} cannot continue from"
             return error("conflict", message, code=REFUSED)
         value = combined(reducers[key], ctx.get(key), patch[key])
         if _overflows(value):
@@ -249,7 +249,7 @@ def outcome(program: Program, state: State, step_run: StepRun) -> tuple[dict[str
         start = state.ctx.get(key)
         wrong = unfit(reducer, start)
         if wrong:
-            message = f"ctx.{key} was {wrong} before the loop of step {step_run.step}, which the reducer {reducer} cannot go on from"
+            message = f"ctx.{key} was {wrong} before the loop of step {step_run.step}, which the reducer {reducer} cannot continue from"
             return {}, error("conflict", message, code=REFUSED).as_dict()
         if reducer == "sum":
             try:
@@ -320,7 +320,7 @@ def _watch(program: Program, state: State, step_run: StepRun, path: tuple[int, .
         gathered = step_run.gathered = step_run.gathered or Gathered()
         wrong = unfit(reducer, state.ctx.get(key))
         if wrong:
-            message = f"ctx.{key} was {wrong} before iteration {path_key(path)}, which the reducer {reducer} cannot go on from"
+            message = f"ctx.{key} was {wrong} before iteration {path_key(path)}, which the reducer {reducer} cannot continue from"
             gathered.problem = gathered.problem or error("conflict", message, code=REFUSED).as_dict()
         elif reducer in GROWING:
             gathered.ordered_bytes += len(encode(part))

@@ -63,7 +63,7 @@ def chunk_with(step_run: StepRun, path: tuple[int, ...]) -> Chunk:
     for chunk in step_run.chunks.values():
         if chunk.first <= index < chunk.last and chunk.path == path[:-1]:
             return chunk
-    raise InvariantBroken(f"step {step_run.step} run {step_run.run}: nobody was given iteration {path_key(path)}")
+    raise InvariantBroken(f"step {step_run.step} run {step_run.run}: no command has iteration {path_key(path)}")
 
 
 def pipeline_of(step_run: StepRun, path: tuple[int, ...] | None) -> Pipeline:

@@ -27,13 +27,13 @@ def moment(value: Any) -> datetime:
         try:
             return datetime.fromtimestamp(value, UTC)
         except (ValueError, OverflowError, OSError):
-            raise Failure(f"{str(value)[:40]} is no time in seconds since 1970") from None
+            raise Failure(f"{str(value)[:40]} is not a time in seconds since 1970") from None
     if not isinstance(value, str):
-        raise Failure(f"a {kind_of(value)} is no date or time")
+        raise Failure(f"a {kind_of(value)} is not a date or time")
     try:
         parsed = datetime.fromisoformat(value.strip() if len(value) <= _LONGEST else "")
     except ValueError:
-        raise Failure(f"{value[:40]!r} is no date or time; write it like 2027-01-31T09:00:00Z") from None
+        raise Failure(f"{value[:40]!r} is not a date or time; write it like 2027-01-31T09:00:00Z") from None
     return parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)
 
 

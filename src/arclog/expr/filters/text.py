@@ -247,7 +247,7 @@ def filesizeformat(_: Budget, value: Any, binary: Any = False) -> str:
     try:
         size = float(value[:_MAX_DIGITS] if isinstance(value, str) else value)
     except (TypeError, ValueError):
-        raise Failure(f"a {kind_of(value)} is no size in bytes") from None
+        raise Failure(f"a {kind_of(value)} is not a size in bytes") from None
     base = 1024 if binary else 1000
     if size == 1:
         return "1 Byte"

@@ -66,7 +66,9 @@ class Command:
                 continue
             value = piece.evaluate(scope)
             if piece.kind == "member" and isinstance(value, list):
-                raise ExpressionError(f"IN takes no list as a value; write {self._dialect.membership}", piece.at)
+                raise ExpressionError(
+                    f"IN does not accept a list as a value; write {self._dialect.membership}", piece.at
+                )
             if piece.kind == "name":
                 try:
                     text.append(quoted_name(value, self._dialect))
@@ -117,7 +119,7 @@ def compile_sql(
             return _Slot(tree.evaluate, "value", where, piece.json)
         template, ending = compile_ending(piece.source, IDENTIFIER, where, limits)
         if ending and piece.quoted:
-            raise SqlRefused("identifier brings its own quotes; leave out those around it", where)
+            raise SqlRefused("identifier adds quotes; remove those around it", where)
         holes.append(template)
         kind = "name" if ending else "text" if piece.quoted else "member" if piece.member else "value"
         return _Slot(template.evaluate, kind, where, piece.json)

@@ -220,7 +220,7 @@ class KindRules(Struct, frozen=True):
             return f"kind {kind} is not for tenant {tenant} (setting {_SETTING})"
         if rule.roles and roles is not None and _ADMIN not in roles and rule.roles.isdisjoint(roles):
             wanted = " or ".join(sorted(rule.roles | {_ADMIN}))
-            return f"a playbook with tasks of kind {kind} is brought by the role {wanted} (setting {_SETTING})"
+            return f"submitting a playbook with tasks of kind {kind} requires the role {wanted} (setting {_SETTING})"
         return ""
 
 

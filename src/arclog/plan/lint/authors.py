@@ -400,7 +400,7 @@ class _Lint:
         for rule in rules:
             if rule.when is None:
                 if rule.then.do == "continue":
-                    message = f"errors of task {task!r} that no rule before matches are passed over by this else"
+                    message = f"errors of task {task!r} that no earlier rule matches are ignored by this else"
                     hint = "put {when: \"{{ outcome.status == 'error' }}\", then: {do: fail}} before it"
                     self.findings.add("error-swallowed", message, rule.at, hint, "info")
                 return

@@ -231,7 +231,7 @@ class _Check:
                     "unknown-task", f"jump: there is no task {rule.then.to!r} in this list", rule.at, hint
                 )
         if task.policy.on_unmatched == "continue" and task.kind != "noop" and not _catch_errors(rules):
-            message = f"an error of task {task.name!r} that matches no rule is passed over (on_unmatched: continue)"
+            message = f"an error of task {task.name!r} that matches no rule is ignored (on_unmatched: continue)"
             hint = "end the rules with {else: {then: {do: …}}}, or set on_unmatched: fail"
             self.findings.add("error-falls-through", message, task.at, hint, "warning")
 
@@ -311,7 +311,7 @@ class _Check:
         )
         if near:
             return f"did you mean {near}?"
-        return f"give it a default under workload:, or write workload.{name} if each run brings it"
+        return f"give it a default under workload:, or write workload.{name} if every request provides it"
 
     def args_of(self, step: StepPlan) -> set[str]:
         """Return the names of the args that a step and the arcs to it provide."""

@@ -124,7 +124,7 @@ class _Flow:
                 self.findings.value("join-count", message, path, "lower the count, or add arcs to the step")
             elif missing:
                 sources = ", ".join(dict.fromkeys(arc.source for arc in missing))
-                message = f"the join never gets a token from {sources}: that step or its arc to here never comes about"
+                message = f"the join never gets a token from {sources}: that step never runs, or its arc to here never matches"
                 hint = "remove the arc, or correct the path to it"
                 if join.count > len(join.incoming) - len(missing):
                     hint = f"without it the join cannot reach {join.count}, and fails; lower the count"
@@ -211,7 +211,7 @@ class _Flow:
             problem = f"steps {first.step} and {second.step} can run at once and both set ctx.{key}"
         message = f"{problem} (after the inclusive split of step {split.name})"
         hint = (
-            f"set different keys and merge them behind a join, or declare executor.spec.ctx: {{{key}: {{reducer: …}}}}"
+            f"set different keys and merge them after a join, or declare executor.spec.ctx: {{{key}: {{reducer: …}}}}"
         )
         self.findings.add("ctx-race", message, second.at, hint, "warning")
 
@@ -317,7 +317,7 @@ def _rule(plan: Plan, step: StepPlan, rule: TaskRule, findings: Findings) -> Non
         message = (
             f"iterations of the parallel loop of step {step.name} can set ctx.{key} to different values: that fails it"
         )
-        hint = f"declare executor.spec.ctx: {{{key}: {{reducer: …}}}}, or read {{{{ {step.name}.results }}}} behind the loop"
+        hint = f"declare executor.spec.ctx: {{{key}: {{reducer: …}}}}, or read {{{{ {step.name}.results }}}} after the loop"
         findings.add("ctx-conflict", message, rule.at, hint, "warning")
 
 

@@ -178,7 +178,7 @@ def check_soundness(soundness: Soundness, findings: Findings, linked: set[str]) 
             f"join {{count: {step.join_count}}} of step {name!r} can get too few tokens: "
             f"after {shown(starved.way)}, {starved.came} came"
         )
-        hint = "lower the count, use join: all, or let every way bring a token; the step fails otherwise (JOIN_COUNT)"
+        hint = "lower the count, use join: all, or let every path send a token; the step fails otherwise (JOIN_COUNT)"
         findings.add("join-too-few", message, step.at, hint, "warning")
     if proof.bound is not None:
         message = f"not every way to the joins was looked at: {proof.bound.reason}"

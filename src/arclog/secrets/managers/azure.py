@@ -88,7 +88,7 @@ class AzureKeyVault:
         if not secret and not assertion:
             return await self._by_machine(client)
         if not _ID.fullmatch(tenant) or not client:
-            message = "Azure Key Vault needs tenant_id and client_id beside the client's secret or token"
+            message = "Azure Key Vault needs tenant_id and client_id in addition to the client's secret or token"
             raise SecretUnavailable(f"{message} (AZURE_TENANT_ID, AZURE_CLIENT_ID)", kind="config")
         form = {"grant_type": "client_credentials", "client_id": client, "scope": f"{self._resource}/.default"}
         if secret:
