@@ -5,9 +5,9 @@
     run = arclog.run("flow.yaml", workload={"name": "Ada"})
     print(run.state, run.result)
 
-`run` and `open` run playbooks in this process, `Client` and `AsyncClient` speak to a server, `kind` makes a tool kind from a
-function or a class, `arclog.testing` plays playbooks with mocked tools, and `arclog.errors` has what all of them raise. Every
-other module is private and may change in any release.
+`run` and `open` run playbooks in this process, `Client` and `AsyncClient` call a server, `kind` makes a tool kind from a
+function or a class, `arclog.testing` plays playbooks with mocked tools, and `arclog.errors` has the errors that they
+raise. The module `arclog.client.webhooks` is public as well. Every other module is private and may change in any release.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
     "testing",
 ]
 
-#: Where a public name is defined. A command of the CLI starts in milliseconds: nothing is imported before it is used.
+#: Public name → module. Names are imported on first use, so that CLI commands start in milliseconds.
 _HOMES = {
     "Arclog": "arclog.embedding",
     "AsyncArclog": "arclog.embedding",

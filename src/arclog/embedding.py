@@ -1,6 +1,6 @@
 """arclog inside a program: `arclog.run`, `arclog.open` and `arclog.open_async`.
 
-Runs are kept in a home folder, the same that the `arclog` command uses: what a program ran, `arclog list` and `arclog show` know.
+Runs are stored in a home folder, by default that of the `arclog` command, so `arclog list` and `arclog show` work on them.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class _RunFields:
     name: str
     #: PENDING RUNNING COMPLETED FAILED CANCELLED
     state: str
-    #: what the playbook declares as its result, else what its last step returned
+    #: the result that the playbook declares, else the data of its last step
     result: Any
-    #: of a run that failed or was cancelled: kind, message, code, retryable, step, task, item, traceback, cause
+    #: for a run that failed or was cancelled: kind, message, code, retryable, step, task, item, traceback, cause
     error: dict[str, Any] | None
-    #: the values that the run kept
+    #: the values that steps set with `set_ctx`
     ctx: dict[str, Any]
     #: RFC 3339
     started_at: str | None
@@ -52,18 +52,18 @@ class _RunFields:
 
     @property
     def ok(self) -> bool:
-        """Whether the run has completed."""
+        """Return whether the run has completed."""
         return self.state == "COMPLETED"
 
 
 @dataclass(frozen=True)
 class Run(_RunFields):
-    """The state of a run at the time when it was read."""
+    """A snapshot of a run."""
 
     _settings: Settings = field(repr=False, compare=False)
 
     def events(self, *, types: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
-        """Read the events of the run's log, in order.
+        """Read the events of the run's log, in order. Works after the home is closed, too.
 
         Args:
             types: Only events of these types, such as `task.done`.
@@ -85,12 +85,12 @@ class Run(_RunFields):
 
 @dataclass(frozen=True)
 class AsyncRun(_RunFields):
-    """The state of a run at the time when it was read."""
+    """A snapshot of a run."""
 
     _app: AsyncArclog = field(repr=False, compare=False)
 
     async def events(self, *, types: Sequence[str] = ()) -> AsyncIterator[dict[str, Any]]:
-        """Read the events of the run's log, in order.
+        """Read the events of the run's log, in order. The home must be open.
 
         Args:
             types: Only events of these types, such as `task.done`.
@@ -123,7 +123,7 @@ def run(
 
     Args:
         playbook: The path of a file, or the text of a playbook. A `str` with a line break is a text.
-        workload: Merged over the playbook's own workload, like `--set`.
+        workload: Merged deeply over the playbook's own workload, like `--set`.
         home: The folder that keeps the runs. Default: as for the `arclog` command (`ARCLOG_HOME`, else `.arclog`).
         kinds: Tool kinds of this program, made by `arclog.kind`.
         settings: Settings by name, such as `{"worker.slots": 2}`; they take precedence over environment and file.
@@ -148,7 +148,7 @@ def run(
 
 
 async def _run_alone(app: AsyncArclog, playbook: Playbook, workload: Mapping[str, Any] | None, *, check: bool) -> Run:
-    """A run for which this process is alone responsible, whatever pools its steps name."""
+    """Run a playbook with a worker for this run only, which serves all pools that its steps name."""
     execution_id = await app.start(playbook, workload=workload)
     await app.here.start_worker(execution_id)
     ended = await app.wait(execution_id)
@@ -163,14 +163,14 @@ def open(  # noqa: A001 - `arclog.open` is its public name
     kinds: Sequence[ToolKind | type[Any]] = (),
     settings: Mapping[str, Any] | None = None,
 ) -> Arclog:
-    """Open a home: start, watch and steer many runs from one program.
+    """Open a home: start, watch and control many runs from one program.
 
         with arclog.open("runs") as app:
             first = app.start("flow.yaml", workload={"n": 1})
             second = app.start("flow.yaml", workload={"n": 2})
             print(app.wait(first).result, app.wait(second).result)
 
-    Runs of this home that another process left unfinished continue.
+    The worker of an open home resumes unfinished runs: those that an earlier process left continue at once.
 
     Args:
         home: The folder that keeps the runs. Default: as for the `arclog` command (`ARCLOG_HOME`, else `.arclog`).
@@ -222,8 +222,9 @@ class AsyncArclog:
 
         Args:
             playbook: The path of a file, or the text of a playbook. A `str` with a line break is a text.
-            workload: Merged over the playbook's own workload.
-            idempotency_key: A second start with the same key returns the id of the first run.
+            workload: Merged deeply over the playbook's own workload.
+            idempotency_key: A second start with the same key returns the id of the first run. With another playbook or
+                workload it raises an ArclogError.
 
         Returns:
             The execution id of the run.
@@ -247,11 +248,11 @@ class AsyncArclog:
 
         Args:
             playbook: The path of a file, or the text of a playbook. A `str` with a line break is a text.
-            workload: Merged over the playbook's own workload.
+            workload: Merged deeply over the playbook's own workload.
             timeout_s: The longest time to wait. Default: until the run ends.
 
         Returns:
-            The run. After the time-out its `state` is RUNNING, and it continues.
+            The run. After the timeout its `state` is PENDING or RUNNING, and it continues.
 
         Raises:
             PlaybookError: The playbook has errors; `findings` has all of them.
@@ -268,7 +269,7 @@ class AsyncArclog:
             timeout_s: The longest time to wait. Default: until the run ends.
 
         Returns:
-            The run. After the time-out its `state` is RUNNING, and it continues.
+            The run. After the timeout its `state` is PENDING or RUNNING, and it continues.
 
         Raises:
             NotFound: There is no such run in this home.
@@ -339,8 +340,9 @@ class Arclog:
 
         Args:
             playbook: The path of a file, or the text of a playbook. A `str` with a line break is a text.
-            workload: Merged over the playbook's own workload.
-            idempotency_key: A second start with the same key returns the id of the first run.
+            workload: Merged deeply over the playbook's own workload.
+            idempotency_key: A second start with the same key returns the id of the first run. With another playbook or
+                workload it raises an ArclogError.
 
         Returns:
             The execution id of the run.
@@ -359,11 +361,11 @@ class Arclog:
 
         Args:
             playbook: The path of a file, or the text of a playbook. A `str` with a line break is a text.
-            workload: Merged over the playbook's own workload.
+            workload: Merged deeply over the playbook's own workload.
             timeout_s: The longest time to wait. Default: until the run ends.
 
         Returns:
-            The run. After the time-out its `state` is RUNNING, and it continues.
+            The run. After the timeout its `state` is PENDING or RUNNING, and it continues.
 
         Raises:
             PlaybookError: The playbook has errors; `findings` has all of them.
@@ -380,7 +382,7 @@ class Arclog:
             timeout_s: The longest time to wait. Default: until the run ends.
 
         Returns:
-            The run. After the time-out its `state` is RUNNING, and it continues.
+            The run. After the timeout its `state` is PENDING or RUNNING, and it continues.
 
         Raises:
             NotFound: There is no such run in this home.

@@ -190,7 +190,7 @@ def test_a_file_that_may_not_be_read_keeps_the_run_from_starting():
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
-        (lambda: Path("home/secrets.key").unlink(), "its key is not at"),
+        (lambda: Path("home/secrets.key").unlink(), "their key is not at"),
         (lambda: Path("home/secrets.json").write_bytes(Path("home/secrets.json").read_bytes()[:50]), "is damaged"),
     ],
 )

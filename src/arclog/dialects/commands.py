@@ -1,8 +1,8 @@
-"""The command.* facts that the log does not store on the happy path, found again from the events that carry them.
+"""The command.* facts that the log does not store in the ordinary case, derived from other events.
 
-A command is issued with `step.scheduled`; claimed and started where an event first shows its fence; completed with the last
-loop item that it covers, else with its step run. One that comes back without a word from its worker was claimed all the same.
-A fact that is stored as an event of its own is never rendered twice.
+A command is issued with `step.scheduled`; it is claimed and started where an event first carries its fence; it is
+completed with the last loop item that it covers, or with its step run. A command that comes back without a report was
+claimed as well. A fact that is stored as an event is never rendered twice.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ CLAIMED = "command.claimed"
 STARTED = "command.started"
 COMPLETED = "command.completed"
 
-#: name → (who says it, canonical status)
+#: name → (emitter, canonical status)
 _FACTS = {
     ISSUED: ("server", "in_progress"),
     CLAIMED: ("server", "in_progress"),
@@ -27,7 +27,7 @@ _COMES_BACK = frozenset({ISSUED, "command.failed"})
 _STEP_ENDS = frozenset({"step.done", "step.failed"})
 _ITERATION_ENDS = frozenset({"loop.iteration.done", "loop.iteration.failed"})
 _RUN_ENDS = frozenset({"playbook.finished", "execution.cancelled"})
-#: keys of the source that a derived fact shares
+#: keys of the source that a derived fact repeats
 _SHARED = (
     "timestamp", "persisted_at", "execution_id", "seq", "workflow_run_id", "step", "step_run_id",
     "tenant_id", "project_id", "environment_id",
@@ -35,21 +35,21 @@ _SHARED = (
 
 
 class Work(Struct, omit_defaults=True):
-    """A command that is open, or what is left of its items while a task of it waits."""
+    """An open command, or the remaining items of a command while one of its tasks waits."""
 
-    #: '' while no command is out for it
+    #: '' while no command covers the items
     command_id: str
-    #: no claim is known since it was last offered
+    #: whether no claim is known since it was last offered
     offered: bool = True
-    #: highest fence seen claimed, and seen at work
+    #: highest fence of a known claim, and of a known start
     claimed: int = 0
     started: int = 0
     worker_id: str = ""
-    #: the loop items that it covers: those of `path`, [first, last); None outside loops
+    #: the loop items that it covers: [first, last) of `path`; None outside loops
     path: tuple[int, ...] | None = None
     first: int = 0
     last: int = 0
-    #: of those, not ended yet
+    #: number of those items that have not ended
     left: int = 0
 
     def covers(self, iteration: tuple[int, ...] | None) -> bool:
@@ -58,12 +58,12 @@ class Work(Struct, omit_defaults=True):
         return iteration[:-1] == self.path and self.first <= iteration[-1] < self.last
 
 
-#: step_run_id → its work
+#: step_run_id → its commands
 OpenWork = dict[str, list[Work]]
 
 
 def before(work: OpenWork, envelope: Envelope) -> list[Rendered]:
-    """What is known to have happened before this event: a worker claimed the command, and started it."""
+    """Return the facts that precede this event: a worker claimed the command, and started it."""
     if is_fact_only(envelope):
         return []
     command = _by_command(work, envelope)
@@ -71,7 +71,7 @@ def before(work: OpenWork, envelope: Envelope) -> list[Rendered]:
         return []
     names: list[str] = []
     if envelope["event_type"] in _COMES_BACK and command.offered:
-        # Its holder lost it, or gave it back, before he had reported anything.
+        # The holder lost or returned it before it reported anything.
         command.claimed, command.worker_id = command.claimed + 1, envelope["payload"].get("worker_id", "")
         names = [CLAIMED]
     elif not envelope["event_type"].startswith("command.") and envelope.get("fence", 0) > command.started:
@@ -82,7 +82,7 @@ def before(work: OpenWork, envelope: Envelope) -> list[Rendered]:
 
 
 def after(work: OpenWork, envelope: Envelope) -> list[Rendered]:
-    """What happened with this event: a command was issued or completed."""
+    """Return the facts that accompany this event: a command was issued or completed."""
     kind = envelope["event_type"]
     if is_fact_only(envelope):
         return []
@@ -120,7 +120,7 @@ def _iteration_ended(work: OpenWork, key: str, envelope: Envelope) -> list[Rende
 
 
 def _stored(work: OpenWork, envelope: Envelope) -> None:
-    """An event of a command itself: it is rendered as it is; here it only updates the state."""
+    """Update the state with a stored command event, which is rendered as it is."""
     kind = envelope["event_type"]
     command = _by_command(work, envelope)
     if kind == ISSUED:
@@ -135,7 +135,7 @@ def _stored(work: OpenWork, envelope: Envelope) -> None:
     elif kind == STARTED:
         command.started = max(command.started, envelope.get("fence", 0))
     elif kind == COMPLETED:
-        # Its task waits. What is left goes on under another command, unless the server ends it meanwhile.
+        # Its task waits. Another command continues the remaining items, unless the server ends them meanwhile.
         command.command_id, command.claimed, command.started, command.offered = "", 0, 0, True
     else:
         work[envelope["step_run_id"]].remove(command)
@@ -171,7 +171,7 @@ def _completions(ended: list[Work], envelope: Envelope) -> list[Rendered]:
 
 
 def _fact(name: str, command: Work, source: Envelope, number: int) -> Rendered:
-    """An envelope of its own. Its id says whose fact it is; as nothing is stored, it can be posted nowhere."""
+    """Build the record of a derived fact. Its id names the source; since it is not stored, it cannot be posted."""
     said_by, status = _FACTS[name]
     stage = name.rpartition(".")[2]
     record: Envelope = {
@@ -191,6 +191,6 @@ def _fact(name: str, command: Work, source: Envelope, number: int) -> Rendered:
         record["parent_id"] = source["step_run_id"]
     if name != ISSUED:
         record["fence"] = command.claimed
-    if name != ISSUED and command.worker_id:  # a worker that RETRY_STEP took it from before any report is not known
+    if name != ISSUED and command.worker_id:  # a command that RETRY_STEP withdrew before any report has no known worker
         record["worker_id"] = command.worker_id
     return Rendered(name, {**record, "payload": {}}, source, derived=True)

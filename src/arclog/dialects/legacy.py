@@ -1,7 +1,7 @@
-"""The `legacy` dialect: names that older executors used, and what they mean today.
+"""The `legacy` dialect: names that older executors used, and their meaning today.
 
-Both ways as tables. Inwards (`normalised`) every old name that is known; outwards (`LegacyReader`) the one old name of a type
-that has one, the rest as it is. A name alone can leave open how something ended: then the status says it.
+Incoming (`normalised`), every known old name is accepted. Outgoing (`LegacyReader`), a type that has an old name is
+rendered with it, all others unchanged. If a name alone does not tell success from failure, the status decides.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ NAME = "legacy"
 
 class Row(Struct, frozen=True):
     legacy: str
-    #: the canonical type by how it ended; one entry under '' when that makes no difference
+    #: canonical type by status; a single entry under '' if the status makes no difference
     canonical: dict[str, str]
-    #: the status that the name alone says; '' = success unless the event says otherwise
+    #: the status that the name alone implies; '' for success unless the event states another
     status: str = ""
-    #: this is how the dialect spells the type outwards
+    #: whether this name is used for outgoing events
     outwards: bool = False
 
 
@@ -36,7 +36,7 @@ def _ending(legacy: str, done: str, failed: str, *, outwards: bool = False) -> R
 
 
 def _storage() -> tuple[Row, ...]:
-    """sink.*: storing is a task like any other."""
+    """Return the names of sink.*: storing is a task like any other."""
     return (
         _plain("sink.started", "task.started"),
         _ending("sink.processed", "task.done", "task.failed"),
@@ -79,9 +79,9 @@ def _underscored() -> tuple[Row, ...]:
     )
 
 
-#: of the names of events that routed, or decided on a task's outcome: what they say of their status is not ours
+#: The family of names of routing and policy events, whose status is not used.
 CASE = "case"
-#: What a case.* event was for.
+#: The canonical types of case.* events.
 ROUTED = "next.evaluated"
 DECIDED = "policy.task.evaluated"
 _CASE = tuple(
@@ -102,14 +102,14 @@ _LONGEST_NAME = 128
 _ROUTING_KEYS = frozenset({"next", "arcs", "matched", "selected", "routes"})
 
 
-#: `sink.*` and `case.*` were families: any verb of them is known.
+#: `sink.*` and `case.*` are families: any verb is accepted.
 _FAMILY = re.compile(r"(?P<family>sink|case)(?:[._][a-z][a-z0-9]*){0,4}[._](?P<verb>[a-z][a-z0-9]*)")
 _STARTS = frozenset({"start", "started", "begin", "began", "enter", "entered", "requested", "scheduled", "initialized"})
 _FAILS = frozenset({"fail", "failed", "error", "errored", "exception", "rejected", "timeout"})
 
 
 def _of_family(name: str) -> Row | None:
-    """The row of a verb that the table does not list."""
+    """Return the row of a family's verb that the table does not list."""
     match = _FAMILY.fullmatch(name) if len(name) <= _LONGEST_NAME else None
     if match is None:
         return None
@@ -130,7 +130,7 @@ def _outwards() -> dict[tuple[str, str], str]:
                 known = REGISTRY[canonical].statuses
                 sure: tuple[str, ...] = (ending,) if ending else (row.status,)
                 if row.status == SUCCESS and SKIPPED in known:
-                    sure = (SUCCESS, SKIPPED)  # no older executor had a name for it: the status says it
+                    sure = (SUCCESS, SKIPPED)  # older executors had no name for it: the status decides
                 statuses = known if len(known) == 1 else sure
                 names |= {(canonical, status): row.legacy for status in statuses}
     return names
@@ -141,7 +141,7 @@ OUTWARDS = _outwards()
 
 
 def normalised(name: str, status: str, payload: dict[str, Any]) -> tuple[str, str] | None:
-    """Canonical type and status of an old name; `status` is what the event itself says, '' when it says none."""
+    """Return the canonical type and status of an old name. `status` is that of the event, '' if it has none."""
     row = BY_NAME.get(name) or _of_family(name)
     if row is None:
         return None
@@ -154,11 +154,11 @@ def normalised(name: str, status: str, payload: dict[str, Any]) -> tuple[str, st
 
 
 class LegacyState(Struct):
-    """Nothing: each event is rendered by itself."""
+    """Empty: each event is rendered independently."""
 
 
 class LegacyReader:
-    """Implements `telling.Reader`."""
+    """Implements `rendering.Reader`."""
 
     needs: frozenset[str] | None = frozenset()
 
@@ -176,7 +176,7 @@ class LegacyReader:
 
 
 def canonical(record: Envelope) -> Envelope:
-    """The envelope that was rendered as this record."""
+    """Return the envelope from which this record was rendered."""
     match = normalised(record["event_type"], record["status"], record["payload"])
     if match is None:
         return record

@@ -1,8 +1,8 @@
 """The `lifecycle` dialect: the names of the status layers (playbook.initialized, step.enter, call.done …).
 
-`TABLE` is the whole of it, both ways. A told event's `status` is the state that its layer is in afterwards. Types that are not
-in the table pass through as they are. An informative event gets its name only: no layer changes with it, so it keeps its
-canonical status. `canonical` undoes `tell`: derived command facts vanish, everything else comes back.
+`TABLE` defines both directions. The `status` of a rendered event is the state of its layer after the event. Types that
+are not in the table are rendered unchanged. An informational event gets only the name: it changes no layer, so it keeps
+its canonical status. `canonical` inverts the rendering: derived command facts are dropped, everything else is restored.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ NAME = "lifecycle"
 
 class Row(Struct, frozen=True):
     canonical: str
-    #: the statuses that it holds for; () = all that the type has
+    #: statuses that the row applies to; () for all statuses of the type
     statuses: tuple[str, ...]
     name: str
-    #: of its layer, afterwards
+    #: state of its layer after the event
     state: str
     layer: str
 
@@ -52,30 +52,31 @@ TABLE: tuple[Row, ...] = (
     Row("command.cancelled", (), "command.cancelled", layers.CANCELLED, "command"),
 )
 
-#: what a task's policy made of an ok outcome, as the tool layer calls it: pagination jumps back, so its outcome is not a result
+#: names of the tool layer for the policy's decision about an ok outcome: pagination jumps back, so its outcome is not a
+#: result
 TOOL_STATES = {"break": layers.BREAK, "jump": layers.NOOP}
 
 _ROWS: dict[tuple[str, str], Row] = {
     (row.canonical, status): row for row in TABLE for status in row.statuses or REGISTRY[row.canonical].statuses
 }
-#: (name, state) → the row; the same name can stand for two types, distinguished by the state
+#: (name, state) → row; the state distinguishes types that share a name
 _BACK: dict[tuple[str, str], Row] = {(row.name, row.state): row for row in TABLE} | {
     ("step.exit", layers.CASE_HANDLED): next(row for row in TABLE if row.canonical == "step.done")
 }
 
 
 class LifecycleState(Struct):
-    """What the dialect remembers."""
+    """The state of the dialect's reader."""
 
     work: commands.OpenWork = {}
     #: step_run_id → whether the last outcome of its pipeline was an error; without loops
     last_was_error: dict[str, bool] = {}
-    #: a task's ok end, kept back: the next event may say that its policy broke off or jumped
+    #: a task's ok end, held back because the next event may be a policy decision to break or jump
     held: Envelope | None = None
 
 
 class LifecycleReader:
-    """Implements `telling.Reader`."""
+    """Implements `rendering.Reader`."""
 
     needs: frozenset[str] | None = None
 
@@ -111,17 +112,17 @@ class LifecycleReader:
 
 
 def row_of(event_type: str, status: str) -> Row | None:
-    """The table's row for a canonical type with this status; None: it passes through."""
+    """Return the table's row for a canonical type with this status; None if the type is rendered unchanged."""
     return _ROWS.get((event_type, status))
 
 
 def meaning_of(name: str, state: str) -> Row | None:
-    """The row that a lifecycle name with this state comes from."""
+    """Return the row of a lifecycle name with this state."""
     return _BACK.get((name, state))
 
 
 def canonical(record: Envelope) -> Envelope | None:
-    """The envelope that was rendered as this record; None for a derived fact, which is not an event of its own."""
+    """Return the envelope from which this record was rendered; None for a derived fact, which is not a stored event."""
     if record.get("derived"):
         return None
     if is_fact_only(record):
@@ -144,7 +145,7 @@ def _canonical_fact(record: Envelope) -> Envelope:
 
 
 def terminal_name(event_type: str, state: str) -> str:
-    """What the status contract calls a terminal event that left the execution in this state."""
+    """Return the lifecycle name of a terminal event that left the execution in this state."""
     return next(row.name for row in TABLE if (row.canonical, row.state) == (event_type, state))
 
 
@@ -159,7 +160,7 @@ def _remember_outcome(state: LifecycleState, envelope: Envelope) -> None:
 
 
 def _state_of(state: LifecycleState, envelope: Envelope) -> str:
-    """The state's name where the table alone does not determine it; '' otherwise."""
+    """Return the state if the table alone does not determine it, else ''."""
     kind = envelope["event_type"]
     if kind == "task.failed":
         return layers.ERROR

@@ -1,4 +1,4 @@
-"""The dialects by name, and what an event's name means in any of them."""
+"""The dialects by name, and the meaning of an event name in any of them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Dialect(Struct, frozen=True):
     name: str
     doc: str
     state: type[Struct]
-    #: makes a reader of a run; from the state of an earlier one, it continues there
+    #: creates a reader of a run, from the state of an earlier reader if given
     reader: Callable[[RunSubject, Any], Reader]
-    #: the record's key with the event's name
+    #: the record's key for the event's name
     name_key: str = "event_type"
 
 
@@ -31,7 +31,7 @@ class _Nothing(Struct):
 
 
 class _CanonicalReader:
-    """The envelopes as they are. Implements `telling.Reader`."""
+    """Returns the envelopes unchanged. Implements `rendering.Reader`."""
 
     needs: frozenset[str] | None = frozenset()
 
@@ -73,13 +73,13 @@ DIALECTS: dict[str, Dialect] = {
 
 
 def reader_of(dialect: str, subject: RunSubject, state: bytes | None = None) -> Reader:
-    """A reader that begins at the beginning, or where another one of the same dialect was (`state_of`)."""
+    """Return a reader that starts at the beginning, or at the state of another reader of the dialect (`state_of`)."""
     names = DIALECTS[dialect]
     return names.reader(subject, None if state is None else msgspec.json.decode(state, type=names.state))
 
 
 def state_of(reader: Reader) -> bytes:
-    """What a reader remembers, to be kept beside its cursor."""
+    """Return the state of a reader, to be stored with its cursor."""
     return msgspec.json.encode(reader.state)
 
 
@@ -87,11 +87,11 @@ def state_of(reader: Reader) -> bytes:
 
 
 class Meaning(Struct, frozen=True):
-    """A canonical type, with the statuses that a name stands for; () = all."""
+    """A canonical type and the statuses that a name stands for; () for all."""
 
     canonical: str
     statuses: tuple[str, ...] = ()
-    #: the condition beyond type and status, as the `run` dialect's table names it
+    #: a further condition, as in the table of the `run` dialect
     only: str = ""
 
     def holds(self, envelope: Envelope) -> bool:
@@ -118,7 +118,7 @@ def _meanings() -> dict[str, tuple[Meaning, ...]]:
     return {name: tuple(meanings) for name, meanings in meanings_by_name.items()}
 
 
-#: a name of any dialect → what it stands for
+#: event name of any dialect → meanings
 MEANINGS: dict[str, tuple[Meaning, ...]] = _meanings()
 
 
@@ -127,22 +127,22 @@ def _squashed(name: str) -> str:
 
 
 _SEPARATORS = str.maketrans("", "", "._- ")
-#: how a name is written matters to nobody who reads it: StepCompleted, step_completed, STEP-COMPLETED
+#: Names match in any spelling: StepCompleted, step_completed, STEP-COMPLETED.
 _SPELLINGS: dict[str, str] = {_squashed(name): name for name in reversed(MEANINGS)}
 
 
 def spelled(name: str) -> str | None:
-    """The known name that is written so; None when it is not a spelling of any."""
+    """Return the known name with this spelling; None if there is none."""
     return _SPELLINGS.get(_squashed(name))
 
 
 def canonical_types(names: Iterable[str]) -> tuple[str, ...]:
-    """The canonical types that these names of any dialect stand for."""
+    """Return the canonical types that these names of any dialect stand for."""
     return tuple(dict.fromkeys(meaning.canonical for name in names for meaning in MEANINGS[name]))
 
 
 def asked_for(rendered: Rendered, names: Iterable[str]) -> bool:
-    """Whether a filter by these names, of any dialect, lets the record through."""
+    """Return whether a filter by these names, of any dialect, matches the record."""
     for name in names:
         if name == rendered.name:
             return True

@@ -1,7 +1,7 @@
-"""Events as they are published to the outside: the canonical envelope, its payload by reference only.
+"""Events as they are published to other systems: the canonical envelope, with references instead of data.
 
-Law: what a playbook, a task or a caller said stays in the log; a payload key is published because it stands in the list here.
-Whoever needs the rest reads it by execution_id and seq, with the rights that this takes.
+Invariant: data of playbooks, tasks and callers stays in the log; only the payload keys listed here are published. A
+reader that needs the rest reads it by execution_id and seq, with the permissions that this requires.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-#: Keys of any payload that are passed on as they are: names, numbers and references that arclog itself made.
+#: Payload keys that are published unchanged: names, numbers and references that arclog itself created.
 # fmt: off
 _PLAIN = frozenset((
     "allow", "child", "code", "cycle", "depth", "due", "failed", "kill", "losses", "manifest", "matched_rule_index",
@@ -17,7 +17,7 @@ _PLAIN = frozenset((
     "timer", "total", "ttl_s", "until", "version", "wait", "waits_for", "worker_id",
 ))
 # fmt: on
-#: Written by people, or by what failed: the beginning.
+#: Texts of people or failures: only the beginning is published.
 _TEXTS = frozenset(("reason", "by", "message"))
 _MOST_CHARACTERS = 1000
 
@@ -26,16 +26,16 @@ _ERROR = frozenset(("kind", "code", "retryable"))
 _META = frozenset(("attempt", "duration_ms"))
 _ACTION = frozenset(("do", "to", "attempts", "delay", "backoff"))
 _ARC = frozenset(("step", "arc"))
-#: Of the meta that came over the wire: what the server put there.
+#: Keys of an incoming event's meta that the server set.
 _SENDER = frozenset(("producer", "legacy_type"))
 
-#: Between the topic's subject and the type of an event that an outside producer sent: nobody who listens for the server's
-#: own events of a type hears it.
+#: Part of the subject, between the topic and the type, for events of outside producers: subscribers of the server's own
+#: events of a type do not receive them.
 PRODUCERS = "producer"
 
 
 def published(envelope: Mapping[str, Any]) -> dict[str, Any]:
-    """The event as it is published."""
+    """Return the event in its published form."""
     public = {**envelope, "payload": _payload(envelope["payload"])}
     if "meta" in public:
         public["meta"] = _only(public["meta"], _SENDER)
@@ -43,7 +43,7 @@ def published(envelope: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def topic_of(envelope: Mapping[str, Any]) -> str:
-    """The words of an event's subject behind those of the topic."""
+    """Return the part of an event's subject after the topic."""
     event_type: str = envelope["event_type"]
     return f"{PRODUCERS}.{event_type}" if envelope["source"] == "producer" else event_type
 

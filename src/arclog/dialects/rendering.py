@@ -1,9 +1,9 @@
-"""What every dialect answers with, and the laws that all of them keep.
+"""The interface of all dialects, and the rules that they follow.
 
-A dialect tells a run's canonical envelopes, given in seq order, in an outside spelling. What one envelope becomes can depend
-on those before it; all that is remembered of them is one Struct of plain data, the dialect's state. So a reader that starts
-in the middle is right in either of two ways: it kept the state that belongs to its cursor, or it lets the dialect read the
-log from its beginning (only the types in `needs`) and drops what is told of seqs up to the cursor.
+A dialect renders the canonical envelopes of a run, given in seq order, in another form. The rendering of an envelope
+can depend on earlier ones; everything that a dialect remembers of them is in its state, one Struct of plain data. A
+reader that starts in the middle therefore either restores the state that was stored with its cursor, or reads the log
+from the beginning (only the types in `needs`) and drops the records of seqs up to the cursor.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Envelope = dict[str, Any]
 
 
 class Rendered(Struct, frozen=True):
-    """One record in a dialect. Its seq is its source's: several records of one seq are never separated by a cursor."""
+    """One record in a dialect. It has the seq of its source: a cursor never separates several records of one seq."""
 
     #: the event's name in this dialect
     name: str
     record: dict[str, Any]
-    #: the canonical envelope that it tells of
+    #: the canonical envelope from which it was rendered
     source: Envelope
-    #: a fact that the source carries and that is not stored as an event of its own
+    #: whether it is a fact that the source implies and that is not stored as an event
     derived: bool = False
 
     @property
@@ -40,31 +40,37 @@ class Reader(Protocol):
 
     @property
     def needs(self) -> frozenset[str] | None:
-        """Canonical types that it must be given from the log's beginning on; None = all, empty = it can begin anywhere."""
+        """Canonical types that the reader needs from the start of the log:
+
+        None for all, empty if it can start anywhere.
+        """
 
     @property
     def state(self) -> Struct:
-        """Plain data: keep it with a cursor, and a reader made from it continues there."""
+        """Plain data. A reader created from it continues at the same position."""
 
     def render(self, envelope: Envelope) -> list[Rendered]:
-        """The records that the next envelope leads to, in seq order. An event may be held back until the next one is known."""
+        """Return the records of the next envelope, in seq order.
+
+        An event may be held back until the next one is known.
+        """
 
     def rest(self) -> list[Rendered]:
-        """The events that are held back, rendered as far as they are known: for a reader that does not wait for more."""
+        """Return the events that are held back, for a reader that does not wait for more."""
 
 
 def is_fact_only(envelope: Envelope) -> bool:
-    """Stored and never applied: it changes nothing that a dialect remembers."""
+    """Return whether an event is stored but never applied, so that it changes no dialect's state."""
     return bool(envelope.get("informative"))
 
 
 def is_closing(envelope: Envelope) -> bool:
-    """The server ended something from outside (`model.events.is_closing`)."""
+    """Return whether the server closed something from outside (`model.events.is_closing`)."""
     return envelope["source"] == "server" and envelope["payload"].get("reason") in CLOSING_REASONS
 
 
 def iteration_of(envelope: Envelope) -> tuple[int, ...] | None:
-    """Loop indexes from the outermost; None outside loops."""
+    """Return the loop indexes from the outermost; None outside loops."""
     path = envelope.get("iteration_id")
     if path is None:
         return None
@@ -72,7 +78,7 @@ def iteration_of(envelope: Envelope) -> tuple[int, ...] | None:
 
 
 def result_ref(payload: dict[str, Any]) -> dict[str, Any] | None:
-    """The reference of a result that is stored outside the log, from the payload or its outcome."""
+    """Return the reference of a stored result, from the payload or its outcome; None if there is none."""
     ref = payload.get("result_ref") or (payload.get("outcome") or {}).get("result_ref")
     return ref if isinstance(ref, dict) else None
 
@@ -83,5 +89,5 @@ def same_task_run(left: Envelope, right: Envelope) -> bool:
 
 @cache
 def camel(name: str) -> str:
-    """PascalCase display alias of a dotted or underscored name."""
+    """Return the PascalCase form of a dotted or underscored name."""
     return "".join(part.capitalize() for part in name.replace("_", ".").split("."))

@@ -1,9 +1,9 @@
-"""The `run` dialect: the Run Events Contract over the same log. Types that it has no name for are left out.
+"""The `run` dialect: the Run Events Contract over the same log. Types without a name in the contract are left out.
 
-A step run is told as StepStarted, then StepCompleted or StepFailed; a retry in between as StepFailed(n) and StepStarted(n+1).
-Every StepStarted is followed by its end before the run's own, and every end follows its StepStarted.
-A step that an arc enters again is `name#2`; one that RETRY_STEP fires again keeps its stepId and gets the next attempt. A loop
-step is one pair with its iterations counted. So every record of a run has an idempotencyKey of its own.
+A step run is rendered as StepStarted, then StepCompleted or StepFailed; a retry in between as StepFailed(n) and
+StepStarted(n+1). Every StepStarted has an end before the end of the run, and every end has a StepStarted before it. A
+step that an arc enters again is `name#2`; a step that RETRY_STEP runs again keeps its stepId and gets the next attempt.
+A loop step is one pair with a count of its iterations. So every record of a run has a unique idempotencyKey.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ NAME = "run"
 
 class Row(Struct, frozen=True):
     canonical: str
-    #: the statuses that it holds for; () = all that the type has
+    #: statuses that the row applies to; () for all statuses of the type
     statuses: tuple[str, ...]
     name: str
-    #: a condition beyond type and status, in words; '' = none
+    #: a condition beyond type and status, in words; '' if none
     only: str = ""
 
 
@@ -52,25 +52,25 @@ TABLE: tuple[Row, ...] = (
 
 
 class StepProgress(Struct, omit_defaults=True):
-    """What is remembered of an open step run."""
+    """The state of an open step run."""
 
     step_id: str
     step: str
-    #: logicalAttemptId of what is in progress
+    #: logicalAttemptId of the current attempt
     attempt: int = 1
-    #: lost leases
+    #: number of lost leases
     losses: int = 0
     started_at: str = ""
-    #: StepFailed was rendered for this attempt: a retry follows
+    #: whether StepFailed was rendered for this attempt and a retry follows
     failed: bool = False
-    #: RETRY_STEP restarts the attempt in progress, and the log does not say that it ended
+    #: whether RETRY_STEP restarts the current attempt, whose end is not in the log
     restarted: bool = False
-    #: of the outermost loop; None outside loops
+    #: number of items of the outermost loop; None outside loops
     total: int | None = None
     ok: int = 0
     bad: int = 0
     cancelled: int = 0
-    #: of the last task that ended
+    #: result of the last task that ended
     result: Any = None
     result_ref: dict[str, Any] | None = None
     error: dict[str, Any] | None = None
@@ -78,27 +78,27 @@ class StepProgress(Struct, omit_defaults=True):
 
 
 class RunState(Struct):
-    """What the dialect remembers; `status` and `substatus` are the contract's answer to getRunStatus."""
+    """The state of the dialect's reader; `status` and `substatus` are the answer to getRunStatus."""
 
     status: str = contract.PENDING
     substatus: str | None = None
     started_at: str = ""
-    #: lost leases of the whole run
+    #: number of lost leases of the run
     losses: int = 0
-    #: step → how often an arc entered it
+    #: step → number of times that an arc entered it
     entries: dict[str, int] = {}
-    #: step → stepId and attempt of its latest failure, which RETRY_STEP continues from
+    #: step → stepId and attempt of its latest failure, from which RETRY_STEP continues
     failures: dict[str, tuple[str, int]] = {}
     #: step → stack of its latest failure
     stacks: dict[str, str] = {}
-    #: tokens that RETRY_STEP made
+    #: tokens that RETRY_STEP created
     retry_tokens: list[int] = []
-    #: step_run_id → …
+    #: step_run_id → progress
     open: dict[str, StepProgress] = {}
 
 
 class RunReader:
-    """Implements `telling.Reader`."""
+    """Implements `rendering.Reader`."""
 
     def __init__(self, subject: RunSubject, state: RunState | None = None) -> None:
         self.subject = subject
@@ -123,14 +123,15 @@ class RunReader:
         return []
 
 
-#: records that an event becomes, each with its name, attempts, payload and stepId; the last is its own, others are implied
-Said = list[tuple[str, Attempts, dict[str, Any], str | None]]
+#: The records of an event, each with its name, attempts, payload and stepId; the last is its own, the others are
+#: implied.
+Records = list[tuple[str, Attempts, dict[str, Any], str | None]]
 
 
 # -- the run ----------------------------------------------------------------------------------------------------------
 
 
-def _of_run(state: RunState, name: str, payload: dict[str, Any], logical: int = 1) -> Said:
+def _of_run(state: RunState, name: str, payload: dict[str, Any], logical: int = 1) -> Records:
     return [(name, Attempts(logical, 1 + state.losses), payload, None)]
 
 
@@ -139,23 +140,23 @@ def _evaluated(state: RunState, envelope: Envelope) -> None:
         state.status = contract.APPROVED
 
 
-def _run_started(state: RunState, envelope: Envelope) -> Said:
+def _run_started(state: RunState, envelope: Envelope) -> Records:
     state.started_at = envelope["timestamp"]
     return _of_run(state, contract.RUN_STARTED, {})
 
 
-def _paused(state: RunState, envelope: Envelope) -> Said:
+def _paused(state: RunState, envelope: Envelope) -> Records:
     state.substatus = None
     payload = envelope["payload"]
     return _of_run(state, contract.RUN_PAUSED, contract.signal_payload(payload), payload.get("cycle", 1))
 
 
-def _resumed(state: RunState, envelope: Envelope) -> Said:
+def _resumed(state: RunState, envelope: Envelope) -> Records:
     payload = envelope["payload"]
     return _of_run(state, contract.RUN_RESUMED, contract.signal_payload(payload), payload.get("cycle", 1))
 
 
-def _finished(state: RunState, envelope: Envelope) -> Said:
+def _finished(state: RunState, envelope: Envelope) -> Records:
     stacks = state.stacks
     _clear(state)
     took = contract.milliseconds_between(state.started_at, envelope["timestamp"])
@@ -174,7 +175,7 @@ def _finished(state: RunState, envelope: Envelope) -> Said:
     return _of_run(state, contract.RUN_COMPLETED, payload)
 
 
-def _cancelled(state: RunState, envelope: Envelope) -> Said:
+def _cancelled(state: RunState, envelope: Envelope) -> Records:
     _clear(state)
     payload = contract.signal_payload(envelope["payload"])
     if envelope["payload"].get("code"):
@@ -209,7 +210,7 @@ def _signalled(state: RunState, envelope: Envelope) -> None:
 # -- steps ------------------------------------------------------------------------------------------------------------
 
 
-def _of_step(name: str, step_run: StepProgress, payload: dict[str, Any]) -> Said:
+def _of_step(name: str, step_run: StepProgress, payload: dict[str, Any]) -> Records:
     return [
         (name, Attempts(step_run.attempt, 1 + step_run.losses), {"step": step_run.step, **payload}, step_run.step_id)
     ]
@@ -228,7 +229,7 @@ def _scheduled(state: RunState, envelope: Envelope) -> None:
     state.open[envelope["step_run_id"]] = StepProgress(step if entry == 1 else f"{step}#{entry}", step)
 
 
-def _step_started(state: RunState, envelope: Envelope) -> Said | None:
+def _step_started(state: RunState, envelope: Envelope) -> Records | None:
     step_run = state.open.get(envelope["step_run_id"])
     if step_run is None:
         return None
@@ -236,15 +237,15 @@ def _step_started(state: RunState, envelope: Envelope) -> Said | None:
     return _of_step(contract.STEP_STARTED, step_run, {})
 
 
-def _step_ended(state: RunState, envelope: Envelope) -> Said | None:
+def _step_ended(state: RunState, envelope: Envelope) -> Records | None:
     step_run = state.open.pop(envelope["step_run_id"], None)
     if step_run is None:
         return None
-    began: Said = []
+    began: Records = []
     if not step_run.started_at or step_run.failed:
         if is_closing(envelope):
-            return None  # no attempt of it is in progress
-        # It ended before anybody began it, or while a retry was waited for, whose StepFailed was told before.
+            return None  # no attempt is in progress
+        # It ended before it started, or while it waited for a retry, whose StepFailed was rendered before.
         step_run.attempt += step_run.failed
         began = _of_step(contract.STEP_STARTED, step_run, {})
     took = contract.milliseconds_between(step_run.started_at, envelope["timestamp"])
@@ -272,14 +273,14 @@ def _task_ended(state: RunState, envelope: Envelope) -> None:
         return
     outcome = envelope["payload"].get("outcome")
     if outcome is None:
-        return  # the attempt's outcome stands on the task's own end
+        return  # the end of the task has the attempt's outcome
     step_run.error = outcome.get("error")
     step_run.stack = (outcome.get("py") or {}).get("traceback") if step_run.error else None
     if "iteration_id" not in envelope and envelope["event_type"] in ("task.done", "task.failed"):
         step_run.result, step_run.result_ref = outcome.get("data"), result_ref(envelope["payload"])
 
 
-def _attempt_failed(state: RunState, envelope: Envelope) -> Said | None:
+def _attempt_failed(state: RunState, envelope: Envelope) -> Records | None:
     step_run = state.open.get(envelope.get("step_run_id", ""))
     if not restarts(envelope):
         _task_ended(state, envelope)
@@ -291,7 +292,7 @@ def _attempt_failed(state: RunState, envelope: Envelope) -> Said | None:
     return _of_step(contract.STEP_FAILED, step_run, {**payload, "retryable": True})
 
 
-def _retried(state: RunState, envelope: Envelope) -> Said | None:
+def _retried(state: RunState, envelope: Envelope) -> Records | None:
     step_run = state.open.get(envelope.get("step_run_id", ""))
     if step_run is None or "iteration_id" in envelope or not retries(envelope):
         return None
@@ -304,7 +305,7 @@ def _retried(state: RunState, envelope: Envelope) -> Said | None:
     return _of_step(contract.STEP_FAILED, step_run, {**payload, "retryable": True})
 
 
-def _attempt_started(state: RunState, envelope: Envelope) -> Said | None:
+def _attempt_started(state: RunState, envelope: Envelope) -> Records | None:
     step_run = state.open.get(envelope.get("step_run_id", ""))
     if (
         step_run is None
@@ -313,9 +314,9 @@ def _attempt_started(state: RunState, envelope: Envelope) -> Said | None:
         or not (step_run.failed or step_run.restarted)
     ):
         return None
-    ended: Said = []
+    ended: Records = []
     if not step_run.failed:
-        # Older releases did not write down that the attempt ended.
+        # Older releases did not record the end of the attempt.
         payload = {"errorCode": "CANCELLED", "errorMessage": "RETRY_STEP", "retryable": True}
         ended = _of_step(contract.STEP_FAILED, step_run, payload)
     step_run.failed = step_run.restarted = False
@@ -350,16 +351,16 @@ def _issued(state: RunState, envelope: Envelope) -> None:
 
 
 def restarts(envelope: Envelope) -> bool:
-    """Whether RETRY_STEP ended an attempt."""
+    """Return whether RETRY_STEP ended an attempt."""
     return bool(envelope["payload"].get("reason") == "step_retried" and is_closing(envelope))
 
 
 def retries(envelope: Envelope) -> bool:
-    """Whether a task's policy chose to try again."""
+    """Return whether a task's policy chose to retry."""
     return bool(envelope["payload"].get("action", {}).get("do") == "retry" and "due" in envelope["payload"])
 
 
-_RULES: dict[str, Callable[[RunState, Envelope], Said | None]] = {
+_RULES: dict[str, Callable[[RunState, Envelope], Records | None]] = {
     "playbook.request.evaluated": _evaluated,
     "playbook.started": _run_started,
     "playbook.paused": _paused,

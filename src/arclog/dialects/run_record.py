@@ -1,4 +1,4 @@
-"""The Run Events Contract's records, keys and statuses: what a RunEventRecord holds, whatever it was told from."""
+"""The records, keys and statuses of the Run Events Contract."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ COMPLETED = "COMPLETED"
 FAILED = "FAILED"
 CANCELLED = "CANCELLED"
 STATUSES = (PENDING, APPROVED, RUNNING, PAUSED, COMPLETED, FAILED, CANCELLED)
-#: substatus of a run that will be paused once what is in flight has ended
+#: Substatus of a run that pauses once the work in progress has ended.
 DRAINING = "DRAINING"
 
-#: The only transitions that events make. PENDING and APPROVED come before any of them.
+#: The status after each event. PENDING and APPROVED precede all events.
 STATUS_AFTER = {
     RUN_STARTED: RUNNING,
     RUN_PAUSED: PAUSED,
@@ -51,32 +51,32 @@ EVENT_TYPES = (
     RUN_FAILED,
     RUN_CANCELLED,
 )
-#: stands in a key where a run-level event has no stepId
+#: The place of the stepId in the key of a run-level event.
 RUN_LEVEL = "RUN"
-#: what the store adds to what was written
+#: Keys that the store adds to a written record.
 STORE_KEYS = ("persistedAt", "runSeq")
 
 
 class RunSubject(Struct, frozen=True):
-    """What all records of one run have in common; tenancy stands on the envelopes."""
+    """The common fields of all records of one run; the envelopes have the tenancy."""
 
     #: UUID v4
     run_id: str
     #: catalog path
     plan_id: str
-    #: catalog version, pinned
+    #: catalog version, fixed for the run
     plan_version: str
 
 
 class Attempts(Struct, frozen=True):
-    #: 1 + retries by policy or by RETRY_STEP; of a pause, its ordinal
+    #: 1 + retries by policy or by RETRY_STEP; for a pause, its ordinal
     logical: int = 1
     #: 1 + lost leases
     engine: int = 1
 
 
 def idempotency_key(run_id: str, step_id: str | None, logical: int, event_type: str, plan_version: str) -> str:
-    """The contract's formula. Neither engineAttemptId nor planId is part of it."""
+    """Return the key by the contract's formula. Neither engineAttemptId nor planId is part of it."""
     parts = (run_id, step_id or RUN_LEVEL, str(logical), event_type, plan_version)
     return sha256("|".join(parts).encode()).hexdigest()
 
@@ -89,7 +89,7 @@ def record_of(
     payload: dict[str, Any],
     step_id: str | None = None,
 ) -> dict[str, Any]:
-    """A RunEventRecord."""
+    """Build a RunEventRecord."""
     record = {
         "eventType": event_type,
         "occurredAt": envelope["timestamp"],
@@ -113,12 +113,12 @@ def record_of(
 
 
 def write_of(record: dict[str, Any]) -> dict[str, Any]:
-    """The RunEventWrite that became this record: without what the store assigned."""
+    """Return the RunEventWrite of this record: without the fields that the store assigned."""
     return {key: value for key, value in record.items() if key not in STORE_KEYS}
 
 
 def error_payload(error: dict[str, Any] | None, stack: str | None = None) -> dict[str, Any]:
-    """The minimum of StepFailed and RunFailed."""
+    """Return the required payload of StepFailed and RunFailed."""
     if not error:
         return {}
     payload = {
@@ -132,11 +132,11 @@ def error_payload(error: dict[str, Any] | None, stack: str | None = None) -> dic
 
 
 def signal_payload(payload: dict[str, Any]) -> dict[str, Any]:
-    """The minimum of RunPaused and RunResumed."""
+    """Return the required payload of RunPaused and RunResumed."""
     names = {"signal_id": "signalId", "reason": "reason"}
     return {name: payload[key] for key, name in names.items() if payload.get(key)}
 
 
 def milliseconds_between(began: str, ended: str) -> int | None:
-    """Of two timestamps; None when the first is not known."""
+    """Return the time between two timestamps; None if the first is unknown."""
     return ids.milliseconds(ids.micros(began), ids.micros(ended)) if began else None

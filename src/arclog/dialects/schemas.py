@@ -1,6 +1,6 @@
-"""The published JSON Schemas (draft 2020-12) of events and records, drawn from the same tables that make them.
+"""The published JSON Schemas (draft 2020-12) of events and records, generated from the tables that define them.
 
-Objects are open unless a contract closes them: a reader must take keys that it does not know.
+Objects are open unless a contract closes them: a reader must accept unknown keys.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _OUTCOME = {
         "meta": _OPEN,
     },
 }
-#: payload keys whose shape is known beyond their type
+#: Payload keys with a known structure.
 _KNOWN = {"error": {"$ref": "#/$defs/error"}, "outcome": {"$ref": "#/$defs/outcome"}}
 _ENTITIES = sorted({row.entity for row in REGISTRY.values()})
 
@@ -158,7 +158,7 @@ def lifecycle_events() -> Schema:
 
 
 def _applied(name: str) -> Schema:
-    """Events of this name with which their layer changes: an informative one has a name only."""
+    """Return the schema of events of this name that change their layer. Informational events do not."""
     return {"properties": {"event_type": {"const": name}}, "not": {"required": ["informative"]}}
 
 
@@ -359,7 +359,7 @@ def execution_status() -> Schema:
     return _published("status of an execution", body)
 
 
-#: name → (what it describes, how it is drawn)
+#: name → (description, function that builds it)
 SCHEMAS: dict[str, tuple[str, Callable[[], Schema]]] = {
     "events": ("an event as it is stored: `arclog events --json`", events),
     "lifecycle": ("an event in the lifecycle dialect", lifecycle_events),

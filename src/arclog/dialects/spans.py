@@ -1,4 +1,7 @@
-"""A run's log as spans: execution → step → task. Pure; what has no end in the log ends with the run."""
+"""The spans of a run: execution → step → task. No I/O.
+
+A span without an end event ends when the run ends.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from msgspec import Struct
 from arclog.model.events import TERMINAL, Event
 from arclog.model.ids import span_id
 
-#: The types that spans are made of; a reader asks for no others.
+#: Event types that spans are built from. Readers request only these.
 TYPES = (
     "playbook.execution.requested",
     "playbook.started",
@@ -28,7 +31,7 @@ TYPES = (
 
 
 class Moment(Struct):
-    """Something that happened inside a span."""
+    """An event inside a span."""
 
     name: str
     at: int
@@ -36,24 +39,24 @@ class Moment(Struct):
 
 
 class Span(Struct):
-    """Times are microseconds since 1970."""
+    """A span. Times are microseconds since 1970."""
 
     name: str
     id: int
-    #: None: the run's own
+    #: id of the parent span; None for the run's span
     parent: int | None
     start: int
     end: int | None = None
     attributes: dict[str, Any] = {}
-    #: what went wrong; None: nothing did
+    #: the error message; None if it succeeded
     error: str | None = None
     moments: list[Moment] = []
-    #: (execution id, task key) of the task that called the run
+    #: (execution id, task key) of the task that started the run
     caller: tuple[str, str] | None = None
 
 
 class Spans:
-    """Takes a run's events in order of their seq."""
+    """Builds spans from a run's events, given in seq order."""
 
     def __init__(self, execution_id: int, name: str, most: int, attributes: Mapping[str, Any]) -> None:
         self._id = execution_id
@@ -61,7 +64,7 @@ class Spans:
         self._root = Span(f"run {name}", span_id(str(execution_id)), None, 0, attributes=dict(attributes))
         self._open: dict[str, Span] = {}
         self._spans: list[Span] = []
-        #: spans that were too many
+        #: number of spans over the limit
         self.dropped = 0
 
     def take(self, event: Event) -> None:
@@ -89,11 +92,11 @@ class Spans:
                 self._root.error = _problem(event)
 
     def all(self) -> Iterable[Span]:
-        """The run's span, and all below it, the innermost that were left open included."""
+        """Return the run's span and all spans below it, including those that are still open."""
         ended = self._root.end if self._root.end is not None else self._root.start
         for span in self._open.values():
             span.end = max(ended, span.start)
-            span.error = span.error or "it had not ended when the run did"
+            span.error = span.error or "not ended when the run ended"
         if self.dropped:
             self._root.attributes["arclog.spans_dropped"] = self.dropped
         self._root.end = ended
@@ -135,7 +138,7 @@ class Spans:
 
 
 def _problem(event: Event) -> str | None:
-    """What an event says went wrong; '' when it does not say."""
+    """Return the error message of an event: '' if it has none, None if the event is not an error."""
     if event.type == "execution.cancelled":
         return str(event.payload.get("reason") or "cancelled")
     if event.type not in ("step.failed", "task.failed") and event.status != "error":
@@ -152,7 +155,7 @@ def _error_of(event: Event) -> dict[str, Any]:
 
 
 def _caller(parent: Any) -> tuple[str, str] | None:
-    """The task that called a run, by the ids in the request."""
+    """Return the task that started a run, from the ids in the request."""
     if not isinstance(parent, dict):
         return None
     try:

@@ -1,7 +1,8 @@
-"""The `wire` dialect: stored events in the shape of `POST /api/events`. Ids are always strings here.
+"""The `wire` dialect: stored events in the form of `POST /api/events`. Ids are always strings.
 
-Names are those of the `lifecycle` dialect, statuses the wire's words; what the shape has no field for stands in `meta`, beside
-what the sender said there, and `wire_incoming` finds it again: what is told here can be posted and means the same event.
+Names are those of the `lifecycle` dialect, statuses those of the wire. Fields that the form does not have are in
+`meta`, beside the sender's own, and `wire_incoming` reads them from there: a rendered event can be posted and means the
+same event.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from arclog.model.events import ERROR, IN_PROGRESS, PAUSED, REGISTRY, SKIPPED, S
 
 NAME = "wire"
 
-#: wire word, in any case → canonical status; the canonical words are words of the wire, too
+#: status on the wire, in any case → canonical status; the canonical words are accepted, too
 STATUS_IN = {
     "STARTED": IN_PROGRESS,
     "RUNNING": IN_PROGRESS,
@@ -30,7 +31,7 @@ STATUS_IN = {
 } | {status.upper(): status for status in STATUSES}
 STATUS_OUT = {IN_PROGRESS: "STARTED", SUCCESS: "COMPLETED", SKIPPED: "COMPLETED", ERROR: "FAILED", PAUSED: "PAUSED"}
 CANCELLED = "CANCELLED"
-#: types whose status is more than the canonical word says
+#: types whose wire status is more specific than the canonical status
 _STATUS_OF_TYPE = {"execution.cancelled": CANCELLED, "command.cancelled": CANCELLED}
 _ENDS = frozenset({SUCCESS, SKIPPED, ERROR})
 
@@ -39,7 +40,7 @@ REF = "ref"
 REFS = "refs"
 RESULT_KINDS = (DATA, REF, REFS)
 
-#: of derived facts, whose status is told in the lifecycle's words
+#: statuses of derived facts, which use the words of the lifecycle dialect
 _FACT_STATUSES = {
     commands.ISSUED: "STARTED",
     commands.CLAIMED: "STARTED",
@@ -47,7 +48,7 @@ _FACT_STATUSES = {
     commands.COMPLETED: "COMPLETED",
 }
 
-#: keys of the envelope that the shape has no field for
+#: envelope keys that the form has no field for
 META_KEYS = (
     "seq", "task", "task_run_id", "step_run_id", "iteration_id", "attempt", "command_id", "fence", "cause_id", "parent_id",
     "duration_ms", "source", "persisted_at", "tenant_id", "project_id", "environment_id", "derived",
@@ -55,7 +56,7 @@ META_KEYS = (
 
 
 class WireReader:
-    """Implements `telling.Reader`."""
+    """Implements `rendering.Reader`."""
 
     needs: frozenset[str] | None = None
 
@@ -76,7 +77,7 @@ class WireReader:
 def result_of(
     kind: str, status: str, context: dict[str, Any], uri: str | None = None, event_ids: list[str] | None = None
 ) -> dict[str, Any]:
-    """`{status, context}` of data, `{status, reference}` of what is stored elsewhere. An error stands at context.error."""
+    """Return `{status, context}` for data, `{status, reference}` for stored data. An error is at context.error."""
     if kind == REF:
         return {"status": status, "reference": {"uri": uri}}
     if kind == REFS:
@@ -85,12 +86,12 @@ def result_of(
 
 
 def status_out(event_type: str, status: str) -> str:
-    """The wire's word for a canonical type and status."""
+    """Return the wire status of a canonical type and status."""
     return _STATUS_OF_TYPE.get(event_type) or STATUS_OUT[status]
 
 
 def _shaped(rendered: Rendered) -> Rendered:
-    # A derived fact is told of an envelope of another type: its own record is the only place where it stands.
+    # A derived fact is rendered from an envelope of another type: only its own record contains it.
     stored = rendered.record if rendered.derived else rendered.source
     status = _FACT_STATUSES[rendered.name] if rendered.derived else status_out(stored["event_type"], stored["status"])
     payload = stored["payload"]
@@ -123,7 +124,7 @@ def _shaped(rendered: Rendered) -> Rendered:
 
 
 def _result(stored: Envelope, status: str) -> dict[str, Any]:
-    """The fields that say what came of it: those that were sent, else what the payload says."""
+    """Return the result fields: those that were sent, else those derived from the payload."""
     payload = stored["payload"]
     uri = stored.get("result_uri") or (result_ref(payload) or {}).get("ref")
     kind = stored.get("result_kind") or (REF if uri else DATA)
@@ -137,7 +138,7 @@ def _result(stored: Envelope, status: str) -> dict[str, Any]:
 
 
 def _context(payload: dict[str, Any]) -> dict[str, Any]:
-    """The result's own part of a payload; a failed outcome's error stands where every error stands."""
+    """Return the result part of a payload; the error of a failed outcome is at `error`."""
     error = payload.get("error") or (payload.get("outcome") or {}).get("error")
     if error:
         return {"error": error}
@@ -146,10 +147,9 @@ def _context(payload: dict[str, Any]) -> dict[str, Any]:
     return {"data": payload["result"]} if "result" in payload else payload
 
 
-# Who may send which types on the wire, as data: one grant for each principal and type.
+# The types that each principal may send on the wire: one grant per principal and type.
 #
-# Law: what stands in no grant is refused. A producer may send every type there is, since its events are facts for readers
-# and nothing more.
+# Invariant: an event without a grant is refused. A producer may send every type, since its events are informational.
 
 
 SERVER = "server"
@@ -158,7 +158,7 @@ PRODUCER = "producer"
 
 
 class Grant(Struct, frozen=True):
-    """How an allowed event is taken."""
+    """The conditions of an allowed event."""
 
     #: only for a command that the sender holds, with its fence
     needs_lease: bool = False
@@ -168,7 +168,7 @@ class Grant(Struct, frozen=True):
 
 _HOW = {SERVER: Grant(), WORKER: Grant(needs_lease=True), PRODUCER: Grant(informative=True)}
 
-#: principal → canonical type → how it is taken
+#: principal → canonical type → grant
 GRANTS: dict[str, dict[str, Grant]] = {
     principal: {name: how for name, row in REGISTRY.items() if principal == PRODUCER or principal in row.emitters}
     for principal, how in _HOW.items()
@@ -176,7 +176,7 @@ GRANTS: dict[str, dict[str, Grant]] = {
 
 
 def granted(principal: str, event_type: str, *, legacy_name: str = "") -> Grant:
-    """How an event of this canonical type is taken from this principal. Raises NotAllowed."""
+    """Return how an event of this canonical type is accepted from this principal. Raises NotAllowed."""
     grants = GRANTS.get(principal)
     if grants is None:
         raise NotAllowed(f"{principal!r} may not send events; {', '.join(GRANTS)} may")

@@ -1,8 +1,8 @@
-"""Bodies of `POST /api/events` and `/api/events/batch`, read strictly in meaning and leniently in form.
+"""Bodies of `POST /api/events` and `/api/events/batch`: lenient in form, strict in meaning.
 
-Law: a body becomes one canonical event, or RequestRejected (422) or NotAllowed (403) says which field and why; nothing is
-guessed. Aliases, integer or string ids, fields inside `meta` and names of any dialect are forms; they all lead to the same
-event and to the same digest, by which a repetition is known.
+Invariant: a body becomes one canonical event, or RequestRejected (422) or NotAllowed (403) names the field and the
+reason; nothing is guessed. Aliases, integer or string ids, fields inside `meta` and names of any dialect are forms of
+the same event and have the same digest, which identifies repetitions.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ from arclog.model.events import ERROR, REGISTRY, SKIPPED, Event
 from arclog.model.outcome import as_error
 from arclog.model.refs import stored_form
 
-#: field → its other spelling
+#: field → alias
 ALIASES = {"event_type": "name", "step": "node_name", "payload": "context"}
-#: top-level, or inside `meta`
+#: fields that may be at the top level or inside `meta`
 EITHER_PLACE = ("task", "task_run_id", "step_run_id", "iteration", "iteration_id", "attempt", "command_id", "fence")
-#: taken from the server only
+#: fields that only the server may set
 SERVER_ONLY = ("actionable", "informative")
-#: told with an event, and derived again when one is taken in
-_TOLD_ONLY = ("result", "seq", "source")
+#: fields of rendered events that are derived again on input
+_DERIVED = ("result", "seq", "source")
 KNOWN = frozenset({
     "execution_id", "event_id", "meta", "worker_id", "status", "created_at", "result_kind", "result_uri", "event_ids",
-    *ALIASES, *ALIASES.values(), *EITHER_PLACE, *SERVER_ONLY, *_TOLD_ONLY,
+    *ALIASES, *ALIASES.values(), *EITHER_PLACE, *SERVER_ONLY, *_DERIVED,
 })  # fmt: skip
 #: entities whose events must name their step
 STEP_ENTITIES = frozenset({"step", "task", "loop"})
-#: what a batch hands down to items that do not say it themselves
+#: fields of a batch that apply to items without them
 INHERITED = ("execution_id", "worker_id")
 
-#: of a name or id; a step's name has 128 at most, a worker's id or a ref more
+#: Maximum length of a name or id; a step's name has at most 128 characters, a worker's id or a ref may have more.
 _LONGEST_TEXT = 512
 _MOST_WARNINGS = 10
 _RUN_ID = re.compile(r"(?:step|task):(?P<name>.{1,300}):run:(?P<run>[0-9]{1,9})", re.DOTALL)
@@ -67,24 +67,24 @@ _PATH = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){0,31}")
 
 
 class Incoming(Struct, frozen=True):
-    """One event from outside, understood and allowed; who holds the command is still to be checked."""
+    """One valid and allowed event from outside. Whether the sender holds the command is not checked yet."""
 
     execution_id: int
     event: Event
     grant: Grant
-    #: of the content, timestamps and meta aside
+    #: digest of the content, without timestamps and meta
     digest: str
-    #: False: applied without a decision
+    #: False if it is applied without a decision
     actionable: bool = True
-    #: what was ignored
+    #: the fields that were ignored
     warnings: tuple[str, ...] = ()
 
 
 class Refusal(Struct, frozen=True):
-    """Why an item of a batch was not taken."""
+    """The reason why an item of a batch was refused."""
 
     index: int
-    #: as in HTTP: 422 or 403
+    #: HTTP status: 422 or 403
     status: int
     message: str
 
@@ -92,8 +92,10 @@ class Refusal(Struct, frozen=True):
 def parse_event(
     body: Any, principal: str, now: int, inherited: Mapping[str, Any] | None = None, sender: str = ""
 ) -> Incoming:
-    """One body. `now` (microseconds) is the server's clock, for events that do not say when they happened; `sender` is the
-    name of whoever sends it, which a producer's event keeps.
+    """Parse one body.
+
+    `now` (microseconds) is the time of events without a timestamp; `sender` is the sender's name, which a producer's
+    event keeps.
     """
     if not isinstance(body, dict):
         raise RequestRejected(f"an event is a JSON object, not {_kind(body)}")
@@ -114,12 +116,12 @@ def parse_event(
     kind, status, legacy_name = _meaning(name, status, payload, principal)
     grant = granted(principal, kind, legacy_name=legacy_name)
     if principal == SERVER and meta.get("skipped") is True and SKIPPED in REGISTRY[kind].statuses:
-        status = SKIPPED  # the wire's own words have none for it
+        status = SKIPPED  # the wire has no word for it
     if principal == WORKER and status == SKIPPED:
         raise RequestRejected(f"{name} cannot have status {word}: only the server skips a step")
     if principal != SERVER:
-        said_so = {"informative": grant.informative}  # what it says is so anyway
-        ignored = [key for key in SERVER_ONLY if key in given and given[key] is not said_so.get(key)]
+        confirmed = {"informative": grant.informative}  # a field that states the fact is no contradiction
+        ignored = [key for key in SERVER_ONLY if key in given and given[key] is not confirmed.get(key)]
         warnings += [f"{key} can only be set by the server and is ignored" for key in ignored]
     payload, meta = _with_owner(checked(kind, payload), meta, kind, principal)
     event = _event(given, kind, status, now)
@@ -140,7 +142,7 @@ def parse_event(
     if principal != PRODUCER:
         event.payload = with_stored_refs(event.payload)
     if principal == WORKER and "task_run_id" not in given:
-        event.task_run = 0  # that of the command's pipeline
+        event.task_run = 0  # the task run of the command's pipeline applies
     flags = _server_only_flags(given) if principal == SERVER else {}
     event.informative = grant.informative or flags.get("informative", False)
     return Incoming(execution_id, event, grant, digest, flags.get("actionable", True), tuple(warnings))
@@ -154,7 +156,7 @@ def _unknown(given: Mapping[str, Any]) -> list[str]:
 
 
 def names_a_command(body: Any) -> bool:
-    """Whether an event speaks for a command under a fence, as a worker does."""
+    """Return whether an event names a command and a fence, as a worker's does."""
     if not isinstance(body, dict):
         return False
     meta = body.get("meta")
@@ -165,8 +167,9 @@ def names_a_command(body: Any) -> bool:
 def parse_batch(
     body: Any, principal: str | Callable[[Any], str], now: int, most: int, sender: str = ""
 ) -> list[Incoming | Refusal]:
-    """Each item's own answer, in order. A body that is not a batch, or too large a one, is refused whole. Who speaks can
-    depend on the item.
+    """Parse a batch. Returns an event or a refusal for each item, in order.
+
+    A body that is not a batch, or that is too large, is refused as a whole. The principal can depend on the item.
     """
     if not isinstance(body, dict):
         raise RequestRejected(f"a batch is a JSON object with `events`, not {_kind(body)}")
@@ -194,8 +197,9 @@ def parse_batch(
 
 
 def _meaning(name: str, status: str, payload: dict[str, Any], principal: str) -> tuple[str, str, str]:
-    """Canonical type, status, and the name itself if it is neither canonical nor of the lifecycle. `status` is '' when the
-    event says none.
+    """Return the canonical type, the status, and the name if it is neither canonical nor of the lifecycle dialect.
+
+    `status` is '' if the event has none.
     """
     if name in REGISTRY:
         return name, _fitting(name, name, status or status_from_name(name, payload)), ""
@@ -217,7 +221,7 @@ def _meaning(name: str, status: str, payload: dict[str, Any], principal: str) ->
 
 
 def _respelled(name: str, known: str, status: str, payload: dict[str, Any], principal: str) -> tuple[str, str, str]:
-    """What a producer means by a known name that it writes in its own way, or by one of the run dialect."""
+    """Return the meaning of a producer's own spelling of a known name, or of a name of the run dialect."""
     if known in REGISTRY or known in legacy.BY_NAME or any(row.name == known for row in lifecycle.TABLE):
         kind, status, _ = _meaning(known, status, payload, principal)
         return kind, status, name
@@ -229,7 +233,7 @@ def _respelled(name: str, known: str, status: str, payload: dict[str, Any], prin
 
 
 def status_from_name(event_type: str, payload: Mapping[str, Any]) -> str:
-    """What a canonical type says of its status by itself; a payload with an error settles what the name leaves open."""
+    """Return the status that a canonical type implies. A payload with an error decides if the name allows both."""
     statuses = REGISTRY[event_type].statuses
     return ERROR if ERROR in statuses and payload.get("error") else statuses[0]
 
@@ -245,7 +249,7 @@ def _fitting(name: str, kind: str, status: str) -> str:
 
 
 def _status(given: Mapping[str, Any]) -> tuple[str, str]:
-    """The word that the event says, in capitals, and the canonical status that it means; '' when it says none."""
+    """Return the event's status word in capitals and the canonical status; '' if it has none."""
     if "status" not in given:
         return "", ""
     word = _text(given["status"], "status").upper()
@@ -316,7 +320,10 @@ def _object(given: Mapping[str, Any], field: str) -> dict[str, Any]:
 
 
 def _payload(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Producers may send any JSON; what is not an object becomes the one value of one."""
+    """Return the payload.
+
+    Producers may send any JSON; a value that is not an object becomes the object's only value.
+    """
     value = _aliased(given, "payload", {})
     return value if isinstance(value, dict) else {"value": value}
 
@@ -324,8 +331,9 @@ def _payload(given: Mapping[str, Any]) -> dict[str, Any]:
 def _with_owner(
     payload: dict[str, Any], meta: dict[str, Any], kind: str, principal: str
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """`payload.source` says that the server wrote an event in a worker's place: nobody else's word counts for that. A
-    producer's payload is its own.
+    """Check `payload.source`, which marks an event that the server recorded in place of a worker.
+
+    Only the server may set it; a producer's payload is not changed.
     """
     if principal == SERVER:
         instead = meta.get("source") == "server" and "worker" in REGISTRY[kind].emitters
@@ -358,7 +366,7 @@ def _run(given: Mapping[str, Any], field: str, owner: str) -> int:
 
 
 def _iteration(given: Mapping[str, Any]) -> tuple[int, ...] | None:
-    """An index, a dotted path of them, a list of them; or the end of an iteration_id."""
+    """Parse an iteration: an index, a dotted path or a list of indexes, or the end of an iteration_id."""
     if "iteration_id" in given:
         value: Any = _text(given["iteration_id"], "iteration_id").rpartition(":")[2]
     elif "iteration" in given:
@@ -394,7 +402,7 @@ def _server_only_flags(given: Mapping[str, Any]) -> dict[str, bool]:
 
 
 def _result_fields(given: Mapping[str, Any]) -> dict[str, Any]:
-    """`result_kind`, `result_uri` and `event_ids` as they were sent; {} of data that is in the payload."""
+    """Return `result_kind`, `result_uri` and `event_ids` as they were sent; {} for data in the payload."""
     kind = given.get("result_kind", DATA)
     if kind not in RESULT_KINDS:
         raise RequestRejected(f"`result_kind` must be one of {', '.join(RESULT_KINDS)}")
@@ -414,7 +422,7 @@ def _result_fields(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _digest(execution_id: int, event: Event, status: str) -> str:
-    # Digests that older releases stored must still fit: they had the meta, and references, inside the payload.
+    # Digests of older releases must still match: they had the meta, and references, inside the payload.
     payload = {key: value for key, value in event.payload.items() if key != "meta"}
     kind, uri = event.sent.get("result_kind", DATA), event.sent.get("result_uri")
     is_told_already = kind == REF and (result_ref(payload) or {}).get("ref") == uri
@@ -442,9 +450,10 @@ def _kind(value: Any) -> str:
     return names.get(type(value), "an object")
 
 
-# What a payload from outside must look like before it is stored: every reader of the log relies on it.
+# Checks of a payload from outside before it is stored: every reader of the log relies on them.
 #
-# Law: a key that the registry describes has the type that it says, and an outcome is one; the rest is the sender's own.
+# Invariant: a key that the registry describes has the declared type, and an outcome is a valid outcome; other keys
+# belong to the sender.
 
 
 def _is_number(value: Any) -> bool:
@@ -452,7 +461,7 @@ def _is_number(value: Any) -> bool:
 
 
 _TASK_ENDS = frozenset({"task.done", "task.failed"})
-#: keys of a plain payload that are the outcome's own
+#: Keys of a plain payload that belong to the outcome.
 _OUTCOME_KEYS = ("result_ref", "extracted")
 
 _IS: dict[str, Callable[[Any], bool]] = {
@@ -469,13 +478,13 @@ _IS: dict[str, Callable[[Any], bool]] = {
 
 @cache
 def _known(event_type: str) -> dict[str, tuple[str, ...]]:
-    """The keys of a payload that have a type, and their types."""
+    """Return the payload keys that have a type, with their types."""
     of_type = {field.name: field.types for field in REGISTRY[event_type].payload}
     return {"error": ("object",), "outcome": ("object",), "result_ref": ("object",), **of_type}
 
 
 def checked(event_type: str, payload: dict[str, Any]) -> dict[str, Any]:
-    """The payload, if it can be stored. Null is the same as absent; an error in plain text becomes an error's message."""
+    """Check a payload and return it. Null is the same as absent; an error in plain text becomes an error's message."""
     if isinstance(payload.get("error"), str):
         payload = {**payload, "error": {"kind": "exception", "message": payload["error"]}}
     known = _known(event_type)
@@ -495,7 +504,7 @@ def checked(event_type: str, payload: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_stored_refs(payload: dict[str, Any]) -> dict[str, Any]:
-    """The payload with its references as logs hold them."""
+    """Return the payload with its references in the stored form."""
     outcome = payload.get("outcome")
     if isinstance(outcome, dict) and "result_ref" in outcome:
         payload = {**payload, "outcome": {**outcome, "result_ref": stored_form(outcome["result_ref"])}}
@@ -503,8 +512,10 @@ def with_stored_refs(payload: dict[str, Any]) -> dict[str, Any]:
 
 
 def plain_outcome(event_type: str, payload: dict[str, Any], sent: Any) -> dict[str, Any] | None:
-    """The outcome that a worker's call.done or call.error means whose payload (`sent` as it came) is not an outcome itself: an
-    ok outcome with that result, or an error outcome with the fields that its error lacks. None: it says its outcome.
+    """Return the outcome of a worker's call.done or call.error whose payload is not an outcome.
+
+    It is an ok outcome with the payload (`sent`) as its result, or an error outcome with all required fields. Returns
+    None if the payload has an outcome.
     """
     if event_type not in _TASK_ENDS or "outcome" in payload:
         return None

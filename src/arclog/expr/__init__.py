@@ -1,4 +1,4 @@
-"""The one expression engine: Jinja's syntax over plain data, safe by construction, bounded by counted work."""
+"""The expression engine: Jinja's syntax over plain data, without access to Python, limited by counted work."""
 
 from arclog.expr.budget import DEFAULT_LIMITS, Limits, Meter, OutOfTurn
 from arclog.expr.convert import plain

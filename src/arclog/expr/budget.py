@@ -1,7 +1,7 @@
-"""What evaluations may cost. Work is counted, never timed, so a template fails or passes alike on every machine.
+"""The limits of evaluations. Work is counted, never timed, so a template fails or succeeds alike on every machine.
 
-Law: whatever can grow asks the budget *before* it allocates or walks. A `Budget` is that of one evaluation; a `Meter` is
-what several evaluations may cost together, those of one decision or of one task, and says when others shall go first.
+Invariant: every operation that can grow asks the budget *before* it allocates or iterates. A `Budget` belongs to one
+evaluation; a `Meter` limits several evaluations together, those of one decision or of one task, and yields to others.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from arclog.model.errors import NOWHERE, ExpressionError
 
 
 class Limits(Struct, frozen=True):
-    """The caps of one evaluation. The operator sets the first two; the last holds for everybody."""
+    """The limits of one evaluation. The operator sets the first two; the last is fixed."""
 
-    #: counted operations: loop rounds × their size, items walked, KiB copied
+    #: number of counted operations: loop rounds × their size, visited items, KiB copied
     max_work: int = 1_000_000
-    #: bytes (an estimate from above) of all values together that an evaluation builds and may hold
+    #: maximum bytes (an upper estimate) of all values that an evaluation builds
     max_bytes: int = 16 * 1024 * 1024
-    #: levels of a value that a template builds, compares or prints
+    #: maximum depth of a value that a template builds, compares or prints
     max_depth: int = 100
 
 
@@ -30,7 +30,7 @@ DEFAULT_LIMITS = Limits()
 
 
 class Failure(ExpressionError):
-    """An expression error that does not know its template yet; `line` counts inside the template, 0 is unknown."""
+    """An expression error without its template yet; `line` counts inside the template, 0 if unknown."""
 
     def __init__(self, message: str, line: int = 0) -> None:
         super().__init__(message, NOWHERE, "")
@@ -38,8 +38,9 @@ class Failure(ExpressionError):
 
 
 class OutOfTurn(BaseException):
-    """A turn is used up where an evaluation cannot wait for its next one. No error of the template: it has to be
-    evaluated again where it can wait.
+    """A turn is used up where an evaluation cannot wait for its next one.
+
+    This is not an error of the template: it has to be evaluated again where it can wait.
     """
 
 
@@ -48,15 +49,16 @@ def _stop() -> None:
 
 
 class Meter:
-    """What is left to the evaluations of one decision, or of one task."""
+    """The remaining limits of the evaluations of one decision, or of one task."""
 
     __slots__ = ("_max_bytes", "_max_work", "_setting", "_turn", "bytes", "pause", "turn", "work")
 
     def __init__(
         self, setting: str, max_work: int, max_bytes: int, turn: int, pause: Callable[[], None] = _stop
     ) -> None:
-        """`setting` begins the names of the limits. After `turn` operations `pause` is called: it returns when the
-        evaluation may continue, or raises.
+        """`setting` is the prefix of the names of the limits.
+
+        After `turn` operations `pause` is called: it returns when the evaluation may continue, or raises.
         """
         self._setting = setting
         self._max_work = max_work
@@ -64,7 +66,7 @@ class Meter:
         self._turn = turn
         self.work = max_work
         self.bytes = max_bytes
-        #: operations that are left of this turn
+        #: remaining operations of this turn
         self.turn = turn
         self.pause = pause
 
@@ -80,7 +82,7 @@ class Meter:
 
     @property
     def is_half_spent(self) -> bool:
-        """Whether what can be left for another decision should be."""
+        """Return whether work that another decision can do should be left to it."""
         return self.work < self._max_work // 2 or self.bytes < self._max_bytes // 2
 
     def overworked(self) -> NoReturn:
@@ -91,19 +93,19 @@ class Meter:
 
 
 class Budget:
-    """What is left of one evaluation's limits."""
+    """The remaining limits of one evaluation."""
 
     __slots__ = ("bytes", "granted", "had", "kept", "limits", "meter", "spent", "work")
 
     meter: Meter | None
-    #: operations, and bytes, that are left
+    #: remaining operations and bytes
     work: int
     bytes: int
     # With a meter only:
-    #: operations that were left when the meter was asked last, and those that it was told of
+    #: operations granted by the meter, and those already charged to it
     granted: int
     spent: int
-    #: bytes that were left in the beginning
+    #: bytes at the beginning
     had: int
     #: bytes of the result
     kept: int
@@ -115,13 +117,13 @@ class Budget:
         self.bytes = limits.max_bytes
 
     def charge(self, operations: int) -> None:
-        """Count work that is about to be done."""
+        """Count work before it is done."""
         self.work -= operations
         if self.work < 0:
             self.more_work()
 
     def room(self, size: int) -> None:
-        """Ask for a value of at most `size` bytes; copying is work too."""
+        """Reserve a value of at most `size` bytes; copying counts as work, too."""
         self.bytes -= size
         if self.bytes < 0:
             self.too_large()
@@ -130,7 +132,7 @@ class Budget:
             self.more_work()
 
     def metered(self, meter: Meter, nodes: int) -> None:
-        """Begin to use what a meter has left; to look at each node of a template costs something, too."""
+        """Start using the remaining limits of a meter. Visiting each node of a template also counts."""
         limits = self.limits
         granted = self.granted = min(limits.max_work, max(meter.turn, 0))
         self.work = granted - nodes
@@ -138,14 +140,17 @@ class Budget:
         self.bytes = self.had = min(limits.max_bytes, meter.bytes)
 
     def settle(self, meter: Meter) -> None:
-        """The evaluation is over: what it did counts, and what it gave; all else that it built is gone."""
+        """End the evaluation: charge its work and the size of its result to the meter.
+
+        Other values that it built are gone.
+        """
         spent = self.granted - self.work
         meter.work -= spent
         meter.turn -= spent
         meter.bytes -= self.kept
 
     def more_work(self) -> None:
-        """Go on with the meter's next turn, if there is one and the evaluation may."""
+        """Continue with the meter's next turn, if there is one and the evaluation has work left."""
         meter, limits = self.meter, self.limits
         if meter is None:
             self._overworked()
@@ -161,49 +166,49 @@ class Budget:
         raise Failure(f"the template does more than {self.limits.max_work} operations (setting expr.max_work)")
 
     def too_large(self) -> NoReturn:
-        """Refuse: more is built than may be."""
+        """Raise the error for a template that builds too much."""
         most, meter = self.limits.max_bytes, self.meter
         if meter is not None and self.had < most:
             meter.too_large()
         raise Failure(f"the template builds more than {most} bytes (setting expr.max_bytes)")
 
 
-# How many bytes values take: in memory, and written out. Estimates from above, made before anything is copied.
+# Sizes of values in bytes: in memory, and written. Upper estimates, computed before anything is copied.
 #
-# Python keeps a text with 1, 2 or 4 bytes for each character, whichever the widest of them needs.
+# Python stores a text with 1, 2 or 4 bytes for each character, as the widest of them requires.
 
 
-#: a list, a map, a short text or a number, beside what stands in them
+#: bytes of a list, a map, a short text or a number, without its content
 LIST, MAP, TEXT, NUMBER = 64, 240, 64, 32
-#: a place in a list; a place and a number; an entry of a map with a number
+#: bytes of a slot in a list; of a slot with a number; of an entry of a map with a number
 SLOT, ITEM, ENTRY = 8, 40, 104
-#: a missing value
+#: bytes of a missing value
 UNDEFINED = 256
 
-#: Shorter texts are not looked through for what their spelling adds.
+#: Maximum length of a text whose escapes are estimated instead of counted.
 _SHORT = 64
 
 
 def char_bytes(text: str) -> int:
-    """Bytes that each character takes."""
+    """Return the bytes of each character."""
     if text.isascii():
         return 1
-    # Beyond a header of 72 bytes only characters, and at times the text in UTF-8 a second time.
+    # Beyond a header of 72 bytes there are only characters, and sometimes the text in UTF-8 a second time.
     return min(4, (getsizeof(text) - 72) // (len(text) + 1)) or 1
 
 
 def text_size(text: str) -> int:
-    """Bytes of a text in memory."""
+    """Return the bytes of a text in memory."""
     return TEXT + len(text) * char_bytes(text)
 
 
 def list_size(count: int) -> int:
-    """Bytes of a new list whose items exist."""
+    """Return the bytes of a new list whose items exist."""
     return LIST + SLOT * count
 
 
 def utf8_size(text: str) -> int:
-    """Bytes in JSON as events are written: UTF-8, and controls escaped."""
+    """Return the bytes of a text in JSON as events are written: UTF-8, with escaped control characters."""
     size = len(text)
     if size <= _SHORT:
         return size + 2 if text.isascii() and text.isprintable() else 6 * size + 2
@@ -213,7 +218,7 @@ def utf8_size(text: str) -> int:
 
 
 def json_size(text: str) -> int:
-    """Characters in JSON as `tojson` writes it: whatever is not ASCII is escaped."""
+    """Return the characters of a text in JSON as `tojson` writes it: everything except ASCII is escaped."""
     size = len(text)
     if size <= _SHORT:
         return 2 * size + 2 if text.isascii() and text.isprintable() else 12 * size + 2
@@ -223,7 +228,7 @@ def json_size(text: str) -> int:
 
 
 def repr_size(text: str) -> int:
-    """Characters as Python prints it inside a list."""
+    """Return the characters of a text as Python prints it inside a list."""
     size = len(text)
     if size <= _SHORT:
         return 2 * size + 2 if text.isprintable() else 10 * size + 2
@@ -233,7 +238,7 @@ def repr_size(text: str) -> int:
 
 
 def _escapes(text: str, width: int) -> int:
-    """Characters that backslashes, quotes and controls add; `each` for a control without a short form."""
+    """Return the characters that escapes add; `width` for a control character without a short form."""
     size = text.count("\\") + text.count('"') + text.count("'")
     if text.isascii() and not text.isprintable():
         short = text.count("\n") + text.count("\t") + text.count("\r")

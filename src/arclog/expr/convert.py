@@ -1,7 +1,7 @@
-"""From template values to JSON data and to text.
+"""Converts template values to JSON data and to text.
 
-Law: a value is measured, against the budget, before it is copied, compared or printed. Lists may share their parts
-(`[[0] * 1000] * 1000`), so their size is what a reader would walk, not what memory holds.
+Invariant: a value is measured against the budget before it is copied, compared or printed. Lists may share their parts
+(`[[0] * 1000] * 1000`), so their size is the number of items that a reader would visit, not their memory.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from msgspec.json import encode
 from arclog.expr.budget import ITEM, LIST, SLOT, TEXT, Budget, Failure, char_bytes, list_size, repr_size, utf8_size
 from arclog.expr.values import JSON_TYPES, SCALARS, Group, Undefined, is_lookup, kind_of
 
-#: about the 4,300 digits that Python itself converts; the conversion is quadratic
+#: About the 4,300 digits that Python itself converts; the conversion is quadratic.
 _MAX_PRINTED_BITS = 14_000
 _SHORT_BITS = 127
-#: Levels of data that a template hands on. A run may wrap a value once more each round (`set_ctx: {a: "{{ [ctx.a] }}"}`),
-#: and what is written must be read again from any depth of calls. A task's result has at most 200.
+#: Maximum depth of data that a template returns. A run may nest a value once more each round (`set_ctx: {a: "{{ [ctx.a]
+#: }}"}`), and stored data must be readable at any depth of the call stack. A task's result has at most 200 levels.
 DEEPEST = 256
 
 
 def admit(value: Any) -> Any:
-    """Turn a value into JSON types at its top level; an undefined one is an error."""
+    """Convert a value to JSON types at its top level. Raises for an undefined one."""
     kind = type(value)
     if kind in JSON_TYPES:
         return value
@@ -40,7 +40,7 @@ def admit(value: Any) -> Any:
 
 
 def _generic(value: Any) -> Any:
-    # Subclasses and read-only mappings that a host put in the scope.
+    # Subclasses and read-only mappings that the caller put in the scope.
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, str):
@@ -55,7 +55,7 @@ def _generic(value: Any) -> Any:
 
 
 def items_of(budget: Budget, value: Any) -> Sequence[Any]:
-    """Give what a loop takes up one by one, uncounted: a list's items, a map's keys, a string's characters."""
+    """Return the items that a loop iterates over, uncounted: a list's items, a map's keys, a string's characters."""
     if type(value) is not list:
         value = admit(value)
         kind = type(value)
@@ -63,7 +63,7 @@ def items_of(budget: Budget, value: Any) -> Sequence[Any]:
             budget.room(list_size(len(value)))
             value = list(value)
         elif kind is str:
-            # Python keeps characters of one byte ready; each of the others is a text of its own.
+            # Python caches characters of one byte; each of the others is a separate text.
             budget.room(list_size(len(value)) + (0 if char_bytes(value) == 1 else (TEXT + 16) * len(value)))
             value = list(value)
         elif kind is not list and kind is not range:
@@ -73,28 +73,28 @@ def items_of(budget: Budget, value: Any) -> Sequence[Any]:
 
 
 def walked(budget: Budget, value: Any) -> Sequence[Any]:
-    """Give the items of `value`, counted: the caller walks them all."""
+    """Return the items of `value`, counted for a caller that visits them all."""
     items = items_of(budget, value)
     budget.charge(1 + len(items))
     return items
 
 
 def listed(budget: Budget, value: Any) -> list[Any]:
-    """Give a new list of the items of `value`."""
+    """Return a new list of the items of `value`."""
     items = walked(budget, value)
     budget.room(LIST + (ITEM if type(items) is range else SLOT) * len(items))
     return list(items)
 
 
 class Weight(Struct, frozen=True):
-    """What a value comes to when it is written out."""
+    """The size of a value when it is written."""
 
-    #: by the spelling of texts that was asked for
+    #: in the requested spelling of texts
     size: int
     depth: int
-    #: bytes that the widest character takes
+    #: bytes of the widest character
     wide: int
-    #: it holds JSON types only
+    #: whether it contains JSON types only
     is_plain: bool
 
 
@@ -107,9 +107,9 @@ def weigh(
     most: int | None = None,
     deepest: int | None = None,
 ) -> Weight:
-    """Estimate a value's written size without writing it; over `most`, too deep or undefined is an error.
+    """Estimate the written size of a value without writing it. Raises if it exceeds `most`, is too deep or undefined.
 
-    `strict` also refuses what JSON cannot say: keys that are not strings, numbers that are not finite.
+    `strict` also refuses values that JSON cannot represent: keys that are not strings, numbers that are not finite.
     """
     deepest = budget.limits.max_depth if deepest is None else deepest
     level: Iterator[Any] = iter((value,))
@@ -169,7 +169,7 @@ def _key_width(key: Any) -> int:
 
 
 def is_plain(value: Any) -> bool:
-    """Tell whether a list or dict holds JSON types only, all the way down; deeper than `DEEPEST` is an error."""
+    """Return whether a list or dict contains JSON types only, at every level. Raises beyond `DEEPEST` levels."""
     level = [value]
     for _ in range(DEEPEST):
         below: list[Any] = []
@@ -187,7 +187,7 @@ def is_plain(value: Any) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """Give `value` as JSON data: views, ranges and tuples converted, an undefined part refused."""
+    """Return `value` as JSON data: converts views, ranges and tuples, and refuses undefined parts."""
     kind = type(value)
     if kind in SCALARS or (kind in JSON_TYPES and is_plain(value)):
         return value
@@ -211,7 +211,7 @@ def _converted(value: Any) -> Any:
 
 
 def passed_through(budget: Budget, value: Any) -> Any:
-    """Finish a template that only names data: its size is the data's own affair, unless a meter counts all of it."""
+    """Finish a template that only names data: its size is not limited, unless a meter counts all of it."""
     if type(value) in SCALARS:
         if type(value) is str and budget.meter is not None:
             budget.kept = utf8_size(value)
@@ -220,7 +220,7 @@ def passed_through(budget: Budget, value: Any) -> Any:
     if budget.meter is not None:
         try:
             size = len(encode(value))
-        except UnicodeError:  # half a character; whoever writes it down says so
+        except UnicodeError:  # half a character; writing it reports the error
             size = weigh(budget, value, utf8_size, deepest=DEEPEST).size
         budget.kept = size
         budget.charge(size >> 8)
@@ -230,20 +230,20 @@ def passed_through(budget: Budget, value: Any) -> Any:
 
 
 def composed(budget: Budget, value: Any) -> Any:
-    """Finish a template that built its value: measured as a whole, then plain."""
+    """Finish a template that built its value: measure it as a whole, then convert it."""
     kind = type(value)
     if kind in SCALARS and kind is not float:
         if kind is str and budget.meter is not None:
             budget.kept = utf8_size(value)
         return value
-    # Parts that it shares count as often as they stand in it: so they are written.
+    # Shared parts count each time, as they are written each time.
     weight = weigh(budget, value, utf8_size, strict=True, most=budget.bytes)
     budget.kept = weight.size
     return value if weight.is_plain else plain(value)
 
 
 def text(budget: Budget, value: Any) -> str:
-    """Print a value as Jinja does: Python's spelling of lists, True and None; `tojson` gives JSON."""
+    """Format a value as Jinja does: Python's form of lists, True and None. `tojson` writes JSON."""
     kind = type(value)
     if kind is str:
         parsed: str = value
@@ -268,7 +268,7 @@ def text(budget: Budget, value: Any) -> str:
 
 
 def unpacked(value: Any) -> Sequence[Any]:
-    """Give the parts of a value that is assigned to several names."""
+    """Return the parts of a value that is assigned to several names."""
     if type(value) is Group:
         return list(value)
     value = admit(value)

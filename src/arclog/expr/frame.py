@@ -1,4 +1,4 @@
-"""The state of one evaluation: the names, the template's own variables, and what is left of the budget."""
+"""The state of one evaluation: the names, the template's own variables, and the remaining budget."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from arclog.expr.budget import SLOT, TEXT, Budget, Failure, Limits, Meter, char_bytes, text_size
 from arclog.expr.values import MISSING, SCALARS, Undefined
 
-# The names that a template sees: layers of mappings, the first that has a name wins.
+# The names that a template sees: layers of mappings; the first layer that has a name wins.
 
 
 _NONE: Mapping[str, str] = {}
@@ -23,13 +23,13 @@ class Scope(Mapping[str, Any]):
         self, *layers: Mapping[str, Any], absent: Mapping[str, str] = _NONE, meter: Meter | None = None
     ) -> None:
         self.layers = layers
-        #: names of steps and tasks with what to say of one that has not run
+        #: messages about steps and tasks that have not run, by name
         self.absent = absent
-        #: counts what the evaluations in this scope cost together
+        #: counts the total cost of the evaluations in this scope
         self.meter = meter
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Find a name, first layer first."""
+        """Return the value of a name from the first layer that has it."""
         for layer in self.layers:
             value = layer.get(key, MISSING)
             if value is not MISSING:
@@ -56,7 +56,7 @@ class Scope(Mapping[str, Any]):
 
 
 class Frame(Budget):
-    """What every closure of a compiled template is called with."""
+    """The argument of every closure of a compiled template."""
 
     __slots__ = ("get", "out", "paid", "scope", "size", "slots", "wide")
 
@@ -72,27 +72,28 @@ class Frame(Budget):
             self.metered(meter, nodes)
         if slots >= 0:
             self.slots: list[Any] = [MISSING] * slots
-            #: bytes that were counted for what stands in each
+            #: bytes charged for the value of each variable
             self.paid = [0] * slots
             self.out: list[str] = []
-            #: characters of the text so far, and bytes that the widest takes
+            #: characters of the text so far, and bytes of the widest character
             self.size = 0
             self.wide = 1
 
     def emit(self, text: str) -> None:
-        """Write to the text that is being rendered."""
+        """Append to the rendered text."""
         self.size += len(text)
         if not text.isascii():
             self.wide = max(self.wide, char_bytes(text))
-        # The part already exists; the whole will be, once it is put together.
+        # The part already exists; the whole is built at the end.
         self.bytes -= SLOT
         if self.size * self.wide > self.bytes:
             self.too_large()
         self.out.append(text)
 
     def over(self, before: int, value: Any) -> int:
-        """An expression of a statement is over: of what was built since `before` bytes were left, only its value stays.
-        Gives the bytes that stay counted.
+        """End an expression of a statement: of everything built since `before` bytes were left, only its value stays.
+
+        Returns the bytes that stay charged.
         """
         used = before - self.bytes
         if type(value) in SCALARS:
@@ -101,21 +102,21 @@ class Frame(Budget):
         return used
 
     def rendered(self) -> str:
-        """The text that was written."""
+        """Return the rendered text."""
         self.room(TEXT + self.size * self.wide)
         return "".join(self.out)
 
 
-#: a compiled expression, a compiled statement
+#: A compiled expression, and a compiled statement.
 Expression = Callable[[Frame], Any]
 Statement = Callable[[Frame], None]
 
 
-# How an error finds its words and its place.
+# The wording and location of errors.
 
 
 def located(made: Expression, line: int) -> Expression:
-    """Note on a failure the line of the template that it came from."""
+    """Add the line of the template to a failure."""
 
     def at_line(frame: Frame) -> Any:
         try:
@@ -132,7 +133,7 @@ def located(made: Expression, line: int) -> Expression:
 
 
 def translated(error: Exception, line: int = 0) -> Failure:
-    """Say in the author's words what Python refused; never with the values at hand, which may be secrets."""
+    """Return Python's error in the author's words, without values, which may be secrets."""
     match error:
         case Failure():
             error.line = error.line or line
@@ -151,5 +152,5 @@ def translated(error: Exception, line: int = 0) -> Failure:
             message = f"the expression cannot be evaluated ({type(error).__name__})"
     failure = Failure(message, line)
     if type(error).__module__ != "builtins":
-        failure.__cause__ = error  # a Lookup's own, for instance a store that is unavailable
+        failure.__cause__ = error  # the cause of a Lookup's error, for example an unavailable store
     return failure

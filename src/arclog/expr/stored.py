@@ -1,7 +1,7 @@
-"""Stored data as templates see it: read when it is used, and only as much of it as is used.
+"""Stored data in templates: read when it is used, and only the parts that are used.
 
-Law: the server has no reader. There only what was extracted into the log is a value; anything else is an error that
-says so (its cause is `Unread`), never a silent read.
+Invariant: the server has no reader. There, only parts that were extracted into the log have a value; using any other
+part is an error (with the cause `Unread`), never a silent read.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ class Unread(Exception):
     """A template needs stored data where none can be read."""
 
 
-#: Bytes of `false`, and more than `null`, `-0.0`, `""`, `[]` and `{}` have.
+#: Bytes of `false`, the longest falsy value in JSON.
 _LONGEST_FALSY = 5
 
 
 class Reader(Protocol):
     """Reads stored data. May block; raises ResultUnavailable."""
 
-    #: `whole` of {kind: file, of: ref} is the path of a local copy
+    #: whether `whole` of {kind: file, of: ref} returns the path of a local copy
     opens_files: bool
 
     def whole(self, ref: Mapping[str, Any]) -> Any:
-        """The data as JSON values; items of a list may be `Stored` themselves."""
+        """Return the data as JSON values; items of a list may be `Stored` themselves."""
 
     def item(self, ref: Mapping[str, Any], index: int) -> Any:
-        """One item of a list, MISSING when there are fewer."""
+        """Return one item of a list; MISSING if there are fewer."""
 
 
 class Stored:
-    """Stored data, or what stands under some keys of it."""
+    """Stored data, or a part of it under some keys."""
 
     __slots__ = ("_extracted", "_left_out", "_read", "path", "ref")
 
@@ -53,9 +53,10 @@ class Stored:
         self.ref = ref
         self.path = path
         self._read = read
-        #: what the log has of it, by path
+        #: the extracted parts in the log, by path
         self._extracted = extracted or {}
-        #: what routing reads and the log does not have, by path: {bytes, items?}, or None when there is no such thing
+        #: parts that routing reads and the log does not have, by path: {bytes, items?}, or None if there is no such
+        #: part
         self._left_out = left_out or {}
 
     @property
@@ -67,7 +68,7 @@ class Stored:
         return not self.path and self.ref.get("kind") == "list"
 
     def length(self) -> int | None:
-        """How many items it has, as far as that is known without reading it."""
+        """Return the number of items, if it is known without reading the data."""
         if self.is_whole and self.ref.get("kind") == "loop":
             return None if self.ref.get("nested") else int(self.ref["total"])
         if self.is_list:
@@ -78,7 +79,7 @@ class Stored:
         return None if items is None else int(items)
 
     def lookup(self, key: Any) -> Any:
-        """Give what stands under `key`: from the log, else as something that is read later."""
+        """Return the value under `key`: from the log, else as a part that is read later."""
         own = path_text(self.path)
         if own in self._extracted:
             item = reach(self._extracted[own], key, "")
@@ -92,13 +93,13 @@ class Stored:
         if self._read is None:
             return Stored(self.ref, None, self._extracted, self._left_out, path)
         if self.is_list:
-            # The whole list may be huge; one item of it is not.
+            # The whole list may be huge; one item is not.
             return self._checked(lambda read: read.item(self.ref, key)) if type(key) is int else MISSING
         item = reach(self.plain(), key, "")
         return MISSING if type(item) is Undefined else item
 
     def plain(self) -> Any:
-        """Read it."""
+        """Read the data."""
         name = path_text(self.path)
         if name in self._extracted:
             return self._extracted[name]
@@ -131,7 +132,7 @@ class Stored:
         meta = self.ref["meta"]
         if self.is_list or not is_json(meta.get("content_type", "")):
             return bool(meta["rows"] if self.is_list else meta["bytes"])
-        # `store: always` and a limit of 0 store what is small, too.
+        # `store: always` and a limit of 0 store small values, too.
         return meta["bytes"] > _LONGEST_FALSY or bool(self.plain())
 
     def __eq__(self, other: object) -> bool:
@@ -144,7 +145,7 @@ class Stored:
 
 
 def counted(value: Expression, count: Expression) -> Expression:
-    """The `length` of a value: that of stored data is known where it cannot be read, too."""
+    """Return the `length` of a value. That of stored data is known even where the data cannot be read."""
 
     def length(frame: Frame) -> Any:
         result = value(frame)
@@ -160,12 +161,12 @@ def is_json(content_type: str) -> bool:
 
 
 def path_text(path: tuple[Any, ...]) -> str:
-    """A path as events write it: rows[0].id"""
+    """Format a path as in events: rows[0].id"""
     return "".join(map(step_text, path)).removeprefix(".")
 
 
 def path_of_text(text: str) -> tuple[str | int, ...]:
-    """The inverse of `path_text` for plain keys and indexes, as authors write them in `select`."""
+    """Parse a path with plain keys and indexes, as authors write it in `select`; the inverse of `path_text`."""
     path: list[str | int] = []
     for part in text.replace("[", ".[").split("."):
         if part.startswith("[") and part.endswith("]") and part[1:-1].removeprefix("-").isdecimal():

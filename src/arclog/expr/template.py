@@ -1,6 +1,6 @@
-"""Templates: one text of a playbook, compiled once, evaluated against many scopes.
+"""Templates: one text of a playbook, compiled once, evaluated in many scopes.
 
-Law: `evaluate` gives JSON data or raises ExpressionError; its value is never read as a template again.
+Invariant: `evaluate` returns JSON data or raises ExpressionError; the result is never evaluated as a template again.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ if TYPE_CHECKING:
 
     from arclog.expr.compiler.compile import Compiler
 
-# The compiler, and with it the filters, is loaded for the first text that has a template: many playbooks have none.
+# The compiler, and with it the filters, is loaded for the first text with a template: many playbooks have none.
 
 _REMEDY = "a condition is one {{ expression }}, a bare expression, or true or false"
 
 
 class Code(Struct, frozen=True):
-    """What a text compiles to, wherever it stands."""
+    """The compiled form of a text, independent of its location."""
 
-    #: None: no template markers, `finish` gives the literal
+    #: None for a text without template markers, whose literal `finish` returns
     run: Expression | None
     finish: Finish
-    #: for each use of a free name the longest static path of keys
+    #: the longest static path of keys for each use of a free name
     paths: frozenset[tuple[str, ...]]
     #: the same with constant indexes among the keys
     reads: frozenset[tuple[str | int, ...]]
     #: the names that the scope must have
     free: frozenset[str]
     slots: int
-    #: how many nodes there are to look at
+    #: number of nodes
     nodes: int = 0
 
 
@@ -54,7 +54,7 @@ class Template:
     def __init__(self, source: str, at: Position, limits: Limits, code: Code) -> None:
         self.source = source
         self.at = at
-        #: no template markers: evaluate gives the literal
+        #: whether it has no template markers: evaluate returns the literal
         self.constant = code.run is None
         self.paths = code.paths
         self.reads = code.reads
@@ -66,7 +66,7 @@ class Template:
         self._limits = limits
 
     def evaluate(self, scope: Mapping[str, Any]) -> Any:
-        """Give the template's value in `scope`."""
+        """Return the template's value in `scope`."""
         run = self._run
         if run is None:
             return self._finish(None, None)
@@ -82,7 +82,7 @@ class Template:
         return value
 
     def evaluate_items(self, scope: Mapping[str, Any]) -> Any:
-        """As `evaluate`, but a range or stored data is given as it is, not written out."""
+        """Like `evaluate`, but return a range or stored data as it is."""
         run = self._run
         if run is None:
             return self._finish(None, None)
@@ -109,16 +109,16 @@ class Template:
         return f"Template({self.source!r})"
 
 
-#: turns what the closures gave into the template's value
+#: Converts the result of the closures to the template's value.
 Finish = Callable[[Any, Any], Any]
-#: Longer texts are compiled each time: they are rare, and keeping them would let a playbook fill the memory.
+#: Maximum length of cached texts; longer ones are rare, and caching them would let a playbook fill the memory.
 _KEPT_LENGTH = 512
-#: Parts of a value that are arranged; more of them could be the same data many times over.
+#: Maximum number of parts of an arranged value; more of them could repeat the same data.
 _ARRANGED = 32
 
 
 def compile_text(source: str, at: Position = NOWHERE, limits: Limits = DEFAULT_LIMITS) -> Template:
-    """Compile a field: one `{{ expr }}` gives its native value, other text a string, text without markers itself."""
+    """Compile a field: one `{{ expr }}` has its native value, other text is a string, text without markers itself."""
     if not has_markers(source):
         return _literal(source, source, at)
     try:
@@ -130,7 +130,7 @@ def compile_text(source: str, at: Position = NOWHERE, limits: Limits = DEFAULT_L
 
 
 def compile_condition(source: str | bool, at: Position = NOWHERE, limits: Limits = DEFAULT_LIMITS) -> Template:
-    """Compile a `when`: one `{{ expr }}`, a bare expression or a boolean; its value is a bool."""
+    """Compile a `when`: a single `{{ expr }}`, a bare expression or a boolean; its value is a bool."""
     if isinstance(source, bool):
         return _literal(str(source).lower(), source, at)
     if not source.strip():
@@ -146,7 +146,10 @@ def compile_condition(source: str | bool, at: Position = NOWHERE, limits: Limits
 def compile_ending(
     source: str, last: str, at: Position = NOWHERE, limits: Limits = DEFAULT_LIMITS
 ) -> tuple[Template, bool]:
-    """Compile one `{{ expr }}` whose last filter may be `last`: that one is left to the caller, who is told."""
+    """Compile a single `{{ expr }}` whose last filter may be `last`.
+
+    Returns the template without it, and whether it was there.
+    """
     from arclog.expr.compiler.compile import Compiler
 
     try:
@@ -218,7 +221,7 @@ def _as_it_is(frame: Frame, value: Any) -> Any:
 
 
 def _passes(whole: Any) -> bool:
-    # Whether the value is data of the scope, at most arranged: its size is then the data's, not the template's.
+    # Return whether the value is data of the scope, at most rearranged: its size is then that of the data.
     from arclog.expr.filters.table import LENIENT_FILTERS
 
     parts = [whole]
@@ -264,7 +267,7 @@ def _truth(_: Frame, value: Any) -> bool:
 
 
 def _lone_expression(body: list[nodes.Node]) -> nodes.Node | None:
-    # The one expression of a text that is otherwise white space, else None.
+    # Return the expression of a text that is otherwise white space, else None.
     parts: list[nodes.Node] = []
     for statement in body:
         if type(statement).__name__ != "Output":
@@ -295,12 +298,12 @@ _MAX_DEPTH = 100
 
 
 def nowhere(_: tuple[str | int, ...]) -> Position:
-    """Give the unknown position, for values that came from no file."""
+    """Return the unknown position, for values that are not from a file."""
     return NOWHERE
 
 
 class Compiled(Protocol):
-    """What a nested value is made of: templates, or parts compiled in another way."""
+    """A part of a nested value: a template, or a part compiled in another way."""
 
     @property
     def constant(self) -> bool: ...
@@ -313,7 +316,7 @@ class Compiled(Protocol):
 
 
 class Tree:
-    """A compiled nested value. Each evaluation builds new lists and dicts, so nobody can change the plan."""
+    """A compiled nested value. Each evaluation builds new lists and dicts, so callers cannot change the plan."""
 
     __slots__ = ("_build", "_whole", "constant", "free", "paths", "reads")
 
@@ -326,20 +329,20 @@ class Tree:
         self.reads = frozenset[tuple[str | int, ...]]().union(*(template.reads for template in templates))
 
     def evaluate(self, scope: Mapping[str, Any]) -> Any:
-        """Give the value with every template evaluated; the limits hold for each template."""
+        """Return the value with every template evaluated; the limits apply to each template."""
         return self._build(scope)
 
     def evaluate_items(self, scope: Mapping[str, Any]) -> Any:
-        """As `evaluate`, but a range or stored data is given as it is, not written out."""
+        """Like `evaluate`, but return a range or stored data as it is."""
         return self._build(scope) if self._whole is None else self._whole.evaluate_items(scope)
 
 
-#: Most arcs have no arguments: a plan has thousands of these.
+#: Shared: most arcs have no arguments, and a plan has thousands of them.
 _EMPTY = Tree(lambda _: {}, ())
 
 
 def compile_tree(value: Any, locate: Locate = nowhere, limits: Limits = DEFAULT_LIMITS) -> Tree:
-    """Compile every string inside `value`; `locate` gives the position of the value at a path of keys."""
+    """Compile every string inside `value`; `locate` returns the position of the value at a path of keys."""
     if value == {} and isinstance(value, dict):
         return _EMPTY
     templates: list[Template] = []

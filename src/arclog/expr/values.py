@@ -1,7 +1,7 @@
-"""The values that templates know besides JSON: what is missing, what stands for stored data, what loops hand out.
+"""The values of templates besides JSON: missing values, stored data, and the values of loops.
 
-Law: a template sees JSON values and these classes only, and reaches into them by `lookup` alone, never by
-Python attributes.
+Invariant: a template sees JSON values and these classes only, and accesses their parts by `lookup`, never by Python
+attributes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from arclog.expr.budget import Failure
 
 
 class Missing:
-    """The type of `MISSING`: nothing is there, which is not the same as null."""
+    """The type of `MISSING`: no value, which differs from null."""
 
     __slots__ = ()
 
@@ -23,9 +23,9 @@ class Missing:
 
 
 MISSING: Final = Missing()
-#: Characters of what is missing that messages repeat: its name, and each key in it.
+#: Maximum length of a missing name in messages, and of each key in it.
 _LONGEST_NAME, _LONGEST_KEY = 300, 128
-#: Names that are looked through for one that comes near.
+#: Maximum number of names that are compared for a suggestion.
 _MOST_COMPARED = 300
 
 NUMBERS = frozenset({int, float, bool})
@@ -34,30 +34,31 @@ JSON_TYPES = SCALARS | {list, dict}
 
 
 class Lookup(Protocol):
-    """The door for values that are not plain data: outcomes, stored results that are read when they are used."""
+    """The interface of values that are not plain data: outcomes, and stored results that are read on use."""
 
     def lookup(self, key: Any) -> Any:
-        """Give the value under `key`, or MISSING."""
+        """Return the value under `key`, or MISSING."""
 
     def plain(self) -> Any:
-        """Give the whole as JSON data, nothing of this protocol left inside."""
+        """Return the whole as JSON data, without any Lookup inside."""
 
 
 class Undefined:
-    """A name or key that is not there: chainable, falsy unless nobody knows the name, and an error as soon as anything
-    else is done with it.
+    """A missing name or key.
+
+    It is chainable, falsy unless the name is unknown, and raises an error when anything else is done with it.
     """
 
     __slots__ = ("_key", "_owner", "_reason", "line", "name", "why")
 
-    #: why it is not there: nobody knows the name; the step or task has not run; its owner has no such key
+    #: why it is missing: the name is unknown; the step or task has not run; its owner has no such key
     UNKNOWN, NOT_RUN, NO_KEY = range(3)
 
     def __init__(
         self, name: str, owner: Any = None, key: Any = None, reason: str = "", line: int = 0, why: int = NO_KEY
     ) -> None:
         self.name = name if len(name) <= _LONGEST_NAME else name[:_LONGEST_NAME]
-        #: the line inside the template where it was met, 0 is unknown
+        #: line inside the template; 0 if unknown
         self.line = line
         self.why = why
         self._owner = owner
@@ -65,15 +66,15 @@ class Undefined:
         self._reason = reason
 
     def under(self, key: Any) -> Undefined:
-        """Give what stands under `key` of nothing: nothing, with the longer name."""
+        """Return the missing value under `key` of this one, with the longer name."""
         return Undefined(self.name + step_text(key), self._owner, self._key, self._reason, 0, self.why)
 
     def at_line(self, line: int) -> Undefined:
-        """Give the same, met on this line."""
+        """Return the same with a line."""
         return Undefined(self.name, self._owner, self._key, self._reason, line, self.why)
 
     def failure(self) -> Failure:
-        """Say what is undefined and, if a key comes near, what may have been meant."""
+        """Return the error that names the missing value and suggests a similar key."""
         if self._reason:
             return Failure(f"{self.name!r} is undefined: {self._reason}", self.line)
         return Failure(f"{self.name!r} is undefined{self._hint()}", self.line)
@@ -98,18 +99,18 @@ class Undefined:
     def _refuse(self, *_: object) -> Any:
         raise self.failure()
 
-    # Python's own comparisons and containers meet these first, so the fast paths need no test of their own.
+    # Python's comparisons and containers call these, so the fast paths need no checks.
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
     __hash__ = __iter__ = __len__ = __contains__ = __str__ = _refuse
 
 
 def undefined(name: str) -> Undefined:
-    """Make the undefined value that is called `name`."""
+    """Return the undefined value with this name."""
     return Undefined(name)
 
 
 def unnamed(name: str, scope: Mapping[str, Any]) -> Undefined:
-    """Make what a name is that the scope does not have."""
+    """Return the undefined value for a name that the scope does not have."""
     reason = getattr(scope, "absent", {}).get(name)
     if reason is not None:
         return Undefined(name, reason=reason, why=Undefined.NOT_RUN)
@@ -127,7 +128,7 @@ class View:
         self.outcome = outcome
 
     def lookup(self, key: Any) -> Any:
-        """Find an outcome field, a helper, or a field of the data."""
+        """Return an outcome field, a helper, or a field of the data."""
         outcome = self.outcome
         if key in outcome:
             return outcome[key]
@@ -139,7 +140,7 @@ class View:
         return data.lookup(key) if is_lookup(data) else MISSING
 
     def plain(self) -> dict[str, Any]:
-        """Give the outcome as a dict."""
+        """Return the outcome as a dict."""
         return {key: value.plain() if is_lookup(value) else value for key, value in self.outcome.items()}
 
     def __eq__(self, other: object) -> bool:
@@ -152,22 +153,22 @@ class View:
 
 
 class Namespace:
-    """What `namespace()` gives: cells that `set` inside a loop can change. It never leaves the template."""
+    """The result of `namespace()`: cells that `set` inside a loop can change. It never leaves the template."""
 
     __slots__ = ("cells", "paid")
 
     def __init__(self, cells: dict[str, Any]) -> None:
         self.cells = cells
-        #: bytes that were counted for what stands in each
+        #: bytes charged for the value of each cell
         self.paid = dict.fromkeys(cells, 0)
 
     def lookup(self, key: Any) -> Any:
-        """Find a cell."""
+        """Return a cell."""
         return self.cells.get(key, MISSING)
 
     def plain(self) -> Any:
-        """Refuse: a namespace may hold itself."""
-        raise Failure("a namespace is no value; name one of its fields")
+        """Raise: a namespace may contain itself."""
+        raise Failure("a namespace is not a value; name one of its fields")
 
 
 class Loop:
@@ -180,7 +181,7 @@ class Loop:
         self._at = at
 
     def lookup(self, key: Any) -> Any:  # a table of names, read top to bottom
-        """Find one of the loop's facts."""
+        """Return a property of the loop."""
         at, items = self._at, self._items
         match key:
             case "index":
@@ -204,18 +205,18 @@ class Loop:
         return MISSING
 
     def cycle(self, choices: Sequence[Any]) -> Any:
-        """Take the choices in turn, one a round."""
+        """Return the choices in turn, one per round."""
         if not choices:
             raise Failure("loop.cycle() needs at least one value")
         return choices[self._at % len(choices)]
 
     def plain(self) -> Any:
-        """Refuse: only its fields are values."""
-        raise Failure("loop is no value; name one of its fields, such as loop.index")
+        """Raise: only its fields are values."""
+        raise Failure("loop is not a value; name one of its fields, such as loop.index")
 
 
 class Group:
-    """One group of `groupby`: a pair that also answers to `grouper` and `list`."""
+    """One group of `groupby`: a pair with the keys `grouper` and `list`."""
 
     __slots__ = ("_items", "_key")
 
@@ -224,13 +225,13 @@ class Group:
         self._items = items
 
     def lookup(self, key: Any) -> Any:
-        """Find the group's key or its items."""
+        """Return the group's key or its items."""
         if key in ("grouper", 0):
             return self._key
         return self._items if key in ("list", 1) else MISSING
 
     def plain(self) -> Any:
-        """Give the pair."""
+        """Return the pair."""
         return [self._key, self._items]
 
     def __iter__(self) -> Iterator[Any]:
@@ -238,12 +239,12 @@ class Group:
 
 
 def is_lookup(value: Any) -> bool:
-    """Tell whether a value is read through `lookup` and `plain`."""
+    """Return whether a value is accessed through `lookup` and `plain`."""
     return type(value) not in JSON_TYPES and hasattr(value, "lookup") and hasattr(value, "plain")
 
 
 def kind_of(value: Any) -> str:
-    """Name a value's kind in the author's words."""
+    """Return the type of a value in the author's words."""
     match value:
         case Undefined():
             return "missing value"
@@ -263,7 +264,7 @@ def kind_of(value: Any) -> str:
 
 
 def step_text(key: Any) -> str:
-    """Write one step of a path as the author would."""
+    """Format one step of a path as the author would write it."""
     if isinstance(key, str):
         if len(key) > _LONGEST_KEY:
             return "[...]"
@@ -272,8 +273,8 @@ def step_text(key: Any) -> str:
 
 
 def did_you_mean(word: str, known: list[str]) -> str:
-    """Suggest the nearest known words, or say nothing."""
-    from difflib import get_close_matches  # only an error pays for it
+    """Return a suggestion of the most similar known words, or ''."""
+    from difflib import get_close_matches  # only an error message needs it
 
     near = get_close_matches(word[:100], known[:_MOST_COMPARED], n=2, cutoff=0.6)
     return f"; did you mean {' or '.join(repr(match) for match in near)}?" if near else ""

@@ -1,5 +1,6 @@
-"""A command: work handed to a worker under a lease with a fence. It carries all that a remote worker needs, but the plan,
-which it names by its hash.
+"""A command: work for a worker, with a lease and a fence.
+
+It contains everything that a remote worker needs except the plan, which it names by its hash.
 """
 
 from __future__ import annotations
@@ -12,82 +13,87 @@ from arclog.model.events import Event
 
 
 class Captured(Struct, omit_defaults=True):
-    """The values of the free names that a step run's templates use, as they were when it was scheduled."""
+    """The values of the names that a step run's templates use, captured when it was scheduled."""
 
     ctx: dict[str, Any] = {}
     workload: dict[str, Any] = {}
     #: outcome records of other steps
     steps: dict[str, Any] = {}
-    #: names that belong to no scope of their own: workload keys
+    #: workload keys, which templates can use without a prefix
     bare: dict[str, Any] = {}
 
 
-#: `Pipeline.rule` where no rule decided: none matched and on_unmatched is fail, or the rules could not be evaluated.
+#: Values of `Pipeline.rule` if no rule decided: none matched and on_unmatched is fail, or the rules could not be
+#: evaluated.
 UNMATCHED = -1
 UNEVALUABLE = -2
 
 
 class Pipeline(Struct, omit_defaults=True):
-    """Where a pipeline of tasks stands. `core.flow.pipeline` folds it from task events, on both sides of the wire."""
+    """The position of a pipeline of tasks.
 
-    #: index of the task that runs or comes next; where guards are still to be asked, of the one behind the last task
+    `core.flow.pipeline` folds it from task events, on the worker and on the server.
+    """
+
+    #: index of the task that runs or comes next; before guards are evaluated, the index after the last task
     at: int = 0
-    #: that task comes next whatever guards say: a jump leads to it, or its policy is still to be evaluated
+    #: whether that task comes next without guards: a jump leads to it, or its policy is not yet evaluated
     direct: bool = False
-    #: rounds of blocks that have a `max`, by block
+    #: number of rounds of blocks that have a `max`, by block
     rounds: dict[str, int] = {}
-    #: entries per label so far, and in all
+    #: number of task runs per label, and in total
     runs: dict[str, int] = {}
     total_runs: int = 0
-    #: of the current task run; 0 before its start
+    #: number of the attempt of the current task run; 0 before its start
     attempt: int = 0
-    #: the current attempt was started and has no outcome yet
+    #: whether the current attempt has started and has no outcome yet
     in_flight: bool = False
-    #: when the next attempt may start, microseconds since 1970; 0 = at once
+    #: when the next attempt may start, microseconds since 1970; 0 for now
     due: int = 0
-    #: when the current attempt began, microseconds since 1970
+    #: when the current attempt started, microseconds since 1970
     since: int = 0
     #: outcome records by label
     results: dict[str, Any] = {}
-    #: label of the task executed before
+    #: label of the previous task
     prev: str = ""
     iter: dict[str, Any] = {}
-    #: refs of what is in iter and too large for the log
+    #: refs of values in iter that are too large for the log
     stored: dict[str, Any] = {}
-    #: ctx changes of this pipeline, visible to itself at once
+    #: changes of this pipeline to ctx, which it sees at once
     ctx: dict[str, Any] = {}
     #: open | done | failed
     state: str = "open"
     error: dict[str, Any] | None = None
-    #: the policy rule (from 1) that failed it; UNMATCHED or UNEVALUABLE; 0: no policy did
+    #: the policy rule (from 1) that failed it; UNMATCHED or UNEVALUABLE; 0 if no policy failed it
     rule: int = 0
 
 
 class LoopWork(Struct, omit_defaults=True):
-    """The part of a loop that a command covers."""
+    """The chunk of a loop that a command covers."""
 
     #: indexes of the outer iterations
     path: tuple[int, ...]
     total: int
-    #: items [first, last) were not started yet
+    #: items [first, last) have not been started
     first: int
     last: int
-    #: those items: a list, {"range": [start, stop, step]}, or {"ref": the ref of a list, "first": its first item here}
+    #: those items: a list, {"range": [start, stop, step]}, or {"ref": the ref of a list, "first": index of the first
+    #: item}
     items: Any
-    #: iterations that may run side by side
+    #: maximum number of iterations that run in parallel
     at_a_time: int = 1
-    #: an iteration sees the ctx changes of the one before
+    #: whether an iteration sees the ctx changes of the one before
     carries_ctx: bool = False
     #: `iter` of the outer iteration
     parent: dict[str, Any] | None = None
-    #: iterations that were started, by path, to be gone on with
+    #: iterations that were started and continue, by path
     under_way: dict[str, Pipeline] = {}
 
 
 class Expansion(Struct, omit_defaults=True):
-    """A loop whose items only a worker can read: it evaluates `loop.in` and tells what the items are."""
+    """A loop whose items only a worker can read: the worker evaluates `loop.in` and reports the items."""
 
-    #: what the step run's token had seen as `event`
+    #: `event` of the step run's token
     event: dict[str, Any]
 
 
@@ -104,58 +110,58 @@ class Command(Struct, omit_defaults=True):
     captured: Captured
     #: tenant/project/environment, for isolation between executions
     scope: str = ""
-    #: step.started is in the log already
+    #: whether step.started is in the log already
     started: bool = False
     loop: LoopWork | None = None
     expansion: Expansion | None = None
-    #: the pipeline to continue with, of a step without a loop; None starts a new one
+    #: the pipeline to continue, of a step without a loop; None to start a new one
     pipeline: Pipeline | None = None
-    #: how long the claim that got it had waited by then: a worker's own clock cannot tell how long an answer was on its way
+    #: time that the claim had waited; the worker's own clock cannot tell how long the answer took
     waited_ms: int = 0
 
 
 class NextTask(Struct, frozen=True, omit_defaults=True):
-    """What a worker that knows neither templates nor policies must do next."""
+    """The next task, for a worker that evaluates neither templates nor policies."""
 
     task: str
     kind: str
     attempt: int = 1
-    #: its start is in the log already, from a worker that is gone: it is not reported again
+    #: whether its start is in the log already, from a worker that is gone: do not report it again
     in_flight: bool = False
-    #: the task's config, rendered; None when the server cannot render it
+    #: the task's rendered config; None if the server cannot render it
     config: dict[str, Any] | None = None
-    #: why it cannot: the config reads the keychain, or data that is stored outside the log
+    #: why it cannot be rendered: the config reads the keychain, or stored data
     problem: str = ""
     timeout_s: float = 0.0
-    #: RFC 3339; '' = at once
+    #: RFC 3339; '' for now
     not_before: str = ""
 
 
 class WireIteration(Struct, frozen=True, omit_defaults=True):
     """An iteration that was started and has not ended."""
 
-    #: its index, behind those of the outer loops: 3, or 1.3
+    #: its index after those of the outer loops: 3, or 1.3
     iteration: str
-    #: None: its tasks have ended, and what is left is to report the end of the iteration
+    #: None if its tasks have ended: report the end of the iteration
     next: NextTask | None = None
-    #: of a pipeline that has failed
+    #: set if the pipeline has failed
     error: dict[str, Any] | None = None
 
 
 class WireLoop(Struct, frozen=True, omit_defaults=True):
-    """The part of a loop that a command covers."""
+    """The chunk of a loop that a command covers."""
 
-    #: items [first, last) were not started yet
+    #: items [first, last) have not been started
     first: int
     last: int
     total: int
-    #: indexes of the outer iterations, each with a dot behind it: '' or '1.'
+    #: indexes of the outer iterations, each followed by a dot: '' or '1.'
     outer: str = ""
     under_way: list[WireIteration] = []
 
 
 class WireCommand(Struct, frozen=True, omit_defaults=True):
-    """A command as such a worker gets it; ids are strings."""
+    """A command for a worker that evaluates neither templates nor policies; ids are strings."""
 
     command_id: str
     fence: int
@@ -166,57 +172,57 @@ class WireCommand(Struct, frozen=True, omit_defaults=True):
     lease_until: str
     args: dict[str, Any]
     scope: str = ""
-    #: step.enter is in the log already
+    #: whether step.enter is in the log already
     started: bool = False
-    #: None: all its tasks have ended, and what is left is to report the end of the step (of a loop: see `loop`)
+    #: None if all its tasks have ended: report the end of the step (for a loop, see `loop`)
     next: NextTask | None = None
-    #: of a pipeline that has failed
+    #: set if the pipeline has failed
     error: dict[str, Any] | None = None
     loop: WireLoop | None = None
-    #: only a worker that evaluates templates can carry it out: give it back
+    #: whether only a worker that evaluates templates can run it: give it back
     expansion: bool = False
 
 
 class Report(Struct, omit_defaults=True):
-    """A piece of a command's ordered report stream."""
+    """One report of a command's ordered stream."""
 
     worker_id: str
     execution_id: int
     command_id: int
     fence: int
-    #: from 1, per fence
+    #: number of the report, from 1, per fence
     n: int
     events: list[Event]
-    #: how many further commands the worker can take
+    #: number of further commands that the worker can take
     wants: int = 0
 
 
 class ReportAnswer(Struct, omit_defaults=True):
-    """What became of a report."""
+    """The answer to a report."""
 
     #: n of the last accepted report
     accepted: int
-    #: commands claimed in the report's own commit
+    #: commands that were claimed in the commit of the report
     commands: list[Command] = []
-    #: the command is over (completed, cancelled or taken away): stop working on it
+    #: whether the command is over (completed, cancelled or withdrawn): stop working on it
     closed: bool = False
-    #: the run is to pause: stop at the next task boundary and give the command back
+    #: whether the run is pausing: stop at the next task boundary and give the command back
     pause: bool = False
 
 
-#: Why a step's work was withdrawn that took longer than its time limit.
+#: The reason for withdrawing the work of a step that exceeded its time limit.
 TOO_LONG = "the step took too long"
 
 
 class Revocation(Struct, frozen=True, omit_defaults=True):
-    """What the holder of a command must know between two reports: it is no longer his, or it shall pause."""
+    """A message to the holder of a command between two reports: the command is withdrawn or pauses."""
 
     command_id: int
-    #: stop at the next task boundary and give it back; otherwise it is gone: stop at once
+    #: stop at the next task boundary and give it back; otherwise stop at once
     pause: bool = False
-    #: without grace for what is running
+    #: whether to stop running tasks without a grace period
     kill: bool = False
-    #: its step took too long: what the tool knows of where its task was is worth a line in the log
+    #: whether the step exceeded its time limit: the tool should log what it knows about the position of its task
     late: bool = False
-    #: of no command (0): the worker itself shall take nothing new, finish, and end
+    #: without a command (0): the worker must claim nothing more, finish, and stop
     leave: bool = False

@@ -1,4 +1,4 @@
-"""The full event envelope: a lean stored event plus everything that can be derived from it."""
+"""The full event envelope: the stored event plus everything that can be derived from it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _WORKER_TYPES = frozenset(
 )
 
 
-#: parts of an outcome that readers find beside it, as they do on result.stored
+#: parts of an outcome that the envelope also has beside it, as result.stored does
 _BESIDE = ("result_ref", "extracted")
 
 
 class Subject:
-    """What all events of one execution have in common."""
+    """The common fields of all events of one execution."""
 
     __slots__ = ("execution_id", "name", "scope")
 
@@ -30,7 +30,7 @@ class Subject:
 
 
 def widen(event: Event, subject: Subject, seq: int, event_id: int, persisted_at: int) -> dict[str, Any]:
-    """The envelope that readers see."""
+    """Return the envelope that readers see."""
     kind = kind_of(event.type)
     full: dict[str, Any] = {
         "event_id": str(event.own_id or event_id),
@@ -83,7 +83,7 @@ def widen(event: Event, subject: Subject, seq: int, event_id: int, persisted_at:
 
 
 def _source(event: Event) -> str:
-    """A worker's event is told by its type; what the server wrote in a worker's place says so in its payload."""
+    """Return the emitter of an event: the type implies a worker, unless the payload marks it as the server's."""
     if is_producers(event):
         return "producer"
     if event.type not in _WORKER_TYPES or event.payload.get("source") == "server":
@@ -92,7 +92,7 @@ def _source(event: Event) -> str:
 
 
 def _sent_before(event: Event) -> dict[str, Any]:
-    """What came with an event from outside, from where earlier releases kept it: its payload."""
+    """Return the sender's fields of an event from outside, from the payload, where earlier releases stored them."""
     fields: dict[str, Any] = {}
     meta, result = event.payload.get("meta"), event.payload.get("result")
     if isinstance(meta, dict):
@@ -106,8 +106,10 @@ def _sent_before(event: Event) -> dict[str, Any]:
 
 
 def is_producers(event: Event) -> bool:
-    """Whether an outside producer sent the event. Older releases kept no name of it: then an informative event without a
-    fence is one, which neither a late worker's nor the server's is.
+    """Return whether an outside producer sent the event.
+
+    Older releases did not store its name: then it is an informational event without a fence, which neither a late
+    worker's nor the server's is.
     """
     if not event.informative:
         return False
@@ -117,8 +119,9 @@ def is_producers(event: Event) -> bool:
 
 
 def _attempt(event: Event) -> int:
-    """Of a task's own events: the outcome has it, and the first one begins a task run. What somebody outside left out is
-    not made up.
+    """Return the attempt of a task's own event: from the outcome, or 1 for the start of a task run.
+
+    Missing fields of an event from outside are not invented.
     """
     if event.informative:
         return 0
@@ -127,7 +130,7 @@ def _attempt(event: Event) -> int:
 
 
 def _duration_ms(event: Event) -> int | None:
-    """A task's duration stands in its outcome."""
+    """Return the duration. That of a task is in its outcome."""
     duration = event.duration_ms
     if duration is None:
         duration = ((event.payload.get("outcome") or {}).get("meta") or {}).get("duration_ms")
@@ -140,7 +143,7 @@ def _payload(event: Event) -> dict[str, Any]:
         return {**payload, "outcome": widened(payload["outcome"])} if "outcome" in payload else payload
     if "outcome" in payload:
         outcome = widened(payload["outcome"])
-        if isinstance(outcome["meta"].get("duration_ms"), float):  # of an older release
+        if isinstance(outcome["meta"].get("duration_ms"), float):  # from an older release
             outcome["meta"] = {**outcome["meta"], "duration_ms": round(outcome["meta"]["duration_ms"])}
         beside = {key: outcome[key] for key in _BESIDE if key in outcome}
         payload = {**payload, "outcome": outcome, **beside}

@@ -1,39 +1,39 @@
-"""Every exception arclog raises on purpose.
+"""All exceptions that arclog raises intentionally.
 
     ArclogError
-    ├── PlaybookError        the author's YAML; carries every finding with its place
-    ├── ExpressionError      a template; carries its place in the playbook
-    ├── RequestRejected      a request that can never succeed as sent
+    ├── PlaybookError        errors in a playbook; carries every finding with its location
+    ├── ExpressionError      a template; carries its location in the playbook
+    ├── RequestRejected      a request that can never succeed in this form
     │   ├── NotFound
     │   ├── InputsRefused    a workload that does not fit the playbook's inputs; carries every fault
-    │   ├── Unauthenticated  nobody can tell who asks
-    │   ├── NotAllowed       somebody asks for what only others may do
-    │   ├── TooManyRequests  the same may succeed later; carries when
+    │   ├── Unauthenticated  missing or invalid credentials
+    │   ├── NotAllowed       the caller lacks a permission
+    │   ├── TooManyRequests  the same request may succeed later; carries when
     │   ├── RequestTooLarge  a limit of the server; names the setting
     │   ├── EventTooLarge    an event that is larger than its run allows
-    │   ├── RunEnded         a run that has ended takes no more signals
-    │   ├── EventDiffers     an event id came again with other content
-    │   ├── StaleFence       a worker speaks for a command that it no longer holds
-    │   │   └── NotHolder    a caller speaks for a command that another credential holds
-    │   └── ReportGap        a report came out of order; carries the expected n
+    │   ├── RunEnded         a run that has ended accepts no more signals
+    │   ├── EventDiffers     an event id was repeated with other content
+    │   ├── StaleFence       a worker reports on a command that it no longer holds
+    │   │   └── NotHolder    a caller reports on a command that another credential holds
+    │   └── ReportGap        a report arrived out of order; carries the expected n
     ├── StoreError
     │   ├── StoreUnavailable transient or environmental: disk full, locked, server gone
-    │   │   └── NewerLog     a log that only a newer arclog can continue with
-    │   └── Conflict         another writer moved the execution's head: reload and decide again
-    ├── BusUnavailable       a bus that cannot be reached, or did not take what it was given
-    ├── ServerUnavailable    a server that cannot be reached, or does not answer as one
-    │   └── ServerFailed     it has a bug for what it was asked
+    │   │   └── NewerLog     a log that only a newer arclog can continue
+    │   └── Conflict         another writer appended first: reload and decide again
+    ├── BusUnavailable       a bus that cannot be reached, or rejected a message
+    ├── ServerUnavailable    a server that cannot be reached, or does not answer like one
+    │   └── ServerFailed     the server failed because of a bug
     ├── ResultUnavailable    data that cannot be stored, or stored data that is missing or changed
     │   ├── ResultTooLarge   a limit of the result store
-    │   └── ResultStoreAway  the result store does not answer; the same may succeed later
-    ├── SecretUnavailable    a credential that is not available; never says a secret
+    │   └── ResultStoreAway  the result store does not answer; the same request may succeed later
+    ├── SecretUnavailable    a credential that is not available; never contains a secret
     ├── RunFailed            a run that a client waited for failed or was cancelled; carries its summary
-    ├── LeaseLost            this worker's own lease ended while it worked
+    ├── LeaseLost            this worker's lease expired while it worked
     ├── SettingsError        a setting that cannot be used
     │   └── MissingExtra     an optional dependency that is not installed; names the extra
-    └── InvariantBroken      our bug: the execution is quarantined, others go on
+    └── InvariantBroken      a bug in arclog: the execution is quarantined, others continue
 
-A task's failure is data (`Outcome.error`), never one of these. Every message says what, where and what to do.
+A task's failure is data (`Outcome.error`), never an exception. Every message says what happened, where, and what to do.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ NOWHERE = Position()
 
 
 class Finding(Struct, frozen=True):
-    """One thing `check` has to say about a playbook."""
+    """A problem that `check` found in a playbook."""
 
     code: str
     message: str
@@ -73,11 +73,11 @@ class Finding(Struct, frozen=True):
 
 
 class ArclogError(Exception):
-    """Base of every error that arclog raises on purpose."""
+    """Base class of all errors that arclog raises intentionally."""
 
 
 class PlaybookError(ArclogError):
-    """A playbook that cannot be run, with all that is wrong with it."""
+    """The playbook has errors; `findings` has all of them."""
 
     def __init__(self, findings: list[Finding], source: str = "", file: str = "") -> None:
         self.findings = findings
@@ -87,7 +87,7 @@ class PlaybookError(ArclogError):
 
 
 class ExpressionError(ArclogError):
-    """A template that cannot be compiled or evaluated."""
+    """A template cannot be compiled or evaluated."""
 
     def __init__(self, message: str, at: Position = NOWHERE, source: str = "") -> None:
         self.message = message
@@ -99,19 +99,19 @@ class ExpressionError(ArclogError):
 
 
 class RequestRejected(ArclogError):
-    """A request that can never succeed as it was sent."""
+    """The request can never succeed in this form."""
 
 
 class Unauthenticated(RequestRejected):
-    """Nobody can tell who asks: no credential, or one that is wrong, expired or revoked."""
+    """Missing or invalid credentials: none, or wrong, expired or revoked ones."""
 
 
 class NotAllowed(RequestRejected):
-    """Somebody asks for what only others may do."""
+    """The caller is not allowed to do this."""
 
 
 class TooManyRequests(RequestRejected):
-    """The caller must wait; the same request may succeed later."""
+    """Too many requests; the same request may succeed later."""
 
     def __init__(self, message: str, *, retry_after_s: int = 1) -> None:
         self.retry_after_s = retry_after_s
@@ -119,11 +119,11 @@ class TooManyRequests(RequestRejected):
 
 
 class NotFound(RequestRejected):
-    """The named thing does not exist for this caller."""
+    """The object does not exist for this caller."""
 
 
 class InputsRefused(RequestRejected):
-    """The workload does not fit the playbook's typed inputs; `faults` has all that is wrong: path and message."""
+    """The workload does not fit the playbook's typed inputs; `faults` has the path and message of each problem."""
 
     def __init__(self, message: str, faults: Sequence[tuple[str, str]] = ()) -> None:
         self.faults = tuple(faults)
@@ -131,7 +131,7 @@ class InputsRefused(RequestRejected):
 
 
 class RequestTooLarge(RequestRejected):
-    """More was sent than the server takes at a time; the message names the setting."""
+    """The request exceeds a limit of the server; the message names the setting."""
 
 
 class EventTooLarge(RequestRejected):
@@ -139,23 +139,23 @@ class EventTooLarge(RequestRejected):
 
 
 class RunEnded(RequestRejected):
-    """The run has ended: it takes no more signals."""
+    """The run has ended and accepts no more signals."""
 
 
 class DoesNotFit(RequestRejected):
-    """The recorded state of a run has no place in the playbook that shall continue with it."""
+    """The recorded state of a run does not fit the playbook that would continue it."""
 
 
 class EventDiffers(RequestRejected):
-    """An event with this id was accepted before, and it said something else."""
+    """An event with this id was accepted before, with other content."""
 
 
 class StaleFence(RequestRejected):
-    """The command is held by somebody else, or is over; drop the work."""
+    """Another worker holds the command, or the command is over; drop the work."""
 
 
 class NotHolder(StaleFence):
-    """The command belongs to another credential. A server keeps the attempt in its audit."""
+    """Another credential holds the command. The server records the attempt in its audit log."""
 
 
 class ReportGap(RequestRejected):
@@ -167,39 +167,39 @@ class ReportGap(RequestRejected):
 
 
 class StoreError(ArclogError):
-    """The log could not take or give what was asked."""
+    """The log could not be read or written."""
 
 
 class StoreUnavailable(StoreError):
-    """The store cannot be written or read now; nothing was half-written."""
+    """The store cannot be read or written now; nothing was written partially."""
 
 
 class NewerLog(StoreUnavailable):
-    """A newer arclog wrote to this execution what this one does not understand: it leaves the run alone."""
+    """A newer arclog wrote events to this run that this release does not understand. The run is left alone."""
 
 
 class Poisoned(NewerLog):
-    """A run whose log is not read any more: the process died of it twice. It is left alone as well."""
+    """The process died twice on this run, so its log is not read any more."""
 
 
 class Conflict(StoreError):
-    """The execution's head moved: somebody else appended first."""
+    """Another writer appended to the execution first."""
 
 
 class BusUnavailable(ArclogError):
-    """A bus cannot be reached, or did not take what it was given; the same may succeed later."""
+    """The bus cannot be reached, or did not accept a message; the same may succeed later."""
 
 
 class ServerUnavailable(ArclogError):
-    """A server that cannot be reached, is overwhelmed, or does not answer as an arclog server does."""
+    """The server cannot be reached, is overloaded, or does not answer like an arclog server."""
 
 
 class ServerFailed(ServerUnavailable):
-    """A server has a bug for what it was asked; the same again comes to the same, unless another one is asked."""
+    """The server failed because of a bug; the same request fails again, unless another server answers it."""
 
 
 class ResultUnavailable(ArclogError):
-    """Data that cannot be stored, or stored data that is missing or changed."""
+    """Data cannot be stored, or stored data is missing or changed."""
 
 
 class ResultTooLarge(ResultUnavailable):
@@ -207,16 +207,16 @@ class ResultTooLarge(ResultUnavailable):
 
 
 class ResultStoreAway(ResultUnavailable):
-    """The result store cannot be reached now, or did not answer in time; nothing was half-stored."""
+    """The result store cannot be reached, or did not answer in time; nothing was stored partially."""
 
 
 class SecretUnavailable(ArclogError):
-    """A credential that is not available; the message names the keychain entry and the remedy, never a value."""
+    """A credential is not available; the message names the keychain entry and the remedy, never a value."""
 
     def __init__(self, message: str, *, retryable: bool = False, kind: str = "auth") -> None:
-        #: the same may work a little later
+        #: whether the same may succeed later
         self.retryable = retryable
-        #: of the task's error: auth, config or connection
+        #: kind of the task's error: auth, config or connection
         self.kind = kind
         super().__init__(message)
 
@@ -240,7 +240,7 @@ class RunFailed(ArclogError):
 
 
 class LeaseLost(ArclogError):
-    """This worker's lease ended; its result would no longer be accepted."""
+    """This worker's lease has expired; its result would be rejected."""
 
 
 class SettingsError(ArclogError):
@@ -248,7 +248,7 @@ class SettingsError(ArclogError):
 
 
 class MissingExtra(SettingsError):
-    """An optional dependency is not installed; the message names the extra that brings it."""
+    """An optional dependency is not installed; the message names the extra that installs it."""
 
     def __init__(self, message: str, extra: str) -> None:
         self.extra = extra
@@ -256,7 +256,7 @@ class MissingExtra(SettingsError):
 
 
 class InvariantBroken(ArclogError):
-    """A rule that arclog itself must keep does not hold; please report it with the execution's log."""
+    """An internal invariant does not hold; please report it with the execution's log."""
 
 
 def _shortened(source: str) -> str:

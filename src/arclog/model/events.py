@@ -1,7 +1,7 @@
-"""The one list of event types, and the event itself.
+"""The list of event types, and the event itself.
 
-`REGISTRY` is closed: what is not in it cannot be stored. Docs, JSON Schema, authority checks and the UI read it.
-An `Event` is the lean stored fact; `envelope` widens it to the full form that readers see.
+`REGISTRY` is closed: other types cannot be stored. Docs, JSON Schema, authorization and the UI use it. An `Event` is
+the compact stored fact; `envelope` adds the derived fields that readers see.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ ERROR = "error"
 SKIPPED = "skipped"
 PAUSED = "paused"
 
-#: Room that an event's envelope takes beside its outcome.
+#: Bytes of an event's envelope besides its outcome.
 ENVELOPE_BYTES = 2048
 
 STATUSES = (IN_PROGRESS, SUCCESS, ERROR, SKIPPED, PAUSED)
 
-#: Why the server ended a task, an attempt, an iteration or a step run that had not ended by itself.
+#: Reasons why the server ends a task, an attempt, an iteration or a step run that has not ended by itself.
 CLOSING_REASONS: dict[str, str] = {
     "run_cancelled": "The run was cancelled.",
     "run_failed": "The run failed for another reason.",
@@ -45,20 +45,20 @@ class EventType(Struct, frozen=True):
     bit: int
     #: playbook workflow step task loop next policy result command signal timer
     entity: str
-    #: who emits it; an outside producer may send every type, which is always informative
+    #: who emits it; an outside producer may send every type, always as informational
     emitters: tuple[str, ...]
-    #: statuses it may have; the first is the one an event without a status has
+    #: allowed statuses; the first is the default
     statuses: tuple[str, ...]
     doc: str
     #: known payload keys; payloads stay open
     payload: tuple[Field, ...] = ()
-    #: ends the execution; the store accepts one of these per execution
+    #: whether it ends the execution; the store accepts one of these per execution
     terminal: bool = False
-    #: found by (type, time) across executions
+    #: whether it is indexed by (type, time) across executions
     marked: bool = False
-    #: the payload key without which an event is not marked; '' = all of them are
+    #: only events with this payload key are marked; '' for all
     marked_with: str = ""
-    #: of the payload's shape; a release that changes what an event means raises it and says how older ones are lifted
+    #: version of the payload's structure; a release that changes the meaning of an event increments it and adds a lift
     version: int = 1
 
     @property
@@ -74,10 +74,10 @@ _SHORT_NAMES = {
 
 
 class Event(Struct, omit_defaults=True, rename=_SHORT_NAMES, gc=False):
-    """A past fact, as stored: what can be derived (alias, source, ids, tenancy, seq, event_id) is left out."""
+    """A past fact, as stored, without derived fields (alias, source, ids, tenancy, seq, event_id)."""
 
     type: str
-    #: microseconds since 1970, the producer's clock
+    #: microseconds since 1970, by the emitter's clock
     at: int
     step: str = ""
     run: int = 0
@@ -86,25 +86,25 @@ class Event(Struct, omit_defaults=True, rename=_SHORT_NAMES, gc=False):
     task: str = ""
     task_run: int = 0
     attempt: int = 0
-    #: '' = the type's first status
+    #: '' for the type's first status
     status: str = ""
     #: whole milliseconds; logs of older releases also have fractions
     duration_ms: int | float | None = None
     command_id: int = 0
     fence: int = 0
     worker_id: str = ""
-    #: how many events before this one its cause stands; 0 = none
+    #: distance to the event that caused it, in events; 0 if none
     cause: int = 0
-    #: on the first event of a worker's report: the report's n
+    #: on the first event of a worker's report: the report's number
     report: int = 0
     #: stored, never applied
     informative: bool = False
-    #: event_id minted by an outside producer; 0 = the store's
+    #: event_id assigned by an outside producer; 0 for one that the store assigns
     own_id: int = 0
     payload: dict[str, Any] = {}
-    #: of the payload's shape, as the registry had it when the event was written (`model.events`)
+    #: version of the payload's structure when the event was written
     version: int = 1
-    #: what came over the wire beside the event itself, as it was sent: meta, result_kind, result_uri, event_ids, status
+    #: the sender's other fields of an event from the wire: meta, result_kind, result_uri, event_ids, status
     sent: dict[str, Any] = {}
 
 
@@ -132,7 +132,7 @@ _EITHER = ("server", "worker")
 
 
 def _rows() -> tuple[EventType, ...]:
-    """The registry in order of its bits. Append only."""
+    """Return the registry in order of its bits. Append only."""
 
     def row(
         bit: int,
@@ -152,7 +152,7 @@ def _rows() -> tuple[EventType, ...]:
     return (
         row(0, "playbook.execution.requested", "playbook", _SERVER, (IN_PROGRESS,), "A run was asked for.",
             Field("path", "string", "Catalog path."), Field("version", "string", "Catalog version, pinned."), Field("plan", "string", "sha256 of the plan."),
-            Field("workload", "object", "The request's own workload, laid over the playbook's defaults."), Field("parent", "object", "The calling task, for a child run: execution_id, step_run_id, task_run_id, wait."),
+            Field("workload", "object", "The workload of the request, merged over the playbook's defaults."), Field("parent", "object", "The calling task, for a child run: execution_id, step_run_id, task_run_id, wait."),
             Field("depth", "integer", "Number of runs above a child run."), Field("files", "object", "Playbooks called by file: plan, file, [path, version]."),
             Field("original_run_id", "string", "The run that this one repeats."), Field("scope", "string", "tenant/project/environment."),
             Field("priority", "integer", "In the place of the playbook's own."), Field("file", "string", "The playbook's file, as its author names it."),
@@ -188,7 +188,7 @@ def _rows() -> tuple[EventType, ...]:
         row(17, "task.failed", "task", _EITHER, (ERROR,), "The task run's final outcome is an error.", _OUTCOME, _REF, _EXTRACTED, _REASON, marked=True),
         row(18, "loop.started", "loop", _EITHER, (IN_PROGRESS,), "The loop of a step run began.",
             Field("total", "integer", "How many items."), Field("mode", "string", "sequential or parallel."), _ITEMS),
-        row(19, "loop.iteration.scheduled", "loop", _SERVER, (IN_PROGRESS,), "An iteration was handed out; written in full mode only."),
+        row(19, "loop.iteration.scheduled", "loop", _SERVER, (IN_PROGRESS,), "An iteration was issued; recorded in full mode only."),
         row(20, "loop.iteration.started", "loop", _EITHER, (IN_PROGRESS,), "An iteration began."),
         row(21, "loop.iteration.done", "loop", _EITHER, (SUCCESS,), "An iteration succeeded."),
         row(22, "loop.iteration.failed", "loop", _EITHER, (ERROR,), "An iteration failed.", _ERROR, _REASON),
@@ -225,7 +225,7 @@ def _rows() -> tuple[EventType, ...]:
         row(33, "command.failed", "command", _EITHER, (ERROR,), "A command cannot be carried out (poison, hard failure).", _ERROR, marked=True),
         row(34, "command.cancelled", "command", _SERVER, (ERROR,), "Open work was withdrawn.", Field("reason", "string"), Field("kill", "boolean", "Without grace.")),
         row(35, "execution.cancelled", "playbook", _SERVER, (ERROR,), "The run was cancelled.", Field("reason", "string"), Field("code", "string", "EMERGENCY_STOP: without grace."), terminal=True, marked=True),
-        row(36, "playbook.resumed", "playbook", _SERVER, (IN_PROGRESS,), "A paused run goes on.", Field("signal_id", "string"), Field("cycle", "integer"), Field("reason", "string"), marked=True),
+        row(36, "playbook.resumed", "playbook", _SERVER, (IN_PROGRESS,), "A paused run continues.", Field("signal_id", "string"), Field("cycle", "integer"), Field("reason", "string"), marked=True),
         row(37, "signal.received", "signal", _SERVER, (SUCCESS, ERROR), "A signal was recorded; error = it could not be applied.",
             Field("signal", "string"), Field("signal_id", "string"), Field("reason", "string"), Field("by", "string"), Field("step", "string"), Field("data", "any"),
             Field("kept", "boolean", "Nothing was waiting for it: the next wait for it takes it."),
@@ -242,14 +242,17 @@ def _rows() -> tuple[EventType, ...]:
 REGISTRY: dict[str, EventType] = {row.name: row for row in _rows()}
 TERMINAL: frozenset[str] = frozenset(name for name, row in REGISTRY.items() if row.terminal)
 MARKED: frozenset[str] = frozenset(name for name, row in REGISTRY.items() if row.marked)
-#: types of which only those events are marked whose payload has this key
+#: type → payload key that an event must have to be marked
 MARKED_WITH: dict[str, str] = {name: row.marked_with for name, row in REGISTRY.items() if row.marked_with}
 _DEFAULT_STATUS: dict[str, str] = {name: row.statuses[0] for name, row in REGISTRY.items()}
 BITS: dict[str, int] = {name: 1 << row.bit for name, row in REGISTRY.items()}
 
 
 def kind_of(event_type: str) -> EventType:
-    """The row of a type. An unknown type, from a newer release, gets a row with its name, so that readers of the log do not fail."""
+    """Return the row of a type.
+
+    An unknown type, from a newer release, gets a generic row, so that readers do not fail.
+    """
     known = REGISTRY.get(event_type)
     if known is not None:
         return known
@@ -257,30 +260,30 @@ def kind_of(event_type: str) -> EventType:
 
 
 def is_closing(event: Event) -> bool:
-    """Whether the server ended something from outside: not its own failure, and never the cause of another."""
+    """Return whether the server closed something from outside: not its own failure, and never the cause of another."""
     payload = event.payload
     return payload.get("source") == "server" and payload.get("reason") in CLOSING_REASONS
 
 
 def status_of(event: Event) -> str:
-    """The event's status, the type's default when it names none."""
+    """Return the event's status, or the default of its type."""
     return event.status or _DEFAULT_STATUS.get(event.type) or kind_of(event.type).statuses[0]
 
 
-# Events of other releases: older ones are lifted to the shape that this release knows, newer ones are distinguished.
+# Events of other releases: older ones are lifted to the current form, newer ones are detected.
 #
-# Law: a type's `version` in the registry rises when its payload comes to mean something else; whoever emits the event writes
-# that version into it. `LIFTS` has, for each version that was ever written, the way to the next. A log is never rewritten:
-# events are lifted when they are read. What no lift leads from, and what the registry does not know, is a newer release's:
-# a log that has such an event must not be folded, since its consequences are not known here.
+# Invariant: a type's `version` in the registry is incremented when the meaning of its payload changes; the emitter
+# writes that version into the event. `LIFTS` has, for each version that was ever written, the conversion to the next. A
+# log is never rewritten: events are lifted when they are read. An event without a lift, or of an unknown type, is from
+# a newer release: a log with such an event must not be folded, since its effects are unknown.
 
 
-#: A payload of the type in this version → the same in the next one.
+#: (type, version) → conversion of its payload to the next version
 LIFTS: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {}
 
 
 def lifted(event: Event) -> Event:
-    """The event in the shape that this release knows; one of a newer release stays as it is."""
+    """Return the event in the current form. An event of a newer release is not changed."""
     kind = REGISTRY.get(event.type)
     while kind is not None and event.version < kind.version:
         event.payload = LIFTS[event.type, event.version](event.payload)
@@ -289,6 +292,6 @@ def lifted(event: Event) -> Event:
 
 
 def is_newer(event: Event) -> bool:
-    """A newer release wrote it."""
+    """Return whether a newer release wrote the event."""
     kind = REGISTRY.get(event.type)
     return kind is None or event.version > kind.version

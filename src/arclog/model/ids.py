@@ -1,4 +1,4 @@
-"""Identifiers and times: their layout and how they are read and written. Minting needs a clock and lives elsewhere."""
+"""Identifiers and times: their layout, parsing and formatting. Ids are created elsewhere, since that needs a clock."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ MAX_NODE = (1 << NODE_BITS) - 1
 MAX_SEQUENCE = (1 << SEQUENCE_BITS) - 1
 MAX_ID = (1 << 63) - 1
 
-#: times are counted in microseconds: so many are a second
+#: Microseconds per second.
 MICROS = 1_000_000
-#: the last moment that the calendar can write
+#: The last moment of the calendar.
 LATEST = 253_402_300_799 * MICROS
 _UUID = pattern(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - without a zone, whose name isoformat would write
@@ -27,23 +27,24 @@ _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def compose(ms: int, node: int, sequence: int) -> int:
-    """The snowflake of a moment on a node."""
+    """Return the snowflake of a moment on a node."""
     return ((ms - EPOCH_MS) << (NODE_BITS + SEQUENCE_BITS)) | (node << SEQUENCE_BITS) | sequence
 
 
 def node_of(snowflake: int) -> int:
-    """The node that minted the id."""
+    """Return the node that created the id."""
     return snowflake >> SEQUENCE_BITS & MAX_NODE
 
 
 def minted_at_ms(snowflake: int) -> int:
-    """Unix milliseconds at which the id was minted."""
+    """Return the Unix milliseconds at which the id was created."""
     return (snowflake >> (NODE_BITS + SEQUENCE_BITS)) + EPOCH_MS
 
 
 def moved(snowflake: int, by: int) -> int:
-    """The id so many places further in a run of ids (or back). After its last sequence number a run goes on in the next
-    millisecond: the bits between are the node's.
+    """Return the id `by` places after this one (or before, if negative) in a block of ids.
+
+    After the last sequence number, the block continues in the next millisecond: the bits in between are the node's.
     """
     place = (snowflake & MAX_SEQUENCE) + by
     if 0 <= place <= MAX_SEQUENCE:
@@ -54,12 +55,12 @@ def moved(snowflake: int, by: int) -> int:
 
 
 def first_since(moment: int) -> int:
-    """The smallest id that can have been minted in the millisecond of a moment (microseconds since 1970); at least 1."""
+    """Return the smallest id of the millisecond of a moment (microseconds since 1970); at least 1."""
     return min(MAX_ID, max(1, compose(max(moment // 1000, EPOCH_MS), 0, 0)))
 
 
 def parse_id(raw: object, noun: str = "id") -> int:
-    """A positive i64 from an int or its decimal string; anything else is refused."""
+    """Return a positive i64 from an int or its decimal string. Raises RequestRejected for anything else."""
     if isinstance(raw, bool) or not isinstance(raw, int | str):
         raise RequestRejected(f"{noun} must be an integer or its decimal string, not {type(raw).__name__}")
     if isinstance(raw, str):
@@ -72,15 +73,17 @@ def parse_id(raw: object, noun: str = "id") -> int:
 
 
 def is_uuid(text: str) -> bool:
-    """Whether a text is a UUID as RFC 9562 writes it."""
+    """Return whether a text is a UUID in the form of RFC 9562."""
     return _UUID.fullmatch(text) is not None
 
 
 def as_uuid(text: str, namespace: str) -> str:
-    """A UUID for a name of any form: itself when it is one, else always the same (version 8) within a namespace."""
+    """Return a UUID for any name: the name itself if it is one, else a version 8 UUID that depends on name and
+    namespace.
+    """
     if is_uuid(text):
         return text
-    from hashlib import sha256  # few names need it
+    from hashlib import sha256  # rarely needed
 
     raw = bytearray(sha256(f"{namespace}|{text}".encode("utf-8", "surrogatepass")).digest()[:16])
     raw[6] = raw[6] & 0x0F | 0x80
@@ -90,26 +93,27 @@ def as_uuid(text: str, namespace: str) -> str:
 
 
 def milliseconds(began: int, ended: int) -> int | None:
-    """Whole milliseconds between two moments; None when the first is not known (0). Clocks of two machines can disagree:
-    never below 0.
+    """Return the whole milliseconds between two moments; None if the first is unknown (0).
+
+    Never negative, although the clocks of two machines can disagree.
     """
     return max(0, ended - began) // 1000 if began else None
 
 
 def timestamp(micros: int) -> str:
-    """RFC 3339 UTC with microseconds."""
+    """Format a time as RFC 3339 UTC with microseconds."""
     seconds, part = divmod(micros, MICROS)
     return f"{_second(seconds)}.{part:06}Z"
 
 
 @lru_cache(maxsize=64)
 def _second(seconds: int) -> str:
-    """Most timestamps are of this second."""
+    """Format a second. Cached, since most timestamps are of the current second."""
     return (_EPOCH + timedelta(seconds=seconds)).isoformat(timespec="seconds")
 
 
 def micros(text: str) -> int:
-    """Microseconds since 1970 of an RFC 3339 timestamp."""
+    """Parse an RFC 3339 timestamp to microseconds since 1970."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise RequestRejected(f"timestamp {text!r} has no time zone; write it as UTC, e.g. 2026-01-31T12:00:00Z")
@@ -132,21 +136,24 @@ def iteration_id(step: str, run: int, path: tuple[int, ...]) -> str:
     return f"step:{step}:run:{run}:iter:{'.'.join(map(str, path))}"
 
 
-# Ids of traces and spans, computed from the ids in the log, so that they need not be passed along.
+# Ids of traces and spans, computed from the ids in the log, so that they need not be stored or passed on.
 #
 # A run is a trace; its steps are spans below the run's, its task runs spans below their step's.
 
 
 def trace_id(execution_id: int | str) -> int:
-    """128 bits, never 0."""
+    """Return a trace id: 128 bits, never 0."""
     return int.from_bytes(hashlib.sha256(f"trace:{execution_id}".encode()).digest()[:16]) or 1
 
 
 def span_id(key: str) -> int:
-    """64 bits, never 0. The key of a run is its execution id, of a step run `id:step:run`, of a task run its own."""
+    """Return a span id: 64 bits, never 0.
+
+    The key of a run is its execution id, of a step run `id:step:run`, of a task run its task key.
+    """
     return int.from_bytes(hashlib.sha256(f"span:{key}".encode()).digest()[:8]) or 1
 
 
 def traceparent(execution_id: str, task_key: str) -> str:
-    """The W3C header that makes what a task asks for a part of its trace."""
+    """Return the W3C header that connects a task's requests to its trace."""
     return f"00-{trace_id(execution_id):032x}-{span_id(task_key):016x}-01"

@@ -1,7 +1,7 @@
-"""Typed inputs: the contract of a playbook on the workload that a run is asked for with.
+"""Typed inputs: the declared workload of a playbook.
 
-`bound` converts what is given, and collects everything that does not fit. A declaration is a map, as the playbook has it:
-`{type, required, default, enum, min, max, pattern, description, items, properties}`.
+`bound` converts the given values and collects all faults. A declaration is a map, as in the playbook: `{type, required,
+default, enum, min, max, pattern, description, items, properties}`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 TYPES = ("string", "integer", "number", "boolean", "date", "datetime", "list", "object", "secret", "any")
-#: Faults of one request that are listed; more are counted.
+#: Maximum number of listed faults of one request; the others are counted.
 MAX_FAULTS = 50
-#: Characters of a text that a pattern is held against, and steps that this may take.
+#: Maximum length of a text that is matched against a pattern, and maximum number of steps of the match.
 _MAX_MATCHED = 10_000
 _MAX_STEPS = 50_000
-#: Steps for all values of one request together: patterns, and values that are looked for among those of `enum`.
+#: Maximum number of steps for all values of one request: pattern matches and `enum` lookups.
 _MAX_ALL_STEPS = 500_000
 
 _NAMES = {
@@ -41,9 +41,9 @@ Declaration = Mapping[str, Any]
 
 
 class InputFault(Struct, frozen=True):
-    """One thing that is wrong with what was given."""
+    """One fault of the given values."""
 
-    #: of the value: `rows[0].id`
+    #: path of the value: `rows[0].id`
     path: str
     message: str
 
@@ -56,7 +56,7 @@ class _Misfit(Exception):
 
 
 class _Faults(list[InputFault]):
-    """What was found so far, and the work that it took."""
+    """The faults so far, and the steps spent."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,15 +68,16 @@ class _Faults(list[InputFault]):
             raise _Misfit("is not checked: matching all values against patterns and `enum` would take too long")
 
     def near(self, key: str, known: Iterable[str]) -> str:
-        """A key that may be meant; for those faults only that are shown."""
+        """Return a similar known key, for faults that are shown."""
         return _near(key, known) if len(self) < MAX_FAULTS else ""
 
 
 def bound(
     inputs: Mapping[str, Declaration], workload: Container[str], given: Mapping[str, Any]
 ) -> tuple[dict[str, Any], list[InputFault]]:
-    """What is given, converted to the declared types, and all faults. Keys of the playbook's own `workload` that are no
-    inputs are taken as they are.
+    """Convert the given values to the declared types. Returns them with all faults.
+
+    Keys of the playbook's own `workload` that are not inputs are accepted unchanged.
     """
     faults = _Faults()
     converted: dict[str, Any] = {}
@@ -95,37 +96,37 @@ def bound(
 
 
 def described(faults: list[InputFault]) -> str:
-    """All faults as one message."""
+    """Return all faults as one message."""
     shown = "; ".join(map(str, faults[:MAX_FAULTS]))
     more = f"; and {len(faults) - MAX_FAULTS} more" if len(faults) > MAX_FAULTS else ""
     return f"the workload does not fit the playbook's inputs: {shown}{more}"
 
 
 def secret_names(inputs: Mapping[str, Declaration]) -> list[str]:
-    """The inputs whose values are no part of the workload, and never enter the log."""
+    """Return the inputs of type secret, whose values are not part of the workload and never enter the log."""
     return [name for name, declared in inputs.items() if declared.get("type") == "secret"]
 
 
-#: Why a run with secret inputs is not run again.
+#: Why a run with secret inputs cannot be run again.
 FORGOTTEN_SECRETS = "secret inputs are forgotten when a run ends; start a new run of this playbook with them"
-#: Characters of the name of a secret input: with the run's id it names a secret that is kept.
+#: Maximum length of the name of a secret input; with the run's id it forms the name of a stored secret.
 LONGEST_SECRET = 100
 
 
 def run_secret(execution_id: int | str, name: str) -> str:
-    """What the secret input of a run is called among the secrets that are kept."""
+    """Return the name of the stored secret for a run's secret input."""
     return f"run.{execution_id}.{name}"
 
 
 def misfit_of(value: Any, declared: Declaration) -> str:
-    """Why a value does not fit its declaration; ''."""
+    """Return why a value does not fit its declaration, or ''."""
     faults = _Faults()
     _checked(value, declared, "", faults)
     return faults[0].message if faults else ""
 
 
 def defaults(inputs: Mapping[str, Declaration]) -> dict[str, Any]:
-    """The workload before anything is given: an input that is not required is there, null unless it has a default."""
+    """Return the workload before any value is given: each optional input with its default, or null."""
     return {
         name: declared.get("default")
         for name, declared in inputs.items()
@@ -182,7 +183,7 @@ def _properties(value: dict[str, Any], known: Mapping[str, Declaration], path: s
 
 
 def _converted(value: Any, kind: str) -> Any:
-    """The value as its type has it. Text is read as a number or boolean where it is exactly one; nothing is rounded."""
+    """Return the value as its type. Text is parsed as a number or boolean if it is exactly one; nothing is rounded."""
     if kind == "any":
         return value
     if isinstance(value, str) and kind in ("integer", "number", "boolean"):
@@ -283,7 +284,7 @@ def _match(value: str, pattern: str, together: Charge) -> None:
 
 
 def pattern_fault(pattern: str) -> str:
-    """The problems of a pattern; ''."""
+    """Return the problem of a pattern, or ''."""
     from arclog.model.data.regex import RegexError, compiled
 
     try:

@@ -1,4 +1,4 @@
-"""An outcome is the final data of one attempt: ok or error. A task's failure is data, not an exception."""
+"""The outcome of one attempt: ok or error. A task's failure is data, not an exception."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from arclog.model.refs import published_form
 OK = "ok"
 ERROR = "error"
 
-#: The closed list of error kinds, with whether a retry may help when the tool says nothing else.
+#: All error kinds, with the default of `retryable`.
 ERROR_KINDS: dict[str, bool] = {
     "connection": True,
     "timeout": True,
@@ -40,7 +40,7 @@ ERROR_KINDS: dict[str, bool] = {
 
 
 class TaskError(Struct, frozen=True, omit_defaults=True):
-    """What went wrong in a task, a step or a run."""
+    """The error of a task, a step or a run."""
 
     kind: str
     message: str
@@ -52,17 +52,17 @@ class TaskError(Struct, frozen=True, omit_defaults=True):
 
 
 def error(kind: str, message: str, *, code: str | None = None, retryable: bool | None = None) -> TaskError:
-    """A TaskError of a listed kind; `retryable` defaults to what the kind usually means."""
+    """Return a TaskError of a known kind; `retryable` defaults to that of the kind."""
     return TaskError(kind, message, code, ERROR_KINDS[kind] if retryable is None else retryable)
 
 
 def is_consequence(problem: Mapping[str, Any]) -> bool:
-    """Whether an error only says that something else ended the work. A rejected approval is a cause of its own."""
+    """Return whether an error only states that something else ended the work. A rejected approval is itself a cause."""
     return problem.get("kind") == "cancelled" and problem.get("code") != "REJECTED"
 
 
 def as_error(given: Any, message: str) -> dict[str, Any]:
-    """An error that others sent, as a map or in plain text, with the fields that it lacks. Its kind may be one of theirs."""
+    """Return an error from outside, a map or plain text, with all required fields. Its kind may be unknown."""
     fields = given if isinstance(given, Mapping) else {"message": given} if given else {}
     kind = str(fields.get("kind") or "exception")
     retryable = fields.get("retryable")
@@ -76,30 +76,31 @@ def as_error(given: Any, message: str) -> dict[str, Any]:
 
 
 def result_error(problem: ResultUnavailable) -> TaskError:
-    """Why data could not be stored or read."""
+    """Return the error for data that could not be stored or read."""
     kind = "limit" if isinstance(problem, ResultTooLarge) else "result"
     return error(kind, str(problem), retryable=isinstance(problem, ResultStoreAway))
 
 
 class Outcome(Struct, omit_defaults=True):
-    """What a tool gives back for one attempt."""
+    """The result of one attempt of a tool."""
 
     status: str = OK
     #: What the tool returned.
     result: Any = None
-    #: Where the payload stands inside `result` ('' = the result itself), e.g. 'data' for http, 'rows' for SQL.
+    #: Key of the payload inside `result` ('' for the result itself), e.g. 'data' for http, 'rows' for SQL.
     data_at: str = ""
-    #: The payload was streamed into the result store: what `ResultWriter.commit` answered. `result` leaves it out.
+    #: The answer of `ResultWriter.commit` if the payload was streamed into the result store; `result` does not contain
+    #: it.
     stored: Any = None
     error: TaskError | None = None
     meta: dict[str, Any] = {}
     #: The per-kind helper, e.g. {'sh': {'exit_code': 1}}.
     helper: dict[str, dict[str, Any]] = {}
-    #: The files that the task's `outputs` names, by name, in the result store: `ports.results.StoredFile`.
+    #: The files that the task's `outputs` names, in the result store: name → `ports.results.StoredFile`.
     files: dict[str, Any] = {}
 
     def as_record(self) -> dict[str, Any]:
-        """The lean form that events carry; `view` widens it again."""
+        """Return the compact form for events; `widened` adds the derived keys."""
         record: dict[str, Any] = {"status": self.status}
         if self.result is not None:
             record["result"] = self.result
@@ -115,12 +116,12 @@ class Outcome(Struct, omit_defaults=True):
 
 
 def failed(problem: TaskError, **helper: dict[str, Any]) -> Outcome:
-    """An error outcome."""
+    """Return an error outcome."""
     return Outcome(status=ERROR, error=problem, helper=helper)
 
 
 def data_of(record: Mapping[str, Any]) -> Any:
-    """The payload of a lean outcome record."""
+    """Return the payload of a compact outcome record."""
     result = record.get("result")
     where = record.get("data_at")
     if not where:
@@ -129,7 +130,7 @@ def data_of(record: Mapping[str, Any]) -> Any:
 
 
 def widened(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The record with every key of the language's outcome: status, result, data, error, meta and helpers."""
+    """Return the record with every key of an outcome in templates: status, result, data, error, meta and helpers."""
     wide = {"status": record["status"], "result": record.get("result"), "data": data_of(record)}
     wide["error"] = record.get("error")
     wide["meta"] = record.get("meta") or {}

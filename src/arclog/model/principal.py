@@ -1,4 +1,4 @@
-"""Who asks: the outside's name for a caller, its tenant, and what it may do."""
+"""Authenticated callers: name, tenant and permissions."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from msgspec import Struct
 from arclog.model.data.patterns import pattern
 from arclog.model.errors import NotAllowed, RequestRejected
 
-#: What a caller may be. Each may do what is listed for it in `operations`, nothing else; only `admin` implies others.
+#: The roles of callers. The table `operations` lists the permissions of each; only `admin` includes the others.
 ROLES = ("viewer", "operator", "engineer", "admin", "worker", "producer")
 
-#: The name of whoever asks where no authentication is configured.
+#: The name of the caller if no authentication is configured.
 EVERYBODY = "anybody on this machine"
 
-#: Who may give a signal. An engineer may all that an operator may; an admin may everything.
+#: The roles that may send a signal. Engineers can send every operator signal; admins can send all signals.
 SIGNAL_ROLES: dict[str, frozenset[str]] = {
     "PAUSE": frozenset({"operator", "engineer"}),
     "RESUME": frozenset({"operator", "engineer"}),
@@ -28,27 +28,28 @@ SIGNAL_ROLES: dict[str, frozenset[str]] = {
     "UPDATE_PARAMS": frozenset({"engineer"}),
     "EMERGENCY_STOP": frozenset({"admin"}),
 }
-#: Who may give a signal that has a name of a playbook's own.
+#: The roles that may send custom signals.
 OTHER_SIGNALS = frozenset({"operator", "engineer"})
 
-#: Tenants, projects, environments: parts of a scope, which is written with slashes between them.
+#: Names of tenants, projects and environments, which a scope joins with slashes.
 _NAME = pattern(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
 
 class Principal(Struct, frozen=True):
-    """A caller that was authenticated, or everybody where no authentication is configured."""
+    """An authenticated caller, or everybody if no authentication is configured."""
 
     name: str
     tenant: str
     roles: frozenset[str]
-    #: the only project and environment that it acts in; '' = all of them
+    #: the only project and environment that it can access; '' for all
     project: str = ""
     environment: str = ""
-    #: which credential it is, nobody else's (names may be given twice); '' where nobody is distinguished
+    #: unique id of its credential (names are not unique); '' without authentication
     subject: str = ""
-    #: of a session: what a request that changes something must carry, so that only our own pages can send it; '' otherwise
+    #: for a session: the token that a changing request must carry, so that only arclog's own pages can send it;
+    #: otherwise ''
     csrf: str = ""
-    #: of a session: when it ends, microseconds since 1970; None otherwise
+    #: for a session: when it expires, microseconds since 1970; otherwise None
     expires_at: int | None = None
 
     def may(self, roles: frozenset[str]) -> bool:
@@ -56,12 +57,12 @@ class Principal(Struct, frozen=True):
 
     @property
     def is_bound(self) -> bool:
-        """Whether it acts in one project or one environment only."""
+        """Return whether it is restricted to one project or environment."""
         return bool(self.project or self.environment)
 
 
 def may_signal(caller: Principal, signal: str) -> None:
-    """Raise NotAllowed unless the caller may give this signal."""
+    """Raise NotAllowed unless the caller may send this signal."""
     roles = SIGNAL_ROLES.get(signal, OTHER_SIGNALS)
     if not caller.may(roles):
         raise NotAllowed(
@@ -70,8 +71,9 @@ def may_signal(caller: Principal, signal: str) -> None:
 
 
 def may_decide(name: str, roles: frozenset[str], approvers: Sequence[str]) -> bool:
-    """Whether somebody is one of the approvers: by a role, or by its name where that is not a role's. An engineer may all that an
-    operator may, an admin everything.
+    """Return whether a caller is one of the approvers, by a role, or by name if that is not a role.
+
+    Engineers count as operators, admins as every role.
     """
     if "admin" in roles or ("engineer" in roles and "operator" in approvers):
         return True
@@ -79,7 +81,7 @@ def may_decide(name: str, roles: frozenset[str], approvers: Sequence[str]) -> bo
 
 
 def may_bring_playbooks(caller: Principal) -> None:
-    """Raise NotAllowed unless the caller may run what it wrote: that is code, with the tenant's credentials in reach."""
+    """Raise NotAllowed unless the caller may submit playbooks, which can use the tenant's credentials."""
     if not caller.may(frozenset({"engineer"})):
         raise NotAllowed(
             f"{caller.name} can start registered playbooks (`path`) but not submit a playbook; the role admin or "
@@ -97,18 +99,18 @@ def may_act_for_the_tenant(caller: Principal) -> None:
 
 
 def binding(project: str, environment: str) -> str:
-    """What a credential is bound to, in a sentence."""
+    """Describe the binding of a credential."""
     parts = [f"{level} {name}" for level, name in (("project", project), ("environment", environment)) if name]
     return " and ".join(parts)
 
 
 def role_names(roles: frozenset[str]) -> str:
-    """Roles in a sentence."""
+    """Join role names for a message."""
     return " or ".join(sorted(roles | {"admin"}))
 
 
 def checked_name(name: str, noun: str) -> str:
-    """The name of a tenant, project or environment, or RequestRejected."""
+    """Return the name of a tenant, project or environment. Raises RequestRejected if it is invalid."""
     if not _NAME.fullmatch(name):
         raise RequestRejected(
             f"{name[:128]!r} cannot be the name of a {noun}: letters, digits and _ . - (at most 128), the first a letter "

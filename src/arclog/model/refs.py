@@ -1,11 +1,11 @@
 """Result refs: names of data that is stored outside the log.
 
-A ref is minted for content that exists. Its text is `noetl://execution/<id>/result/<name>/<sha256>`: the name of the
-task that made it and the hash of what was stored, so that whoever reads it can prove that nothing was changed. A ref
-opens nothing by itself: a reader's tenant must own the execution.
+A ref is created for existing content. Its text is `noetl://execution/<id>/result/<name>/<sha256>`: the name of the task
+that produced it and the hash of the content, so that a reader can verify that nothing was changed. A ref grants no
+access: the reader's tenant must own the execution.
 
-Logs hold a reference in its stored form, whose `kind` says what it names (list or data). Readers, templates and the wire see
-the published form: `kind` is `result_ref`, and `meta.shape` says what it holds. `as_ref` takes both.
+Logs contain the stored form of a reference, whose `kind` is list or data. Readers, templates and the wire see the
+published form: `kind` is `result_ref`, and `meta.shape` describes the content. `as_ref` accepts both.
 """
 
 from __future__ import annotations
@@ -30,30 +30,29 @@ _JSON = "application/json"
 LIST = "list"
 #: Any other value, or bytes.
 DATA = "data"
-#: A local copy of a file that a task stored; templates of tasks see it, no log holds it.
+#: A local copy of a file that a task stored. Templates of tasks see it; logs never contain it.
 FILE = "file"
-#: The kind of every reference in its published form, and one more shape beside the two above: content that is neither JSON
-#: nor text.
+#: The kind of every published reference, and a third shape: content that is neither JSON nor text.
 RESULT_REF = "result_ref"
 BYTES = "bytes"
 SHAPES = (DATA, LIST, BYTES)
 
 
 class RefMeta(Struct, frozen=True, omit_defaults=True):
-    """What is known of stored data without reading it."""
+    """The description of stored data."""
 
-    #: of the content itself, before compression
+    #: size of the content before compression
     bytes: int
     sha256: str
     content_type: str = "application/json"
     compression: str = "zstd"
-    #: what the content looks like: list | map | text | bytes | number …
+    #: type of the content: list | map | text | bytes | number …
     schema_hint: str = ""
-    #: items of a list
+    #: number of items of a list
     rows: int | None = None
-    #: data | list | bytes; of the published form
+    #: data | list | bytes; only in the published form
     shape: str = ""
-    #: of a file that a task wrote: its name, without folders
+    #: for a file that a task wrote: its name, without folders
     file: str = ""
 
 
@@ -62,7 +61,7 @@ class ResultRef(Struct, frozen=True, omit_defaults=True):
 
     #: list | data
     kind: str
-    #: name of the result store that holds it
+    #: name of the result store that contains it
     store: str
     ref: str
     meta: RefMeta
@@ -85,7 +84,7 @@ def ref_text(execution_id: int | str, name: str, sha256: str) -> str:
 
 
 def parse_ref(text: str) -> ParsedRef:
-    """The parts of a ref; anything that is not exactly one is refused, whatever path it tries to name."""
+    """Parse a ref. Raises RequestRejected for any other text, whatever path it tries to name."""
     match = _FORM.fullmatch(text)
     if match is None:
         raise RequestRejected(f"{text[:200]!r} is not a result ref (noetl://execution/<id>/result/<name>/<sha256>)")
@@ -93,7 +92,7 @@ def parse_ref(text: str) -> ParsedRef:
 
 
 def kept_elsewhere(ref: str, store: str, here: str) -> ResultUnavailable:
-    """Why a ref cannot be read where results are kept in another store than when it was made."""
+    """Return the error for a ref whose content is in another result store than the current one."""
     return ResultUnavailable(
         f"{ref} was stored in the result store {store!r}, and results are now stored in {here!r}; restore "
         "ARCLOG_RESULTS_URL to read it (empty for 'files'), or run the step that created it again"
@@ -101,7 +100,7 @@ def kept_elsewhere(ref: str, store: str, here: str) -> ResultUnavailable:
 
 
 def as_ref(record: Any) -> ResultRef:
-    """A ref from either form, in the stored one."""
+    """Return a ref of either form in the stored form."""
     ref = convert(record, ResultRef)
     if ref.kind != RESULT_REF:
         return ref
@@ -110,7 +109,7 @@ def as_ref(record: Any) -> ResultRef:
 
 
 def stored_form(record: Any) -> Any:
-    """A ref that came from outside, as logs hold it; what is none stays as it is, for others to refuse."""
+    """Return a ref from outside in the stored form; anything else unchanged, for later checks to refuse."""
     if not isinstance(record, Mapping) or record.get("kind") != RESULT_REF:
         return record
     try:
@@ -120,7 +119,10 @@ def stored_form(record: Any) -> Any:
 
 
 def published_form(record: Any) -> Any:
-    """A ref of a log as readers see it. A reference to the results of a loop, which are in the log, stays as it is."""
+    """Return a ref of a log in the published form.
+
+    A reference to a loop's results, which are in the log, is not changed.
+    """
     if not isinstance(record, Mapping) or record.get("kind") not in (LIST, DATA):
         return record
     meta = record.get("meta")
@@ -134,23 +136,24 @@ def _shape_of(content_type: str) -> str:
     return DATA if plain.startswith("text/") or plain in ("", _JSON) or plain.endswith("+json") else BYTES
 
 
-# How long a stored result is kept. Pure: `arclog gc` asks with its clock.
+# Retention of stored results. No I/O: `arclog gc` passes the time.
 #
-# - Nothing goes while the execution that stored it has not ended.
-# - `step` and `execution`: until `keep` after the execution's end. `workflow`: until `keep` after the end of the execution
-# at the root of its tree. `permanent`: forever.
-# - An explicit time to live counts from when it was stored, and ends any of these earlier.
+# - Nothing is removed before the execution that stored it has ended.
+# - `step` and `execution`: until `keep` after the end of the execution. `workflow`: until `keep` after the end of the
+#   execution at the root of its tree. `permanent`: forever.
+# - An explicit time to live counts from the time of storing, and ends any of these earlier.
 
 
-#: the longer a scope lives, the higher it ranks
+#: Scopes in order of their lifetime.
 SCOPES = ("step", "execution", "workflow", "permanent")
 
 
 def kept_until(
     scope: str, expires_at: int | None, ended_at: int | None, root_ended_at: int | None, keep: int
 ) -> int | None:
-    """The moment (microseconds) from which a result may go; None while that is not known, or never. `ended_at` is that of
-    the execution that stored it, None while it runs.
+    """Return the moment (microseconds) from which a result may be removed; None if that is unknown, or never.
+
+    `ended_at` is the end of the execution that stored it; None while it runs.
     """
     if ended_at is None:
         return None

@@ -1,6 +1,6 @@
-"""The five status layers and their legal transitions, as data. Diagrams and docs are drawn from these tables.
+"""The five status layers and their legal transitions, as data. Diagrams and docs are generated from these tables.
 
-Only the playbook layer says what state an execution is in; no lower layer ever closes one.
+Only the playbook layer defines the state of an execution; no lower layer ever closes one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ERROR = "ERROR"
 BREAK = "BREAK"
 NOOP = "NOOP"
 
-#: layer → from → {to: the canonical event that says so}
+#: layer → from → {to: the canonical event of the transition}
 TRANSITIONS: dict[str, dict[str, dict[str, str]]] = {
     "playbook": {
         PENDING: {RUNNING: "playbook.started", FAILED: "playbook.finished", CANCELLED: "execution.cancelled"},
@@ -69,21 +69,21 @@ TRANSITIONS: dict[str, dict[str, dict[str, str]]] = {
     },
 }
 
-#: what an execution can be in
+#: the states of an execution
 EXECUTION_STATES = tuple(TRANSITIONS["playbook"])
 
 
 def may(layer: str, before: str, after: str) -> bool:
-    """Whether the layer's table has this transition."""
+    """Return whether the layer's table has this transition."""
     return after in TRANSITIONS[layer][before]
 
 
 def terminal_states(layer: str) -> frozenset[str]:
-    """The states of a layer that nothing leaves."""
+    """Return the final states of a layer."""
     return frozenset(state for state, exits in TRANSITIONS[layer].items() if not exits)
 
 
-# The signals that mean something to every run (SPEC §6); any other name is a playbook's own.
+# The signals that every run supports (SPEC §6); any other name is a custom signal.
 
 
 RESERVED_SIGNALS = frozenset(

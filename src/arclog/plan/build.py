@@ -1,6 +1,6 @@
-"""The one way from a playbook's text to its plan: load, normalize, compile, check.
+"""Builds a plan from the text of a playbook: load, normalize, compile, check.
 
-All findings come back at once; a plan comes back only when none of them is an error.
+All findings are returned at once; a plan is returned only if none of them is an error.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _MOST_SHOWN = 160
 
 
 class Build(Struct):
-    """What a playbook's text came to."""
+    """The result of building a playbook."""
 
-    #: None when a finding is an error
+    #: None if a finding is an error
     plan: Plan | None
-    #: by position
+    #: in order of position
     findings: list[Finding]
     source: str
     file: str
@@ -51,8 +51,10 @@ def build(
     *,
     thorough: bool = False,
 ) -> Build:
-    """Compile and check a playbook; never raises for what an author wrote. `files` are those that it takes in, by path:
-    the folder of `file` joined with the name. `thorough`: with the lint for authors.
+    """Compile and check a playbook. Mistakes in the text become findings, never exceptions.
+
+    `files` has the files that it includes, by path: the folder of `file` joined with the name. `thorough` adds the lint
+    for authors.
     """
     settings = settings or Settings()
     try:
@@ -60,13 +62,13 @@ def build(
     except PlaybookError as error:
         return Build(None, _in_order(error.findings), error.source, file)
     findings = Findings(document)
-    # Not one dict of all: an installed kind is imported when it is looked up.
+    # Not a single dict: an installed kind is imported when it is looked up.
     known = ChainMap(kinds, ENGINE_KINDS)  # type: ignore[arg-type]  # only read
     playbook = normalize(document, known, settings, findings, files)
     compiled = compile_playbook(playbook, document, findings)
     check(compiled, playbook, findings, settings)
     if thorough:
-        from arclog.plan.lint.authors import lint  # a run does not pay for it
+        from arclog.plan.lint.authors import lint  # imported late: runs do not need it
 
         lint(compiled, playbook, findings)
     ordered = _in_order(findings.items)
@@ -84,7 +86,7 @@ def build_or_raise(
     settings: Settings | None = None,
     files: Mapping[str, str] = MappingProxyType({}),
 ) -> Plan:
-    """The plan, or a PlaybookError with every finding."""
+    """Return the plan. Raises PlaybookError with every finding."""
     made = build(text, file, kinds, settings, files)
     if made.plan is None:
         raise PlaybookError(made.findings, made.source, made.file)
@@ -92,7 +94,7 @@ def build_or_raise(
 
 
 def render_finding(finding: Finding, source: str, file: str) -> str:
-    """A finding as an author reads it: place, message, the source line, a caret, the remedy."""
+    """Format a finding for people: location, message, the source line, a caret, the remedy."""
     at = finding.at
     head = f"{file}:{at}: " if at.line else f"{file}: "
     parts = [f"{head}{finding.severity}[{finding.code}] {finding.message}"]
@@ -113,12 +115,12 @@ def render_finding(finding: Finding, source: str, file: str) -> str:
 
 @lru_cache(maxsize=1)
 def _lines(source: str) -> list[str]:
-    """Findings of one file are rendered one after the other."""
+    """Return the lines of a source. Cached, since the findings of a file are rendered one after the other."""
     return lines_of(source)
 
 
 def _in_order(findings: list[Finding]) -> list[Finding]:
-    """By place, each once; what has no place comes last."""
+    """Sort findings by location and remove duplicates. Findings without a location come last."""
     unique = dict.fromkeys(
         (finding.at, finding.severity, finding.code, finding.message, finding.hint) for finding in findings
     )

@@ -1,7 +1,7 @@
-"""From the canonical playbook to the plan: a net of places and transitions, with every template's text and place.
+"""Compiles the canonical playbook to a plan: a net of places and transitions, and the text of every template.
 
-Every template is compiled once here to find what is wrong with it; the plan itself stays plain data.
-The same text gives the same bytes.
+Every template is compiled once here to find its errors; the plan itself is plain data. The same text gives the same
+bytes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from arclog.playbook.walk import Findings
 
 
 class Text(Struct, frozen=True):
-    """A template of the plan, as `check` looks at it."""
+    """A template of the plan, for `check`."""
 
     #: admit | args | loop | inner loop | task | policy | sugar | arc | result
     where: str
@@ -61,7 +61,7 @@ class Compiled(Struct):
 
 
 def compile_playbook(playbook: Playbook, document: Document, findings: Findings) -> Compiled:
-    """The plan of a canonical playbook; template errors become findings."""
+    """Return the plan of a canonical playbook. Errors in templates become findings."""
     return _Compiler(document, findings).playbook(playbook)
 
 
@@ -70,7 +70,7 @@ class _Compiler:
         self.document = document
         self.findings = findings
         self.texts: list[Text] = []
-        #: the same text is compiled once, however often it stands
+        #: cache: each text is compiled once
         self.seen: dict[tuple[bool, str], tuple[frozenset[str], frozenset[tuple[str, ...]]]] = {}
         self.spots: dict[str, Position] = {}
         self.step_index = -1
@@ -217,7 +217,7 @@ class _Compiler:
         )
 
     def flow(self, item: int | canon.Block) -> int | Block:
-        """A task or a block of a list."""
+        """Compile a task or a block of a list."""
         if isinstance(item, int):
             return item
         branches = []
@@ -245,14 +245,17 @@ class _Compiler:
             self.text(where, text, dotted, (*path, *inner), condition=False)
 
     def sql(self, task: Task, key: str, spot: str) -> None:
-        """Each template of a SQL text on its own; what cannot be bound is a finding where it stands."""
+        """Compile each template of a SQL text separately.
+
+        A template that cannot be bound is a finding at its location.
+        """
         from arclog.expr.sql.compile import SqlRefused, compile_sql, place_of
 
         source, params = task.config[key], _only_keys(task.config.get("params"))
         path = task.locate((key,))
         at = self.spots[spot] = self.document.text_at(path)
         if not isinstance(source, str) or not isinstance(params, (list, dict, type(None))):
-            return  # the schema has said so
+            return  # the schema check has reported it
         places = self.document.places(path, source)
         file, reached = task.files.get(key, ""), 0
 
@@ -264,7 +267,7 @@ class _Compiler:
                 return at
             position = places.at(offset)
             if position != place_of(source, at, offset):
-                # Escapes, or folded lines: whoever runs it cannot count there.
+                # The text has escapes or folded lines: at run time the position cannot be computed.
                 self.spots[f"{spot}@{offset}"] = position
             return position
 
@@ -300,7 +303,7 @@ class _Compiler:
         return free
 
     def line_in(self, source: str, path: Path, number: int, at: Position) -> Position:
-        """Where a line of a text begins in the file; the text's own place for its first line."""
+        """Return the location of a line of a text in the file; for its first line, the location of the text."""
         before = source.splitlines(keepends=True)[:number]
         rest = source[sum(map(len, before)) :]
         if not before or not rest.strip():
@@ -309,7 +312,7 @@ class _Compiler:
 
 
 def _verbatim(task: Task) -> tuple[str, ...]:
-    """Config keys whose text is not a template: code, and what a file holds that is not an SQL."""
+    """Return the config keys whose text is not a template: code, and files that are not SQL."""
     own = tuple(key for key in task.kind.verbatim if key in task.config)
     return (*own, *(key for key in task.files if key not in own and key not in task.kind.sql))
 
@@ -319,14 +322,14 @@ def _line_of(source: str, offset: int) -> int:
 
 
 def _only_keys(params: Any) -> Any:
-    """What SQL can name of its `params`; their values are looked at as every other key's."""
+    """Return the names of `params` that SQL can use; their values are compiled like any other key."""
     if isinstance(params, dict):
         return dict.fromkeys(params)
     return [None] * len(params) if isinstance(params, list) else params
 
 
 def _texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
-    """Every text inside a value that would be rendered."""
+    """Iterate over the texts inside a value that contain templates."""
     if isinstance(value, str):
         if has_template(value):
             yield path, value
@@ -339,7 +342,7 @@ def _texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _action(then: dict[str, Any]) -> Action:
-    """The action with its defaults; a misfit was reported already, and then the default stands in."""
+    """Return the action with its defaults. An invalid action has been reported and becomes the default."""
     try:
         return msgspec.convert(then, Action)
     except msgspec.ValidationError:
@@ -347,7 +350,7 @@ def _action(then: dict[str, Any]) -> Action:
 
 
 def _format(source: Playbook, steps: list[StepPlan]) -> int:
-    """The oldest format whose readers see all that the plan says."""
+    """Return the oldest plan format that can represent the plan."""
     if source.schedules or any(not hook.secret for hook in source.webhooks):
         return FORMAT
     if any(step.end or step.join == "all_ok" for step in steps):
@@ -363,7 +366,7 @@ def _format(source: Playbook, steps: list[StepPlan]) -> int:
 
 
 def _is_newest(task: TaskPlan) -> bool:
-    """Whether a task says something that plans of format 2 cannot."""
+    """Return whether a task needs a plan format after 2."""
     if task.runs_on == "pipeline":
         return True
     actions = [rule.then for rule in task.policy.rules] if task.policy is not None else []
@@ -388,7 +391,7 @@ def _net(entry: str, steps: list[StepPlan]) -> tuple[tuple[Place, ...], tuple[Tr
     return tuple(places), tuple(transitions), tuple(net)
 
 
-#: What to do about a template that cannot be compiled, by a part of the message.
+#: Hints for templates that cannot be compiled, by a part of the message.
 _TEMPLATE_HINTS = (
     ("got '='", "== compares"),
     (
@@ -397,7 +400,7 @@ _TEMPLATE_HINTS = (
     ),
     ("there is no function 'today'", "run.started_at is when the run began: {{ run.started_at[:10] }}"),
     ("there is no function 'env'", "keychain: [{name: NAME, kind: env}], or a value of the workload"),
-    ("there is no function", "filters are written behind a value: {{ value | filter }}; docs/templates.md lists them"),
+    ("there is no function", "write filters after a value: {{ value | filter }}; docs/templates.md lists them"),
     ("there is no method 'xcom_", "what a step gave is known by the step's name: {{ STEP.data }}"),
     ("there is no method 'strftime'", "a filter formats a moment: {{ value | date_format('%Y-%m-%d') }}"),
     *(

@@ -1,9 +1,9 @@
-"""What leads to what in a cycle of steps when one step is left out, in about linear time for all steps together.
+"""Reachability in a cycle of steps when one step is left out, in nearly linear time for all steps together.
 
-A cycle is a set of steps that all reach each other. Let r be one of them. Without a step J, those that still reach r are all
-but the ones that J dominates in the reversed graph (J stands on each of their ways to r), and those that r still reaches are
-all but the ones that J dominates. Two dominator trees answer that for every J at once; what is left is looked at in the part
-of the cycle that J dominates. Sets of steps are bit masks.
+A cycle is a set of steps that all reach each other. Let r be one of them. Without a step J, the steps that still reach
+r are all except those that J dominates in the reversed graph (J is on each of their paths to r), and the steps that r
+still reaches are all except those that J dominates. Two dominator trees answer this for every J at once; the rest is
+searched in the part of the cycle that J dominates. Sets of steps are bit masks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Edges = Sequence[Sequence[int]]
 
 
 class TooMuchWork(Exception):
-    """The joins of a plan take more work than they may; `number` is the step at which it was too much."""
+    """Analyzing the joins of a plan exceeds the limit; `number` is the step at which it did."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -25,13 +25,13 @@ class TooMuchWork(Exception):
 
 
 class Work:
-    """Counted operations on masks; None is not a limit."""
+    """Counts operations on masks; None for no limit."""
 
     def __init__(self, most: int | None, steps: int, pause: Callable[[], None] | None = None) -> None:
-        """`pause` is called now and then."""
+        """`pause` is called periodically."""
         self.left = most
         self._pause = pause
-        #: words of a mask
+        #: number of words of a mask
         self.words = 1 + steps // 64
 
     def spend(self, operations: int, number: int) -> None:
@@ -48,7 +48,10 @@ class Work:
 
 
 def components(edges: Edges, pause: Callable[[], None] = lambda: None) -> list[list[int]]:
-    """The sets of nodes that reach each other, those that a set leads to before it (Tarjan). `pause` is called now and then."""
+    """Return the strongly connected components, each after those that it leads to (Tarjan).
+
+    `pause` is called periodically.
+    """
     count = len(edges)
     index, low = [0] * count, [0] * count
     on_stack = bytearray(count)
@@ -90,7 +93,10 @@ def components(edges: Edges, pause: Callable[[], None] = lambda: None) -> list[l
 
 
 def closures(edges: Edges, own: Sequence[int], pause: Callable[[], None] = lambda: None) -> list[int]:
-    """For each node, the masks of all nodes that its edges lead to, its own included. `pause` is called now and then."""
+    """Return, for each node, the union of the masks of all nodes that it reaches, including its own.
+
+    `pause` is called periodically.
+    """
     reached = [0] * len(edges)
     for group in components(edges, pause):
         mask = 0
@@ -105,13 +111,13 @@ def closures(edges: Edges, own: Sequence[int], pause: Callable[[], None] = lambd
 
 
 class Dominators(Struct):
-    """Which nodes stand on each way from node 0 to a node (Lengauer and Tarjan)."""
+    """The dominator tree of a graph: the nodes on every path from node 0 to a node (Lengauer and Tarjan)."""
 
     children: list[list[int]]
-    #: a node dominates those with an `enter` in its own [enter, leave)
+    #: a node dominates those whose `enter` is in its [enter, leave)
     enter: list[int]
     leave: list[int]
-    #: the nodes by their `enter`
+    #: the nodes in order of `enter`
     order: list[int]
 
     def dominates(self, node: int, other: int) -> bool:
@@ -119,7 +125,7 @@ class Dominators(Struct):
 
 
 def dominators(after: Edges, before: Edges, pause: Callable[[], None] = lambda: None) -> Dominators:
-    """Of a graph whose nodes can all be reached from node 0. `pause` is called now and then."""
+    """Compute the dominators of a graph whose nodes are all reachable from node 0. `pause` is called periodically."""
     above = _immediate(after, before, pause)
     children: list[list[int]] = [[] for _ in after]
     for node, parent in enumerate(above):
@@ -141,7 +147,7 @@ def dominators(after: Edges, before: Edges, pause: Callable[[], None] = lambda: 
 
 
 def _immediate(after: Edges, before: Edges, pause: Callable[[], None]) -> list[int]:
-    """The last node before each on all ways to it."""
+    """Return the immediate dominator of each node."""
     count = len(after)
     number, parent = [-1] * count, [0] * count
     nodes: list[int] = []
@@ -159,7 +165,7 @@ def _immediate(after: Edges, before: Edges, pause: Callable[[], None]) -> list[i
     waiting: list[list[int]] = [[] for _ in range(count)]
 
     def lowest(node: int) -> int:
-        """The node with the least semidominator on the way up, which is made shorter for the next question."""
+        """Return the node with the least semidominator on the path up, and compress the path."""
         if ancestor[node] < 0:
             return node
         way = []
@@ -193,7 +199,7 @@ def _immediate(after: Edges, before: Edges, pause: Callable[[], None]) -> list[i
 
 
 class Cycle:
-    """One set of steps that reach each other."""
+    """A set of steps that all reach each other."""
 
     def __init__(self, steps: Sequence[int], after: Edges, before: Edges, work: Work) -> None:
         self.steps = list(steps)
@@ -214,7 +220,7 @@ class Cycle:
                 self._sources[node] |= self._own[other]
 
     def _masks(self, tree: Dominators) -> list[int]:
-        """For each node, the steps that it dominates, itself included."""
+        """Return, for each node, the steps that it dominates, including itself."""
         masks = list(self._own)
         for node in reversed(tree.order):
             self._work.pause()
@@ -223,8 +229,9 @@ class Cycle:
         return masks
 
     def leading_to(self, sources: Sequence[int], without: int) -> dict[int, int]:
-        """For each of `sources`, the steps of the cycle from which it is reached when the step `without` is left out,
-        itself included. Each source has an arc to that step.
+        """Return, for each of `sources`, the steps of the cycle that reach it when the step `without` is left out.
+
+        A source reaches itself. Each source has an arc to that step.
         """
         work, own = self._work, self._node[without]
         work.spend(1 + len(sources), without)
@@ -255,10 +262,10 @@ class Cycle:
         return leading
 
     def _behind(self, own: int) -> dict[int, int]:
-        """For each step that has an arc to `own` and does not reach r without it: the steps of that kind which reach it.
+        """Return, for each step with an arc to `own` that does not reach r without it, the like steps that reach it.
 
-        In the reversed tree such a step is a child of `own`; its arcs alone leave what it dominates, and all that it
-        dominates reaches it.
+        In the reversed tree such a step is a child of `own`; only its arcs leave the part that it dominates, and
+        everything in that part reaches it.
         """
         tree = self._backward
         children = tree.children[own]
@@ -275,7 +282,7 @@ class Cycle:
         return dict(zip(children, masks, strict=True))
 
     def _looked_through(self, sources: Sequence[int], own: int, region: int) -> dict[int, int]:
-        """The same by a walk through `region`, in which all lies that reaches the sources."""
+        """Return the same by a search through `region`, which contains everything that reaches the sources."""
         leading: dict[int, int] = {}
         work, allowed = self._work, region & ~self._own[own]
         cost = 1 + work.words // 8

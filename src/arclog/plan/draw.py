@@ -1,4 +1,4 @@
-"""A plan for the eye: as text, as a Mermaid flowchart, as JSON."""
+"""Renders a plan as text, as a Mermaid flowchart, or as JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LONGEST = 100
 
 
 def as_text(plan: Plan) -> str:
-    """Steps in order, each with what it does and where it leads."""
+    """Render the steps in order, each with its tasks and arcs."""
     counts = f"{len(plan.steps)} steps, {sum(len(step.tasks) for step in plan.steps)} tasks, {len(plan.places)} places, {len(plan.transitions)} transitions"
     lines = [f"{plan.name} ({counts})"]
     if plan.description:
@@ -50,7 +50,7 @@ def _step_lines(step: StepPlan, *, entry: bool) -> list[str]:
 
 
 def _items(step: StepPlan, flow: Iterable[int | Block]) -> list[tuple[str, list[str]]]:
-    """The tasks of a list and the blocks among them, each with the lines below it."""
+    """Return the tasks and blocks of a list, each with the lines below it."""
     rows: list[tuple[str, list[str]]] = []
     for item in flow:
         if isinstance(item, Block):
@@ -115,7 +115,7 @@ def _short(value: Any) -> str:
 
 
 def as_mermaid(plan: Plan) -> str:
-    """A flowchart of steps; admission and loops stand in the box, conditions on the arrows."""
+    """Render a flowchart of steps. Admission and loops are in the boxes, conditions on the arrows."""
     ids = {step.name: f"s{number}" for number, step in enumerate(plan.steps)}
     lines = ["flowchart TD"]
     if plan.entry in ids:
@@ -141,12 +141,12 @@ _ENTITIES = {character: f"#{ord(character)};" for character in '"#&<>[]{}()|`\\;
 
 
 def _escaped(text: str) -> str:
-    """Mermaid reads entities as `#34;`; anything that could end a label becomes one."""
+    """Escape a label. Mermaid reads entities as `#34;`; every character that could end a label becomes one."""
     return "".join(_ENTITIES.get(character, character) for character in text if character.isprintable())
 
 
 def as_json(plan: Plan) -> dict[str, Any]:
-    """The net and the steps as plain data, for tools."""
+    """Return the net and the steps as plain data, for tools."""
     steps: list[dict[str, Any]] = [
         {
             "name": step.name,
@@ -204,7 +204,7 @@ def _admit_row(rule: AdmitRule) -> dict[str, Any]:
 
 
 def _flow_row(step: StepPlan, item: int | Block) -> Any:
-    """A task's label, or a block with its branches."""
+    """Return a task's label, or a block with its branches."""
     if isinstance(item, int):
         return step.tasks[item].name
     branches = [

@@ -1,4 +1,4 @@
-"""A plan written out as a playbook in canonical form: what every short form stands for.
+"""Writes a plan as a playbook in canonical form, with every short form expanded.
 
 The text compiles to the same net. Layers are resolved: each task has its effective spec, each step its own limits.
 """
@@ -14,7 +14,7 @@ _ASSERT_HEAD, _ASSERT_TAIL = "{% else %}", "{% endif %}"
 
 
 def as_playbook(plan: Plan) -> dict[str, Any]:
-    """The canonical playbook of a plan, as data."""
+    """Return the canonical playbook of a plan, as data."""
     spec = _kept(
         entry_step=plan.entry,
         final_step=plan.final_step,
@@ -41,21 +41,21 @@ def as_playbook(plan: Plan) -> dict[str, Any]:
         ),
         keychain=[entry for entry in plan.keychain if entry.get("kind") != "input"],
         executor={"spec": spec},
-        # Defaults of inputs stand with their declarations.
+        # Defaults of inputs are in their declarations.
         workload={key: value for key, value in plan.workload.items() if key not in plan.inputs},
         workflow=[_step(step, plan) for step in plan.steps],
     )
 
 
 def _notified(plan: Plan, end: str) -> list[dict[str, Any]]:
-    """The notifications of an end that are not signed."""
+    """Return the unsigned notifications of an end."""
     urls = [hook.url for hook in plan.webhooks if not hook.secret and hook.on == (end,)]
     mail = "mailto:"
     return [{"email": url.removeprefix(mail).split(",")} if url.startswith(mail) else {"webhook": url} for url in urls]
 
 
 def _kept(**parts: Any) -> dict[str, Any]:
-    """What says something: absent and empty parts are left out."""
+    """Return the parts that are neither absent nor empty."""
     return {name: value for name, value in parts.items() if value not in (None, "", 0, {}, [], False)}
 
 

@@ -1,13 +1,13 @@
-"""The guards of a task list, compiled: where a pipeline goes between two of its tasks.
+"""The compiled guards of a task list: the next task of a pipeline between two tasks.
 
-A list with blocks becomes a short code. A pipeline stands before its first task or behind one of them, and follows the
-code from there to the next task or to the end of the list; `core.flow.pipeline` does so.
+A list with blocks becomes a short code. A pipeline is before its first task or after one of them, and follows the code
+from there to the next task or to the end of the list; see `core.flow.pipeline`.
 
-    choose   test (else to the next branch) · tasks · go to the end · …
-    while    begin · head: test (else to the end) · round · tasks · back to the head
-    until    begin · head: round · tasks · test (else to `back`) · go to the end · back: to the head
+  choose   test (else to the next branch) · tasks · go to the end · …
+  while    begin · head: test (else to the end) · round · tasks · back to the head
+  until    begin · head: round · tasks · test (else to `back`) · go to the end · back: to the head
 
-`begin` and `round` stand only where the block has a `max`.
+`begin` and `round` occur only if the block has a `max`.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from arclog.plan.net import Block
 if TYPE_CHECKING:
     from arclog.plan.program import Condition
 
-    #: A condition and where its text stands among the step's spots.
+    #: Compiles a condition, given the path of its text in the step.
     Compile = Callable[[str | bool | None, str], Condition]
 
 
 class Reach(Struct, frozen=True):
-    """A task of the list: the pipeline has arrived."""
+    """The pipeline has reached a task of the list."""
 
     index: int
 
 
 class Test(Struct):
-    """Go on when the condition holds, else to `otherwise`."""
+    """Continue if the condition holds, else go to `otherwise`."""
 
     condition: Condition
     block: Block
@@ -46,20 +46,20 @@ class Go(Struct):
 
 
 class Back(Struct, frozen=True):
-    """Begin the next round of a block."""
+    """Start the next round of a block."""
 
     to: int
     block: Block
 
 
 class Begin(Struct, frozen=True):
-    """A block is entered: its rounds are counted again."""
+    """Enter a block: reset its count of rounds."""
 
     name: str
 
 
 class Round(Struct, frozen=True):
-    """One more round of a block that has a `max`."""
+    """Count a round of a block that has a `max`."""
 
     block: Block
     max: int
@@ -69,32 +69,33 @@ Code = Reach | Test | Go | Back | Begin | Round
 
 
 class Guards:
-    """The code of one task list. Immutable once made."""
+    """The code of one task list. Immutable."""
 
     def __init__(self, flow: Sequence[int | Block], tasks: int, compile_: Compile) -> None:
         self.code: list[Code] = []
-        #: positions in the code behind each task
+        #: position in the code after each task
         self._behind = [0] * tasks
         self._compile = compile_
         self._list(flow)
         self.end = len(self.code)
         self.conditions = tuple(code.condition for code in self.code if isinstance(code, Test))
         self.names = frozenset(code.block.name for code in self.code if isinstance(code, Round))
-        #: for each task, and for the first one: the task that comes next (`tasks`: the end), None where a guard is asked
+        #: for the start and after each task: the next task (`tasks` for the end), None if a guard decides
         self._sure = [self._certain(position, tasks) for position in (0, *self._behind)]
 
     def position(self, at: int) -> int:
-        """Where the code goes on for a pipeline that has `at` tasks before it: behind the last of them."""
+        """Return the position in the code for a pipeline that has completed `at` tasks."""
         return self._behind[at - 1] if at else 0
 
     def certain(self, at: int) -> int | None:
-        """The index of the task that comes next, the number of tasks at the end of the list, None: guards say."""
+        """Return the index of the next task, or the number of tasks at the end of the list; None if guards decide."""
         return self._sure[at]
 
     @lazy
     def reachable(self) -> tuple[frozenset[int], ...]:
-        """For a pipeline that has so many tasks before it: the tasks that can come next, whatever the conditions give. The
-        number of tasks stands for the end of the list.
+        """For each number of completed tasks: the tasks that can come next, whatever the conditions.
+
+        The number of tasks stands for the end of the list.
         """
         return tuple(self._reached(position) for position in (0, *self._behind))
 
@@ -131,7 +132,7 @@ class Guards:
             position = code.to
         return tasks
 
-    # -- making it ----------------------------------------------------------------------------------------------------
+    # -- compilation --------------------------------------------------------------------------------------------------
 
     def _add(self, code: Code) -> int:
         self.code.append(code)

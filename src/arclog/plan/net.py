@@ -1,8 +1,8 @@
 """A plan: the compiled, immutable form of a playbook. It is plain data, stored once under the sha256 of its encoding.
 
-As a net: a token stands at a place; `start:<step>` takes tokens from the step's incoming places and marks
-`run:<step>`; `end:<step>` takes that mark and puts a token on the place of every arc that routing selected.
-Templates stay source text here; `plan.program` compiles them.
+As a Petri net: a token is at a place; `start:<step>` takes tokens from the step's incoming places and marks
+`run:<step>`; `end:<step>` takes that mark and puts a token on the place of every arc that routing selected. Templates
+are source text here; `plan.program` compiles them.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from arclog.model.config.settings import LEAST_EVENT_BYTES
 from arclog.model.errors import NOWHERE, NewerLog, Position
 from arclog.model.events import ENVELOPE_BYTES
 
-#: Rises when a plan says something that an older release would not see.
-#: 2: `choose`, `while` and `until` are guards (`StepPlan.flow`), and every `set_ctx` of a key with a reducer contributes a
-#: value. A plan that uses neither is written as format 1.
-#: 3: what a fail says (`Action.message`, `Action.code`), `Action.delays`, tasks of kind assert, inputs, captured files, steps
-#: that end the run, final steps, and joins of branches that must not have failed.
+#: The plan format. Incremented when a plan contains something that an older release would ignore.
+#: 2: `choose`, `while` and `until` are guards (`StepPlan.flow`), and every `set_ctx` of a key with a reducer contributes
+#: a value. A plan that uses neither is written as format 1.
+#: 3: the error of a fail (`Action.message`, `Action.code`), `Action.delays`, tasks of kind assert, inputs, captured
+#: files, steps that end the run, final steps, and `all_ok` joins.
 FORMAT = 3
 
 
@@ -36,7 +36,7 @@ class AdmitRule(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Action(Struct, frozen=True, omit_defaults=True, gc=False):
-    """What a matched task rule does. All fields are resolved: defaults stand in here."""
+    """The effect of a matched task rule. Defaults are resolved."""
 
     #: retry | jump | continue | break | fail
     do: str = "continue"
@@ -45,16 +45,16 @@ class Action(Struct, frozen=True, omit_defaults=True, gc=False):
     backoff: str = "none"
     delay: float = 1.0
     max_delay: float = 300.0
-    #: share of the delay that is random, 0 to 1
+    #: random share of the delay, 0 to 1
     jitter: float = 0.0
     #: seconds before the second, third … attempt, in place of delay and backoff; the last repeats
     delays: tuple[float, ...] = ()
-    #: of a fail: template of the error's message, and its code
+    #: for a fail: template of the error's message, and its code
     message: str = ""
     code: str = ""
     #: label of the task to jump to
     to: str = ""
-    #: templates, evaluated against the scope before the rule
+    #: templates, evaluated in the scope before the rule
     set_iter: dict[str, Any] = {}
     set_ctx: dict[str, Any] = {}
 
@@ -74,7 +74,7 @@ class TaskPolicy(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class TaskPlan(Struct, frozen=True, omit_defaults=True, gc=False):
-    """One labelled tool call of a step's pipeline."""
+    """A task of a step's pipeline."""
 
     name: str
     kind: str
@@ -82,10 +82,10 @@ class TaskPlan(Struct, frozen=True, omit_defaults=True, gc=False):
     config: dict[str, Any]
     #: config keys whose text is never a template
     verbatim: tuple[str, ...] = ()
-    #: config keys that are SQL, and how it is read
+    #: config keys that are SQL, and their dialect
     sql: tuple[str, ...] = ()
     dialect: str = ""
-    #: config keys that may be given as a ref
+    #: config keys that may be passed as a ref
     by_ref: tuple[str, ...] = ()
     #: effective spec after layering, without `policy`
     spec: dict[str, Any] = {}
@@ -94,26 +94,26 @@ class TaskPlan(Struct, frozen=True, omit_defaults=True, gc=False):
     effectful: bool = True
     #: 'worker' (a tool), 'pipeline' (the worker itself) or 'engine'
     runs_on: str = "worker"
-    #: names that the tool reads whole, beside those that the templates use
+    #: names that the tool reads as a whole, besides those in its templates
     needs: tuple[str, ...] = ()
-    #: an attempt that may have started is never repeated
+    #: whether an attempt that may have started is never repeated
     at_most_once: bool = False
     data_at: str = ""
-    #: config keys that hold the text of a file beside the playbook: key → path
+    #: config keys that contain the text of a file beside the playbook: key → path
     files: dict[str, str] = {}
     #: the kind's helper with null fields
     helper: dict[str, dict[str, Any]] = {}
     at: Position = NOWHERE
-    #: in plans of format 1, for a task that stands for a part of a `choose`, `while` or `until`: 'while at 12:5'
+    #: in plans of format 1, for a task that represents a part of a `choose`, `while` or `until`: 'while at 12:5'
     origin: str = ""
 
 
 class Branch(Struct, frozen=True, omit_defaults=True, gc=False):
-    """Tasks of a block, and when they run."""
+    """Tasks of a block, and their condition."""
 
     #: indexes of tasks, and blocks among them, in order
     body: tuple[int | Block, ...]
-    #: None: the else of a choose
+    #: None for the else of a choose
     when: str | bool | None = None
 
 
@@ -124,15 +124,15 @@ class Block(Struct, frozen=True, omit_defaults=True, gc=False):
     word: str
     #: the word and its number in the step, in reading order: 'while_1'
     name: str
-    #: of a while or until: one, its round
+    #: a while or until has one: its round
     branches: tuple[Branch, ...]
-    #: most rounds
+    #: maximum number of rounds
     max: int | None = None
     at: Position = NOWHERE
 
 
 class LoopPlan(Struct, frozen=True, omit_defaults=True, gc=False):
-    #: template (or literal list) that gives the items
+    #: template (or literal list) of the items
     items: Any
     iterator: str
     #: sequential | parallel
@@ -152,7 +152,7 @@ class ArcPlan(Struct, frozen=True, omit_defaults=True, gc=False):
     target: str
     when: str | bool | None = None
     args: dict[str, Any] = {}
-    #: its `when` names `event` or `outcome`, so it may also match a failed step
+    #: whether its `when` names `event` or `outcome`, so that it may also match a failed step
     sees_failure: bool = False
     at: Position = NOWHERE
 
@@ -164,11 +164,11 @@ class ArcPlan(Struct, frozen=True, omit_defaults=True, gc=False):
 class StepPlan(Struct, frozen=True, omit_defaults=True, gc=False):
     name: str
     tasks: tuple[TaskPlan, ...]
-    #: the order of the tasks where blocks guard some of them; (): one after the other
+    #: the order of the tasks if blocks guard some of them; () for sequential order
     flow: tuple[int | Block, ...] = ()
     desc: str = ""
     args: dict[str, Any] = {}
-    #: None: no admission is evaluated
+    #: None if the step has no admission rules
     admit: tuple[AdmitRule, ...] | None = None
     loop: LoopPlan | None = None
     arcs: tuple[ArcPlan, ...] = ()
@@ -179,7 +179,7 @@ class StepPlan(Struct, frozen=True, omit_defaults=True, gc=False):
     #: any | all | all_ok | count
     join: str = "any"
     join_count: int = 0
-    #: completed | failed: what a token that ends here makes of the run; '' leaves it open
+    #: completed | failed: the state that a token that ends here gives the run; '' for none
     end: str = ""
     timeout_s: float | None = None
     deadline_s: float | None = None
@@ -187,19 +187,20 @@ class StepPlan(Struct, frozen=True, omit_defaults=True, gc=False):
     failure_mode: str = "fail_fast"
     #: workers that run it
     pool: str = "default"
-    #: None: the run's
+    #: None for that of the run
     priority: int | None = None
-    #: what it uses outside, sorted
+    #: external resources that it uses, sorted
     resources: tuple[str, ...] = ()
-    #: more event types to write, or 'full'
+    #: further event types to record, or 'full'
     emit: tuple[str, ...] = ()
     at: Position = NOWHERE
-    #: places of the template texts inside this step, by dotted path: 'tasks.0.config.url', 'arcs.1.when', 'args.x', 'loop.items'
+    #: locations of the template texts inside this step, by dotted path: 'tasks.0.config.url', 'arcs.1.when', 'args.x',
+    #: 'loop.items'
     spots: dict[str, Position] = {}
 
 
 class Limits(Struct, frozen=True, omit_defaults=True, gc=False):
-    """Caps of one execution, settings already applied as ceilings."""
+    """The limits of one execution, capped by the settings."""
 
     max_payload_bytes: int = 262_144
     max_task_runs: int = 1_000_000
@@ -207,15 +208,15 @@ class Limits(Struct, frozen=True, omit_defaults=True, gc=False):
     max_events: int = 100_000_000
     max_step_runs: int = 10_000_000
     max_loop_results_bytes: int = 8_388_608
-    #: a payload above this is stored outside the log
+    #: a larger payload is stored outside the log
     inline_max_bytes: int = 65_536
-    #: of each template evaluation; the operator's alone
+    #: for each template evaluation; set by the operator only
     max_expr_work: int = 1_000_000
     max_expr_bytes: int = 16_777_216
 
 
 def event_room(limits: Limits) -> int:
-    """Bytes that the payload of one event may take. A plan of an older release may name less than any event needs."""
+    """Return the maximum bytes of an event's payload. A plan of an older release may have a limit below the minimum."""
     return max(limits.max_payload_bytes, LEAST_EVENT_BYTES) - ENVELOPE_BYTES
 
 
@@ -240,11 +241,11 @@ class NetArc(Struct, frozen=True, gc=False):
 
 
 class Webhook(Struct, frozen=True, gc=False):
-    """Somebody who is told when a run has ended."""
+    """An address that is notified when a run ends."""
 
     #: http://, https:// or mailto:
     url: str
-    #: name of the keychain entry that signs; '': it is not signed
+    #: name of the keychain entry that signs; '' if it is not signed
     secret: str
     #: completed, failed, cancelled
     on: tuple[str, ...]
@@ -254,7 +255,7 @@ class Plan(Struct, frozen=True, omit_defaults=True, gc=False):
     name: str
     entry: str
     steps: tuple[StepPlan, ...]
-    #: what is not 1 is written out: a release that knows less must see it
+    #: the lowest format that the plan needs; an older release refuses a format that it does not know
     format: int = 1
     path: str = ""
     description: str = ""
@@ -262,39 +263,39 @@ class Plan(Struct, frozen=True, omit_defaults=True, gc=False):
     tags: tuple[str, ...] = ()
     #: defaults of the workload
     workload: dict[str, Any] = {}
-    #: files beside the playbook that its tasks hold, as they were then: path → sha256
+    #: files beside the playbook that its tasks contain, captured at compile time: path → sha256
     files: dict[str, str] = {}
-    #: declarations of typed inputs, see `model.inputs`; their defaults stand in the workload
+    #: declarations of typed inputs, see `model.inputs`; their defaults are in the workload
     inputs: dict[str, Any] = {}
-    #: runs once when nothing else is left; '': there is none
+    #: the step that runs once when no other work is left; '' if there is none
     final_step: str = ""
-    #: template of the execution's result; None: the data of the last step run that ended without a successor
+    #: template of the execution's result; None for the data of the last step run that ended without a successor
     result: Any = None
     timeout_s: float | None = None
-    #: runs of this playbook at a time, and what to do with more: queue | reject
+    #: maximum number of concurrent runs of this playbook, and the handling of more: queue | reject
     concurrency: int | None = None
     on_excess: str = "queue"
-    #: of a run whose request names none
+    #: of a run whose request has none
     priority: int = 0
     approval: bool = False
     #: declared ctx keys: {name: {reducer, initial}}
     ctx: dict[str, Any] = {}
     keychain: tuple[dict[str, Any], ...] = ()
     webhooks: tuple[Webhook, ...] = ()
-    #: when it is to run, applied when it is registered: {name, cron, tz, workload, catch_up, overlap}
+    #: applied when the playbook is registered: {name, cron, tz, workload, catch_up, overlap}
     schedules: tuple[dict[str, Any], ...] = ()
     limits: Limits = Limits()
     emit: tuple[str, ...] = ()
-    #: places of template texts outside steps: 'result'
+    #: locations of template texts outside steps: 'result'
     spots: dict[str, Position] = {}
     places: tuple[Place, ...] = ()
     transitions: tuple[Transition, ...] = ()
     net: tuple[NetArc, ...] = ()
 
 
-#: Keys stand as the author wrote them: an order of columns is part of what a playbook says. A plan holds no sets.
+#: Keys keep the author's order: the order of columns is part of a playbook. A plan contains no sets.
 _ENCODER = msgspec.json.Encoder()
-#: What there can be many of.
+#: The parts of a plan that can be numerous.
 _PART_TYPES = {"steps": StepPlan, "places": Place, "transitions": Transition, "net": NetArc}
 _ROWS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _PARTS = msgspec.json.Decoder(list[msgspec.Raw])
@@ -304,7 +305,7 @@ _AT_ONCE = 20
 
 @cache
 def _decoder(of: type[Any]) -> msgspec.json.Decoder[Any]:
-    """A decoder resolves all annotations when it is made: 3 ms that a process without a recorded plan need not spend."""
+    """Return a decoder. Created on first use: resolving all annotations takes 3 ms."""
     return msgspec.json.Decoder(of)
 
 
@@ -313,7 +314,7 @@ def encode(plan: Plan) -> bytes:
 
 
 def decode(body: bytes) -> Plan:
-    """What `encode` made into bytes. Raises NewerLog for the plan of a newer release: what it adds would go unseen."""
+    """Decode a plan. Raises NewerLog for the plan of a newer release, whose additions would be ignored."""
     plan: Plan = _decoder(Plan).decode(body)
     if plan.format > FORMAT:
         raise NewerLog(
@@ -323,7 +324,7 @@ def decode(body: bytes) -> Plan:
 
 
 def decode_in_parts(body: bytes, pause: Callable[[], None]) -> Plan:
-    """The same, with a pause now and then: what a large plan takes is not taken at once."""
+    """Decode a plan like `decode`, with a call of `pause` now and then, so that a large plan does not block."""
     rows = _ROWS.decode(body)
     parts: dict[str, tuple[Any, ...]] = {}
     for name, kind in _PART_TYPES.items():
@@ -339,5 +340,5 @@ def decode_in_parts(body: bytes, pause: Callable[[], None]) -> Plan:
 
 
 def digest(body: bytes) -> str:
-    """The plan's name: sha256 of its encoding, lowercase hex."""
+    """Return the plan's name: sha256 of its encoding, lowercase hex."""
     return hashlib.sha256(body).hexdigest()

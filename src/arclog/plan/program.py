@@ -1,6 +1,6 @@
-"""A program: a plan with its templates compiled, ready to be run. One per plan; everything in it is immutable.
+"""A program: a plan with its templates compiled, ready to run. One per plan; everything in it is immutable.
 
-Templates compile at first use, so a run pays only for the steps that it reaches.
+Templates are compiled on first use, so a run pays only for the steps that it reaches.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from arclog.plan.net import ArcPlan, LoopPlan, Plan, StepPlan, TaskPlan, TaskRul
 from arclog.plan.reach import Reach
 from arclog.plan.reads import Path, demanded
 
-#: Names that a task's templates find on the worker itself.
+#: Names that a task's templates take from the worker.
 LOCAL_NAMES = frozenset({"args", "iter", "keychain", "_prev", "_task", "_attempt", "execution_id", "outcome"})
 
-#: Event types that are written only when a step or the executor asks for them in `emit.events`.
+#: Event types that are recorded only if a step or the executor requests them in `emit.events`.
 OPTIONAL_EVENTS = frozenset(
     {"task.attempt.started", "task.attempt.done", "task.attempt.failed", "loop.iteration.scheduled"}
 )
 
 
-#: Iterations that one command runs side by side at most: each may leave a task behind that one decision has to end.
+#: Maximum number of iterations that one command runs in parallel: each may leave a task that a single decision has to
+#: end.
 MAX_SIDE_BY_SIDE = 500
 
 
@@ -59,7 +60,7 @@ _ALWAYS = Condition(None, NOWHERE, Limits())
 
 
 class _Texts:
-    """The template texts below one path of a step: where each stands, and what it may cost."""
+    """The template texts below one path of a step, with their locations and limits."""
 
     __slots__ = ("_fallback", "_limits", "_spots", "_start")
 
@@ -76,12 +77,12 @@ class _Texts:
         return compile_tree(dict(value), lambda keys: self._at(".".join((path, *map(str, keys)))), self._limits)
 
     def whole(self, value: Any, path: str) -> Tree:
-        """A value of which one place is known."""
+        """Compile a value with a single known location."""
         at = self._at(path)
         return compile_tree(value, lambda _: at, self._limits)
 
     def sql(self, config: Mapping[str, Any], keys: tuple[str, ...], dialect: str) -> Tree:
-        """A config with SQL in it: `params` go into its statements."""
+        """Compile a config with SQL in it: `params` go into its statements."""
         from arclog.expr.sql.compile import compile_sql
 
         params = config.get("params")
@@ -104,14 +105,14 @@ class _Texts:
         )
 
     def _place(self, source: str, path: str, offset: int) -> Position:
-        """Where a character of a SQL text stands; what stands elsewhere than counted was recorded."""
+        """Return the location of a character of a SQL text: the recorded one, else a computed one."""
         from arclog.expr.sql.compile import place_of
 
         recorded = self._spots.get(f"{self._start}{path}@{offset}")
         return place_of(source, self._at(path), offset) if recorded is None else recorded
 
     def _at(self, path: str) -> Position:
-        """What was not recorded is where the whole thing stands."""
+        """Return the recorded location of a text, or that of its step."""
         return self._spots.get(self._start + path, self._fallback)
 
 
@@ -126,17 +127,17 @@ class RuleProgram:
         self.condition = texts.condition(self.rule.when, f"{where}.when")
         self.set_iter = texts.tree(self.rule.then.set_iter, f"{where}.then.set_iter")
         self.set_ctx = texts.tree(self.rule.then.set_ctx, f"{where}.then.set_ctx")
-        #: of a fail; None: it says nothing of its own
+        #: for a fail; None if it has no message of its own
         self.message = texts.whole(rule.then.message, f"{where}.then.message") if rule.then.message else None
 
     @property
     def trees(self) -> tuple[Tree, ...]:
-        """Its templates beside the condition."""
+        """Its templates besides the condition."""
         return (self.set_iter, self.set_ctx) if self.message is None else (self.set_iter, self.set_ctx, self.message)
 
 
 class TaskProgram:
-    """One task: its rendered part, its verbatim part and its rules."""
+    """One task: its templates, its verbatim values and its rules."""
 
     def __init__(self, plan: TaskPlan, index: int, step: StepPlan, limits: Limits) -> None:
         self.plan = plan
@@ -154,7 +155,7 @@ class TaskProgram:
 
     @lazy
     def by_ref(self) -> dict[str, Tree]:
-        """Config keys that the tool may get as a ref."""
+        """Config keys that the tool may receive as a ref."""
         return {key: self._texts.whole(self.plan.config[key], f"config.{key}") for key in self.plan.by_ref}
 
     @lazy
@@ -165,7 +166,7 @@ class TaskProgram:
         return tuple(RuleProgram(rule, index, self._texts) for index, rule in enumerate(policy.rules))
 
     def paths(self) -> set[tuple[str, ...]]:
-        """Every name path that the task's templates read."""
+        """Return every name path that the task's templates read."""
         paths = set(self.config.paths)
         for tree in self.by_ref.values():
             paths |= tree.paths
@@ -176,7 +177,7 @@ class TaskProgram:
 
 
 class ArcProgram(Struct, frozen=True, gc=False):
-    """One arc of a step's router. There can be many: nothing that they hold leads back to them."""
+    """One arc of a step. There can be many, so arcs are not tracked by the garbage collector."""
 
     plan: ArcPlan
     condition: Condition
@@ -189,7 +190,10 @@ def _arc_program(arc: ArcPlan, spots: Mapping[str, Position], limits: Limits) ->
 
 
 class Needs:
-    """Which values a step run's command must carry: the keys of ctx and workload (None = all), steps, bare workload keys."""
+    """The values that a step run's command must contain.
+
+    These are keys of ctx and workload (None for all), steps, and bare workload keys.
+    """
 
     __slots__ = ("bare", "ctx", "steps", "workload")
 
@@ -209,13 +213,13 @@ class Needs:
 
 
 class Absent(Mapping[str, str]):
-    """Steps and tasks by name, with what to say of one that has not run. One object for each step: the names are shared."""
+    """Messages about steps and tasks that have not run, by name. One object per step; the names are shared."""
 
     __slots__ = ("steps", "tasks")
 
     def __init__(self, steps: Collection[str] = (), tasks: Collection[str] = ()) -> None:
         self.steps = steps
-        #: of the step whose templates these are; none outside of task lists
+        #: tasks of the step whose templates these are; none outside task lists
         self.tasks = tasks
 
     def __getitem__(self, name: str) -> str:
@@ -237,7 +241,7 @@ class Absent(Mapping[str, str]):
 
 
 class Names(Struct, frozen=True):
-    """What a template's names can stand for, beside the values that are there."""
+    """The possible meanings of a template's names, besides the available values."""
 
     absent: Absent
     #: ctx keys to which every `set_ctx` contributes a value, with their reducers
@@ -247,13 +251,13 @@ class Names(Struct, frozen=True):
 class StepProgram:
     """One step."""
 
-    #: names that `loop.in` finds beside ctx, workload, steps and workload keys
+    #: names that `loop.in` can use besides ctx, workload, steps and workload keys
     _LOOP_NAMES = frozenset({"event", "args", "iter", "execution_id"})
 
     def __init__(self, plan: StepPlan, run: Names, emit: frozenset[str], limits: Limits) -> None:
         self.plan = plan
         self.name = plan.name
-        #: event types that lean emission leaves out and this step writes all the same
+        #: optional event types that this step records
         self.emit = emit
         self._run = run
         self._limits = limits
@@ -263,7 +267,7 @@ class StepProgram:
 
     @lazy
     def on_engine(self) -> frozenset[str]:
-        """Names of the tasks that the engine itself handles."""
+        """Names of the tasks that the engine runs."""
         return frozenset(task.name for task in self.plan.tasks if task.runs_on == "engine")
 
     @lazy
@@ -272,12 +276,12 @@ class StepProgram:
 
     @lazy
     def names(self) -> Names:
-        """What the names in its task list can stand for."""
+        """The possible meanings of the names in its task list."""
         return Names(Absent(self._run.absent.steps, self.index), self._run.reducers)
 
     @lazy
     def guards(self) -> Guards | None:
-        """What `choose`, `while` and `until` say of the order of the tasks; None: they run one after the other."""
+        """The guards of `choose`, `while` and `until`; None if the tasks run in sequence."""
         return Guards(self.plan.flow, len(self.tasks), self._texts.condition) if self.plan.flow else None
 
     @lazy
@@ -290,14 +294,14 @@ class StepProgram:
 
     @property
     def loop(self) -> LoopPlan:
-        """The loop of a step that has one."""
+        """The loop. Raises InvariantBroken if the step has none."""
         if self.plan.loop is None:
             raise InvariantBroken(f"step {self.name} is not a loop")
         return self.plan.loop
 
     @lazy
     def loops(self) -> tuple[LoopPlan, ...]:
-        """The loop of a step that has one and the loops inside it, outermost first."""
+        """The loop and the loops inside it, outermost first."""
         levels = [self.loop]
         while levels[-1].inner is not None:
             levels.append(levels[-1].inner)
@@ -322,9 +326,9 @@ class StepProgram:
 
     @lazy
     def reads_own(self) -> tuple[Path, ...]:
-        """What the server reads of this step's outcomes by names that only the step has.
+        """The parts of this step's outcomes that the server reads by names that only the step has.
 
-        On arcs that is `outcome`; in the policies of tasks that the engine runs, the tasks before.
+        On arcs that is `outcome`; in the policies of tasks that the engine runs, the earlier tasks.
         """
         on_arcs = [path for arc in self.arcs for path in (*arc.condition.reads, *arc.args.reads)]
         policies = [rule for task in self.tasks if task.plan.runs_on == "engine" for rule in task.rules]
@@ -340,17 +344,17 @@ class StepProgram:
 
     @lazy
     def kinds(self) -> tuple[str, ...]:
-        """Kinds that a worker must know to run the step."""
+        """Kinds that a worker must support to run the step."""
         return tuple(sorted({task.kind for task in self.plan.tasks if task.runs_on == "worker"}))
 
     @lazy
     def items_needs(self) -> Needs:
-        """What a worker needs to evaluate `loop.in`, at whatever level."""
+        """The values that a worker needs to evaluate `loop.in`, at any level."""
         paths = {path for level in self.items for path in level.paths if path[0] not in self._LOOP_NAMES}
         return Needs(paths, frozenset(), self._run.absent.steps)
 
     def paths(self) -> set[tuple[str, ...]]:
-        """Every name path that the templates of the task list read."""
+        """Return every name path that the templates of the task list read."""
         paths: set[tuple[str, ...]] = set()
         for task in self.tasks:
             paths |= task.paths()
@@ -364,7 +368,10 @@ class StepProgram:
 
 
 def _side_by_side(step: StepPlan) -> int:
-    """Iterations that one command of a loop runs at a time. A task that waits ends its command, so it must be alone in it."""
+    """Return the number of iterations that one command of a loop runs at a time.
+
+    A task that waits ends its command, so it must be the only one in it.
+    """
     loop = step.loop
     while loop is not None and loop.inner is not None:
         loop = loop.inner
@@ -374,21 +381,21 @@ def _side_by_side(step: StepPlan) -> int:
 
 
 class Program:
-    """A plan made runnable."""
+    """A runnable plan."""
 
     def __init__(self, plan: Plan, digest: str, size: int = 0, pause: Callable[[], None] | None = None) -> None:
-        """`pause` is called now and then: a large plan takes long."""
+        """`pause` is called periodically: a large plan takes long."""
         self.plan = plan
         self.digest = digest
-        #: bytes of the encoded plan, as far as that is known
+        #: bytes of the encoded plan; 0 if unknown
         self.size = size
-        #: ctx keys that have a reducer
+        #: ctx keys with a reducer
         self.declared: dict[str, str] = {key: spec["reducer"] for key, spec in plan.ctx.items()}
-        #: what the names that the server evaluates can stand for
+        #: possible meanings of the names in templates that the server evaluates
         self.names = Names(
             Absent(frozenset(step.name for step in plan.steps)), self.declared if plan.format > 1 else {}
         )
-        #: bytes that the payload of one event may take
+        #: maximum bytes of an event's payload
         self.event_room = event_room(plan.limits)
         self._limits = Limits(max_work=plan.limits.max_expr_work, max_bytes=plan.limits.max_expr_bytes)
         self.steps: dict[str, StepProgram] = {}
@@ -405,16 +412,16 @@ class Program:
 
     @lazy
     def asks(self) -> bool:
-        """Whether the start or some task waits for an approval."""
+        """Return whether the start or some task waits for an approval."""
         return self.plan.approval or any(task.kind == "approval" for step in self.plan.steps for task in step.tasks)
 
     @lazy
     def reach(self) -> Reach:
-        """The plan's joins, and what can bring them tokens."""
+        """The plan's joins, and the steps that can bring them tokens."""
         return Reach(self.plan.entry, self.plan.steps)
 
     def prepare(self, pause: Callable[[], None]) -> None:
-        """Work out now whatever a decision would work out when it is first needed, with a pause now and then."""
+        """Compute everything that decisions would compute on first use, with a call of `pause` now and then."""
         for step in self.steps.values():
             _ = step.args, step.admit, step.reads_own, list(step.paths())
             pause()
@@ -425,24 +432,24 @@ class Program:
 
     @lazy
     def side_by_side(self) -> dict[str, int]:
-        """Steps whose commands run several iterations at a time, and how many."""
+        """Steps whose commands run several iterations at a time, with the number."""
         counts = {step.name: _side_by_side(step) for step in self.plan.steps if step.loop is not None}
         return {name: count for name, count in counts.items() if count > 1}
 
     @lazy
     def results_read(self) -> frozenset[str]:
-        """Steps whose loop results some template reads, as `{{ step.results }}` or whole."""
+        """Steps whose loop results some template reads, as `{{ step.results }}` or as a whole."""
         in_tasks = {path for step in self.steps.values() for path in step.paths()}
         return self._whose_results(in_tasks) | self._whose_results(self._routing_reads(items=True))
 
     @lazy
     def results_routed(self) -> frozenset[str]:
-        """Those of them that the server itself reads; items of a loop are not among them, a worker can expand those."""
+        """Steps whose loop results the server itself reads. Items of loops do not count: a worker can expand those."""
         return self._whose_results(self._routing_reads(items=False))
 
     @lazy
     def demand(self) -> dict[str, frozenset[Path]]:
-        """For each step, what of its outcome the server's templates read."""
+        """The parts of each step's outcome that templates of the server read."""
         own = {name: step.reads_own for name, step in self.steps.items()}
         return demanded(self._routing_reads(items=True), self.steps, own)
 
@@ -452,7 +459,7 @@ class Program:
         )
 
     def _routing_reads(self, *, items: bool) -> Iterable[Path]:
-        """What the server's templates read."""
+        """Iterate over the paths that templates of the server read."""
         if self.result is not None:
             yield from self.result.reads
         for step in self.steps.values():
@@ -468,7 +475,7 @@ class Program:
 
 
 def _emitted(asked: tuple[str, ...]) -> frozenset[str]:
-    """The optional event types that `emit.events` asks for; 'full' is all of them."""
+    """Return the optional event types that `emit.events` requests; 'full' for all of them."""
     return OPTIONAL_EVENTS if "full" in asked else OPTIONAL_EVENTS & set(asked)
 
 
@@ -479,17 +486,17 @@ def _widened(keys: set[str] | None, path: tuple[str, ...]) -> set[str] | None:
     return keys
 
 
-# Programs that are kept in memory, as many as fit: a large plan takes about eleven times the bytes of its encoding.
+# A memory cache of programs: a large plan takes about eleven times the bytes of its encoding.
 #
-# Small and large ones are kept apart, so that a few large ones do not drive out the many small ones of others.
+# Small and large programs have separate limits, so that a few large ones do not displace many small ones.
 
 
-#: Bytes of an encoded plan from which on it is large: to prepare a smaller one takes a few milliseconds.
+#: Minimum bytes of an encoded large plan; preparing a smaller one takes a few milliseconds.
 LARGE = 32_768
 
 
 class Programs:
-    """By the digest of their plan; the one that was not asked for the longest is abandoned first."""
+    """Programs by the digest of their plan; the least recently used is removed first."""
 
     def __init__(self, settings: Settings) -> None:
         most, most_bytes = settings.integer("engine.cache_programs"), settings.integer("engine.cache_programs_bytes")
@@ -500,11 +507,11 @@ class Programs:
         return self._small.get(digest) or self._large.get(digest)
 
     def keep(self, program: Program) -> Program:
-        """Keep a program; the one that is kept now, when there was one already."""
+        """Add a program unless its plan has one. Returns the cached program."""
         return self.get(program.digest) or self._side(program).put(program.digest, program)
 
     def has_given_up(self, program: Program) -> bool:
-        """Whether it is a large one that is no longer kept."""
+        """Return whether a program is a large one that is no longer cached."""
         return program.size >= LARGE and program.digest not in self._large
 
     def _side(self, program: Program) -> LruCache[str, Program]:

@@ -1,7 +1,7 @@
 """Which steps can still bring a token to a join: computed once per plan, from its arcs alone.
 
-For a join J and an incoming arc from A: the steps from which A can be reached without passing through J, A included.
-A way through J itself is a later wave, so an arc from J to itself has no such step. Sets of steps are bit masks.
+For a join J and an incoming arc from A: the steps from which A can be reached without passing through J, including A. A
+path through J itself belongs to a later wave, so an arc from J to itself has no such step. Sets of steps are bit masks.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from msgspec import Struct
 from arclog.plan.cycles import Cycle, Edges, Work, closures, components
 from arclog.plan.net import StepPlan
 
-#: The place that the run's first token stands at.
+#: The place of the run's first token.
 ENTRY = "entry"
 
 
 class Incoming(Struct, frozen=True):
-    """A place that a join takes tokens from."""
+    """A place from which a join takes tokens."""
 
     place: str
     #: the step whose arc ends here; '' is the entry
     source: str
-    #: steps that can bring a token here; nothing brings a second one to the entry
+    #: steps that can bring a token here; the entry gets no second token
     reach: int
 
 
@@ -33,9 +33,9 @@ class Join(Struct, frozen=True):
     step: str
     #: its bit in the masks
     bit: int
-    #: tokens of a wave that it takes to fire; 0 is all that can come
+    #: number of tokens of a wave that it needs; 0 for all that can come
     count: int
-    #: in plan order: the entry first, then arcs as they are written
+    #: in plan order: the entry first, then arcs in the order of the text
     incoming: tuple[Incoming, ...]
 
 
@@ -43,7 +43,7 @@ class Graph:
     """The arcs of a plan, with steps as bits."""
 
     def __init__(self, steps: Sequence[StepPlan], pause: Callable[[], None] = lambda: None) -> None:
-        """`pause` is called now and then."""
+        """`pause` is called periodically."""
         self.names = [step.name for step in steps]
         self.bit_of = {name: 1 << number for number, name in enumerate(self.names)}
         self.before: dict[str, list[str]] = {name: [] for name in self.names}
@@ -68,22 +68,22 @@ class Graph:
             pause()
 
     def _mask(self, names: Iterable[str]) -> int:
-        """Steps as a mask; the names differ, so that the sum of their bits is their union."""
+        """Return steps as a mask. The names are distinct, so the sum of their bits is their union."""
         return sum(self.bit_of[name] for name in names)
 
     def names_of(self, mask: int) -> Iterator[str]:
-        """The steps of a mask, in plan order."""
+        """Iterate over the steps of a mask, in plan order."""
         while mask:
             lowest = mask & -mask
             yield self.names[lowest.bit_length() - 1]
             mask ^= lowest
 
     def leading_to(self, step: str, avoiding: int = 0) -> int:
-        """Steps from which `step` can be reached, itself included, by ways that touch none of `avoiding`."""
+        """Return the steps that can reach `step`, including itself, by paths that touch none of `avoiding`."""
         return self._closure(step, self._before, avoiding)
 
     def led_to_by(self, step: str, avoiding: int = 0) -> int:
-        """Steps that can be reached from `step`, itself included; `avoiding` ones are reached by nothing."""
+        """Return the steps reachable from `step`, including itself, by paths that touch none of `avoiding`."""
         return self._closure(step, self._after, avoiding)
 
     def _closure(self, step: str, edges: Sequence[int], avoiding: int) -> int:
@@ -97,24 +97,27 @@ class Graph:
         return seen
 
     def ancestors(self, entry: str, pause: Callable[[], None] = lambda: None) -> dict[str, int]:
-        """For each step that can run, the steps from which it can be reached by at least one arc. `pause` is called now and then."""
+        """Return, for each step that can run, the steps from which it can be reached by at least one arc.
+
+        `pause` is called periodically.
+        """
         return self._closures(entry, self.sources, self._before, pause)
 
     def descendants(self, entry: str) -> dict[str, int]:
-        """For each step that can run, the steps that can be reached from it by at least one arc."""
+        """Return, for each step that can run, the steps that can be reached from it by at least one arc."""
         return self._closures(entry, self.targets, self._after, lambda: None)
 
     def _closures(self, entry: str, edges: Edges, masks: Sequence[int], pause: Callable[[], None]) -> dict[str, int]:
         if entry not in self.bit_of:
             return {}
         can_run = self.led_to_by(entry)
-        # What leads to a step by one arc, and whatever leads to that.
+        # The steps that lead to a step by one arc, and everything that leads to those.
         reached = closures(edges, [mask & can_run for mask in masks], pause)
         return {name: reached[self.number_of[name]] & can_run for name in self.names_of(can_run)}
 
 
 class Reach:
-    """The joins of a plan, with what can reach them."""
+    """The joins of a plan, with the steps that can reach them."""
 
     def __init__(
         self,
@@ -123,7 +126,7 @@ class Reach:
         max_work: int | None = None,
         pause: Callable[[], None] | None = None,
     ) -> None:
-        """Raises TooMuchWork beyond `max_work` operations; `pause` is called now and then."""
+        """Raises TooMuchWork after `max_work` operations; `pause` is called periodically."""
         self.graph = Graph(steps) if pause is None else Graph(steps, pause)
         joining = [step for step in steps if step.join != "any"]
         #: by step, in plan order
@@ -151,7 +154,7 @@ class Reach:
 
 
 class _Cycles:
-    """Answers what leads to the sources of a join, with what it shares between joins."""
+    """Finds the steps that lead to the sources of a join, sharing work between joins."""
 
     def __init__(self, graph: Graph, entry: str, work: Work) -> None:
         self._graph = graph
@@ -166,7 +169,7 @@ class _Cycles:
         self._cycles: dict[int, tuple[Cycle, dict[int, int]]] = {}
 
     def leading_to(self, sources: Iterable[str], join: str) -> dict[str, int]:
-        """For each source, the steps from which it is reached without the join, itself included."""
+        """Return, for each source, the steps from which it is reached without the join, including itself."""
         graph = self._graph
         own = graph.number_of[join]
         leading: dict[str, int] = {}
@@ -178,7 +181,7 @@ class _Cycles:
             elif self._number[number] == self._number[own]:
                 around.append(number)
             else:
-                # No way from the join leads back to the source.
+                # No path from the join leads back to the source.
                 leading[source] = self._before(source)
         if around:
             cycle, entrances = self._cycle(self._number[own])
@@ -198,7 +201,7 @@ class _Cycles:
         return mask
 
     def _cycle(self, number: int) -> tuple[Cycle, dict[int, int]]:
-        """A cycle, and its steps by what leads to them from outside."""
+        """Return a cycle, and its steps by the steps outside that lead to them."""
         known = self._cycles.get(number)
         if known is None:
             graph = self._graph
@@ -224,9 +227,10 @@ class _Cycles:
 
 
 def held_back_by_each_other(behind: dict[int, int]) -> int:
-    """The first join that is held back by none, or only by joins that it holds back in turn; 0 = there is none.
+    """Return the first join that is held back by none, or only by joins that it holds back in turn; 0 if there is none.
 
-    A join that is held back, however far, by one that waits for something live stays out: that one will move.
+    A join that is held back, directly or indirectly, by one that waits for something live is left out: that one will
+    move.
     """
     for bit, blockers in behind.items():
         if not blockers:
@@ -248,7 +252,7 @@ def held_back_by_each_other(behind: dict[int, int]) -> int:
 
 
 def _all_before(bit: int, behind: dict[int, int]) -> int | None:
-    """All joins that hold one back, however far; None when one of them waits for something live."""
+    """Return all joins that hold one back, directly or indirectly; None if one of them waits for something live."""
     seen, rest = 0, behind[bit]
     while rest:
         other = rest & -rest

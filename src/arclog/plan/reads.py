@@ -1,4 +1,4 @@
-"""What a plan reads: parts of step results, keychain entries, and keys of the workload."""
+"""The data that a plan reads: parts of step results, keychain entries, and keys of the workload."""
 
 from __future__ import annotations
 
@@ -11,23 +11,26 @@ from arclog.plan.net import TaskPlan
 if TYPE_CHECKING:
     from arclog.plan.program import Program, StepProgram, TaskProgram
 
-# Demand: which parts of a step's result the server's own templates read.
+# Demand: which parts of a step's result the templates of the server read.
 #
-# Routing, admission, args and the execution's result are evaluated by the server, which reads no stored data. So the
-# worker that stores a large result puts what is demanded here into the event, and a playbook works the same whatever the
-# size of its data.
+# The server evaluates routing, admission, args and the execution's result, and reads no stored data. So the worker that
+# stores a large result puts the demanded parts into the event, and a playbook works the same whatever the size of its
+# data.
 
 
 Path = tuple[str | int, ...]
 
-#: Fields of an outcome that are never stored elsewhere.
+#: Fields of an outcome that are never stored outside the log.
 _OWN = frozenset({"status", "error", "meta"})
 
 
 def demanded(
     reads: Iterable[Path], steps: Iterable[str], own: Mapping[str, Iterable[Path]]
 ) -> dict[str, frozenset[Path]]:
-    """What is read of each step's outcome: by the step's name anywhere, and by other names in the step itself (`own`)."""
+    """Return the paths that are read of each step's outcome.
+
+    They are read by the step's name anywhere, and by other names in the step itself (`own`).
+    """
     demand: dict[str, set[Path]] = {step: set() for step in steps}
     for path in reads:
         if path[0] in demand:
@@ -38,7 +41,7 @@ def demanded(
 
 
 def payload_paths(task: TaskPlan, outcome_paths: Iterable[Path]) -> list[Path]:
-    """The same paths seen from the payload of a task: what below its data is read; () is all of it. The shorter first."""
+    """Return the same paths relative to the payload of a task, shorter ones first; () for all of it."""
     paths: set[Path] = set()
     for path in outcome_paths:
         below = _below_payload(task, path)
@@ -61,12 +64,12 @@ def _below_payload(task: TaskPlan, path: Path) -> Path | None:
         return rest[1:] if rest[0] == task.data_at else None
     if head in _OWN or head in task.helper:
         return None
-    # Any other key falls through to the fields of the data.
+    # Any other key is looked up in the fields of the data.
     return path
 
 
 def value_at(value: Any, path: Path, missing: Any) -> Any:
-    """The value at a path of plain data."""
+    """Return the value at a path of plain data, or `missing`."""
     for key in path:
         in_map = isinstance(value, dict) and key in value
         in_list = isinstance(value, list) and isinstance(key, int) and -len(value) <= key < len(value)
@@ -80,7 +83,7 @@ def value_at(value: Any, path: Path, missing: Any) -> Any:
 
 
 def entries_for(program: Program, pools: Collection[str] | None) -> tuple[dict[str, Any], ...]:
-    """The entries of a plan without those that only steps of other pools use; None: all pools."""
+    """Return the entries of a plan without those that only steps of other pools use; None for all pools."""
     entries = program.plan.keychain
     if pools is None or all(step.pool in pools for step in program.plan.steps):
         return entries
@@ -97,7 +100,7 @@ def entries_for(program: Program, pools: Collection[str] | None) -> tuple[dict[s
 def _used(task: TaskProgram, names: frozenset[str]) -> frozenset[str]:
     auth = task.plan.config.get("auth")
     if auth is not None and auth not in names:
-        return names  # known when it is rendered
+        return names  # known only when it is rendered
     used = {str(auth)} if auth is not None else set()
     for path in task.paths():
         if path[0] == "keychain":
@@ -105,16 +108,16 @@ def _used(task: TaskProgram, names: frozenset[str]) -> frozenset[str]:
     return frozenset(used)
 
 
-# What a playbook reads of its workload: the keys that its templates and code name.
+# The keys of its workload that a playbook reads: those that its templates and code name.
 
 
 _Keys = tuple[str, ...]
-#: Keys that are reported; a request may bring any number.
+#: Maximum number of reported keys; a request may have any number.
 _MOST_REPORTED = 20
 
 
 def unknown_keys(program: Program, workload: Mapping[str, Any]) -> list[str]:
-    """Warnings about keys of a request's workload that neither the playbook's workload nor any template or code knows."""
+    """Return warnings about keys of a request's workload that neither the playbook nor any code names."""
     known = program.plan.workload
     unread = [key for key in workload if key not in known]
     if not unread:
@@ -133,7 +136,7 @@ def _nothing(key: str, names: list[str]) -> str:
 
 
 class WorkloadReads:
-    """What the playbook reads of its workload."""
+    """The keys of the workload that the playbook reads."""
 
     def __init__(self, program: Program) -> None:
         plan = program.plan
@@ -144,19 +147,19 @@ class WorkloadReads:
         )  # fmt: skip
 
     def names(self, path: _Keys, depth: int) -> bool:
-        """Whether something names the key at `path[depth]`, or reads the whole map that holds it."""
+        """Return whether a template or code names the key at `path[depth]`, or reads a whole map that contains it."""
         wanted = path[: depth + 1]
         if any(read[: len(wanted)] == wanted or read == path[: len(read)] for read in self._paths):
             return True
         return bool(self._code and re.search(rf"\b{re.escape(path[depth])}\b", self._code))
 
     def below(self, above: _Keys) -> list[str]:
-        """Keys of a map that templates name."""
+        """Return the keys of a map that templates name."""
         keys = {read[len(above)] for read in self._paths if len(read) > len(above) and read[: len(above)] == above}
         return sorted(keys)
 
     def _workload_paths(self) -> Iterator[_Keys]:
-        """Paths below the workload; a bare name may be one of its keys."""
+        """Iterate over paths below the workload; a bare name may be one of its keys."""
         program = self._program
         steps = program.steps
         places = [(frozenset({task.plan.name for task in step.tasks}), self._paths_of(step)) for step in steps.values()]
@@ -189,7 +192,7 @@ class WorkloadReads:
                     yield from tree.paths
 
 
-#: Names of templates that are no keys of the workload.
+#: Names in templates that are not keys of the workload.
 _NAMES = frozenset(
     {"args", "iter", "ctx", "event", "outcome", "keychain", "execution_id", "run", "_prev", "_task", "_attempt"}
 )

@@ -1,6 +1,6 @@
-"""The canonical form of a playbook: one shape for every way to write the same thing, each part with its path.
+"""The canonical form of a playbook: one form for every way to write the same thing, each part with its path.
 
-`normalize` makes it from a document, `plan.compile` turns it into a plan.
+`normalize` builds it from a document, `plan.compile` turns it into a plan.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ class Rule(Struct):
 
     when: str | bool | None
     then: dict[str, Any]
-    #: of the rule
+    #: path of the rule
     path: Path
-    #: of `then`'s map
+    #: path of the map of `then`
     then_path: Path
-    #: its condition is not a condition, which is an error of its own
+    #: whether its condition is invalid, which is reported separately
     flawed: bool = False
 
 
@@ -32,19 +32,19 @@ class Task(Struct):
     #: config keys as written
     config: dict[str, Any]
     path: Path
-    #: where parts of the config stand when that is not below `path`: longest prefix of the config path wins
+    #: document paths of parts of the config that are not below `path`; the longest prefix of the config path wins
     roots: dict[Path, Path] = {}
-    #: config keys that hold the text of a file beside the playbook: key → path
+    #: config keys that contain the text of a file beside the playbook: key → path
     files: dict[str, str] = {}
     #: effective spec, without `policy`
     spec: dict[str, Any] = {}
     timeout_s: float = 3600.0
-    #: None: no policy
+    #: None if there is no policy
     rules: list[Rule] | None = None
     on_unmatched: str = "continue"
 
     def locate(self, inner: Path) -> Path:
-        """The document path of a part of the config."""
+        """Return the document path of a part of the config."""
         for length in range(len(inner), 0, -1):
             root = self.roots.get(inner[:length])
             if root is not None:
@@ -53,11 +53,11 @@ class Task(Struct):
 
 
 class Branch(Struct):
-    """Tasks of a block by their index, and when they run; `when` None is the else."""
+    """Tasks of a block by index, and their condition; `when` None is the else."""
 
     when: str | bool | None
     body: list[int | Block]
-    #: of the map that has the condition
+    #: path of the map that has the condition
     path: Path
 
 
@@ -92,7 +92,7 @@ class Step(Struct):
     name: str
     path: Path
     tasks: list[Task] = []
-    #: the order of the tasks where blocks guard some of them; []: one after the other
+    #: the order of the tasks if blocks guard some of them; [] for sequential order
     flow: list[int | Block] = []
     desc: str = ""
     args: dict[str, Any] = {}
@@ -103,7 +103,7 @@ class Step(Struct):
     on_no_match: str = "end"
     join: str = "any"
     join_count: int = 0
-    #: completed | failed: what a token that ends here makes of the run; '' leaves it open
+    #: completed | failed: the state that a token that ends here gives the run; '' for none
     end: str = ""
     timeout_s: float | None = None
     deadline_s: float | None = None
@@ -128,9 +128,9 @@ class Playbook(Struct):
     labels: dict[str, Any] = {}
     tags: tuple[str, ...] = ()
     workload: dict[str, Any] = {}
-    #: files beside it that its tasks hold: path → sha256
+    #: files beside the playbook that its tasks contain: path → sha256
     files: dict[str, str] = {}
-    #: declarations of the typed inputs; their defaults stand in the workload
+    #: declarations of the typed inputs; their defaults are in the workload
     inputs: dict[str, Any] = {}
     keychain: list[dict[str, Any]] = []
     webhooks: list[Webhook] = []

@@ -1,4 +1,4 @@
-"""What a playbook declares beside its steps: keychain entries, typed inputs, schedules and webhooks."""
+"""The declarations of a playbook besides its steps: keychain entries, typed inputs, schedules and webhooks."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from arclog.playbook.document import Path, as_list, as_map, as_text
 from arclog.playbook.schema import INPUT, NAME, has_template
 from arclog.playbook.walk import Findings, Walker, suggested_name
 
-# Keychain entries as data: the kinds there are, and what an entry of each may say.
+# Keychain entries as data: their kinds, and the fields of each.
 #
-# Law: an entry says where a secret is, never what it is. One that does is an error, and no message repeats it.
+# Invariant: an entry names the source of a secret, never its value. An entry with a value is an error, and no message
+# repeats it.
 
 
-#: Where a secret text is: one of env, file and secret.
+#: The source of a secret text: one of env, file and secret.
 SOURCE = (
     Field("env", "string", "Name of an environment variable of the worker."),
     Field("file", "string", "Path of a file on the worker."),
@@ -31,7 +32,7 @@ def _source(name: str, doc: str, *, or_text: bool = False) -> Field:
     return Field(name, "string|object" if or_text else "object", doc, fields=SOURCE)
 
 
-#: The fields of an entry by its kind, beside `name` and `kind`.
+#: The fields of an entry by its kind, besides `name` and `kind`.
 KINDS: dict[str, tuple[Field, ...]] = {
     "env": (Field("var", "string", "The variable. Default: the entry's name."),),
     "file": (
@@ -85,7 +86,7 @@ _SECRET_KEYS = frozenset(
 
 
 def read_entry(walker: Walker, entry: dict[str, Any], path: Path) -> None:
-    """Add what is wrong with one entry."""
+    """Check one entry and add its findings."""
     findings = walker.findings
     spoken = {key: value for key, value in entry.items() if key in _SECRET_KEYS and not isinstance(value, dict)}
     for key, value in spoken.items():
@@ -123,7 +124,7 @@ def _check_places(walker: Walker, source: dict[str, Any], path: Path, key: str) 
 
 
 _MAX_DEPTH = 20
-#: Which keys of a declaration have a meaning for which types.
+#: Types for which each key of a declaration is allowed.
 KEYS = {
     "pattern": ("string", "secret", "any"),
     "default": ("string", "integer", "number", "boolean", "date", "datetime", "list", "object", "any"),
@@ -136,7 +137,7 @@ KEYS = {
 
 
 def read_inputs(walker: Walker, inputs: dict[str, Any], workload: dict[str, Any]) -> dict[str, Any]:
-    """The declarations by name, without `x-` keys. What does not fit is a finding."""
+    """Return the declarations by name, without `x-` keys. Invalid parts become findings."""
     path: Path = ("executor", "spec", "inputs")
     made: dict[str, Any] = {}
     for name, raw in inputs.items():
@@ -215,14 +216,14 @@ def _declaration(walker: Walker, raw: dict[str, Any], path: Path, label: str, de
 # Schedules, and the webhooks that are called at the end of a run.
 
 
-#: key of executor.spec → the end that it stands for
+#: key of executor.spec → the end of the run that it handles
 NOTIFICATIONS = {"on_failure": "failed", "on_success": "completed"}
 SCHEDULE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 ADDRESS = r"^[^@\s,;<>\"?&]+@[^@\s,;<>\"?&]+$"
 
 
 def read_notifications(findings: Findings, spec: dict[str, Any], path: Path) -> list[Webhook]:
-    """`on_failure` and `on_success` as the webhooks that they stand for; an e-mail is one to a mailto: address."""
+    """Return the webhooks of `on_failure` and `on_success`. An e-mail is a webhook with a mailto: address."""
     webhooks: list[Webhook] = []
     for key, end in NOTIFICATIONS.items():
         for index, raw in enumerate(as_list(spec.get(key))):
@@ -258,7 +259,7 @@ def _addresses(findings: Findings, key: str, entry: dict[str, Any], path: Path) 
 
 
 def read_schedules(findings: Findings, given: list[Any], path: Path, playbook: Playbook) -> list[dict[str, Any]]:
-    """The schedules with their names; what can never fire is a finding."""
+    """Return the schedules with their names. A schedule that can never fire is a finding."""
     made: list[dict[str, Any]] = []
     names: dict[str, Path] = {}
     for index, raw in enumerate(given):
@@ -281,19 +282,19 @@ def read_schedules(findings: Findings, given: list[Any], path: Path, playbook: P
 
 
 def cron_fault(cron: str) -> str:
-    """The problem of a cron expression; '' if there is none, or if it cannot be checked here."""
+    """Return the problem of a cron expression; '' if it is valid or cannot be checked here."""
     if not cron:
-        return ""  # that it is missing is said elsewhere
+        return ""  # reported elsewhere
     try:
         from cronsim import CronSim, CronSimError
-    except ImportError:  # what fires schedules has it
+    except ImportError:  # processes that fire schedules have it
         return ""
     from datetime import UTC, datetime
 
     try:
         next(CronSim(cron, datetime(2024, 1, 1, tzinfo=UTC)))
     except StopIteration:
-        return f"{cron[:80]!r} never comes"
+        return f"{cron[:80]!r} never matches any date"
     except (CronSimError, ValueError, AssertionError) as problem:
         return f"{cron[:80]!r}: {problem}; five fields are needed (minute hour day month weekday)"
     return ""

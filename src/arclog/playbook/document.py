@@ -1,4 +1,4 @@
-"""A loaded playbook file: its values, and where each key and value stands in the text."""
+"""A loaded playbook file: its values, and the location of each key and value in the text."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from typing import Any
 from arclog.model.data.patterns import pattern
 from arclog.model.errors import Position
 
-# Where the characters of a YAML text stand in its file.
+# The locations of the characters of a YAML text in its file.
 #
-# Quotes, escapes, folded lines and indentation change the white space of a text and how its characters are written, never
-# the order of those that are no white space: the n-th of the value is the n-th of the file.
+# Quotes, escapes, folded lines and indentation change white space and the spelling of characters, but never the order
+# of the other characters: the n-th non-white character of the value is the n-th of the file.
 
 
-#: Lines of one text that are looked at.
+#: Maximum number of lines of one text that are searched.
 _MOST_LINES = 10_000
-#: Digits behind the letter of an escape.
+#: Number of digits after the letter of an escape.
 _DIGITS = {"x": 2, "u": 4, "U": 8}
-#: Escapes that stand for white space.
+#: Escapes for white space.
 _WHITE = frozenset(" \ttnvfrN_LP")
 
 
 class Places:
-    """The places of one text's characters; `line` gives a line of the file by its number."""
+    """The locations of one text's characters; `line` returns a line of the file by its number."""
 
     def __init__(self, text: str, line: Callable[[int], str], at: Position) -> None:
         self._text = text
         self._at = at
         self._written = _written(line, at)
-        #: as far as it was looked
+        #: known locations so far
         self._known: list[Position] = []
         self._counted = (0, 0)
 
     def at(self, offset: int) -> Position:
-        """The place of a character of the text that is not white space; where it cannot be told, the text's own."""
+        """Return the location of a character that is not white space, or that of the text if it is unknown."""
         start, number = self._counted if self._counted[0] <= offset else (0, 0)
         number += sum(not char.isspace() for char in self._text[start:offset])
         self._counted = offset, number
@@ -44,7 +44,7 @@ class Places:
 
 
 def _written(line_of: Callable[[int], str], at: Position) -> Iterator[Position]:
-    """The place of each character that is not white space, of a text that begins at a place."""
+    """Iterate over the locations of the characters that are not white space, of a text that begins at a location."""
     column = at.column - 1
     opener = line_of(at.line)[column : column + 1]
     if opener in ("", "*", "&", "!"):
@@ -78,7 +78,7 @@ def _coded(digits: str) -> str:
         return "?"
 
 
-#: Where a value stands in the document: map keys and list indexes from the root.
+#: The path of a value in the document: map keys and list indexes from the root.
 Path = tuple[str | int, ...]
 
 #: The line breaks that libyaml counts.
@@ -86,7 +86,7 @@ _BREAK = pattern("\r\n|[\r\n\x85\u2028\u2029]")
 
 
 class Document:
-    """A loaded playbook file: its value, its text, and where everything stands."""
+    """A loaded playbook file: its value, its text, and the locations of all parts."""
 
     __slots__ = ("_lines", "_marks", "file", "source", "value")
 
@@ -98,7 +98,7 @@ class Document:
         self._lines: list[str] | None = None
 
     def at(self, path: Path) -> Position:
-        """Where the value at a path begins; for a path that is not there, its nearest ancestor."""
+        """Return the location of the value at a path; for a path that does not exist, of its nearest ancestor."""
         mark = self._marks
         for part in path:
             below = _below(mark, part)
@@ -108,7 +108,7 @@ class Document:
         return Position(mark[0], mark[1])
 
     def path_at(self, at: Position) -> Path | None:
-        """The path of the map that begins at a place; None when none does."""
+        """Return the path of the map that begins at a location; None if there is none."""
         pending: list[tuple[Path, Any]] = [((), self._marks)]
         while pending:
             path, mark = pending.pop()
@@ -121,7 +121,7 @@ class Document:
         return None
 
     def key_at(self, path: Path) -> Position:
-        """Where the key that holds the value at a path stands; a list item's own place."""
+        """Return the location of the key of the value at a path; for a list item, of the item."""
         if not path:
             return self.at(path)
         mark = self._marks
@@ -136,7 +136,7 @@ class Document:
         return self.at(path)
 
     def text_at(self, path: Path) -> Position:
-        """Where the first character of a text value stands: behind its quote, or in the line below its `|`."""
+        """Return the location of the first character of a text value: after its quote, or in the line below its `|`."""
         at = self.at(path)
         opener = self.line(at.line)[at.column - 1 : at.column]
         if opener in ("'", '"'):
@@ -148,23 +148,23 @@ class Document:
         return at
 
     def line(self, number: int) -> str:
-        """A line of the file, counted from 1."""
+        """Return a line of the file, counted from 1."""
         if self._lines is None:
             self._lines = lines_of(self.source)
         return self._lines[number - 1] if 0 < number <= len(self._lines) else ""
 
     def first_of(self, number: int) -> Position:
-        """Where the text of a line begins."""
+        """Return the location of the first character of a line that is not white space."""
         text = self.line(number)
         return Position(number, len(text) - len(text.lstrip()) + 1)
 
     def places(self, path: Path, text: str) -> Places:
-        """Where the characters of the text that is the value at a path stand."""
+        """Return the locations of the characters of the text value at a path."""
         return Places(text, self.line, self.at(path))
 
 
 def lines_of(source: str) -> list[str]:
-    """The lines of a playbook as its positions count them."""
+    """Return the lines of a playbook as its positions count them."""
     return _BREAK.split(source)
 
 
@@ -210,7 +210,7 @@ def dig(value: Any, *keys: str) -> Any:
 
 
 def size(value: Any, most: int) -> int:
-    """How many values a value holds; counting ends soon after `most`."""
+    """Return the number of values inside a value; counting stops soon after `most`."""
     count = 0
     waiting = [value]
     while waiting and count <= most:

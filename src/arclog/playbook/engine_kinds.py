@@ -1,4 +1,4 @@
-"""The kinds that need no tool, as data: the control plane handles them, or the worker itself (`assert`)."""
+"""The kinds without a tool, as data: the server handles them, or the worker itself (`assert`)."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ ENGINE_KINDS: dict[str, KindSpec] = {
                 Field("path", "string", "Catalog path.", template=True),
                 Field("file", "string", "File, relative to this playbook; registered when the run starts."),
                 Field("version", "string|integer", "Catalog version. Default: the newest.", template=True),
-                Field("args", "object", "Workload of the child, laid over its defaults.", template=True),
+                Field("args", "object", "Workload of the child, merged over its defaults.", template=True),
                 Field("wait", "boolean", "false: continue once the child has started.", default=True),
             ),
             runs_on="engine",

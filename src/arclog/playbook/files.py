@@ -1,7 +1,8 @@
-"""Files beside a playbook: `file:`, `module:` and `function:` of a task, compiled to the text that they stand for.
+"""Files beside a playbook: `file:`, `module:` and `function:` of a task, replaced by their text.
 
-Laws: a plan holds the texts that were captured when it was compiled, with their checksums; no file is read when a task runs. A
-path is relative to the playbook's folder and never leads out of it. The caller of the compiler passes the texts, by path.
+Invariant: a plan contains the texts that were captured at compile time, with their checksums; no file is read when a
+task runs. A path is relative to the playbook's folder and never leads out of it. The caller of the compiler passes the
+texts, by path.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from arclog.model.config.settings import Settings
 from arclog.model.data.patterns import pattern
 from arclog.model.data.shapes import Field
 
-#: Keys that stand for a text in a file.
+#: Keys that stand for the text of a file.
 FIELDS = (
     Field(
         "file",
@@ -33,12 +34,12 @@ FIELDS = (
 KEYS = tuple(field.name for field in FIELDS)
 _MODULE = pattern(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*\Z")
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
-#: Modules that one task may import from the playbook's folder.
+#: Maximum number of modules that one task may import from the playbook's folder.
 _MAX_MODULES = 200
 
 
 class FileRefused(Exception):
-    """A file that cannot be included; the message says why."""
+    """A file cannot be included; the message says why."""
 
 
 class FileMissing(FileRefused):
@@ -46,12 +47,12 @@ class FileMissing(FileRefused):
 
 
 def beside(file: str, called: str) -> str:
-    """Where a file stands that a playbook names, seen from where the playbook's own file is seen."""
+    """Return the path of a file that a playbook names, relative to the same folder as the path of the playbook."""
     return posixpath.normpath(posixpath.join(posixpath.dirname(file), called))
 
 
 def misplaced(path: str) -> str:
-    """Why a path cannot name a file beside a playbook; ''."""
+    """Return why a path cannot name a file beside a playbook, or ''."""
     if not path.strip() or "\0" in path or "\\" in path:
         return "it is not a path; write it with /, relative to the playbook"
     if path.startswith(("/", "~")):
@@ -62,19 +63,19 @@ def misplaced(path: str) -> str:
 
 
 class Files:
-    """The texts that one playbook takes in from the files beside it."""
+    """The texts that one playbook includes from the files beside it."""
 
     def __init__(self, playbook: str, texts: Mapping[str, str], settings: Settings) -> None:
         self._playbook = playbook
         self._texts = texts
         self._most = settings.integer("playbook.max_file_bytes")
         self._most_together = settings.integer("playbook.max_files_bytes")
-        #: captured so far: path → sha256
+        #: captured files: path → sha256
         self.captured: dict[str, str] = {}
         self._bytes = 0
 
     def text(self, path: str) -> str:
-        """The text of a file. Raises FileRefused."""
+        """Return the text of a file. Raises FileRefused."""
         if wrong := misplaced(path):
             raise FileRefused(f"file {path[:200]!r}: {wrong}")
         path = posixpath.normpath(path)
@@ -97,7 +98,10 @@ class Files:
         return not misplaced(path) and beside(self._playbook, posixpath.normpath(path)) in self._texts
 
     def module(self, name: str) -> dict[str, tuple[str, str]]:
-        """A module of the playbook's folder with all that it imports from there: name → (path, text). Raises FileRefused."""
+        """Return a module of the playbook's folder with all modules that it imports from there: name → (path, text).
+
+        Raises FileRefused.
+        """
         if not _MODULE.match(name):
             raise FileRefused(f"{name[:200]!r} is not a valid name of a module; write it like jobs.clean")
         modules: dict[str, tuple[str, str]] = {}
@@ -118,7 +122,7 @@ class Files:
         return modules
 
     def imports(self, source: str) -> dict[str, tuple[str, str]]:
-        """The modules of the playbook's folder that a script imports."""
+        """Return the modules of the playbook's folder that a script imports."""
         modules: dict[str, tuple[str, str]] = {}
         for name in _imported(source, "", is_package=False):
             if name not in modules and self._existing(name) is not None:
@@ -137,13 +141,13 @@ class Files:
 
 
 def _imported(source: str, module: str, *, is_package: bool) -> Iterator[str]:
-    """Names of modules that a source may import."""
+    """Return the names of modules that a source may import."""
     import ast  # few playbooks have modules
 
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return  # running it says why
+        return  # running it reports the error
     package = module if is_package else module.rpartition(".")[0]
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -159,7 +163,7 @@ def _imported(source: str, module: str, *, is_package: bool) -> Iterator[str]:
 
 
 def functions(source: str) -> set[str] | None:
-    """Names that a source defines at its top level; None: it cannot be told."""
+    """Return the names that a source defines at its top level; None if that is undecidable."""
     import ast
 
     try:
@@ -175,12 +179,12 @@ def functions(source: str) -> set[str] | None:
         elif isinstance(node, ast.Assign):
             names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
         elif not isinstance(node, ast.Expr | ast.AnnAssign):
-            return None  # a name may come about in many ways
+            return None  # a name may be defined in many ways
     return None if "*" in names else names
 
 
 def shell_command(source: str) -> str | list[str]:
-    """The command that a shell script stands for: run by the shell that its first line names, else by /bin/sh."""
+    """Return the command of a shell script: run by the shell that its first line names, else by /bin/sh."""
     first, _, _ = source.partition("\n")
     words = first[2:].split() if first.startswith("#!") else []
     if not words:
@@ -194,15 +198,15 @@ def shell_command(source: str) -> str | list[str]:
 
 
 def script(source: str, function: str) -> str:
-    """A script whose `main` is the function that is named."""
+    """Return the script with the named function as its `main`."""
     return f"{source.rstrip()}\n\n\nmain = {function}\n" if function and function != "main" else source
 
 
 def entry(module: str, function: str) -> str:
-    """Code that takes its `main` from a module."""
+    """Return code that imports its `main` from a module."""
     return f"from {module} import {function or 'main'} as main\n"
 
 
 def as_config(modules: dict[str, tuple[str, str]]) -> dict[str, Any]:
-    """Modules as a python task carries them: name → {path, source}."""
+    """Return modules in the form of a python task's config: name → {path, source}."""
     return {name: {"path": path, "source": source} for name, (path, source) in sorted(modules.items())}

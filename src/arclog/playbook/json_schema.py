@@ -1,7 +1,7 @@
-"""The language as JSON Schema, for editors and other programs; drawn from the tables in `playbook.schema`.
+"""The playbook language as JSON Schema, for editors and other programs, generated from the tables in `playbook.schema`.
 
-Whatever `check` finds in the shape of a playbook, the schema refuses too, and it refuses nothing that `check` takes. What
-depends on several places at once (names that must exist, an else that must be last) is `check`'s alone.
+The schema refuses every structure that `check` refuses, and accepts every one that `check` accepts. Rules that involve
+several places (names that must exist, an else that must be last) are checked by `check` only.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from arclog.playbook.sugar import BRANCH, ROUNDS, SUGAR
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 _JSON_TYPES = {"name": "string", "integer": "integer", "number": "number", "boolean": "boolean", "object": "object"}
-#: A text that is rendered.
+#: A text that contains a template.
 _TEMPLATE = r"\{[{%#]"
 _TASKS = {"$ref": "#/$defs/tasks"}
 #: Keys of ctx and iter that an author may set.
@@ -46,7 +46,7 @@ _OWN_KEY = {"pattern": "^[^_]"}
 
 
 def json_schema(kinds: Mapping[str, KindSpec]) -> dict[str, Any]:
-    """JSON Schema (draft 2020-12) of a playbook with these kinds, and those that every arclog has."""
+    """Return the JSON Schema (draft 2020-12) of a playbook with these kinds and the built-in ones."""
     known = {**ENGINE_KINDS, **kinds}
     schema = schema_of(root_field(known))
     root = schema["properties"]
@@ -101,7 +101,7 @@ def json_schema(kinds: Mapping[str, KindSpec]) -> dict[str, Any]:
 
 
 def _by_kind(shapes: dict[str, dict[str, Any]], required: list[str]) -> dict[str, Any]:
-    """A map whose `kind` says what else it may hold."""
+    """Return the schema of a map whose `kind` determines its other keys."""
     return {
         "type": "object",
         "required": required,
@@ -139,7 +139,7 @@ def _task(kind: KindSpec) -> dict[str, Any]:
 
 
 def _take_files(schema: dict[str, Any], kind: KindSpec) -> None:
-    """Let `file` (or `module`, with a `function`) stand in the place of a text."""
+    """Allow `file` (or `module`, with a `function`) in place of a text."""
     keys = [field for field in FILE_FIELDS if field.name == "file" or kind.takes_modules]
     for field in keys:
         schema["properties"][field.name] = {**schema_of(field), "not": {"pattern": _TEMPLATE}}
@@ -166,7 +166,7 @@ def _input() -> dict[str, Any]:
 
 
 def _taken() -> dict[str, Any]:
-    """A task that is taken from the workbook: what its spec may hold depends on the entry's kind."""
+    """Return the schema of a task from the workbook; the keys of its spec depend on the kind of the entry."""
     schema = _closed(WORKBOOK_TASK)
     policy = schema_of(TASK_POLICY)
     policy["properties"]["rules"]["items"] = {"$ref": "#/$defs/rule"}
@@ -186,7 +186,7 @@ def _action() -> dict[str, Any]:
 
 
 def _rule(then: dict[str, Any]) -> dict[str, Any]:
-    """`{when, then}`, `{else: {then}}` or `{else: null, then}`."""
+    """Return the schema of `{when, then}`, `{else: {then}}` or `{else: null, then}`."""
 
     def shape(**properties: Any) -> dict[str, Any]:
         return {
@@ -206,7 +206,7 @@ def _rule(then: dict[str, Any]) -> dict[str, Any]:
 
 
 def _task_or_block() -> dict[str, Any]:
-    """An item of a task list: a task, or one of `choose`, `while` and `until` (and no `kind`)."""
+    """Return the schema of an item of a task list: a task, or one of `choose`, `while` and `until` (without `kind`)."""
     rounds = _closed(ROUNDS)
     rounds["properties"]["do"] = _TASKS
     branch = _closed(BRANCH)
@@ -251,7 +251,7 @@ def _whole(pattern: str) -> str:
 
 
 def schema_of(field: Field) -> dict[str, Any]:
-    """JSON Schema of one field."""
+    """Return the JSON Schema of one field."""
     schema: dict[str, Any] = {}
     if field.doc:
         schema["description"] = field.doc
@@ -268,7 +268,7 @@ def schema_of(field: Field) -> dict[str, Any]:
             else [_JSON_TYPES.get(word, word)]
         )
     if field.template and names and "string" not in names:
-        # Another value than the field's own is one that is still to be rendered.
+        # A value of another type is a template.
         names.append("string")
         schema["pattern"] = _TEMPLATE
     if names:

@@ -1,4 +1,4 @@
-"""Findings for misplaced keys: keys without effect, control words outside tasks, and older forms with their replacement."""
+"""Findings for misplaced keys: keys without effect, control words outside tasks, and older forms."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PLACEHOLDERS: dict[str, frozenset[str]] = {
     "task.spec.policy": frozenset({"mode"}),
 }
 
-#: Words that steer a task; refused in every policy but a task's.
+#: Words that control a task; refused in every policy but a task's.
 CONTROL = frozenset({*ACTIONS, *ACTION_KEYS, "do", "rules", "on_unmatched", "set_iter", "set_ctx", "then", "else"})
 CONTROL_LABELS = frozenset(
     {"executor.spec.policy", "step.spec.policy", "loop.spec.policy", "step.next.spec.policy", "arc.spec", "admit.then"}
@@ -41,7 +41,7 @@ _IGNORE = "on the task: spec: {policy: {rules: [{when: \"{{ outcome.status == 'e
 _WORKDIR = 'tasks start in the folder that the setting worker.workdir names; shell: command: "cd app && …"'
 _LOOP = 'loop: {in: "{{ … }}", iterator: NAME, spec: {mode: parallel}}'
 
-#: What other tools call things, by label of the map and key: the arclog form.
+#: Names in other tools, by label of the map and key: the arclog form.
 FOREIGN: dict[tuple[str, str], str] = {
     **{
         ("step", key): _BRANCH
@@ -189,7 +189,7 @@ FOREIGN: dict[tuple[str, str], str] = {
     ("loop", "parallel"): "spec: {mode: parallel, max_in_flight: 10}",
 }
 
-#: Older forms, by label of the map ('*': anywhere) and key: what to write instead.
+#: Older forms, by label of the map ('*' for any) and key: the replacement.
 LEGACY: dict[tuple[str, str], str] = {
     ("playbook", "vars"): _STATE,
     ("playbook", "steps"): "the list of steps is called `workflow:`",

@@ -1,7 +1,7 @@
-"""YAML text to plain values, with the place of every key and value.
+"""Loads YAML text as plain values, with the location of every key and value.
 
-Laws: nothing but JSON-shaped data comes out (YAML 1.2 core scalars, no tags, no merge keys); what goes wrong is a
-`PlaybookError` with its place, never another exception; the stack is our own, so hostile nesting ends at a cap.
+Invariants: the result is JSON-like data only (YAML 1.2 core scalars, no tags, no merge keys); every error is a
+`PlaybookError` with its location; parsing uses an explicit stack, so deep nesting ends at a limit.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _WORDS: dict[str, bool | None] = {
 }  # fmt: skip
 _NUMBER_STARTS = frozenset("0123456789+-.")
 _INT_LOW, _INT_HIGH = -(2**63), 2**63 - 1
-#: Findings of one file; past it the rest would only repeat.
+#: Maximum number of findings of one file; further ones would only repeat.
 _MOST_FINDINGS = 200
 _REFUSED: Any = object()
 
 
 def load(text: str | bytes, file: str, settings: Settings | None = None) -> Document:
-    """Read one YAML document, or raise PlaybookError with everything that is wrong with it."""
+    """Read one YAML document. Raises PlaybookError with all errors."""
     settings = settings or Settings()
     source = _decoded(text, file, settings.integer("playbook.max_bytes"))
     reader = _Reader(source, file, settings.integer("playbook.max_nodes"), settings.integer("playbook.max_depth"))
@@ -90,9 +90,9 @@ def _end_of(text: str) -> Position:
 
 
 def _syntax(error: yaml.YAMLError, source: str) -> Finding:
-    """Libyaml's complaint in our words."""
+    """Return libyaml's error as a finding."""
     if isinstance(error, yaml.reader.ReaderError):
-        # PyYAML counts bytes here in C and characters in Python; for the usual ASCII prefix they are the same.
+        # PyYAML counts bytes here in C and characters in Python; for an ASCII prefix they are the same.
         before = source.encode("utf-8")[: error.position].decode("utf-8", "ignore")
         character = error.character if isinstance(error.character, int) else ord(str(error.character)[:1] or "\0")
         message = f"character U+{character:04X} is not allowed in a playbook"
@@ -151,17 +151,17 @@ class _Frame:
         self.is_map = is_map
         self.at = at
         self.anchor = anchor
-        #: nodes counted when it began, for the size of what its anchor names
+        #: number of nodes before it, for the size of its anchor
         self.seen = seen
         self.flow = flow
         self.values: Any = {} if is_map else []
         self.children: Any = {} if is_map else []
         self.keys: dict[str, tuple[int, int]] = {}
-        #: a key was read and its value comes next
+        #: whether a key was read and its value comes next
         self.started = False
         self.key: Any = None
         self.key_at = at
-        #: levels below this one
+        #: number of levels below this one
         self.height = 0
 
 
@@ -177,7 +177,7 @@ class _Reader:
         #: anchor -> (value, marks, nodes, height); None while it is open
         self.anchors: dict[str, tuple[Any, Any, int, int] | None] = {}
         self.nodes = 0
-        #: the last scalar had no quotes
+        #: whether the last scalar had no quotes
         self.plain = False
 
     def read(self) -> Document:
@@ -252,7 +252,7 @@ class _Reader:
         return Document(root, marks, self.source, self.file)
 
     def place(self, frame: _Frame, value: Any, mark: Any, height: int) -> None:
-        """Put a finished value where it belongs in the open container."""
+        """Add a finished value to the open container."""
         frame.height = max(frame.height, height)
         if not frame.is_map:
             frame.values.append(value)
@@ -376,7 +376,7 @@ class _Reader:
             raise PlaybookError(self.findings, self.source, self.file)
 
     def stopped(self, code: str, message: str, at: tuple[int, int], hint: str = "") -> PlaybookError:
-        """A finding after which reading on makes no sense."""
+        """Return the error for a finding after which reading cannot continue."""
         self.findings.append(Finding(code, message, Position(*at), hint=hint))
         return PlaybookError(self.findings, self.source, self.file)
 
@@ -392,7 +392,7 @@ def _noun(value: Any) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Texts of several lines stand as blocks; nothing is shared by anchors."""
+    """Writes texts of several lines as blocks, and no anchors."""
 
     def ignore_aliases(self, _: Any) -> bool:
         return True
@@ -407,6 +407,6 @@ _Dumper.add_representer(str, _text)
 
 
 def as_yaml(value: Any) -> str:
-    """The text, with keys in their order."""
+    """Return the YAML text, with keys in their order."""
     text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
     return text

@@ -1,6 +1,6 @@
-"""From a loaded document to its canonical form. All that is wrong is collected; what is usable continues.
+"""Builds the canonical form of a loaded document. All errors are collected; valid parts are processed further.
 
-Law: the operator's limits are ceilings. Tasks are read in `playbook.tasks`, rules in `playbook.rules`.
+The operator's limits are ceilings. `playbook.tasks` reads tasks, `playbook.rules` reads rules.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from arclog.playbook.tasks import Layer, TaskReader
 from arclog.playbook.walk import Findings, Walker
 
 _MISSING: Any = object()
-#: Seconds that a final step may take when it names no limit.
+#: Default time limit of a final step, in seconds.
 FINAL_STEP_S = 300.0
 
 
@@ -38,7 +38,10 @@ def normalize(
     findings: Findings,
     files: Mapping[str, str] = MappingProxyType({}),
 ) -> Playbook:
-    """The canonical playbook; with error findings it is only good for finding more. `files` are those beside it."""
+    """Return the canonical playbook.
+
+    With errors among the findings, it only serves to find more. `files` are those beside it.
+    """
     return _Normalizer(document, kinds, settings, findings, files).playbook()
 
 
@@ -132,7 +135,7 @@ class _Normalizer:
                 reducer, initial = dig(entry, "reducer"), dig(entry, "initial")
                 wrong = unfit(reducer, initial) if reducer in REDUCERS else ""
                 if wrong:
-                    message = f"executor.spec.ctx.{key}.initial: the reducer {reducer} cannot go on from {wrong}"
+                    message = f"executor.spec.ctx.{key}.initial: the reducer {reducer} cannot continue from {wrong}"
                     self.findings.value("bad-value", message, (*path, "ctx", key, "initial"))
         if isinstance(spec.get("pool"), str):
             self.check_pool(spec["pool"], (*path, "pool"))
@@ -204,7 +207,7 @@ class _Normalizer:
             self.out.keychain.append({key: value for key, value in entry.items() if not key.startswith("x-")})
 
     def secret_inputs(self) -> None:
-        """A secret input is an entry of the keychain: it reaches task fields only, and is taken out of what tasks say."""
+        """Add a keychain entry for each secret input: it reaches task fields only, and is redacted from task output."""
         known = {entry.get("name") for entry in self.out.keychain}
         for name in secret_names(self.out.inputs):
             if name in known:
@@ -230,7 +233,7 @@ class _Normalizer:
             self.out.entry = "start" if "start" in names else next(iter(names), "")
 
     def final_step(self) -> None:
-        """The step that runs last; it has a time limit, and stands outside the routing."""
+        """Read the step that runs last. It has a time limit and is outside the routing."""
         wanted = self.executor_spec.get("final_step")
         if not isinstance(wanted, str):
             return
@@ -257,7 +260,7 @@ class _Normalizer:
                     self.findings.value("bad-value", message, arc.path, f"remove the arc: {hint}")
 
     def sequence(self, raws: list[Any]) -> None:
-        """Lead each step that has no router to the step below it; the final step is none of them."""
+        """Connect each step without a router to the step below it, except the final step."""
         steps = [step for step in self.out.steps if not step.name or step.name != self.out.final_step]
         for step, below in pairwise(steps):
             if "next" not in raws[int(step.path[1])] and below.name and not step.end:
@@ -286,7 +289,7 @@ class _Normalizer:
         if isinstance(policy.get("admit"), dict) and "rules" in policy["admit"]:
             step.admit = self.admission(policy["admit"]["rules"], (*here, "admit", "rules"))
         layers = [
-            # There `result` is the execution's own.
+            # There `result` is that of the execution.
             Layer(
                 {key: value for key, value in self.executor_spec.items() if key != "result"},
                 ("executor", "spec"),
@@ -325,7 +328,7 @@ class _Normalizer:
                 self.findings.value(
                     "bad-value", f"resources: {name[:80]!r} is not a valid name of a resource", (*path, index), hint
                 )
-        # Sorted: what needs the same waits in the same line.
+        # Sorted, so that steps with the same resources share a queue.
         step.resources = tuple(sorted(set(names)))
 
     def join(self, step: Step, join: Any) -> None:
@@ -343,7 +346,7 @@ class _Normalizer:
         return rules_read
 
     def loop(self, raw: dict[str, Any], path: Path, layers: list[Layer]) -> Loop:
-        """One level of a loop; its spec joins the layers for the tasks."""
+        """Read one level of a loop; its spec becomes a layer for the tasks."""
         spec = as_map(raw.get("spec"))
         policy = as_map(spec.get("policy"))
         layers.append(Layer(spec, (*path, "spec"), "loop.spec"))
@@ -375,7 +378,7 @@ class _Normalizer:
         )
 
     def twice(self, spec: dict[str, Any], policy: dict[str, Any], key: str, path: Path) -> Any:
-        """A knob that may stand in loop.spec and in its policy, with the same value."""
+        """Return a key that may be set in loop.spec and in its policy, with the same value."""
         if key in spec and key in policy and spec[key] != policy[key]:
             message = f"loop.spec.{key} is {spec[key]} and loop.spec.policy.{key} is {policy[key]}"
             self.findings.value("conflict", message, (*path, "policy", key), "keep one of them")
@@ -398,7 +401,10 @@ class _Normalizer:
 
 
 def _language(playbook: dict[str, Any], kinds: Mapping[str, KindSpec]) -> Field:
-    """What the playbook may say. Asking every kind for its task spec keys imports them all: only if it may matter."""
+    """Return the schema of the playbook.
+
+    Collecting the task spec keys of all kinds imports them, so it is done only if needed.
+    """
     bare = root_field({})
     for spec, field in _outer_specs(playbook, bare):
         own = {known.name for known in field.fields or () if known not in COMMON_SPEC_FIELDS}
@@ -408,7 +414,7 @@ def _language(playbook: dict[str, Any], kinds: Mapping[str, KindSpec]) -> Field:
 
 
 def _outer_specs(playbook: dict[str, Any], root: Field) -> Iterator[tuple[dict[str, Any], Field]]:
-    """The specs that tasks inherit from, each with its shape."""
+    """Iterate over the specs that tasks inherit from, each with its schema."""
     yield as_map(dig(playbook, "executor", "spec")), _below(root, "executor", "spec")
     step_spec, loop_spec = _below(_step_of(root), "spec"), _below(_step_of(root), "loop", "spec")
     for step in as_list(playbook.get("workflow")):

@@ -1,4 +1,4 @@
-"""Rules, as admission and task policies write them: `when` and `then`, the first that matches counts, an else is last."""
+"""Rules of admission and of task policies: `when` and `then`; the first match decides, an else is last."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _A_MAP = Field("rule", "object")
 
 
 def read_rules(walker: Walker, rules: Any, path: Path) -> list[Rule]:
-    """`{when, then}` … and last `{else: {then}}` or `{else: null, then}`."""
+    """Read `{when, then}` … and last `{else: {then}}` or `{else: null, then}`."""
     rules_read: list[Rule] = []
     for index, raw in enumerate(as_list(rules)):
         here = (*path, index)
@@ -52,7 +52,7 @@ def _else_rule(walker: Walker, raw: dict[str, Any], path: Path) -> Rule | None:
 
 
 def reserved_keys(walker: Walker, values: dict[str, Any], patch: str, path: Path) -> None:
-    """Refuse keys of ctx or iter that an author may not set."""
+    """Report keys of ctx or iter that an author may not set."""
     for key in values:
         if key.startswith("_"):
             message = f"{patch}: keys that start with _ are reserved for arclog: {key!r}"
@@ -60,7 +60,7 @@ def reserved_keys(walker: Walker, values: dict[str, Any], patch: str, path: Path
 
 
 def read_action(walker: Walker, rule: Rule) -> None:
-    """Check what a task rule does, and keep the keys that are known."""
+    """Check the action of a task rule, and keep the known keys."""
     then, path = rule.then, rule.then_path
     walker.keys(then, ACTION, path, "then")
     do = as_text(then.get("do"), "continue")
@@ -82,17 +82,17 @@ def read_action(walker: Walker, rule: Rule) -> None:
 # Short forms of a task's spec, compiled to the rules of a task policy: `retry`, `set_ctx` and `set_iter`; and the
 # conditions of `kind: assert`, compiled to templates.
 #
-# Laws: what a short form stands for could be written out as rules; a task's own policy is never replaced by one.
+# Invariants: every short form could be written as rules; a short form never replaces a task's own policy.
 
 
 IS_OK = "outcome.status == 'ok'"
 IS_ERROR = "outcome.status == 'error'"
-#: Keys of `task.spec` that are compiled here and are no part of the effective spec.
+#: Keys of `task.spec` that are compiled here and are not part of the effective spec.
 COMPILED = frozenset({"retry", "set_ctx", "set_iter"})
 
 
 def short_rules(task: Task, retry: dict[str, Any] | None, sets: dict[str, Any], path: Path) -> None:
-    """Give the task the rules that its short forms stand for. `path` is where its spec stands."""
+    """Add the rules of the task's short forms. `path` is the path of its spec."""
     if task.rules is None:
         if retry is None and not sets:
             return
@@ -126,7 +126,10 @@ def _retry_rules(retry: dict[str, Any], path: Path) -> list[Rule]:
 
 
 def _with_sets(rule: Rule, sets: dict[str, Any]) -> list[Rule]:
-    """The rule for ok outcomes, which sets more, and as it was for errors. What the rule itself sets wins."""
+    """Return the rule for ok outcomes with the additional sets, and the original rule for errors.
+
+    The rule's own sets win.
+    """
     more = {key: {**values, **as_map(rule.then.get(key))} for key, values in sets.items()}
     if rule.flawed or rule.when is False:
         return [rule]
@@ -136,17 +139,18 @@ def _with_sets(rule: Rule, sets: dict[str, Any]) -> list[Rule]:
 
 
 def bare(when: str) -> str:
-    """The expression of a condition, without the braces around it."""
+    """Return the expression of a condition, without the braces around it."""
     text = when.strip()
     if has_markers(text) and text.startswith("{{") and text.endswith("}}"):
-        # A sign at a brace is Jinja's mark for white space.
+        # A sign at a brace is Jinja's white space control.
         return text[2:-2].removeprefix("-").removeprefix("+").removesuffix("-").removesuffix("+").strip()
     return text
 
 
 def assertions(config: dict[str, Any]) -> dict[str, Any]:
-    """The config of an assert task: each condition as a template that gives a boolean, beside its text. The message is
-    rendered only when a condition does not hold.
+    """Return the config of an assert task: each condition as a boolean template, and its text.
+
+    The message is rendered only if a condition does not hold.
     """
     that = config.get("that")
     conditions = [

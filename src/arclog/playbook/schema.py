@@ -1,7 +1,7 @@
 """The playbook language as data.
 
-Everything that a map may say stands in a table here: validation (`walk`), `json_schema` and the reference read the
-same rows. In these tables `items` of an open object is the shape of each of its values.
+The keys of every map are in a table here: validation (`walk`), `json_schema` and the reference use the same rows. In
+these tables, `items` of an open object describes each of its values.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from arclog.model.inputs import TYPES as INPUT_TYPES
 
 NAME = pattern(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 NAME_LENGTH = 128
-#: Names that templates already use.
+#: Names that templates use.
 RESERVED = frozenset(
     {"ctx", "iter", "workload", "args", "event", "outcome", "keychain", "workbook", "execution_id", "RUN"}
 )
-#: What `iter` holds by itself; no iterator may be called so.
+#: Built-in keys of `iter`, which no iterator may have as its name.
 ITER_KEYS = frozenset({"index", "total", "parent"})
 API_VERSIONS = ("noetl.io/v10", "noetl.io/v2")
 ACTIONS = ("retry", "jump", "continue", "break", "fail")
 BACKOFFS = ("none", "linear", "exponential")
 JOINS = ("any", "all", "all_ok")
-#: what a pool of workers, or a resource, may be called
+#: Names of worker pools and resources.
 POOL_NAME = pattern(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 _TEMPLATE = pattern(r"\{[{%#]")
 
 
 def has_template(value: Any) -> bool:
-    """Whether a text would be rendered."""
+    """Return whether a text contains a template."""
     return isinstance(value, str) and _TEMPLATE.search(value) is not None
 
 
@@ -109,7 +109,7 @@ ACTION = (
     Field("set_iter", "object", "Keys of `iter` to set; values may be templates.", template=True),
     Field("set_ctx", "object", "Keys of `ctx` to set; values may be templates.", template=True),
 )
-#: Which keys of an action belong to one `do` only.
+#: Keys of an action that belong to a single `do`.
 ACTION_KEYS = {
     "attempts": "retry",
     "backoff": "retry",
@@ -133,7 +133,7 @@ TASK_POLICY = _closed(
     Field("finally", "list|null", "Placeholder, not run."),
 )
 
-#: Keys of `task.spec` that stand on the task alone: what an ok outcome sets, before its policy's own.
+#: Keys of `task.spec` that only a task itself may have: values to set after an ok outcome, before those of its policy.
 ON_SUCCESS = (
     Field("set_iter", "object", "Keys of `iter` that an ok outcome sets; values may be templates.", template=True),
     Field("set_ctx", "object", "Keys of `ctx` that an ok outcome sets; values may be templates.", template=True),
@@ -151,13 +151,13 @@ TASK = (
     _open("spec", "Options of this task."),
 )
 
-#: A task that is taken from the workbook.
+#: A task from the workbook.
 WORKBOOK_TASK = (
     Field("name", "string", "The workbook entry.", required=True),
     Field("kind", "string", required=True),
     Field("desc", "string", "For readers."),
-    Field("args", "object", "Laid over the entry's.", template=True),
-    _open("spec", "Laid over the entry's."),
+    Field("args", "object", "Merged over the entry's.", template=True),
+    _open("spec", "Merged over the entry's."),
 )
 
 _ADMIT = _closed(
@@ -340,7 +340,7 @@ _CTX_ENTRY = _closed(
     Field("initial", "any", "The value before the first."),
 )
 
-#: One input; `items` and `properties` hold declarations of the same shape.
+#: One input; `items` and `properties` contain declarations of the same form.
 INPUT = _closed(
     "input",
     "A typed input of a run.",
@@ -356,7 +356,7 @@ INPUT = _closed(
     Field("properties", "object", "Declarations of the keys of a map; no others are allowed."),
 )
 
-#: Ends of a run that a webhook may be told of.
+#: Ends of a run that a webhook may be notified of.
 ENDS = ("completed", "failed", "cancelled")
 
 _WEBHOOK = _closed(
@@ -454,7 +454,10 @@ METADATA = _closed(
 
 
 def crossing_fields(kinds: Mapping[str, KindSpec]) -> tuple[Field, ...]:
-    """Task spec keys that may stand in an outer spec: each kind's own; kept loose, since kinds may differ on a key."""
+    """Return the task spec keys that may be set in an outer spec: those of all kinds.
+
+    A key on which kinds differ has any type.
+    """
     fields: dict[str, Field] = {}
     for field in (*COMMON_SPEC_FIELDS, *(field for kind in kinds.values() for field in kind.spec_fields)):
         known = fields.get(field.name)
@@ -466,13 +469,13 @@ def crossing_fields(kinds: Mapping[str, KindSpec]) -> tuple[Field, ...]:
 
 
 def task_spec_fields(kind: KindSpec) -> tuple[Field, ...]:
-    """The keys of `task.spec` for a kind; its own word on a common key wins."""
+    """Return the keys of `task.spec` for a kind; the kind's own definition of a common key wins."""
     own = {field.name: field for field in kind.spec_fields}
     return (*(own.pop(field.name, field) for field in COMMON_SPEC_FIELDS), *own.values())
 
 
 def root_field(kinds: Mapping[str, KindSpec]) -> Field:
-    """The whole language with the task spec keys of these kinds."""
+    """Return the schema of the whole language with the task spec keys of these kinds."""
     crossing = crossing_fields(kinds)
 
     def spec(own: tuple[Field, ...], doc: str) -> Field:
@@ -485,7 +488,7 @@ def root_field(kinds: Mapping[str, KindSpec]) -> Field:
         Field("iterator", "name", "Name of the item in `iter`.", required=True),
         loop_spec,
     )
-    # One table serves every level: the walker meets a nested `loop` with the same label.
+    # One table serves every level: a nested `loop` has the same label.
     loop = _closed("loop", "Runs the tasks once for each item.", *loop_own, Field("loop", "object", "A nested loop."))
     step = _closed(
         "step",

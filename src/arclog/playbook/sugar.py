@@ -1,6 +1,6 @@
 """`choose`, `while` and `until`: blocks of a task list that guard the tasks inside them.
 
-They add no task. Blocks are called by their word and their number in the step, in reading order: `while_1`.
+They add no task. The name of a block is its word and its number in the step, in reading order: `while_1`.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class Entry(Struct):
 
 
 class Part(Struct):
-    """Tasks of a block, and when they run; `when` None is the else."""
+    """Tasks of a block, and their condition; `when` None is the else."""
 
     when: str | bool | None
     items: list[Entry | Group]
-    #: of the map that has the condition
+    #: path of the map that has the condition
     path: Path
 
 
@@ -66,7 +66,7 @@ class BlockReader:
         self.numbers: Counter[str] = Counter()
 
     def read(self, items: list[Any], path: Path, indexes: tuple[int, ...] = ()) -> list[Entry | Group]:
-        """The tasks of a list in order, with the blocks among them."""
+        """Return the tasks of a list in order, with the blocks among them."""
         read: list[Entry | Group] = []
         for index, item in enumerate(items):
             here, place = (*path, index), (*indexes, index)
@@ -118,7 +118,7 @@ class BlockReader:
 
 
 def _tasks_of(branch: dict[str, Any], here: Path, *, is_else: bool) -> tuple[Any, Path]:
-    """The task list of a branch: under `then`, or under `else` in any of its spellings."""
+    """Return the task list of a branch: under `then`, or under `else` in any of its spellings."""
     where: Path = (*here, "then")
     tasks = branch.get("then", [])
     if is_else and branch["else"] is not None:

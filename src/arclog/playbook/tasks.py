@@ -1,6 +1,6 @@
-"""Tasks: every way to write one ends in one shape.
+"""Tasks: every way to write one is converted to the same form.
 
-Law: only declared keys cross from an outer spec into a task's, `policy` and `mode` never.
+Only declared keys are inherited from an outer spec, `policy` and `mode` never.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from arclog.playbook.schema import ON_SUCCESS, TASK, TASK_POLICY, WORKBOOK_TASK,
 from arclog.playbook.sugar import SUGAR, BlockReader, Entry, Group
 from arclog.playbook.walk import Walker
 
-#: Kinds that older playbooks name, and what they are now.
+#: Kinds in older playbooks, and their current names.
 _OLD_KINDS = {
     "sink": "storing is an ordinary task: use the kind that writes the data",
     "iterator": 'a loop belongs to the step: loop: {in: "{{ … }}", iterator: NAME}',
     "loop": 'a loop belongs to the step: loop: {in: "{{ … }}", iterator: NAME}',
     "start": "use kind: noop",
     "end": "use kind: noop",
-    # What other tools call it, in small letters and without `operator` at the end.
+    # Names in other tools, in lower case and without a final `operator`.
     **dict.fromkeys(
         ("bash", "sh", "command", "cmd", "script", "run", "exec", "ssh"),
         "did you mean shell? command: [program, argument]",
@@ -57,7 +57,7 @@ _OLD_KINDS = {
 }
 
 
-#: Where a task that is being read keeps what it took in from files; no author can write such keys.
+#: Key under which a task that is being read keeps the texts of its files; no author can write such a key.
 _TAKEN = "x-\0files"
 _MODULES = "x-\0modules"
 
@@ -67,12 +67,12 @@ class Layer(NamedTuple):
 
     spec: dict[str, Any]
     path: Path
-    #: what an author calls it
+    #: its name in messages
     label: str
 
 
 class TaskReader:
-    """Reads the tasks of one playbook; the workbook first, since tasks take from it."""
+    """Reads the tasks of one playbook; the workbook first, since tasks refer to it."""
 
     def __init__(
         self,
@@ -88,15 +88,16 @@ class TaskReader:
         self.kinds = kinds
         self.settings = settings
         self.executor_spec = executor_spec
-        #: usable entries by name: raw task and its path
+        #: valid entries by name: raw task and its path
         self.workbook: dict[str, tuple[dict[str, Any], Path]] = {}
         self.task_fields: dict[str, tuple[Field, ...]] = {}
         self.spec_fields: dict[str, tuple[Field, ...]] = {}
-        #: outer time limits in parts that a kind takes whole: its field, the value, what an author calls it, the kind
+        #: outer time limits in parts, for kinds that only use the total: the field, the value, its name in messages,
+        #: the kind
         self.parts_of_time: dict[Path, tuple[Field, Any, str, str]] = {}
-        #: those of them that some task takes in parts
+        #: those of them whose parts some task uses
         self.timed: set[Path] = set()
-        #: values that layers and workbook may still copy into tasks
+        #: number of values that layers and workbook may still copy into tasks
         self.room = settings.integer("playbook.max_nodes")
 
     def read_workbook(self, entries: Any) -> None:
@@ -143,9 +144,9 @@ class TaskReader:
         self, step: Step, read: list[Entry | Group], layers: tuple[Layer, ...], seen: dict[str, Path],
         uses: Counter[str],
     ) -> list[int | Block]:  # fmt: skip
-        """Add the tasks of a list, and of the blocks in it, to the step; gives their order.
+        """Add the tasks of a list, and of the blocks in it, to the step. Returns their order.
 
-        `seen` are the labels of the step so far, `uses` counts its workbook entries.
+        `seen` has the labels of the step so far, `uses` counts its workbook entries.
         """
         flow: list[int | Block] = []
         for item in read:
@@ -159,7 +160,7 @@ class TaskReader:
             if task is None:
                 continue
             if item.raw.get("kind") == "workbook":
-                # `name` is the entry's, which may stand here more than once.
+                # `name` is that of the entry, which may be used more than once.
                 uses[task.name] += 1
                 task.name = f"{task.name}_{uses[task.name]}" if uses[task.name] > 1 else task.name
             where = (*item.path, "name") if "name" in item.raw else item.path
@@ -169,7 +170,7 @@ class TaskReader:
         return flow
 
     def check_times(self) -> None:
-        """Outer time limits in parts that no task below them has a use for."""
+        """Check outer time limits in parts that no task below them uses."""
         for path, (field, value, label, kind) in self.parts_of_time.items():
             if path not in self.timed:
                 self.walker.walk(value, field, path, f"{label} (for kind {kind})")
@@ -209,13 +210,13 @@ class TaskReader:
         return self.finish(entry.label, kind, raw, path, roots, layers)
 
     def taken_in(self, raw: dict[str, Any], path: Path) -> dict[str, Any]:
-        """The task with the text of its file in the place of `file`, `module` and `function`."""
+        """Return the task with the text of its file in place of `file`, `module` and `function`."""
         kind = self.kinds.get(as_text(raw.get("kind")))
         place_key = next((key for key in ("file", "module") if key in raw), "")
         if kind is None or not kind.from_file or _TAKEN in raw or not (place_key or "function" in raw):
             return raw
         made = {key: value for key, value in raw.items() if key not in FILE_KEYS}
-        # Whatever is wrong with the file, that its text is missing is not a fault of its own.
+        # Whatever is wrong with the file, its missing text is not a separate error.
         made.setdefault(kind.from_file, "SELECT 1" if kind.sql else "")
         try:
             made |= self.text_of(raw, kind, place_key)
@@ -230,7 +231,7 @@ class TaskReader:
         return made
 
     def text_of(self, raw: dict[str, Any], kind: KindSpec, place_key: str) -> dict[str, Any]:
-        """What `file`, or `module` and `function`, of a task stand for. Raises FileRefused."""
+        """Return the config keys for `file`, or `module` and `function`, of a task. Raises FileRefused."""
         function = raw.get("function", "")
         wanted = [key for key in (kind.from_file, "file", "module") if key in raw]
         if len(wanted) > 1:
@@ -304,7 +305,7 @@ class TaskReader:
                     self.findings.value("one-of", message, path)
 
     def variant(self, raw: dict[str, Any], kind: KindSpec, path: Path) -> None:
-        """Keys that what the task does lacks, or that belong to something else that its kind does."""
+        """Report missing keys of the chosen operation, and keys of other operations."""
         chosen = next((variant for variant in kind.variants if variant.name == raw.get(kind.choice)), None)
         if chosen is None:
             return
@@ -319,7 +320,7 @@ class TaskReader:
                 self.findings.key("unknown-key", f"task of kind {kind.name}: {message}", (*path, key))
 
     def from_workbook(self, entry: Entry, layers: tuple[Layer, ...]) -> Task | None:
-        """The workbook's entry in place of the task, with the task's args and spec laid over it."""
+        """Return the workbook's entry in place of the task, merged with the task's args and spec."""
         raw, path = entry.raw, entry.path
         good = self.walker.keys(raw, WORKBOOK_TASK, path, "task")
         name = as_text(raw.get("name"))
@@ -379,12 +380,15 @@ class TaskReader:
         return task
 
     def shorthands(self, task: Task, spec: dict[str, Any]) -> None:
-        """Compile `retry`, `set_ctx` and `set_iter` to rules; `retry` of an outer spec leaves a task with a policy alone."""
+        """Compile `retry`, `set_ctx` and `set_iter` to rules.
+
+        `retry` of an outer spec does not affect a task with a policy.
+        """
         path = task.locate(("spec",))
         sets = {field.name: spec[field.name] for field in ON_SUCCESS if isinstance(spec.get(field.name), dict)}
         for patch, values in sets.items():
             reserved_keys(self.walker, values, patch, (*path, patch))
-        # A kind that answers at once gives the same every time.
+        # A kind that never waits gives the same result every time.
         retry = task.spec.get("retry") if "retry" in spec or not task.kind.at_once else None
         if task.rules is not None and "retry" in spec:
             hint = "keep one of them: a rule with then: {do: retry, …} does the same"
@@ -397,7 +401,10 @@ class TaskReader:
         task.spec = {key: value for key, value in task.spec.items() if key not in COMPILED}
 
     def layered(self, task: Task, spec: dict[str, Any], layers: tuple[Layer, ...]) -> None:
-        """merge(kind_defaults, executor.spec, step.spec, loop.spec, task.spec), declared keys only."""
+        """Set the effective spec of a task, from declared keys only.
+
+        merge(kind_defaults, executor.spec, step.spec, loop.spec, task.spec)
+        """
         fields = {field.name: field for field in self.spec_fields.get(task.kind.name) or task_spec_fields(task.kind)}
         written: dict[str, Any] = {}
         for layer, path, label in layers:
@@ -407,7 +414,7 @@ class TaskReader:
                     continue
                 if key == "timeout" and isinstance(value, dict):
                     if "object" not in field.types:
-                        # Of the parts that http knows, other kinds have a use for the whole alone.
+                        # Kinds other than http use only the total of a time limit in parts.
                         self.parts_of_time.setdefault((*path, key), (field, value, f"{label}.{key}", task.kind.name))
                         if "total" not in value:
                             continue
@@ -433,7 +440,7 @@ class TaskReader:
         )
 
     def has_room(self, value: Any, path: Path) -> bool:
-        """Whether what a task inherits still fits: copies count, or a small file could make a huge plan."""
+        """Return whether inherited values still fit: copies count, or a small file could make a huge plan."""
         if self.room < 0:
             return False
         if isinstance(value, (dict, list)):
@@ -446,7 +453,7 @@ class TaskReader:
         return True
 
     def positive(self, timeout: Any, path: Path, label: str) -> None:
-        """No kind may let a time limit of zero through: nothing runs forever."""
+        """Report time limits that are not positive, for every kind."""
         parts = timeout.items() if isinstance(timeout, dict) else [("", timeout)]
         for key, value in parts:
             if isinstance(value, (int, float)) and not isinstance(value, bool) and value <= 0:
@@ -471,5 +478,5 @@ class TaskReader:
 
 
 def _seconds_of(timeout: Any) -> float | None:
-    """The attempt's limit in a `timeout`: a number, or the `total` of a map."""
+    """Return the attempt's limit in a `timeout`: a number, or the `total` of a map."""
     return above_zero(timeout.get("total") if isinstance(timeout, dict) else timeout)

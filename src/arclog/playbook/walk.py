@@ -1,4 +1,4 @@
-"""The one walker that holds a document against the tables, and the list that every complaint goes into."""
+"""Validates a document against the tables, and collects findings."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from arclog.playbook.document import Document, Path
 from arclog.playbook.legacy_forms import CONTROL, CONTROL_LABELS, FOREIGN, LEGACY, PLACEHOLDERS
 from arclog.playbook.schema import ACTIONS, NAME, NAME_LENGTH, RESERVED, has_template
 
-#: Errors, and other findings, of one playbook; past it the rest is only counted.
+#: Maximum number of errors, and of other findings, of one playbook; further ones are only counted.
 MOST_FINDINGS = 500
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """The known word that was probably meant, or ''."""
+    """Return the most similar known word, or ''."""
     if len(word) > NAME_LENGTH:
         return ""
     from difflib import get_close_matches  # only an error message needs it
@@ -28,20 +28,20 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def suggested_name(text: str) -> str:
-    """A name that is near to a text that is none."""
+    """Return a valid name that is similar to an invalid one."""
     name = re.sub(r"[^A-Za-z0-9_]", "_", text)[:NAME_LENGTH]
     return name if NAME.match(name) else f"s{name}"
 
 
 class Findings:
-    """What was found so far in one document; every complaint goes through here."""
+    """The findings in one document so far."""
 
     def __init__(self, document: Document) -> None:
         self.document = document
         self.errors: list[Finding] = []
         self.others: list[Finding] = []
         self.left_out = 0
-        #: words still to be compared for hints; a hostile file must not make them the main work
+        #: number of words that may still be compared for hints, so that they do not dominate the cost of a hostile file
         self.patience = 50_000
 
     @property
@@ -50,11 +50,11 @@ class Findings:
 
     @property
     def full(self) -> bool:
-        """More warnings would only be counted."""
+        """Return whether further warnings would only be counted."""
         return len(self.others) >= MOST_FINDINGS
 
     def nearest(self, word: str, known: Iterable[str]) -> str:
-        """The known word that was probably meant, or ''."""
+        """Return the most similar known word, or ''."""
         if self.patience <= 0:
             return ""
         known = list(known)
@@ -62,7 +62,7 @@ class Findings:
         return nearest(word, known)
 
     def did_you_mean(self, word: str, known: Iterable[str]) -> str:
-        """A hint that names the nearest known word, or lists a few."""
+        """Return a hint with the most similar known word, or with a list of a few."""
         if self.patience <= 0:
             return ""
         known = list(known)
@@ -79,11 +79,11 @@ class Findings:
             kept.append(Finding(code, message, at, severity, hint))
 
     def value(self, code: str, message: str, path: Path, hint: str = "", severity: str = "error") -> None:
-        """A finding at a value."""
+        """Add a finding at a value."""
         self.add(code, message, self.document.at(path), hint, severity)
 
     def key(self, code: str, message: str, path: Path, hint: str = "", severity: str = "error") -> None:
-        """A finding at the key that holds a value."""
+        """Add a finding at the key of a value."""
         self.add(code, message, self.document.key_at(path), hint, severity)
 
     def unique(self, name: str, path: Path, seen: dict[str, Path], noun: str) -> None:
@@ -101,7 +101,7 @@ class Findings:
 
 
 def noun(value: Any) -> str:
-    """What a value is, with its text when that helps."""
+    """Describe a value in a message, with its text if that helps."""
     if value is None:
         return "nothing (null)"
     if isinstance(value, bool):
@@ -133,7 +133,7 @@ def wanted(field: Field) -> str:
 
 
 def fits(value: Any, word: str) -> bool:
-    """Whether a value has a type word's type."""
+    """Return whether a value has the type of a type word."""
     if word == "any":
         return True
     if word in ("string", "name"):
@@ -154,16 +154,16 @@ def fits(value: Any, word: str) -> bool:
 
 
 class Walker:
-    """Holds values against fields and collects everything that does not fit."""
+    """Validates values against fields and collects all errors."""
 
     def __init__(self, findings: Findings) -> None:
         self.findings = findings
-        #: maps by identity of their table, which is kept so that the identity stays its own
+        #: fields by the identity of their table, which is kept so that the identity stays unique
         self._known: dict[int, tuple[tuple[Field, ...], dict[str, Field], list[Field]]] = {}
         self._types: dict[str, tuple[str, ...]] = {}
 
     def walk(self, value: Any, field: Field, path: Path, label: str) -> bool:
-        """Whether the value fits; every misfit below it is a finding too."""
+        """Return whether the value is valid. Every error below it becomes a finding."""
         if (field.template or field.plain) and has_template(value):
             if field.plain:
                 self.findings.value("bad-value", f"{label}: a template is not allowed here", path, field.doc)
@@ -195,7 +195,7 @@ class Walker:
         return self.bounds(value, field, path, label)
 
     def keys(self, value: dict[str, Any], fields: tuple[Field, ...], path: Path, label: str) -> bool:
-        """Whether the keys of a closed map are known, complete and right."""
+        """Return whether the keys of a closed map are known, complete and valid."""
         table = self._known.get(id(fields))
         if table is None:
             table = fields, {field.name: field for field in fields}, [field for field in fields if field.required]
@@ -246,7 +246,7 @@ class Walker:
         self.findings.key("unknown-key", f"{label} has no key '{shown}'", path, hint)
 
     def name(self, value: str, path: Path, label: str) -> bool:
-        """Whether a text is a name that an author may give."""
+        """Return whether a text is a name that an author may use."""
         if not NAME.match(value) or len(value) > NAME_LENGTH:
             suggestion = suggested_name(value)
             shown = value if len(value) <= 60 else value[:57] + "..."
@@ -284,7 +284,7 @@ class Walker:
         return True
 
 
-#: What other tools call the keys of `retry`.
+#: Names of `retry` keys in other tools.
 _RETRY_WORDS = {
     **dict.fromkeys(
         ("maxAttempt", "maxAttempts", "maximum_attempts", "maximumAttempts", "retries", "limit"), "attempts"
@@ -298,7 +298,7 @@ _RETRY_WORDS = {
     **dict.fromkeys(("retry_on", "errors", "error_types", "retryable_errors"), "on"),
 }
 
-#: What other tools call a value of a closed list.
+#: Names in other tools for a value of a closed list.
 _SYNONYMS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("int", "long"), ("integer",)),
     **dict.fromkeys(("float", "double", "decimal"), ("number",)),
@@ -336,7 +336,7 @@ def _outside(value: float, field: Field) -> str:
 
 
 def _label(parent: str, key: str) -> str:
-    """How messages call the map under a key: a loop is a loop wherever it stands."""
+    """Return the label of the map under a key in messages: a loop is a loop at any level."""
     if key == "loop":
         return "loop"
     return key if parent == "playbook" else f"{parent}.{key}"

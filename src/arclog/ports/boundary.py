@@ -1,8 +1,8 @@
-"""The boundary between tenants: which data a principal sees, the scope of its new data, and which runs its workers serve.
+"""The boundary between tenants: the data that a principal sees, and the runs that its workers serve.
 
-Law: only this module decides it. Every component with data of several tenants is called with a boundary; data outside
-the boundary does not exist for the caller (NotFound). The actions that a caller may perform depend on its roles, in the table of
-operations.
+It also determines the scope of new data. Invariant: only this module decides this. Every component with data of several
+tenants is called with a boundary; data outside the boundary does not exist for the caller (NotFound). The actions that
+a caller may perform depend on its roles, in the table of operations.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class Boundary(Struct, frozen=True):
     reach: Scope
     #: the scope whose runs its workers serve; '' matches any name
     served: Scope = ANYWHERE
-    #: the caller; None: the owner of the store
+    #: the caller; None for the owner of the store
     principal: Principal | None = None
-    #: whether it manages what all tenants share: pools, limits, garbage collection
+    #: whether it manages the resources that all tenants share: pools, limits, garbage collection
     keeps_installation: bool = True
 
     @classmethod
     def of(cls, principal: Principal, settings: Settings) -> Boundary:
-        """The boundary of a caller."""
+        """Return the boundary of a caller."""
         if not principal.tenant:
             raise InvariantBroken(f"{principal.name} has no tenant, so its access rights are unknown")
         reach = Scope(principal.tenant, principal.project, principal.environment)
@@ -45,7 +45,7 @@ class Boundary(Struct, frozen=True):
                 principal.environment or settings.text("scope.environment"),
             ),
             reach=reach,
-            # Workers of the server's own tenant serve every tenant where `workers.shared` says so.
+            # With `workers.shared`, workers of the server's own tenant serve every tenant.
             served=Scope("", reach.project, reach.environment) if is_own and settings["workers.shared"] else reach,
             principal=principal,
             keeps_installation=is_own,
@@ -53,38 +53,41 @@ class Boundary(Struct, frozen=True):
 
     @classmethod
     def owner(cls, settings: Settings, tenant: str = "") -> Boundary:
-        """The boundary of the owner of the store; with a tenant, limited to that tenant."""
+        """Return the boundary of the owner of the store; with a tenant, limited to that tenant."""
         project, environment = settings.text("scope.project"), settings.text("scope.environment")
         return cls(Scope(tenant or settings.text("scope.tenant"), project, environment), Scope(tenant, "", ""))
 
     # -- visibility --------------------------------------------------------------------------------------------------
 
     def sees(self, scope: Scope) -> bool:
-        """Whether the caller sees data of this scope."""
+        """Return whether the caller sees data of this scope."""
         return self.reach.covers(scope)
 
     def check(self, scope: Scope | None, noun: str) -> None:
-        """Raise NotFound unless the scope is known and within the boundary; `noun` names the thing in the message."""
+        """Raise NotFound unless the scope is known and within the boundary; `noun` is used in the message."""
         if scope is None or not self.sees(scope):
             raise NotFound(f"there is no {noun}")
 
     def check_tenant(self, tenant: str) -> None:
-        """Raise NotFound for the name of a tenant that is not the caller's own; '' is."""
+        """Raise NotFound for the name of a tenant that is not the caller's own; '' is its own."""
         if tenant and not self.reach.tenant == tenant:
             raise NotFound(f"there is no tenant {tenant[:128]!r} for this caller")
 
     def owns(self, tenant: str) -> bool:
-        """Whether this is the tenant that it works in. The owner of a store works in the tenant of the settings."""
+        """Return whether this is the tenant in which it creates data.
+
+        For the owner of a store, that is the tenant of the settings.
+        """
         return tenant == self.home.tenant
 
     def works_in(self, scope: Scope) -> bool:
-        """Whether this scope is in the tenant that it works in, and in the project and environment that it is bound to."""
+        """Return whether this scope is in its own tenant, and in the project and environment that it is bound to."""
         return self.owns(scope.tenant) and (
             self.reach.project in ("", scope.project) and self.reach.environment in ("", scope.environment)
         )
 
     def uses(self, scope: Scope) -> bool:
-        """Whether runs that it sees may use what is valid in a scope, of which '' parts are all."""
+        """Return whether runs that it sees may use an object that is valid in a scope; '' parts match all."""
         return (
             scope.tenant == self.reach.tenant
             and (not scope.project or self.reach.project in ("", scope.project))
@@ -99,11 +102,14 @@ class Boundary(Struct, frozen=True):
 
     @property
     def binding(self) -> str:
-        """The project and environment that it is bound to, in a sentence."""
+        """The project and environment that it is bound to, for messages."""
         return binding(self.reach.project, self.reach.environment)
 
     def place(self, project: str = "", environment: str = "") -> Scope:
-        """The scope of a new run. Raises RequestRejected for an invalid name and NotAllowed for a scope that the caller cannot use."""
+        """Return the scope of a new run.
+
+        Raises RequestRejected for an invalid name and NotAllowed for a scope that the caller cannot use.
+        """
         scope = Scope(
             checked_name(self.home.tenant, "tenant (scope.tenant)"),
             checked_name(project or self.home.project, "project (scope.project)"),
@@ -114,8 +120,9 @@ class Boundary(Struct, frozen=True):
         return scope
 
     def part(self, project: str = "", environment: str = "") -> Scope:
-        """The part of the tenant that a new credential is valid in: '' is all of it, or all that the caller is bound to.
-        Raises as `place` does.
+        """Return the scope of a new credential: '' parts stand for all, or for everything that the caller is bound to.
+
+        Raises the same errors as `place`.
         """
         scope = Scope(self.home.tenant, project or self.reach.project, environment or self.reach.environment)
         for name, noun in ((scope.project, "project"), (scope.environment, "environment")):
@@ -130,20 +137,22 @@ class Boundary(Struct, frozen=True):
     # -- its workers ---------------------------------------------------------------------------------------------------
 
     def serves(self, scope: Scope) -> bool:
-        """Whether its workers may have commands of runs in this scope."""
+        """Return whether its workers may claim commands of runs in this scope."""
         return self.served.covers(scope)
 
     def worker_name(self, worker_id: str) -> str:
-        """The name of a worker of this credential in leases and events. The `worker_id` of a request is only a label: it
-        distinguishes the workers of one credential and never gives access to commands of another credential.
+        """Return the name of a worker of this credential in leases and events.
+
+        The `worker_id` of a request is only a label: it distinguishes the workers of one credential and never gives
+        access to commands of another credential.
         """
         return worker_id + self._suffix
 
     def is_holder(self, holder: str, worker_id: str = "") -> bool:
-        """Whether the holder of a command is this credential's worker of that id; without an id, any of its workers."""
+        """Return whether this credential's worker with that id holds a command; without an id, any of its workers."""
         if worker_id:
             return holder == self.worker_name(worker_id)
-        label, at, credential = holder.partition("@")  # no worker's id has an @
+        label, at, credential = holder.partition("@")  # worker ids contain no @
         return bool(label) and at + credential == self._suffix
 
     @property

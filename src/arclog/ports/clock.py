@@ -1,4 +1,4 @@
-"""Time, as a port: engines, workers and stores read it here, so that tests can move it."""
+"""The clock port: engines, workers and stores read the time here, so that tests can control it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ class Clock(Protocol):
     """A source of time."""
 
     def now(self) -> int:
-        """Microseconds since 1970, UTC. It may jump; order never depends on it."""
+        """Return the microseconds since 1970, UTC. The time may jump; order never depends on it."""
 
     def monotonic(self) -> float:
-        """Seconds that never go back; for durations. The time that the machine slept counts, where the system knows it."""
+        """Return seconds that never go back, for durations.
+
+        Time that the machine slept counts, if the system reports it.
+        """
 
     async def sleep(self, seconds: float) -> None:
-        """Return after at least that long."""
+        """Return after at least this many seconds."""

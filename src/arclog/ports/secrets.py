@@ -1,13 +1,13 @@
-"""Secrets: where the credentials that a playbook's keychain declares come from.
+"""Secrets: the sources of the credentials that a playbook's keychain declares.
 
 Rules:
-- A keychain entry is data from the playbook: `name`, `kind` and the kind's fields. It never holds a secret itself.
-- `check` answers without giving anything away and before a run starts; `resolve` is called by a worker, at use, for
-  each attempt, so a rotated secret is used from the next attempt on.
+- A keychain entry is data from the playbook: `name`, `kind` and the kind's fields. It never contains a secret.
+- `check` runs before a run starts and reveals nothing; a worker calls `resolve` for each attempt, so a rotated secret
+  is used from the next attempt on.
 - An entry that cannot be resolved raises `SecretUnavailable`, which names the entry and the remedy, never a value.
 - A secret is looked up within the scope (tenant/project/environment) of the execution.
-- Nothing that `resolve` gives is ever written anywhere; `Credential.secrets` lists the texts that must be redacted.
-- What is kept is kept sealed, and the key is never beside it: it belongs to the machine, not to the place.
+- The result of `resolve` is never written anywhere; `Credential.secrets` lists the texts that must be redacted.
+- Stored secrets are sealed, and the key is never stored with them: it belongs to the machine.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Credential(Struct, frozen=True):
     kind: str
     #: the fields that templates read as `keychain.<name>.<field>`; a scalar secret is `value`
     fields: Mapping[str, Any]
-    #: the texts among them that must never be seen
+    #: the texts among them that must be redacted
     secrets: tuple[str, ...]
 
     def __repr__(self) -> str:
@@ -41,13 +41,13 @@ class Credential(Struct, frozen=True):
 
 class Secrets(Protocol):
     async def check(self, entries: Sequence[Mapping[str, Any]], scope: str) -> list[str]:
-        """The reasons why these entries cannot be resolved, one message per entry; [] if all can be."""
+        """Return the reasons why these entries cannot be resolved, one message per entry; [] if all can be."""
 
     async def resolve(self, entry: Mapping[str, Any], scope: str) -> Credential:
-        """The entry's credential as it is now."""
+        """Return the current credential of the entry."""
 
     async def refused(self, entry: Mapping[str, Any], scope: str) -> None:
-        """The other side did not accept what `resolve` gave: do not give it from a cache again."""
+        """Remove a credential that was rejected from the cache."""
 
     async def close(self) -> None: ...
 
@@ -58,13 +58,13 @@ class SecretInfo(Struct, frozen=True):
     name: str
     #: tenant, tenant/project or tenant/project/environment
     scope: str
-    #: the field names of a JSON object; none of a plain text
+    #: the field names of a JSON object; empty for plain text
     fields: tuple[str, ...]
     set_at: str
 
 
 def checked_secret(name: str) -> str:
-    """A name that a kept secret may have. Raises RequestRejected."""
+    """Return the name of a secret. Raises RequestRejected if it is invalid."""
     if not _NAME.match(name):
         raise RequestRejected(f"{name[:140]!r} cannot be the name of a secret: letters, digits, _ . - (at most 128)")
     return name
@@ -85,28 +85,31 @@ class SealedSecret(Struct, frozen=True):
 
 @runtime_checkable
 class SecretBook(Protocol):
-    """Sealed secrets in a store that several servers share: each sees what another one did with its next call.
+    """Sealed secrets in a store that several servers share: each server sees the changes of others with its next call.
 
-    Rules (`arclog.testing.conformance.secrets` proves them):
-    - There is one secret of a name and scope; a later one takes its place, at once and durably.
-    - All are sealed with one key, whoever comes first with which: another key's is refused as long as any is kept.
-    - Nothing here can open one.
+    Rules (`arclog.testing.conformance.secrets` checks them):
+    - There is one secret per name and scope; a later one replaces it, at once and durably.
+    - All are sealed with the key of the first one: a secret with another key is refused while any is stored.
+    - Nothing here can decrypt one.
     """
 
     async def put_secret(self, secret: SealedSecret) -> None:
-        """Keep it, in place of one of the same name and scope. Raises Conflict when those kept have another key."""
+        """Store a secret, replacing one of the same name and scope.
+
+        Raises Conflict if the stored ones have another key.
+        """
 
     async def secret(self, name: str, scopes: Sequence[str]) -> SealedSecret | None:
-        """That of the longest of these scopes that has one of this name."""
+        """Return the secret of this name in the longest of these scopes that has one."""
 
     async def secrets(self) -> list[SecretInfo]:
-        """All that are kept, by name and scope."""
+        """Return all stored secrets, by name and scope."""
 
     async def secrets_key(self) -> str:
-        """The key that all of them are sealed with; '' when there are none."""
+        """Return the id of the key that seals all of them; '' if there are none."""
 
     async def remove_secret(self, name: str, scope: str) -> bool:
-        """Forget it; whether it was there."""
+        """Remove a secret. Returns whether it existed."""
 
 
 class SecretSource(Protocol):
@@ -116,21 +119,24 @@ class SecretSource(Protocol):
     place: str
 
     async def find(self, name: str, scope: str) -> SealedSecret | None:
-        """The secret of that name that is valid in the scope; the narrowest wins."""
+        """Return the secret of that name that is valid in the scope; the narrowest wins."""
 
 
 class SecretPaths(Protocol):
     """Names of secrets in a secret manager."""
 
     def of(self, name: str, scope: str) -> Iterator[str]:
-        """The possible names of a secret, narrowest scope first. Raises SecretUnavailable for an invalid name."""
+        """Iterate over the possible names of a secret, narrowest scope first.
+
+        Raises SecretUnavailable for an invalid name.
+        """
 
 
 class SecretManager(Protocol):
-    """A service that keeps secrets for others: it is only read.
+    """A read-only service that stores secrets.
 
-    Failures are `SecretUnavailable`, whose kind is `config` (what the settings or the playbook say is wrong, or there is no
-    such secret), `auth` (the service does not let this process in, or not read) or `connection` (retryable).
+    Failures are `SecretUnavailable` with the kind `config` (a setting or the playbook is wrong, or the secret does not
+    exist), `auth` (the service rejects this process, or its access) or `connection` (retryable).
     """
 
     #: its name in messages
@@ -140,13 +146,13 @@ class SecretManager(Protocol):
     def paths(self) -> SecretPaths: ...
 
     async def read(self, path: str) -> str:
-        """The text of a secret as it is now; one with several fields is a JSON object."""
+        """Return the current text of a secret; one with several fields is a JSON object."""
 
     async def check(self) -> None:
-        """Raises SecretUnavailable when the service cannot be reached, or does not know this process."""
+        """Raise SecretUnavailable if the service cannot be reached, or rejects this process."""
 
     def forget(self) -> None:
-        """The service rejected this process: log in again before the next request."""
+        """Log in again before the next request, since the service rejected this process."""
 
     async def close(self) -> None: ...
 
@@ -155,33 +161,35 @@ class Vault(SecretSource, Protocol):
     """A store of secrets. Values can only be read through `Secrets.resolve`."""
 
     async def put(self, name: str, scope: str, value: str, at: str) -> SecretInfo:
-        """Keep a secret, in place of one of the same name and scope. Raises RequestRejected, or SecretUnavailable when
-        it cannot be sealed as the others are.
+        """Store a secret, replacing one of the same name and scope.
+
+        Raises RequestRejected, or SecretUnavailable if it cannot be sealed like the others.
         """
 
     async def remove(self, name: str, scope: str) -> None:
-        """Forget it; that needs no key. Raises NotFound."""
+        """Remove a secret; needs no key. Raises NotFound."""
 
     async def infos(self) -> list[SecretInfo]:
-        """All that are kept, by name."""
+        """Return all stored secrets, by name."""
 
     async def problem(self) -> str:
-        """The reason why this machine cannot unseal the stored secrets, with a remedy; '' if it can."""
+        """Return why this machine cannot unseal the stored secrets, with a remedy; '' if it can."""
 
 
 class CredentialApi(Protocol):
     """Management of secrets: they can be stored, listed by name and removed, but never read.
 
-    A scope is TENANT, TENANT/PROJECT or TENANT/PROJECT/ENVIRONMENT; '' is the place's own.
+    A scope is TENANT, TENANT/PROJECT or TENANT/PROJECT/ENVIRONMENT; '' for the default scope.
     """
 
     async def put(self, name: str, value: str, scope: str = "") -> SecretInfo:
-        """Keep a secret, in place of one of the same name and scope. Raises RequestRejected, or NotFound for a scope
-        that is not there for the caller.
+        """Store a secret, replacing one of the same name and scope.
+
+        Raises RequestRejected, or NotFound for a scope that does not exist for the caller.
         """
 
     async def list(self) -> builtins.list[SecretInfo]:
-        """All that the caller may know of, by name."""
+        """Return all secrets that the caller may list, by name."""
 
     async def remove(self, name: str, scope: str = "") -> str:
-        """Forget it; the scope that it was kept for. Raises NotFound."""
+        """Remove a secret. Returns the scope that it was stored for. Raises NotFound."""

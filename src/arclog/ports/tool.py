@@ -1,22 +1,23 @@
 """The port of tools. Built-in tools and plug-ins are both registered in the entry-point group `arclog.kinds`.
 
 An entry point is named after its kind and loads a `ToolKind`. Loading it must be cheap: a tool's heavy imports belong
-into `open`. One that needs an optional package imports it under `arclog.model.config.extras.required` there or in `run`: the
-task's error then names what to install.
+in `open`. A tool that needs an optional package imports it under `arclog.model.config.extras.required` there or in
+`run`: the task's error then names the extra to install.
 
 Rules for a tool:
-- `run` gets a config whose templates are rendered and whose shape is checked, and answers with an Outcome. A failure is
+- `run` gets a config whose templates are rendered and whose structure is checked, and returns an Outcome. A failure is
   an error outcome; an exception is a bug and is recorded as kind `internal`.
 - Time limits and cancellation arrive as `asyncio.CancelledError` inside `run`. The tool then stops everything that it
-  started, processes with all their children included, and lets the exception pass. Nothing may outlive `run` except
+  started, including processes with all their children, and re-raises the exception. Nothing may outlive `run` except
   warm resources that belong to the tool itself. A second `CancelledError` while it gives its processes time to end
-  means that there is no time: kill them. What it knows of where the task was goes into `context.stopped`.
+  means that no time is left: kill them. The tool reports the position of the task in `context.stopped`.
 - One tool object serves many tasks at once.
-- A payload that may be large is streamed: rows and bytes go to `context.results.writer()` once they pass
-  `context.results.inline_max_bytes`, and `Outcome.stored` says what was stored. Smaller ones are plain `Outcome.result`.
-- A tool needs no care to hide secrets: outcome, log lines and stored results are redacted behind it. It must not write
-  a secret anywhere else (its own files, process titles, command lines).
-- `context.key` is the same for every attempt of one task run: hand it to outside systems as the idempotency key.
+- A payload that may be large is streamed: rows and bytes go to `context.results.writer()` once they exceed
+  `context.results.inline_max_bytes`, and `Outcome.stored` describes the stored data. Smaller ones are plain
+  `Outcome.result`.
+- A tool need not hide secrets: outcome, log lines and stored results are redacted after it. It must not write a secret
+  anywhere else (its own files, process titles, command lines).
+- `context.key` is the same for every attempt of one task run: pass it to other systems as the idempotency key.
 """
 
 from __future__ import annotations
@@ -40,38 +41,40 @@ class TaskContext(Struct):
     execution_id: str
     step: str
     task: str
-    #: n-th entry of the task in its pipeline, from 1
+    #: number of the task's run in its pipeline, from 1
     run: int
     attempt: int
-    #: attempt-independent idempotency key
+    #: idempotency key, the same for all attempts
     key: str
-    #: copies of what the task's templates see; a tool must not change them
+    #: copies of the values in the task's templates; a tool must not change them
     workload: Mapping[str, Any]
     ctx: Mapping[str, Any]
-    #: seconds until the worker cancels this attempt; a tool may use it to set limits inside
+    #: seconds until the worker cancels this attempt, for limits inside the tool
     timeout_s: float
     #: takes (stream, text) of the task's live log; stream is 'stdout', 'stderr' or 'log'; text needs no final newline
     log: Callable[[str, str], None]
-    #: takes (done, total, unit) of a long task; total None is unknown. Call it as often as you like: it is thinned out
+    #: takes (done, total, unit) of a long task; total None if unknown. Can be called often: reports are throttled
     progress: Callable[[float, float | None, str], None]
     #: stores a payload that is too large for the outcome, and reads `KindSpec.by_ref` fields
     results: ResultSink
     #: the credential that the task's `auth` names
     auth: Credential | None = None
-    #: executions of different scopes never share a warm process
+    #: tenant/project/environment; executions of different scopes never share a warm process
     scope: str = ""
     #: effective spec of the task
     spec: Mapping[str, Any] = field(default_factory=dict)
-    #: the folder that holds the files of other tasks that this task's config names; the task may read it; None: it names none
+    #: the folder with the files of other tasks that this task's config names, which the task may read; None if it names
+    #: none
     files: Path | None = None
-    #: filled by a tool that is cancelled: the kind's helper, for the outcome of an attempt that took too long
+    #: set by a tool that is cancelled: the kind's helper, for the outcome of an attempt that exceeded its time limit
     stopped: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 class TaskFailed(Exception):
-    """Raised by the code of a kind that `arclog.kind` made: the task fails with this error.
+    """Fails the task with this error, if the code of an `arclog.kind` raises it.
 
-    `kind` is one of `arclog.model.outcome.ERROR_KINDS`; unless `retryable` is given, the kind decides whether a retry may help.
+    `kind` is one of `arclog.model.outcome.ERROR_KINDS`; unless `retryable` is given, the kind decides whether a retry
+    may help.
     """
 
     def __init__(
@@ -84,17 +87,17 @@ class TaskFailed(Exception):
 class Tool(Protocol):
     """Runs the tasks of one kind."""
 
-    #: The typed config; the rendered task is converted to it, and a misfit is an error outcome of kind `config`.
+    #: The typed config; the rendered task is converted to it, and an invalid one is an error outcome of kind `config`.
     Config: type[Struct]
 
     async def run(self, config: Any, context: TaskContext) -> Outcome:
-        """One attempt."""
+        """Run one attempt."""
 
     async def execution_ended(self, execution_id: str) -> None:
-        """Give up what was kept warm for this execution."""
+        """Release resources that were kept warm for this execution."""
 
     async def close(self) -> None:
-        """Give up everything; no process may remain."""
+        """Release everything; no process may remain."""
 
 
 class ToolServices(Struct, frozen=True):

@@ -1,7 +1,7 @@
-"""The bodies of `ports.control`, `ports.results` and `ports.secrets` over HTTP, between the server and a worker on another
-machine.
+"""The bodies of `ports.control`, `ports.results` and `ports.secrets` over HTTP, between the server and a remote worker.
 
-Where a struct of these ports (WorkerInfo, Report, ReportAnswer, LoopPage, Content, StoredBlob) is sufficient, it is the body.
+Where a struct of these ports (WorkerInfo, Report, ReportAnswer, LoopPage, Content, StoredBlob) is sufficient, it is the
+body.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from arclog.ports.control import Held, WorkerInfo
 from arclog.ports.secrets import SealedSecret
 from arclog.ports.storage.task_logs import LogLine
 
-#: Rises when an older worker or server can no longer be understood.
+#: Protocol version. Incremented when older workers or servers become incompatible.
 PROTOCOL = 1
-#: The most commands that one claim takes.
+#: Maximum number of commands of one claim.
 MOST_COMMANDS = 1000
 #: The path prefix of these operations.
 ROOT = "/api/worker"
@@ -38,12 +38,12 @@ class Welcome(Struct, frozen=True):
 
     #: duration of the lease of a claimed command
     lease_s: float
-    #: the result store, as refs name it
+    #: name of the result store in refs
     results: str
-    #: largest single result
+    #: maximum size of a single result
     results_max_bytes: int
     protocol: int = PROTOCOL
-    #: the worker gets commands of all tenants (setting `workers.shared`)
+    #: whether the worker gets commands of all tenants (setting `workers.shared`)
     shared: bool = False
 
 
@@ -51,9 +51,9 @@ class ClaimAsked(Struct, frozen=True, omit_defaults=True):
     worker: WorkerInfo
     limit: int
     wait_s: float = 0.0
-    #: counts the worker's claims; the same n again is answered as before
+    #: counts the worker's claims; a repeated n gets the first answer again
     n: int = 0
-    #: 'wire': commands as workers need them that report by POST /api/events
+    #: 'wire': commands for workers that report with POST /api/events
     form: Literal["", "wire"] = ""
 
 
@@ -90,7 +90,7 @@ class GiveBackAsked(Struct, frozen=True):
 class RevokedAsked(Struct, frozen=True, omit_defaults=True):
     worker_id: str
     wait_s: float = 0.0
-    #: counts the worker's calls; the same n again is answered as before
+    #: counts the worker's calls; a repeated n gets the first answer again
     n: int = 0
     #: the commands that the worker holds; another server may have issued them
     held: list[Held] = []
@@ -114,25 +114,25 @@ class Lines(Struct, frozen=True):
 
 class SecretAsked(Struct, frozen=True):
     name: str
-    #: of the run that needs it: tenant/project/environment
+    #: scope of the run that needs it: tenant/project/environment
     scope: str
 
 
 class SecretFound(Struct, frozen=True):
-    """As it is kept; None when there is none."""
+    """A sealed secret; None if there is none."""
 
     secret: SealedSecret | None = None
 
 
 class Done(Struct, frozen=True):
-    """It was taken."""
+    """The request was accepted."""
 
 
 class Items(Struct, frozen=True, omit_defaults=True):
-    """Some items of a stored list, from the first that was asked for."""
+    """Some items of a stored list, from the first requested one."""
 
     items: list[Any]
-    #: there are more of those that were asked for
+    #: whether there are more of the requested items
     more: bool = False
 
 

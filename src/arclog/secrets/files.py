@@ -11,13 +11,13 @@ from pathlib import Path
 
 
 def read_small(path: Path, most: int) -> bytes:
-    """The content of a regular file; one that is larger, or none, is an OSError."""
+    """Return the content of a regular file. Raises OSError if it is larger than `most` bytes or not a regular file."""
     return read_owned(path, most)[0]
 
 
 def read_owned(path: Path, most: int) -> tuple[bytes, int, int]:
-    """The same, with its mode and its owner."""
-    # A pipe without a writer would otherwise be waited for.
+    """Return the content of a regular file, its mode and its owner."""
+    # Opening a pipe without a writer would otherwise block.
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         status = os.fstat(handle)
@@ -36,7 +36,7 @@ def read_owned(path: Path, most: int) -> tuple[bytes, int, int]:
 
 
 def signature(path: Path) -> tuple[int, ...] | None:
-    """Returns whether a file that is only ever replaced is still the same; None when it cannot be looked at."""
+    """Return a value that changes when the file is replaced; None if it cannot be read."""
     try:
         status = path.stat()
     except OSError:
@@ -45,12 +45,12 @@ def signature(path: Path) -> tuple[int, ...] | None:
 
 
 def write_new(path: Path, body: bytes) -> None:
-    """Write a file that is not there yet; it is there whole or not at all."""
+    """Write a new file atomically."""
     _written(path, body, lambda made: os.link(made, path))
 
 
 def replace(path: Path, body: bytes) -> None:
-    """Put a file in the place of another, at once and durably."""
+    """Replace a file atomically and durably."""
     _written(path, body, lambda made: Path(made).replace(path))
 
 

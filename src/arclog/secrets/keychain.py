@@ -1,8 +1,8 @@
-"""Resolves keychain entries on this machine: from the environment, from files, from what is kept, by OAuth 2.
+"""Resolves keychain entries on this machine: from the environment, files, stored secrets, secret managers, or OAuth 2.
 
-Law: every resolve reads its source again, so a rotated secret is used from the next attempt on; what a secret manager gave is
-used for `secrets.manager_cache_s`, or until it is not accepted. Messages name the entry, the
-source and the remedy, never a value.
+Every resolve reads its source again, so a rotated secret is used from the next attempt on. A secret of a secret manager
+is cached for `secrets.manager_cache_s`, or until it is rejected. Messages name the entry, the source and the remedy,
+never a value.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from arclog.secrets.naming import json_fields, widening
 from arclog.secrets.oauth import Grant, Tokens, check_url
 from arclog.secrets.seal import Seal
 
-#: A number in a JSON secret with fewer is taken for a port or a count.
+#: A number in a JSON secret is redacted if it has at least this many digits; a shorter one may be a port or a count.
 _SECRET_DIGITS = 6
 
-#: Variables of arclog itself begin so: they may hold the password of the store, or the token of the worker.
+#: Prefix of arclog's own variables, which may contain the store's password or the worker's token.
 _OWN_VARIABLES = "ARCLOG_"
-#: Looks like files, and holds the environment and the memory of processes.
+#: Not real files: the environment and memory of processes.
 _PROCESSES = "/proc"
 
 _Entry = Mapping[str, Any]
@@ -50,8 +50,9 @@ class LocalSecrets:
         clock: Clock,
         manager: Callable[[], SecretManager | None] = lambda: None,
     ) -> None:
-        """The first of the sources that has a secret gives it. `manager` gives the one that `secret_manager` asks; None: it
-        asks the sources, too.
+        """The first source that has a secret provides it.
+
+        `manager` returns the manager for `secret_manager` entries; None to use the sources for them, too.
         """
         self._sources = sources
         self._seal = seal
@@ -68,7 +69,7 @@ class LocalSecrets:
         for entry in entries:
             try:
                 if entry["kind"] == "oauth2":
-                    await self._grant(entry, scope)  # a token is fetched when one is needed
+                    await self._grant(entry, scope)  # a token is fetched when it is needed
                 else:
                     await self._fields(entry, scope)
             except SecretUnavailable as problem:
@@ -105,7 +106,7 @@ class LocalSecrets:
 
     @cached_property
     def _managed(self) -> ManagedSecrets | None:
-        """What a secret manager keeps; made when a playbook first names it."""
+        """The cached secrets of the secret manager, created when a playbook first uses it."""
         try:
             manager = self._manager()
         except SettingsError as problem:
@@ -113,7 +114,7 @@ class LocalSecrets:
         return None if manager is None else ManagedSecrets(manager, self._settings, self._clock)
 
     async def _fields(self, entry: _Entry, scope: str) -> tuple[dict[str, Any], list[str]]:
-        """What templates see of an entry, and which texts must not be seen."""
+        """Return the fields of an entry for templates, and the texts to redact."""
         name = str(entry["name"])
         match entry["kind"]:
             case "env":
@@ -192,19 +193,19 @@ class LocalSecrets:
     # -- sources ------------------------------------------------------------------------------------------------------
 
     async def _kept(self, name: str, scope: str) -> str:
-        """A secret that is kept, opened."""
+        """Return a stored secret, decrypted."""
         for source in self._sources:
             sealed = await source.find(name, scope)
             if sealed is None:
                 continue
-            # The seal proves what it is called and where it is valid; that it is the one asked for is for us to see.
+            # The seal authenticates the name and the scope of the secret; check that they are the requested ones.
             if sealed.info.name != name or sealed.info.scope not in widening(scope):
                 raise SecretUnavailable(f"{source.place} gave another secret than {name} in scope {scope}; report it")
             return self._seal.opened(sealed, source.place)
         raise SecretUnavailable(f"there is no secret {name} in scope {scope}; run: arclog secret set {name}")
 
     async def _text(self, source: Any, scope: str, name: str) -> str:
-        """The text that a source names; a plain text names itself."""
+        """Return the text of a source; a plain text stands for itself."""
         if isinstance(source, str):
             return source
         if "env" in source:
@@ -222,7 +223,7 @@ class LocalSecrets:
         return str(value)
 
     async def _object(self, name: str, scope: str, needed: tuple[str, ...]) -> dict[str, Any]:
-        """A JSON object that is kept."""
+        """Return the fields of a stored secret that is a JSON object."""
         fields = json_fields(await self._kept(name, scope)) or {}
         missing = [key for key in needed if not isinstance(fields.get(key), str)]
         if missing:
@@ -274,7 +275,7 @@ class LocalSecrets:
         except (OSError, ValueError, RuntimeError) as problem:
             why = getattr(problem, "strerror", None) or problem
             raise SecretUnavailable(f"the file {path} cannot be read: {why}") from None
-        # Editors end a file with a newline that is not a part of the secret.
+        # Editors end a file with a newline that is not part of the secret.
         text = text.removesuffix("\n").removesuffix("\r")
         if not text:
             raise SecretUnavailable(f"the file {path} is empty")
@@ -295,13 +296,13 @@ def _plain(text: str) -> tuple[dict[str, Any], list[str]]:
 
 
 def _any(text: str) -> tuple[dict[str, Any], list[str]]:
-    """A JSON object gives its fields, any other text is `value`."""
+    """Return the fields of a JSON object; any other text becomes `value`."""
     fields = json_fields(text)
     return _plain(text) if fields is None else (fields, [text, *_texts(fields)])
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every text inside a JSON value, and numbers that are long enough to be one's secret."""
+    """Return every text inside a JSON value, and numbers that are long enough to be secrets."""
     if isinstance(value, Mapping):
         for part in value.values():
             yield from _texts(part)
@@ -314,10 +315,10 @@ def _texts(value: Any) -> Iterator[str]:
         yield str(value)
 
 
-# A PostgreSQL credential out of the forms in which people keep one: a JSON object, a URL, or libpq's `key=value` text.
+# A PostgreSQL credential in one of its usual forms: a JSON object, a URL, or libpq's `key=value` text.
 
 
-#: What people and other programs call the fields.
+#: Field names in common use → libpq's names.
 _ALIASES = {
     "username": "user",
     "database": "dbname",
@@ -334,7 +335,10 @@ _ALIASES = {
 
 
 def postgres_fields(text: str) -> dict[str, Any] | None:
-    """host, port, user, password, dbname, sslmode … and the dsn itself if there was one; None when it is not a credential."""
+    """Return the fields of a PostgreSQL credential (host, port, user, password, dbname, sslmode …); None if it is none.
+
+    `dsn` is included if the text was one.
+    """
     fields = json_fields(text)
     if fields is not None:
         return _renamed(fields)
@@ -356,11 +360,11 @@ def _of_dsn(dsn: str) -> dict[str, Any] | None:
     return {"dsn": dsn, **parts, **({"port": int(port)} if port.isdecimal() else {})}
 
 
-# What a secret manager gave, for a while: it is asked once for all tasks that use a secret at the same time.
+# A cache of a secret manager's answers: concurrent tasks that use the same secret share one request.
 
 
 _MOST = 1_000
-#: How long a manager that could not be reached is not asked again: tasks must not queue up behind its time limit.
+#: Seconds before an unreachable manager is asked again, so that tasks do not queue up behind its time limit.
 _FAILED_S = 2.0
 
 
@@ -381,7 +385,7 @@ class ManagedSecrets:
         self._asking: dict[str, asyncio.Future[str]] = {}
 
     async def get(self, name: str, scope: str) -> str:
-        """The secret of that name in the narrowest scope that has one. Raises SecretUnavailable."""
+        """Return the secret of that name in the narrowest scope that has one. Raises SecretUnavailable."""
         looked = []
         for path in self._manager.paths.of(name, scope):
             try:
@@ -394,7 +398,7 @@ class ManagedSecrets:
         )
 
     def forget(self, name: str, scope: str) -> None:
-        """It was not accepted where it was used: it may have been changed."""
+        """Remove a rejected secret from the cache: it may have been changed."""
         for path in self._manager.paths.of(name, scope):
             self._kept.pop(path)
 
@@ -418,13 +422,13 @@ class ManagedSecrets:
         try:
             text = await self._manager.read(path)
         except SecretNotThere as problem:
-            # A secret of a narrower scope that is not there is asked for by every task.
+            # Cached, because every task asks for the narrower scopes first.
             self._keep(path, _Kept(self._clock.monotonic() + self._cache_s, problem=problem))
             raise
         except SecretUnavailable as problem:
             self._keep(path, _Kept(self._clock.monotonic() + min(_FAILED_S, self._cache_s), problem=problem))
             if problem.kind == "auth":
-                self._manager.forget()  # the next one logs in again
+                self._manager.forget()  # log in again next time
             raise
         self._keep(path, _Kept(self._clock.monotonic() + self._cache_s, text))
         return text
@@ -436,4 +440,4 @@ class ManagedSecrets:
     def _asked(self, path: str, done: asyncio.Future[str]) -> None:
         self._asking.pop(path, None)
         if not done.cancelled():
-            done.exception()  # whoever waits for it has it
+            done.exception()  # retrieved here to avoid a warning; the waiting callers have it

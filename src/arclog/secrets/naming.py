@@ -1,4 +1,4 @@
-"""Names and scopes of secrets, and what may be shown of a secret, wherever it is stored."""
+"""Names and scopes of secrets, and the public description of a secret."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SCOPE = re.compile(r"[^/\s\x00-\x1f]{1,128}(/[^/\s\x00-\x1f]{1,128}){0,2}\Z")
 
 
 def described(name: str, scope: str, value: str, at: str, most: int) -> SecretInfo:
-    """The public description of a secret that is to be stored. Raises RequestRejected."""
+    """Check a secret that is to be stored and return its public description. Raises RequestRejected."""
     checked_secret(name)
     if not _SCOPE.match(scope):
         raise RequestRejected(f"{scope[:400]!r} is not a scope: TENANT, TENANT/PROJECT or TENANT/PROJECT/ENVIRONMENT")
@@ -27,14 +27,14 @@ def described(name: str, scope: str, value: str, at: str, most: int) -> SecretIn
 
 
 def widening(scope: str) -> Iterator[str]:
-    """A scope and those around it, the narrowest first."""
+    """Iterate over a scope and the scopes that contain it, narrowest first."""
     while scope:
         yield scope
         scope = scope.rpartition("/")[0]
 
 
 def json_fields(text: str) -> dict[str, object] | None:
-    """The fields of a secret that is a JSON object; None of any other text."""
+    """Return the fields of a secret that is a JSON object; None for any other text."""
     if not text.lstrip().startswith("{"):
         return None
     try:
@@ -45,14 +45,14 @@ def json_fields(text: str) -> dict[str, object] | None:
 
 
 def not_kept(name: str, scope: str) -> NotFound:
-    """There is none to be removed."""
+    """Return the error for a secret that does not exist."""
     return NotFound(f"there is no secret {name} in scope {scope}; `arclog secret list` shows all secrets")
 
 
 # The name of a keychain entry's secret in a manager: by scope, so that no tenant reads the secrets of another.
 #
-# Law: different scopes and names never come to the same path. Parts are therefore plain, and a name has no separator in it
-# where scopes stand before it.
+# Invariant: different scopes and names never have the same path. Parts therefore contain no separator, and neither does
+# a name that follows a scope.
 
 
 _SCOPE_FIELD, _NAME_FIELD = "{scope}", "{name}"
@@ -60,7 +60,7 @@ _PART = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.@+=-]{0,126}[A-Za-z0-9_])?")
 
 
 class Paths:
-    """Names in a manager that parts a path by `separator` and takes names that match `allowed`."""
+    """Names in a manager that separates the parts of a path by `separator` and accepts names that match `allowed`."""
 
     def __init__(self, settings: Settings, separator: str = "/", allowed: str = r"[A-Za-z0-9/_+=.@-]{1,512}") -> None:
         self._form = settings.text("secrets.manager_path")
@@ -72,7 +72,10 @@ class Paths:
             )
 
     def of(self, name: str, scope: str) -> Iterator[str]:
-        """Where a secret may be, the narrowest scope first. Raises SecretUnavailable for a name that cannot be."""
+        """Iterate over the possible paths of a secret, narrowest scope first.
+
+        Raises SecretUnavailable for an invalid name.
+        """
         scoped = _SCOPE_FIELD in self._form
         parts = [name] if scoped else name.split("/")
         if not all(map(self._is_plain, parts)):

@@ -1,6 +1,7 @@
-"""Tokens by OAuth 2 client credentials: fetched when needed, kept until shortly before they end, one request at a time.
+"""OAuth 2 client credentials: tokens are fetched when needed and cached until shortly before they expire.
 
-Law: no message repeats what the server said beyond a short error code, since it may say the secret back.
+Concurrent callers share one request. Messages repeat nothing from the server but a short error code, since the server
+may echo the secret.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from arclog.model.errors import SecretUnavailable
 from arclog.ports.clock import Clock
 
 _CODE = re.compile(r"[A-Za-z0-9_.\-]{1,64}\Z")
-#: Of a token whose server does not say how long it is good.
+#: Lifetime of a token whose server does not state one.
 _UNSAID_S = 300.0
 
 
 class Grant(Struct, frozen=True):
-    """What a token is asked for with."""
+    """The data of a token request."""
 
     token_url: str
     client_id: str
@@ -44,7 +45,7 @@ class Grant(Struct, frozen=True):
 class Token(Struct, frozen=True):
     text: str
     kind: str
-    #: monotonic time from which a new one is fetched
+    #: monotonic time from which a new token is fetched
     until: float
 
     def __repr__(self) -> str:
@@ -73,7 +74,7 @@ class Tokens:
             return known
 
     def forget(self, grant: Grant) -> None:
-        """The token was not accepted: fetch another one next time."""
+        """Forget a rejected token; the next call fetches another one."""
         self._tokens.pop(_key(grant), None)
 
     async def _fetch(self, grant: Grant) -> Token:
@@ -91,7 +92,7 @@ class Tokens:
         where = f"the token server {shown(grant.token_url)}"
         body = urlencode({key: value for key, value in form.items() if value}).encode()
         guard = guard_of(self._settings, "secrets.allow_networks", "token requests")
-        # Asked rarely: no connection is kept.
+        # Requests are rare, so no connection is kept open.
         fetcher = Fetcher(self._settings, guard, timeout_s=self._timeout_s, max_bytes=self._most)
         try:
             answer = await fetcher.ask("POST", grant.token_url, headers=headers, body=body)
@@ -126,13 +127,13 @@ class Tokens:
             seconds = _UNSAID_S if lasts is None else float(lasts)
         except (TypeError, ValueError):
             seconds = _UNSAID_S
-        # A token that is good for less than the margin is used for half of its time.
+        # A token with a lifetime shorter than the margin is used for half of it.
         good_s = max(seconds - self._margin_s, seconds / 2, 0.0)
         return Token(text, "Bearer" if kind.lower() == "bearer" else kind, self._clock.monotonic() + good_s)
 
 
 def check_url(url: str) -> str:
-    """The problem of a token server's address; '' if there is none."""
+    """Return the problem of a token server's address, or ''."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
@@ -157,5 +158,5 @@ def _is_loopback(host: str) -> bool:
 
 
 def _key(grant: Grant) -> str:
-    """A rotated secret asks again. Only the digest is kept."""
+    """Return the cache key of a grant. A rotated secret has a new key; only a digest is kept."""
     return hashlib.sha256(msgspec.json.encode(grant)).hexdigest()

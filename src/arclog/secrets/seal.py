@@ -1,7 +1,7 @@
-"""The seal: AES-256-GCM with this machine's key.
+"""The seal of stored secrets: AES-256-GCM with this machine's key.
 
-Law: what a secret is called, where it is valid, what fields it has and when it was set are part of what is authenticated,
-so nothing that is kept can be swapped or changed unnoticed, wherever it is kept.
+Invariant: the name, scope, fields and time of a secret are authenticated with it, so no stored secret can be swapped or
+changed unnoticed, wherever it is stored.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 
-# The key that secrets are sealed with: in a file of its owner's alone, or in the keyring of the system. It belongs to the
-# machine, also where what it seals is in a store that several machines share: then each is given the same.
+# The key that seals secrets: in a file that only its owner may read, or in the system's keyring. The key belongs to the
+# machine; machines that share a store need the same key.
 
 
 KEY_FILE = "secrets.key"
@@ -34,17 +34,17 @@ _SERVICE = "arclog"
 
 
 class KeySource(Protocol):
-    #: what messages call it
+    #: name of the place in messages
     place: str
 
     def load(self) -> bytes | None:
-        """The key; None when there is none yet."""
+        """Return the key; None if there is none yet."""
 
     def create(self) -> bytes:
         """Create a key if there is none. If another process created one meanwhile, return that key."""
 
     def signature(self) -> object:
-        """A value that changes with the key; None if that is unknown."""
+        """Return a value that changes with the key; None if that is unknown."""
 
 
 def key_source(settings: Settings, home: Path) -> KeySource:
@@ -70,8 +70,8 @@ class KeyFile:
             raise SecretUnavailable(
                 f"the key file {self._path} cannot be read: {problem.strerror or problem}"
             ) from None
-        # As OpenSSH has it: who owns the file must keep others out. One that is given to us by somebody else (Kubernetes,
-        # Docker, systemd) has the rights that it takes for us to read it.
+        # As OpenSSH does: the owner of the file must keep others out. A file that the platform provides (Kubernetes,
+        # Docker, systemd) has another owner and the permissions that this process needs to read it.
         if mode & 0o077 and owner == os.geteuid():
             message = f"the key file {self._path} can be read by others (mode {mode & 0o777:04o})"
             raise SecretUnavailable(f"{message}; run: chmod 600 {self._path}")
@@ -97,7 +97,7 @@ class KeyFile:
 
 
 class SystemKeyring:
-    """A key that the system keeps for its user (package `keyring`)."""
+    """A key in the system's keyring of the user (package `keyring`)."""
 
     def __init__(self, account: str) -> None:
         self._account = account
@@ -148,19 +148,19 @@ class Seal:
     def __init__(self, source: KeySource) -> None:
         self._source = source
         self.place = source.place
-        self._looked: object = None
+        self._signature: object = None
         self._key: bytes | None = None
 
     def key(self) -> bytes | None:
-        """The key as it is now; None when there is none. Raises SecretUnavailable when there is something else."""
+        """Return the current key; None if there is none. Raises SecretUnavailable if the key is invalid."""
         now = self._source.signature()
-        if now is None or now != self._looked:
+        if now is None or now != self._signature:
             self._key = self._source.load()
-            self._looked = now
+            self._signature = now
         return self._key
 
-    def made(self) -> bytes:
-        """A key where there was none."""
+    def create_key(self) -> bytes:
+        """Create the key."""
         return self._source.create()
 
     def sealed(self, key: bytes, info: SecretInfo, value: str) -> SealedSecret:
@@ -168,7 +168,7 @@ class Seal:
         return SealedSecret(info, key_id(key), nonce, _cipher(key).encrypt(nonce, value.encode(), _bound(info)))
 
     def opened(self, sealed: SealedSecret, place: str) -> str:
-        """What is sealed; `place` is where it was found."""
+        """Decrypt a secret. `place` is its location, for messages."""
         from cryptography.exceptions import InvalidTag
 
         wrong = self.problem(sealed.key, place)
@@ -183,22 +183,21 @@ class Seal:
             raise SecretUnavailable(f"{message}; run: arclog secret set {name}") from None
 
     def problem(self, kept_with: str, place: str) -> str:
-        """What keeps the secrets of a place, sealed with the key of this id, from being opened; '' when nothing does."""
+        """Return why the secrets of `place`, sealed with the key of this id, cannot be decrypted, or ''."""
         key = self.key()
         instead = f"or remove the secrets of {place} and set them again (arclog secret rm, arclog secret set)"
         if key is None:
-            message = f"what {place} keeps is sealed, and its key is not at {self.place}"
+            message = f"the secrets of {place} are sealed, and their key is not at {self.place}"
             return f"{message}; restore it there, or name it in secrets.key_file, {instead}"
         if kept_with != key_id(key):
-            message = (
-                f"what {place} keeps is sealed with another key ({kept_with}) than that of {self.place} ({key_id(key)})"
-            )
+            keys = f"({kept_with}) than that of {self.place} ({key_id(key)})"
+            message = f"the secrets of {place} are sealed with another key {keys}"
             return f"{message}; restore the right one, or name it in secrets.key_file, {instead}"
         return ""
 
 
 def key_id(key: bytes) -> str:
-    """Tells keys apart, and nothing of a key."""
+    """Return an identifier of a key that reveals nothing about it."""
     return hashlib.sha256(b"arclog secrets key\0" + key).hexdigest()[:16]
 
 

@@ -1,4 +1,4 @@
-"""The local store: the secrets of one home in one file, each sealed. Writers take a lock and replace the file at once."""
+"""The local store: the sealed secrets of one home in one file. Writers take a lock and replace the file atomically."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from arclog.secrets.seal import Seal, key_id, key_source
 STORE_FILE = "secrets.json"
 LOCK_FILE = "secrets.lock"
 _FORMAT = 1
-#: Of the whole file: enough for thousands of secrets, and a bound on what is read.
+#: Maximum size of the file; enough for thousands of secrets.
 _MOST_BYTES = 256 * 1024 * 1024
 
 
@@ -37,7 +37,7 @@ class _Sealed(Struct, frozen=True):
 
 class _Body(Struct):
     format: int
-    #: which key all of them are sealed with
+    #: id of the key that seals all of them
     key: str
     secrets: list[_Sealed]
 
@@ -50,17 +50,17 @@ class LocalStore:
         self.path = home / STORE_FILE
         self.seal = Seal(key_source(settings, home))
         self._most = settings.integer("secrets.max_bytes")
-        self._looked: tuple[int, ...] | None = None
+        self._signature: tuple[int, ...] | None = None
         self._by_scope: dict[tuple[str, str], SealedSecret] = {}
 
     def put(self, name: str, scope: str, value: str, at: str) -> SecretInfo:
-        """Keep a secret, in place of one of the same name and scope."""
+        """Store a secret, replacing one of the same name and scope."""
         info = described(name, scope, value, at, self._most)
         with self._locked():
             body = self._read()
             if wrong := self._wrong(body):
                 raise SecretUnavailable(wrong)
-            key = self.seal.key() or self.seal.made()
+            key = self.seal.key() or self.seal.create_key()
             sealed = self.seal.sealed(key, info, value)
             there = body.secrets if body is not None else []
             kept = [secret for secret in there if (secret.info.name, secret.info.scope) != (name, scope)]
@@ -87,21 +87,21 @@ class LocalStore:
         )
 
     def find(self, name: str, scope: str) -> SealedSecret | None:
-        """The secret of that name that is valid in the scope; the narrowest wins."""
+        """Return the secret of that name that is valid in the scope; the narrowest wins."""
         secrets = self._as_it_is()
         return next((secrets[name, wider] for wider in widening(scope) if (name, wider) in secrets), None)
 
     def problem(self) -> str:
-        """What keeps those that are kept from being opened; '' when nothing does."""
+        """Return why the stored secrets cannot be decrypted, or ''."""
         return self._wrong(self._read())
 
     def _wrong(self, body: _Body | None) -> str:
         return self.seal.problem(body.key, str(self.path)) if body is not None and body.secrets else ""
 
     def _as_it_is(self) -> dict[tuple[str, str], SealedSecret]:
-        """The secrets by name and scope; read again when the file is another."""
+        """Return the secrets by name and scope; the file is read again when it has changed."""
         now = signature(self.path)
-        if now is None or now != self._looked:
+        if now is None or now != self._signature:
             body = self._read() or _Body(_FORMAT, "", [])
             self._by_scope = {
                 (secret.info.name, secret.info.scope): SealedSecret(
@@ -109,7 +109,7 @@ class LocalStore:
                 )
                 for secret in body.secrets
             }
-            self._looked = now
+            self._signature = now
         return self._by_scope
 
     def _read(self) -> _Body | None:
@@ -145,7 +145,7 @@ class LocalStore:
             raise SecretUnavailable(f"{self._home} cannot be written: {problem.strerror or problem}") from None
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
-            for left_behind in self._home.glob(f".{STORE_FILE}.*"):  # by a writer that was killed
+            for left_behind in self._home.glob(f".{STORE_FILE}.*"):  # left by a writer that was killed
                 left_behind.unlink(missing_ok=True)
             yield
         finally:
@@ -169,7 +169,7 @@ class HomeVault:
         return await asyncio.to_thread(self._store.infos)
 
     async def find(self, name: str, scope: str) -> SealedSecret | None:
-        return self._store.find(name, scope)  # a look at the file's date: no thread would be faster
+        return self._store.find(name, scope)  # only checks the file's metadata: a thread would not be faster
 
     async def problem(self) -> str:
         return await asyncio.to_thread(self._store.problem)
@@ -180,25 +180,26 @@ def _text(body: bytes) -> str:
 
 
 def _bytes(text: str) -> bytes:
-    """What is not base64 any more opens as little as anything else that was changed."""
+    """Decode base64. Invalid text becomes b'', which fails to decrypt like any other changed data."""
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         return b""
 
 
-# The secrets of servers that share a store: kept there, sealed with a key that each of them is given.
+# The secrets of servers that share a store: stored there, sealed with a key that each server has.
 #
-# A server whose key is missing, or another one than the rest has, neither opens nor replaces anything: it says so.
+# A server whose key is missing, or differs from that of the others, neither decrypts nor replaces any secret and
+# reports the problem.
 
 
 log = logging.getLogger("arclog.secrets")
 
 
 class SharedVault:
-    """Implements `ports.secrets.Vault`. Nothing is cached but the key, as long as its file is the same."""
+    """Implements `ports.secrets.Vault`. Only the key is cached, until its file changes."""
 
-    #: where exactly is for nobody who reads the log of a run
+    #: The log of a run must not name the exact location.
     place = "the store"
 
     def __init__(self, book: SecretBook, seal: Seal, settings: Settings) -> None:
@@ -210,9 +211,9 @@ class SharedVault:
         info = described(name, scope, value, at, self._most)
         key = await asyncio.to_thread(self._seal.key)
         if key is None:
-            # What is kept already has a key: one that is made here would open none of it.
+            # Stored secrets already have a key: a new one could not decrypt them.
             await self._require_key()
-            key = await asyncio.to_thread(self._seal.made)
+            key = await asyncio.to_thread(self._seal.create_key)
             log.warning(
                 "made the key of the secrets that %s keeps, at %s: provide it to all servers and workers "
                 "(secrets.key_file), and back it up; without it the secrets cannot be recovered",

@@ -51,8 +51,9 @@ def kind(source: Callable[..., Any] | None = None, /, *, name: str = "", effectf
 
     Args:
         source: The function or class.
-        name: What playbooks call the kind; without it, the function's name or the class's name in small letters.
-        effectful: Whether running it can change the world. False lets arclog save a commit between two such tasks.
+        name: The name of the kind. Default: the name of the function, or that of the class in lower case.
+        effectful: Whether a task can change something outside the run. The end of an effectful task is stored before the
+            next one starts. False saves that commit; after a crash, several such tasks may run again.
 
     Returns:
         A kind, to be passed as `kinds=[…]` to `arclog.run`, `arclog.open` and `arclog.testing.play`, or named by an entry point of

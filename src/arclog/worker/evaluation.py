@@ -1,7 +1,7 @@
 """Evaluates a task's templates: its config before it runs, its policy afterwards.
 
-Templates that may read stored data are evaluated through a sync reader, so that they do not block the event loop; all others are
-evaluated directly.
+Templates that may read stored data are evaluated through a sync reader, so that they do not block the event loop; all
+others are evaluated directly.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Evaluating:
         self._results = results
 
     async def guards(self, pipeline: Pipeline, step: StepProgram, frame: Frame, max_task_runs: int) -> Run | Over:
-        """What comes next where `choose`, `while` or `until` decide, see `core.flow.pipeline.asked`."""
+        """Return the next move when `choose`, `while` or `until` decide; see `core.flow.pipeline.asked`."""
         return await self._evaluated(
             lambda: core.asked(pipeline, step, frame, max_task_runs), stored=_reads_stored(pipeline, frame)
         )
@@ -51,7 +51,10 @@ class Evaluating:
     async def config(
         self, pipeline: Pipeline, move: Run, frame: Frame, keychain: Any, files: LocalFiles | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The task's config, and apart from it the values that may be refs. `files` makes copies of what it names."""
+        """Return the task's config, and separately the values that may be refs.
+
+        `files` copies the files that the config names.
+        """
         if files is not None:
             frame = replace(frame, read=files)
         scope = task_scope(pipeline, frame, move, keychain=keychain)
@@ -73,7 +76,7 @@ class Evaluating:
         max_set_bytes: int,
         longest_sleep_s: float,
     ) -> list[Event]:
-        """The events of an ended attempt, see `core.flow.pipeline.conclude`; what is large in iter is stored."""
+        """Return the events of an ended attempt, see `core.flow.pipeline.conclude`. Large values in iter are stored."""
 
         def conclude() -> list[Event]:
             given = (pipeline, move, frame, record, now, roll, max_set_bytes, longest_sleep_s)
@@ -88,7 +91,7 @@ class Evaluating:
         return await self._sync_reader.run(evaluate) if stored else evaluate()
 
     async def _with_stored_iter(self, move: Run, frame: Frame, events: list[Event]) -> list[Event]:
-        """Large values that the policy sets in iter go to the result store."""
+        """Move large values that the policy sets in iter to the result store."""
         last = events[-1]
         if not last.payload.get("set_iter"):
             return events
@@ -110,14 +113,14 @@ class Evaluating:
 
 
 def template_error(failure: ExpressionError) -> TaskError:
-    """The error of a failed evaluation: the author's mistake, or data that cannot be read."""
+    """Return the error of a failed evaluation: a mistake in the template, or data that cannot be read."""
     if isinstance(failure.__cause__, ResultUnavailable):
         return replace(result_error(failure.__cause__), message=str(failure))
     return error("template", str(failure))
 
 
 def shown(by_ref: Mapping[str, Any]) -> dict[str, Any]:
-    """Values that may be refs, as an event shows them."""
+    """Return values that may be refs in the form that an event shows."""
     return {
         name: published_form(value.as_dict()) if isinstance(value, ResultRef) else value
         for name, value in by_ref.items()
@@ -125,7 +128,7 @@ def shown(by_ref: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _reads_stored(pipeline: Pipeline, frame: Frame) -> bool:
-    """Whether templates here may read stored data."""
+    """Return whether the templates may read stored data."""
     if pipeline.stored:
         return True
     records = (*pipeline.results.values(), *frame.captured.steps.values())
@@ -133,12 +136,12 @@ def _reads_stored(pipeline: Pipeline, frame: Frame) -> bool:
 
 
 def names_files(pipeline: Pipeline, frame: Frame) -> bool:
-    """Whether templates here may name files of other tasks."""
+    """Return whether the templates may name files of other tasks."""
     return any("files" in record for record in (*pipeline.results.values(), *frame.captured.steps.values()))
 
 
 def _as_ref(tree: Tree, scope: Mapping[str, Any]) -> Any:
-    """The value of a field; stored data that its template names as a whole is handed on as its ref."""
+    """Return the value of a field. Stored data that is the whole value is passed on as its ref."""
     value = tree.evaluate_items(scope)
     if isinstance(value, range):
         return list(value)
@@ -153,5 +156,5 @@ def _as_ref(tree: Tree, scope: Mapping[str, Any]) -> Any:
             return file_ref(value.ref)
         except ResultUnavailable as problem:
             raise ExpressionError(str(problem)) from problem
-    # Read as any other template is: results of a loop, which may hold stored items, or an item of a list.
+    # Read like any other template: results of a loop, which may contain stored items, or an item of a list.
     return tree.evaluate(scope)

@@ -1,8 +1,8 @@
-"""The secrets of one command: resolved for each attempt that uses them, and redacted from all that leaves it.
+"""The secrets of one command: resolved for each attempt that uses them, and redacted from its output.
 
-Law: everything that a task produces (outcome, log lines, stored data, progress, template errors) passes the redactor of its
-command before it leaves the worker. The redactor knows every keychain entry of the playbook that can be read without a
-request, and every value that an attempt of this command got, including values from before a rotation.
+Invariant: everything that a task produces (outcome, log lines, stored data, progress, template errors) passes the
+redactor of its command before it leaves the worker. The redactor knows every keychain entry of the playbook that can be
+read without a request, and every value that an attempt of this command used, including values from before a rotation.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from arclog.ports.secrets import Credential, Secrets
 if TYPE_CHECKING:
     from arclog.model.data.redact import Redactor, Stream
 
-#: Kinds that need a request to another service: resolved only when they are used.
+#: Kinds that need a request to another service. They are resolved only when a task uses them.
 _REMOTE = frozenset({"oauth2"})
 
 
 class CommandSecrets:
-    """The keychain of one command. Without entries nothing here costs anything."""
+    """The keychain of one command."""
 
     def __init__(
         self, secrets: Secrets | None, entries: Sequence[Mapping[str, Any]], scope: str, execution_id: int = 0
@@ -39,35 +39,35 @@ class CommandSecrets:
         self._scope = scope
         self._known: dict[str, str] = {}
         self._redactor: Redactor | None = None
-        self._looked = False
+        self._local_resolved = False
 
     async def open(self, task: TaskProgram) -> AttemptSecrets:
-        """What the next attempt of a task uses. What is not available is a problem of the attempt."""
+        """Resolve the secrets that the next attempt of a task uses. A missing secret fails the attempt."""
         attempt = AttemptSecrets(self)
         if not self._entries:
             return attempt
-        if not self._looked:
-            self._looked = True
-            await self._look()
+        if not self._local_resolved:
+            self._local_resolved = True
+            await self._resolve_local()
         await attempt.resolve(self._used(task))
         return attempt
 
     def _used(self, task: TaskProgram) -> Iterable[str]:
-        """The entries that a task's templates name; all of them when they name the keychain as a whole."""
+        """Return the entries that a task's templates name; all entries if a template names the keychain as a whole."""
         names: set[str] = set()
         for path in task.paths():
             if path[0] == "keychain":
                 names.update(self._entries if len(path) == 1 else {path[1]} & self._entries.keys())
         return sorted(names)
 
-    async def _look(self) -> None:
-        """Resolve local secrets in advance: a task may get at a secret in other ways than by its name."""
+    async def _resolve_local(self) -> None:
+        """Resolve local secrets in advance: a task can obtain a secret without naming it, and it must be redacted."""
         for name, entry in self._entries.items():
             if entry["kind"] not in _REMOTE:
                 try:
                     await self.resolve(name)
                 except SecretUnavailable:
-                    continue  # a task that uses it says so
+                    continue  # a task that uses it reports the problem
 
     async def resolve(self, name: str) -> Credential:
         entry = self._entries.get(name)
@@ -86,7 +86,7 @@ class CommandSecrets:
     async def refused(self, names: Iterable[str]) -> None:
         if self._secrets is not None:
             for name in names:
-                with suppress(SecretUnavailable):  # then there is nothing in a cache either
+                with suppress(SecretUnavailable):  # nothing is cached in that case
                     await self._secrets.refused(self._entries[name], self._scope)
 
     @property
@@ -95,7 +95,7 @@ class CommandSecrets:
 
 
 def _of_run(entry: Mapping[str, Any], execution_id: int) -> Mapping[str, Any]:
-    """A secret input is a secret that is kept for one run."""
+    """Return the entry of a secret input as the secret of this run."""
     if entry["kind"] != "input":
         return entry
     return {"name": entry["name"], "kind": "secret", "secret": run_secret(execution_id, str(entry["name"]))}
@@ -103,7 +103,7 @@ def _of_run(entry: Mapping[str, Any], execution_id: int) -> Mapping[str, Any]:
 
 @lru_cache(maxsize=64)
 def _redactor(known: frozenset[tuple[str, str]]) -> Redactor | None:
-    """Commands of one playbook share theirs: its patterns are compiled once."""
+    """Return the redactor of these secrets. Commands of one playbook share it, so its patterns are compiled once."""
     from arclog.model.data.redact import Redactor
 
     return Redactor.of(dict(sorted(known)))
@@ -115,13 +115,13 @@ class AttemptSecrets:
     def __init__(self, command: CommandSecrets) -> None:
         self._command = command
         self._resolved: dict[str, Credential] = {}
-        #: the error outcome of an attempt whose secrets are not available
+        #: the error outcome of an attempt whose secrets are not available; None if all are
         self.problem: Outcome | None = None
         self.auth: Credential | None = None
 
     @property
     def scope(self) -> dict[str, Any] | None:
-        """What templates see as `keychain`."""
+        """The value of `keychain` in templates."""
         return {name: dict(secret.fields) for name, secret in self._resolved.items()} if self._resolved else None
 
     async def resolve(self, names: Iterable[str]) -> None:
@@ -132,7 +132,7 @@ class AttemptSecrets:
             self.problem = self._failed(problem)
 
     async def authorize(self, config: Mapping[str, Any]) -> Outcome | None:
-        """Resolve what the task's `auth` names; the error outcome when it is not available."""
+        """Resolve the entry that the task's `auth` names. Returns an error outcome if it is not available."""
         name = config.get("auth")
         if name is None:
             return None
@@ -152,7 +152,7 @@ class AttemptSecrets:
         return value if redactor is None else redactor.value(value)
 
     async def conclude(self, outcome: Outcome) -> Outcome:
-        """The redacted outcome. A credential that was not accepted is removed from the cache."""
+        """Redact the outcome. A rejected credential is removed from the cache."""
         if outcome.error is not None and outcome.error.kind == "auth" and self._resolved:
             await self._command.refused(self._resolved)
         if self._command.redactor is None:

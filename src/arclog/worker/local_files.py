@@ -1,7 +1,7 @@
-"""Local copies of the files that other tasks stored, for one attempt of a task whose config names them.
+"""Local copies of files that other tasks stored, for one attempt of a task whose config names them.
 
-A copy is made when a template reads `{{ task.files.name }}`, into a folder that the task may read and that is removed when the
-attempt is over.
+A copy is made when a template reads `{{ task.files.name }}`, in a folder that the task may read. The folder is removed
+when the attempt ends.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class LocalFiles:
     def __init__(
         self, reader: StoredReader, results: TaskResults, sync_reader: SyncReader, scratch: Path, no_path: str = ""
     ) -> None:
-        """`no_path`: why the task cannot be given a path; '' when it can."""
+        """`no_path` is the reason why the task cannot use a path; '' if it can."""
         self._reader = reader
         self._results = results
         self._sync_reader = sync_reader
         self._scratch = scratch
         self._no_path = no_path
         self._copies: dict[tuple[str, str], str] = {}
-        #: holds the copies; None while there are none
+        #: the folder of the copies; None until the first copy
         self.folder: Path | None = None
 
     def whole(self, ref: Mapping[str, Any]) -> Any:
@@ -77,7 +77,7 @@ class LocalFiles:
 
 
 def file_ref(ref: Mapping[str, Any]) -> ResultRef:
-    """The reference of a file's content. Raises ResultUnavailable."""
+    """Return the reference of a file's content. Raises ResultUnavailable."""
     try:
         known = as_ref(ref["of"])
         parse_ref(known.ref)
@@ -87,6 +87,6 @@ def file_ref(ref: Mapping[str, Any]) -> ResultRef:
 
 
 def _plain(name: str) -> str:
-    """A file name that cannot leave its folder, whatever the log contains."""
+    """Return a file name that cannot leave its folder, whatever the log contains."""
     plain = _NOT_IN_NAMES.sub("_", name)[-_LONGEST_NAME:]
     return "file" if plain in ("", ".", "..") else plain

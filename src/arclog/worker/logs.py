@@ -1,4 +1,4 @@
-"""Task logs: buffered, capped per attempt, and written to the store together."""
+"""Task logs: buffered, limited per attempt, and written to the store in batches."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from arclog.ports.storage.task_logs import LogLine
 
 log = logging.getLogger("arclog.worker")
 
-#: Lines wait this long at most, so that they are seen live.
+#: Maximum delay of a line, so that logs can be followed live.
 _WAIT_S = 0.1
 _LINES_PER_WRITE = 1000
 
 
 class LogSink:
-    """Takes the log lines of all tasks of one worker."""
+    """Collects the log lines of all tasks of one worker."""
 
     def __init__(self, control: Control, clock: Clock, settings: Settings) -> None:
         self._control = control
@@ -33,7 +33,7 @@ class LogSink:
         self._max_bytes = settings.integer("logs.max_task_bytes")
         self._progress_s = settings.number("logs.progress_ms") / 1000
         self._lines: list[LogLine] = []
-        #: attempts with progress that is not due to be written yet
+        #: attempts with progress that is not yet due to be written
         self._reporting: set[AttemptProgress] = set()
         self._writing: asyncio.Task[None] | None = None
 
@@ -42,7 +42,7 @@ class LogSink:
         return bool(self._lines)
 
     def for_attempt(self, frame: Frame, move: Run) -> Callable[[str, str], None]:
-        """The log writer of one attempt. Past the cap, one line says so and the rest is dropped."""
+        """Return the log writer of one attempt. After the limit, it writes one line about it and drops the rest."""
         used = 0
         write = self._writer(frame, move)
 
@@ -58,7 +58,7 @@ class LogSink:
         return take
 
     def progress_of(self, frame: Frame, move: Run) -> AttemptProgress:
-        """The progress reporter of one attempt; to be ended with the attempt."""
+        """Return the progress reporter of one attempt. It must be ended with the attempt."""
         return AttemptProgress(self._writer(frame, move), self._clock.monotonic, self._progress_s, self._wait_for)
 
     def _wait_for(self, progress: AttemptProgress) -> None:
@@ -66,7 +66,7 @@ class LogSink:
         self._write_soon()
 
     def _writer(self, frame: Frame, move: Run) -> Callable[[str, str], None]:
-        """What makes lines of one attempt."""
+        """Return the function that adds lines of one attempt."""
 
         def write(stream: str, text: str) -> None:
             self._add(
@@ -107,7 +107,7 @@ class LogSink:
         await self.flush()
 
     async def flush(self) -> None:
-        """Write the buffered lines. A log that cannot be written never fails a task."""
+        """Write the buffered lines. A failed write never fails a task."""
         while self._lines:
             lines, self._lines = self._lines[:_LINES_PER_WRITE], self._lines[_LINES_PER_WRITE:]
             try:
@@ -125,8 +125,8 @@ class LogSink:
         await self.flush()
 
 
-# Progress of an attempt: validated, throttled, and written as log lines of the stream `progress`: at most one line in
-# `logs.progress_ms`, and always the last. The store keeps only the newest of an attempt.
+# Progress of an attempt: validated, throttled, and written as log lines of the stream `progress`: at most one line per
+# `logs.progress_ms`, and always the last one. The store keeps only the newest line of an attempt.
 
 
 _UNIT_MAX = 32
@@ -134,7 +134,7 @@ _SHOWN = 60
 
 
 class AttemptProgress:
-    """Takes the progress reports of one attempt; `end` when the attempt is over."""
+    """Takes the progress reports of one attempt. Call `end` when the attempt is over."""
 
     __slots__ = ("_complained", "_later", "_next", "_now", "_pause_s", "_unwritten", "_write")
 
@@ -145,7 +145,10 @@ class AttemptProgress:
         pause_s: float,
         later: Callable[[AttemptProgress], None],
     ) -> None:
-        """`write` takes (stream, text) of a log line; `now` is a monotonic clock; `later` calls `write_due` in a while."""
+        """Create a reporter.
+
+        `write` takes (stream, text) of a log line; `now` is a monotonic clock; `later` schedules a call of `write_due`.
+        """
         self._later = later
         self._write = write
         self._now = now
@@ -168,7 +171,7 @@ class AttemptProgress:
 
     @property
     def waits(self) -> bool:
-        """Whether there is progress that is not written yet."""
+        """Return whether there is progress that is not written yet."""
         return bool(self._unwritten)
 
     def write_due(self) -> None:
@@ -190,10 +193,10 @@ class AttemptProgress:
 
 
 def _problem(name: str, value: Any) -> str:
-    """Why the value cannot be shown; '' when it can."""
+    """Return why the value is invalid, or ''."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return f"{name} must be a number, not {_shown(value)}"
-    if not 0 <= value < 2**63:  # refuses nan, too
+    if not 0 <= value < 2**63:  # also refuses nan
         return f"{name} must be a number from 0 on, not {_shown(value)}"
     return ""
 

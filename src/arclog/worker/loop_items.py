@@ -1,6 +1,6 @@
 """Evaluates a `loop.in` that reads stored data, which the server cannot read, and reports its items.
 
-A stored list is reported by its reference. Any other large value is stored as a list first.
+A stored list is reported by reference. Any other large value is stored as a list first.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Expanding:
         self._results = results
 
     async def events(self, expansion: Expansion, frame: Frame, now: int) -> list[Event]:
-        """What is to be reported: the items, or why there are none."""
+        """Return the events to report: the items, or the failure."""
         scope = items_scope(frame, expansion.event)
         try:
             items = await self._sync_reader.run(lambda: self._evaluated(scope))
@@ -60,10 +60,10 @@ class Expanding:
             return [_failed(frame, now, result_error(problem))]
 
     def _evaluated(self, scope: Any) -> Any:
-        """A list, a range, a stored list, or what is wrong with it."""
+        """Return a list, a range, a stored list, or the error."""
         items = self._step.items_at(0).evaluate_items(scope)
         if isinstance(items, Stored) and (not _is_list(items) or self._step.loop.inner is not None):
-            # An outer loop's items are needed by the server, to evaluate the inner ones.
+            # The server needs the items of an outer loop to evaluate the inner ones.
             items = items.plain()
         if not isinstance(items, list | range | Stored):
             return not_a_list(self._step.name, items)
@@ -98,12 +98,12 @@ def _failed(frame: Frame, now: int, problem: TaskError) -> Event:
 
 
 _ITEMS_AT_A_TIME = 200
-#: Iterations run in order, or side by side: few blocks are in use at a time.
+#: Number of blocks kept in memory. Iterations run in order or in parallel, so few blocks are in use at a time.
 _BLOCKS = 4
 
 
 class Items:
-    """The items of one command's part of a loop."""
+    """The items of one command's chunk of a loop."""
 
     def __init__(self, loop: LoopWork, reader: StoredReader) -> None:
         self._loop = loop
@@ -112,7 +112,7 @@ class Items:
         self._lock = asyncio.Lock()
 
     async def at(self, index: int) -> Any:
-        """The item of an iteration. Raises ResultUnavailable."""
+        """Return the item of an iteration. Raises ResultUnavailable."""
         loop = self._loop
         if not are_stored(loop.items):
             return item_at(loop.items, index - loop.first)

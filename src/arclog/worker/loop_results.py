@@ -1,7 +1,7 @@
-"""The results of a loop as a list in item order; the log has them in the order in which iterations ended.
+"""The results of a loop as a list in item order. The log has them in the order in which iterations ended.
 
-The log is the manifest. Reading such results as a list creates a copy in item order in the result store, once; if the copy
-is gone, it is created again.
+Reading such results as a list creates a copy in item order in the result store, once. If the copy is gone, it is
+created again from the log.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from msgspec.json import decode, encode
 from arclog.ports.control import Control, LoopItem
 from arclog.ports.results import Content, Results
 
-#: Marks an item that is stored itself; other items are marked 0.
+#: Marks an item that is itself stored; other items are marked 0.
 STORED_ITEM = 1
 _PAGE = 2000
 _ITEMS_AT_A_TIME = 500
-#: Lists whose hashes are remembered.
+#: Maximum number of lists whose hashes are remembered.
 _REMEMBERED = 256
 
 
@@ -36,7 +36,10 @@ class LoopResults:
         self._known = known
 
     async def manifest(self, ref: Mapping[str, Any]) -> Content:
-        """What `ref` (execution_id, step, run, total) names, as stored content; an item is [1, its ref] or [0, its data]."""
+        """Return the results that `ref` (execution_id, step, run, total) names, as stored content.
+
+        An item is [1, its ref] or [0, its data].
+        """
         key = (int(ref["execution_id"]), ref["step"], ref["run"])
         async with self._known.lock:
             content = self._known.get(key)
@@ -67,12 +70,12 @@ class LoopResults:
 
 
 class _Spool:
-    """Items as the log gives them, on disk, and where the last of each iteration stands."""
+    """Items in the order of the log, on disk, with the position of the latest item of each iteration."""
 
     def __init__(self, file: IO[bytes], total: int) -> None:
         self._file = file
         self._at = 0
-        #: by slot; an iteration without an outcome has no bytes
+        #: by slot; an iteration without an outcome has size 0
         self._starts = array("Q", bytes(8 * total))
         self._sizes = array("Q", bytes(8 * total))
         #: slots of the iterations of a nested loop
@@ -109,7 +112,7 @@ class _Spool:
 
 
 class Ordered:
-    """Which lists were made, by execution, step and run; of all commands of one worker."""
+    """The lists that were created, by execution, step and run; shared by all commands of one worker."""
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()

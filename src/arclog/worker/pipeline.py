@@ -1,7 +1,7 @@
-"""Executes one command: runs the tasks that `core.flow.pipeline` names and reports their outcomes.
+"""Executes one command: runs the tasks that `core.flow.pipeline` chooses and reports their outcomes.
 
-Law: every fact goes through `_emit`, which folds it here and queues it for the server, so both sides hold the same
-pipeline. An effectful task's end is acknowledged before the next effectful task starts.
+Invariant: every event goes through `_emit`, which folds it here and queues it for the server, so both sides have the
+same pipeline. The end of an effectful task is acknowledged before the next effectful task starts.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 class Surroundings(Struct, frozen=True):
     toolbox: Toolbox
     results: Results
-    #: None: no keychain can be resolved here
+    #: None if no keychain can be resolved here
     secrets: Secrets | None
     logs: LogSink
     clock: Clock
@@ -73,7 +73,7 @@ class PausedHere(Exception):
 
 
 class _IterationOver(Struct, frozen=True):
-    """How an iteration ended, and what it did to ctx."""
+    """The end of an iteration, and its changes to ctx."""
 
     error: dict[str, Any] | None
     ctx: dict[str, Any]
@@ -101,12 +101,12 @@ class CommandRun:
         self.max_set_bytes = settings.integer("limits.max_ctx_bytes")
         self.longest_sleep_s = settings.number("tasks.sleep_under_lease_s")
         if command.loop is not None and command.loop.at_a_time > 1:
-            # The command continues with its other iterations: none of them may end it.
+            # The command continues with its other iterations during a retry delay: no single iteration ends it.
             self.longest_sleep_s = math.inf
         tenant = command.scope.partition("/")[0]
         limits = program.plan.limits
         self.event_room = program.event_room
-        # The config of a task that the engine runs has its place beside them.
+        # An event must also hold the config of a task that the engine runs.
         self.max_inputs_bytes = min(settings.integer("events.inputs_max_bytes"), self.event_room // 2)
         self.results = TaskResults(around.results, tenant, limits.inline_max_bytes)
         self.reader = StoredReader(
@@ -140,7 +140,7 @@ class CommandRun:
         )
 
     async def run(self) -> None:
-        """Run to the end, to a task that waits, or to where a pause stops it; the last events are left in the stream."""
+        """Run to the end, to a task that waits, or to a pause. The last events are left in the stream."""
         command = self.command
         if not command.started:
             self._add(self._event("step.started", self.frame))
@@ -172,7 +172,7 @@ class CommandRun:
                 await self.stream.flush()
 
     async def _side_by_side(self, loop: LoopWork) -> None:
-        """Run some iterations at a time; the first failure stops the rest when the step fails fast."""
+        """Run several iterations at a time. If the step fails fast, the first failure stops the others."""
         items = Items(loop, self.reader)
         todo = self._iterations(loop)
         running: set[asyncio.Task[_IterationOver | None]] = set()
@@ -204,7 +204,7 @@ class CommandRun:
             raise paused
 
     def _iterations(self, loop: LoopWork) -> Iterator[tuple[int, Pipeline | None]]:
-        """Iterations to continue, then those that were not started."""
+        """Return the iterations to continue, then those that have not started."""
         for key, pipeline in loop.under_way.items():
             yield path_of(key)[-1], pipeline
         for index in range(loop.first, loop.last):
@@ -227,7 +227,7 @@ class CommandRun:
             if loop.parent is not None:
                 names["parent"] = loop.parent
             pipeline = Pipeline(iter=names)
-            if isinstance(item, Stored):  # one of a loop's results that was stored itself
+            if isinstance(item, Stored):  # a loop result that is itself stored
                 del names[self.iterator]
                 pipeline.stored[self.iterator] = dict(item.ref)
         over = await self._pipeline(pipeline, frame)
@@ -266,14 +266,14 @@ class CommandRun:
                 await self.stream.flush()
 
     async def _attempt(self, pipeline: Pipeline, move: Run, frame: Frame) -> dict[str, Any] | None:
-        """Run one attempt. Returns its outcome record; None if the engine took it over."""
+        """Run one attempt. Returns its outcome record, or None if the engine continues it."""
         await self._wait_until(move.due)
         plan = move.task.plan
         toolbox = self.around.toolbox
-        # What runs no tool, or only hands values on, sees references: a path is of no use once the attempt is over.
+        # Tasks that run no tool, or only pass values on, see references: a path is useless after the attempt.
         if plan.runs_on != "worker" or not names_files(pipeline, frame) or toolbox.is_at_once(plan.kind):
             return await self._attempted(pipeline, move, frame, None)
-        from arclog.worker.local_files import LocalFiles  # only tasks that are given files need it
+        from arclog.worker.local_files import LocalFiles  # only tasks with files need it
 
         files = LocalFiles(
             self.reader, self.results, self.around.sync_reader, toolbox.scratch, toolbox.no_path(plan.kind)
@@ -299,7 +299,7 @@ class CommandRun:
                 problem = failed(template_error(failure))
         if move.repeated:
             if plan.at_most_once:
-                message = f"task {plan.name} was under way when its worker was lost; at_most_once forbids to repeat it"
+                message = f"task {plan.name} was running when its worker was lost; at_most_once forbids repeating it"
                 problem = failed(error("killed", message, retryable=False))
         else:
             inputs = inputs_snapshot(secrets.value({**config, **shown(by_ref)}), self.max_inputs_bytes)
@@ -371,7 +371,7 @@ class CommandRun:
             progress.end()
 
     async def _record(self, move: Run, frame: Frame, outcome: Outcome, duration_ms: int) -> dict[str, Any]:
-        """The record of an outcome. Large parts are stored, and events record that."""
+        """Return the record of an outcome. Large parts are stored, with an event for each."""
         record, events = await self.storing.outcome(move, frame, outcome, self.results, self.clock.now())
         for event in events:
             self._add(event)
@@ -381,7 +381,7 @@ class CommandRun:
         return record
 
     def _too_large(self, task: str, config: dict[str, Any]) -> Outcome | None:
-        """The engine gets a config whole, or not at all."""
+        """Return an error outcome if the config of a task that the engine runs does not fit in an event."""
         cap = self.event_room - self.max_inputs_bytes
         size = len(encode(config))
         if size <= cap:
@@ -390,7 +390,10 @@ class CommandRun:
         return failed(error("limit", message, code="MAX_PAYLOAD_BYTES"))
 
     async def _wait_until(self, due: int) -> None:
-        """Sleep under the lease until a retry is due; never early, also when the clock was set back meanwhile."""
+        """Wait, holding the lease, until a retry is due.
+
+        Never returns early, even if the clock is set back meanwhile.
+        """
         while (left := due - self.clock.now()) > 0:
             await self.stream.flush()
             self._pause_here()
@@ -404,7 +407,7 @@ class CommandRun:
             self._pause_here()
 
     def _pause_here(self) -> None:
-        """Called at every task boundary: between tasks, attempts and iterations."""
+        """Raise PausedHere if a pause is requested. Called between tasks, attempts and iterations."""
         if self.stream.pausing.is_set():
             raise PausedHere
 
@@ -430,8 +433,9 @@ _PREVIEW = 512
 
 
 def inputs_snapshot(config: dict[str, Any], max_bytes: int) -> Any:
-    """The snapshot of a task's rendered inputs in task.started: the config itself, or a preview with its size and digest if it is
-    large.
+    """Return the snapshot of a task's rendered inputs for task.started.
+
+    A large config is replaced by a preview with its size and digest.
     """
     if not config:
         return None

@@ -1,4 +1,4 @@
-"""Reads stored data for templates. Values that are used again are kept in memory, up to `results.cache_bytes`."""
+"""Reads stored data for templates. Recently read values stay in memory, up to `results.cache_bytes`."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ T = TypeVar("T")
 
 class SyncReader(Protocol):
     async def run(self, compute: Callable[[], T]) -> T:
-        """Compute something that may call `wait`."""
+        """Run a computation that may call `wait`."""
 
     def wait(self, reading: Coroutine[Any, Any, T]) -> T:
-        """The value of a coroutine; only from inside `run`."""
+        """Return the value of a coroutine. Must be called inside `run`."""
 
 
 class ThreadReader:
-    """Computes in a thread, so that it does not block the event loop."""
+    """Computes in a thread, so that reading does not block the event loop."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -48,14 +48,14 @@ class ThreadReader:
 
     def wait(self, reading: Coroutine[Any, Any, T]) -> T:
         if self._loop is None or threading.get_ident() == self._thread:
-            # On the event loop itself it would wait forever.
+            # On the event loop itself it would deadlock.
             reading.close()
             raise InvariantBroken("stored data was read outside a synchronous reader")
         return asyncio.run_coroutine_threadsafe(reading, self._loop).result()
 
 
 class DirectReader:
-    """For stores that never wait, such as one in memory: everything happens at once, in a simulated world too."""
+    """For stores whose reads never wait, such as one in memory, and for simulations: everything runs directly."""
 
     async def run(self, compute: Callable[[], T]) -> T:
         return compute()
@@ -98,13 +98,13 @@ class Fetching:
 
 
 class ReadLately:
-    """Recently read values, shared by all commands of one worker. They must not be changed."""
+    """Recently read values, shared by all commands of one worker. Callers must not change them."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._bytes = 0
         self._values: OrderedDict[str, tuple[int, Any]] = OrderedDict()
-        #: one at a time: a value that several iterations ask for is read once
+        #: held during a read, so that a value that several iterations need is read once
         self.lock = Lock()
 
     def get(self, name: str) -> Any:
@@ -142,7 +142,7 @@ class StoredReader:
         self._sync_reader = sync_reader
         self._kept = kept
         self._loops = loops
-        #: a template reads no more as a whole
+        #: maximum size of a value that a template reads as a whole
         self.max_bytes = settings.integer("results.read_max_bytes")
 
     def whole(self, ref: Mapping[str, Any]) -> Any:
@@ -181,22 +181,22 @@ class StoredReader:
         return self._opened(ref, items[0])
 
     def length(self, value: Any) -> int:
-        """How many items a list has, stored or not."""
+        """Return the number of items of a list, stored or not."""
         return self._described(value.ref)[2] if isinstance(value, Stored) else len(value)
 
     async def part(self, ref: Mapping[str, Any], first: int, last: int) -> list[Any]:
-        """Items [first, last) of a list, for a loop that runs over them."""
+        """Return the items [first, last) of a list, for a loop over them."""
         if ref["kind"] == "loop":
             content = await self._loops.manifest(ref)
             return [self._opened(ref, item) for item in await self._items(ref, content.sha256, first, last)]
         return await self._items(ref, parse_ref(ref["ref"]).sha256, first, last)
 
     def can_look_into(self, ref: Mapping[str, Any]) -> bool:
-        """Whether parts of stored data can be had: an item of a list always, of anything else if it can be read whole."""
+        """Return whether parts of stored data can be read: items of a list always, other data up to `max_bytes`."""
         return bool(ref["kind"] == LIST or ref["meta"]["bytes"] <= self.max_bytes)
 
     async def at(self, ref: Mapping[str, Any], path: Path) -> Any:
-        """The value at a path of stored data, or MISSING."""
+        """Return the value at a path of stored data, or MISSING."""
         known = as_ref(ref)
         sha256 = parse_ref(known.ref).sha256
         if known.kind == LIST:
@@ -210,7 +210,7 @@ class StoredReader:
         return value_at(self._decoded(ref, await self._content(ref, sha256)), path, MISSING)
 
     def _described(self, ref: Mapping[str, Any]) -> tuple[str, int, int, bool]:
-        """Content hash, bytes, items, and whether it is a list."""
+        """Return the content hash, the size in bytes, the number of items, and whether it is a list."""
         if ref["kind"] == "loop":
             content = self._sync_reader.wait(self._loops.manifest(ref))
             return content.sha256, content.bytes, content.rows or 0, True
@@ -218,7 +218,7 @@ class StoredReader:
         return parse_ref(known.ref).sha256, known.meta.bytes, known.meta.rows or 0, known.kind == LIST
 
     def _opened(self, ref: Mapping[str, Any], item: Any) -> Any:
-        """An item of a loop's results is marked: it may be stored data itself."""
+        """Decode an item of a loop's results, which may itself be stored data."""
         if ref["kind"] != "loop":
             return item
         mark, value = item

@@ -28,19 +28,19 @@ from arclog.worker.toolbox import Toolbox
 
 log = logging.getLogger("arclog.worker")
 
-#: How long one claim waits for work.
+#: Seconds that one claim waits for work.
 _CLAIM_WAIT_S = 20.0
-#: Between attempts to claim while the store is unavailable.
+#: Pauses between claims while the store is unavailable.
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
-#: Between the first and the second request to a tool to stop, when it must stop at once.
+#: Seconds between the first and the second cancellation of a tool that must stop at once.
 _NO_GRACE_S = 0.02
-#: For each command that is returned at the end of the drain time, and for every other last request.
+#: Time limit of each last request, such as returning a command at the end of the drain time.
 _LAST_WORD_S = 2.0
 
 
-#: If the answer to a command's last report takes longer, the command leaves its slot: the report may lead to a heavy
-#: decision, and other commands need the slot. This many may wait that way for each slot.
+#: If the answer to a command's last report takes longer than _USUAL_S, the command leaves its slot: the report may lead
+#: to a slow decision, and other commands need the slot. At most _LATE_PER_SLOT commands per slot wait this way.
 _USUAL_S = 0.01
 _LATE_PER_SLOT = 4
 
@@ -50,14 +50,14 @@ class _Held(Struct):
 
     command: Command
     stream: ReportStream
-    #: what to cancel to stop it
+    #: the task to cancel to stop the command
     task: asyncio.Task[Any] | None
-    #: its last report is on the way; the answer may bring the next command along
+    #: whether its last report has been sent; the answer may contain the next command
     concluding: bool = False
 
 
 class Worker:
-    """Runs until it is stopped, or until the log can no longer be written."""
+    """Claims and runs commands until it is stopped, or until the log can no longer be written."""
 
     def __init__(
         self,
@@ -72,8 +72,11 @@ class Worker:
         *,
         on_its_own: bool = False,
     ) -> None:
-        """`on_its_own`: a failure of one command is logged and left to its lease, other commands continue, and the worker waits
-        for an unavailable store. Otherwise such a failure ends the worker, whose process exists only for its runs.
+        """Create a worker.
+
+        With `on_its_own`, the worker survives failures: a failed command is logged and left to its lease, other
+        commands continue, and the worker waits for an unavailable store. Otherwise a failure ends the worker, whose
+        process exists only for its runs.
         """
         self.info = info
         self._on_its_own = on_its_own
@@ -97,10 +100,10 @@ class Worker:
         self._lease_s = settings.number("leases.seconds")
         self._settings = settings
         self._held: dict[int, _Held] = {}
-        #: how many of them are of an execution
+        #: number of held commands per execution
         self._held_of: Counter[int] = Counter()
         self._runs: set[asyncio.Task[None]] = set()
-        #: those of them that wait longer than usual for the answer to a last report: they leave their slots to others
+        #: runs that wait longer than usual for the answer to a last report: they have left their slots
         self._late: set[asyncio.Task[None]] = set()
         self._programs = Programs(settings)
         self._slot_free = asyncio.Event()
@@ -110,7 +113,7 @@ class Worker:
         self._drain_s = settings.number("worker.drain_s")
 
     async def run(self) -> None:
-        """Work until cancelled, or until `leave`. Raises when commands can no longer be claimed or reported."""
+        """Work until cancelled or until `leave` is called. Raises if commands can no longer be claimed or reported."""
         claiming = asyncio.ensure_future(self._claim())
         duties = (self._keep_leases(), self._watch_revocations(), self._failed.wait(), self._leaving.wait())
         tasks = [claiming, *(asyncio.ensure_future(duty) for duty in duties)]
@@ -150,10 +153,10 @@ class Worker:
             log.warning("worker %s stops during a task of command %s", self.info.worker_id, command.command_id)
             with suppress(ArclogError, TimeoutError):
                 async with asyncio.timeout(_LAST_WORD_S):
-                    await self._hand_back(command)
+                    await self._give_back(command)
 
     async def _claim(self) -> None:
-        """Fill free slots."""
+        """Claim commands for free slots."""
         while True:
             free = self._slots - self._working
             if free > 0:
@@ -166,11 +169,11 @@ class Worker:
 
     @property
     def _working(self) -> int:
-        """How many slots are taken."""
+        """The number of occupied slots."""
         return len(self._runs) - len(self._late)
 
     async def _claimed(self, free: int) -> tuple[float, list[Command]]:
-        """Commands, and when they were asked for."""
+        """Return the claimed commands, and the time of the request."""
         backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         while True:
             asked_at = self._clock.monotonic()
@@ -186,8 +189,8 @@ class Worker:
                 await self._clock.sleep(pause)
 
     def _begin(self, command: Command, proved_at: float) -> None:
-        """`proved_at`: when the command certainly belonged to this worker."""
-        task = asyncio.ensure_future(self._carry_out(command, proved_at))
+        """Start a command. `proved_at` is a time at which the command certainly belonged to this worker."""
+        task = asyncio.ensure_future(self._run_in_slot(command, proved_at))
         self._runs.add(task)
         task.add_done_callback(self._run_ended)
 
@@ -202,8 +205,8 @@ class Worker:
             self._failure = problem if isinstance(problem, ArclogError) else ArclogError(str(problem))
             self._failed.set()
 
-    async def _carry_out(self, command: Command | None, proved_at: float) -> None:
-        """Run a command, then the commands that its reports were granted, in the same slot."""
+    async def _run_in_slot(self, command: Command | None, proved_at: float) -> None:
+        """Run a command, then the commands that the answers to its reports contain, in the same slot."""
         while command is not None:
             proved_at, following = await self._run_command(command, proved_at)
             if self._late and (task := asyncio.current_task()) in self._late:
@@ -215,13 +218,13 @@ class Worker:
             command = following[0] if following else None
 
     async def _back_in_slot(self, task: asyncio.Task[None], following: list[Command]) -> list[Command]:
-        """Start the commands of a late answer if slots are free; others may use them by now."""
+        """Start the commands of a late answer if slots are still free, and return the others."""
         room = self._slots - self._working
         kept, rest = following[: max(room, 0)], following[max(room, 0) :]
         if kept:
             self._late.discard(task)
         for command in rest:
-            await self._hand_back(command)
+            await self._give_back(command)
         return kept
 
     def _wait_longer(self, task: asyncio.Task[None]) -> None:
@@ -230,8 +233,9 @@ class Worker:
             self._slot_free.set()
 
     async def _run_command(self, command: Command, proved_at: float) -> tuple[float, list[Command]]:
-        """Run a command; those that its last report brought along, and when it was sent. One that is lost, or cannot be done,
-        brings none.
+        """Run a command.
+
+        Returns the time of its last report and the commands in the answer; none if the command was lost or failed.
         """
         try:
             return await self._done(command, proved_at)
@@ -253,7 +257,7 @@ class Worker:
     async def _done(self, command: Command, proved_at: float) -> tuple[float, list[Command]]:
         program = await self._program(command.plan)
         stream = ReportStream(
-            self._control, self._clock, command, self.info.worker_id, self._settings, proved_at, self._beating
+            self._control, self._clock, command, self.info.worker_id, self._settings, proved_at, self._held_commands
         )
         if self._leaving.is_set():
             stream.leave()
@@ -265,7 +269,7 @@ class Worker:
             await run.run()
             if (held := self._held.get(command.command_id)) is not None:
                 held.concluding = True
-            # One command, for this slot: the free slots are what the waiting claim is for.
+            # One command, for this slot: the pending claim fills the free slots.
             wants = 0 if self._leaving.is_set() else 1
             if (task := asyncio.current_task()) is not None:
                 answer = asyncio.get_running_loop().call_later(_USUAL_S, self._wait_longer, task)
@@ -275,25 +279,25 @@ class Worker:
             else:
                 following = await stream.flush(wants)
         except PausedHere:
-            # The run is to pause, or this worker leaves: hand in what was done, then the command.
+            # The run pauses or this worker drains: report the events so far, then return the command.
             await asyncio.gather(self._logs.flush(), stream.flush())
-            await self._hand_back(command)
+            await self._give_back(command)
             return 0.0, []
         else:
             return stream.granted_at, following
         finally:
             if answer is not None:
                 answer.cancel()
-            self._let_go(command)
+            self._release(command)
             await stream.abandon()
 
-    def _let_go(self, command: Command) -> None:
+    def _release(self, command: Command) -> None:
         self._held.pop(command.command_id, None)
         self._held_of[command.execution_id] -= 1
         if not self._held_of[command.execution_id]:
             del self._held_of[command.execution_id]
 
-    async def _hand_back(self, command: Command) -> None:
+    async def _give_back(self, command: Command) -> None:
         await self._control.give_back(self.info.worker_id, command.execution_id, command.command_id, command.fence)
 
     async def _program(self, digest: str) -> Program:
@@ -303,15 +307,15 @@ class Worker:
         return program
 
     async def _maybe_ended(self, execution_id: int) -> None:
-        """The worker holds no command of this execution any more: release what is cached for it."""
+        """Release the cached data of an execution if the worker holds none of its commands any more."""
         if execution_id not in self._held_of:
             await self._toolbox.execution_ended(str(execution_id))
 
     async def _keep_leases(self) -> None:
-        """Send heartbeats for long commands; stop those that were not confirmed for two thirds of a lease."""
+        """Send heartbeats for long commands, and stop commands that were not confirmed for two thirds of a lease."""
         while True:
             await self._clock.sleep(self._lease_s / 4)
-            held = self._beating()
+            held = self._held_commands()
             if not held:
                 continue
             asked_at = self._clock.monotonic()
@@ -322,8 +326,8 @@ class Worker:
             else:
                 for command_id, _ in held:
                     if command_id in lost:
-                        # A last report that was committed while the heartbeat was on its way closes the command, too:
-                        # its own answer says what is true, and to stop it would lose the commands that it brings.
+                        # A last report that was committed during the heartbeat also closes the command: the answer to
+                        # the report decides, and stopping the command would lose the commands in that answer.
                         if command_id in self._held and not self._held[command_id].concluding:
                             self._drop(command_id, "its lease was lost")
                     elif command_id in self._held:
@@ -331,11 +335,14 @@ class Worker:
                         stream.proved_at = max(stream.proved_at, asked_at)
             self._drop_unconfirmed()
 
-    def _beating(self) -> list[tuple[int, int]]:
+    def _held_commands(self) -> list[tuple[int, int]]:
         return [(held.command.command_id, held.command.fence) for held in self._held.values()]
 
     def _drop_unconfirmed(self) -> None:
-        """Commands that no server confirms any more. One that is done waits for the whole lease with its last report."""
+        """Stop commands that no server confirms any more.
+
+        A finished command keeps the whole lease for its last report.
+        """
         now = self._clock.monotonic()
         for command_id, held in list(self._held.items()):
             silent_s = now - held.stream.proved_at
@@ -346,11 +353,11 @@ class Worker:
 
     async def _watch_revocations(self) -> None:
         while True:
-            for revocation in await self._control.revoked(self.info.worker_id, _CLAIM_WAIT_S, self._in_hand()):
+            for revocation in await self._control.revoked(self.info.worker_id, _CLAIM_WAIT_S, self._revocable()):
                 self._revoke(revocation)
 
-    def _in_hand(self) -> list[Held]:
-        """The held commands, except those whose last report is on its way."""
+    def _revocable(self) -> list[Held]:
+        """Return the held commands, except those whose last report has been sent."""
         return [
             (held.command.execution_id, held.command.command_id, held.command.fence)
             for held in self._held.values()
@@ -365,15 +372,15 @@ class Worker:
             return
         held = self._held.get(revocation.command_id)
         if held is None or held.concluding:
-            # Nothing of it runs any more, and the answer to its last report says what is true: one server may see its
-            # end as news while another one is about to answer with the next command.
+            # Nothing of it runs any more, and the answer to its last report decides: one server may report its end as a
+            # withdrawal while another is about to answer with the next command.
             return
         if revocation.pause:
             held.stream.pausing.set()
             return
         self._drop(revocation.command_id, "the server withdrew it", late=revocation.late)
         if revocation.kill and held.task is not None:
-            # A tool that is cancelled again while it gives its processes time to end kills them.
+            # A tool that is cancelled a second time kills its processes at once.
             asyncio.get_running_loop().call_later(_NO_GRACE_S, held.task.cancel)
 
     def _drop(self, command_id: int, why: str, *, late: bool = False) -> None:
@@ -386,7 +393,7 @@ class Worker:
     async def _stop(self) -> None:
         with suppress(ArclogError, TimeoutError):
             async with asyncio.timeout(_LAST_WORD_S):
-                for revocation in await self._control.revoked(self.info.worker_id, 0.0, self._in_hand()):
+                for revocation in await self._control.revoked(self.info.worker_id, 0.0, self._revocable()):
                     self._revoke(revocation)
         for task in list(self._runs):
             task.cancel()

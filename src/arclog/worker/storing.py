@@ -1,4 +1,4 @@
-"""Turns a tool's outcome into the record that events carry: large data goes to the result store, and the log keeps a ref."""
+"""Turns a tool's outcome into the record for events: large data goes to the result store, and the log keeps a ref."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from arclog.plan.reads import Path, payload_paths, value_at
 from arclog.ports.results import Content, Results, ResultWriter
 from arclog.worker.reading import Fetching, StoredReader
 
-#: Values of other types are always small.
+#: Types of values that can be large.
 _MEASURED = (str, list, dict)
 _ITEMS_AT_A_TIME = 1000
-#: Characters of an error's message that events keep.
+#: Maximum length of an error message in events.
 _LONGEST_MESSAGE = 8192
 _HINTS: dict[type, str] = {list: "list", dict: "map", str: "text"}
 _JSON_HINTS = {"{": "map", "[": "list", '"': "text", "t": "boolean", "f": "boolean", "n": "null"}
@@ -50,7 +50,7 @@ class Storing:
     async def outcome(
         self, move: Run, frame: Frame, outcome: Outcome, results: TaskResults, now: int
     ) -> tuple[dict[str, Any], list[Event]]:
-        """The record of an outcome, and the event that says what was stored for it.
+        """Return the record of an outcome, and the events of stored data.
 
         An outcome that cannot be stored becomes an error outcome.
         """
@@ -65,7 +65,7 @@ class Storing:
         except ResultUnavailable as problem:
             return _refused(plan, result_error(problem)), []
         except (TypeError, ValueError) as problem:
-            # A tool's own mistake; it must not cost the worker its other commands.
+            # A mistake of the tool must not end the worker's other commands.
             message = f"the {plan.kind} tool returned a value that is not JSON: {problem}"
             return _refused(plan, error("internal", message)), []
 
@@ -88,7 +88,7 @@ class Storing:
                 extracted = record.get("extracted")
                 events.append(_stored_event(ref, content, wanted, frame, now, move, extracted))
         elif not outcome.data_at and not outcome.helper and not outcome.files:
-            return record, []  # measured already
+            return record, []  # its size is checked already
         problem = self._oversized(record, plan)
         if problem is None:
             return record, events
@@ -98,7 +98,7 @@ class Storing:
         return _refused(plan, problem), []
 
     def _files(self, move: Run, frame: Frame, outcome: Outcome, record: dict[str, Any], now: int) -> list[Event]:
-        """Put the refs of the task's files into the record; the events that say that they were stored."""
+        """Add the refs of the task's files to the record. Returns the events that record the files."""
         plan = move.task.plan
         refs: dict[str, Any] = {}
         events: list[Event] = []
@@ -116,7 +116,7 @@ class Storing:
     async def set_iter(
         self, move: Run, frame: Frame, values: dict[str, Any], results: TaskResults, now: int, room: int
     ) -> tuple[dict[str, Any], dict[str, Any], list[Event]]:
-        """What a rule sets in iter: small values, up to `room` bytes, refs of the others, and the events that say so."""
+        """Split the values that a rule sets in iter: small ones, up to `room` bytes, and refs with their events."""
         small: dict[str, Any] = {}
         refs: dict[str, Any] = {}
         events: list[Event] = []
@@ -135,13 +135,13 @@ class Storing:
     async def items(
         self, frame: Frame, items: list[Any], results: TaskResults, now: int
     ) -> tuple[dict[str, Any], Event]:
-        """The items of a loop: their ref, and the event that says that they were stored."""
+        """Store the items of a loop. Returns their ref and the event that records it."""
         content = await _written(items, b"", results)
         ref = self._ref(frame, "items", content, items)
         return ref.as_dict(), _stored_event(ref, content, {"scope": "step"}, frame, now)
 
     async def _stored(self, payload: Any, wanted: Mapping[str, Any], results: TaskResults) -> Content | None:
-        """Store the payload if it is too large for the log, or is to be stored whatever its size."""
+        """Store the payload if it is too large for the log, or if the task stores every result."""
         always = wanted.get("store") == "always" and payload is not None
         if not always and not isinstance(payload, _MEASURED):
             return None
@@ -156,7 +156,7 @@ class Storing:
         return ResultRef(kind, self._store, ref_text(frame.execution_id, f"{frame.step}.{task}", content.sha256), meta)
 
     def _shortened(self, outcome: Outcome, problem: TaskError) -> Outcome:
-        """An error's message is written into several events: it must leave room for the rest of each."""
+        """Shorten an error's message: several events contain it, and each needs room for other fields."""
         most = min(_LONGEST_MESSAGE, event_room(self._limits) // 8)
         if len(problem.message) <= most:
             return outcome
@@ -174,7 +174,7 @@ class Storing:
 
 
 def _hint_of(content: Content) -> str:
-    """What content looks like that was streamed into the store: by its type, and JSON by how it begins."""
+    """Return the type of streamed content: from its content type, or for JSON from its first character."""
     kind = content.content_type.partition(";")[0].strip().lower()
     if kind.startswith("text/"):
         return "text"
@@ -202,7 +202,7 @@ async def _written(payload: Any, body: bytes, results: TaskResults) -> Content:
 
 
 def _without_payload(record: dict[str, Any]) -> dict[str, Any]:
-    """The record with the rest of its result only."""
+    """Return the record without the stored part of its result."""
     where = record.get("data_at")
     result = record.get("result")
     kept = {key: value for key, value in record.items() if key != "result"}
@@ -237,11 +237,12 @@ def _refused(plan: TaskPlan, problem: TaskError) -> dict[str, Any]:
     return {**failed(problem).as_record(), **plan.helper}
 
 
-# The parts of a stored payload that stay in the log: those that routing reads, and those that the task's `select` names.
+# The parts of a stored payload that stay in the log: those that routing reads, and those that the task's `select`
+# names.
 
 
 class Payload:
-    """A payload whose parts can be looked at: in memory, or in the result store."""
+    """A payload with readable parts, in memory or in the result store."""
 
     def __init__(self, value: Any, ref: Mapping[str, Any] | None = None, reader: StoredReader | None = None) -> None:
         self._value = value
@@ -249,7 +250,7 @@ class Payload:
         self._reader = reader
 
     async def part(self, path: Path, most: int) -> tuple[Any, int]:
-        """The value at a path (MISSING: none) and its size in bytes; above `most`, only the size is valid."""
+        """Return the value at a path, or MISSING, and its size in bytes. Above `most`, only the size is valid."""
         if self._reader is None or self._ref is None:
             value = value_at(self._value, path, MISSING)
         elif not path or not self._reader.can_look_into(self._ref):
@@ -259,7 +260,7 @@ class Payload:
         return value, len(encode(value)) if isinstance(value, _MEASURED) else 0
 
     async def measured(self, path: Path, size: int) -> dict[str, int]:
-        """How much there is at a path: bytes, and items of a list or map."""
+        """Return the size of the value at a path: bytes, and items of a list or map."""
         if self._reader is None or self._ref is None:
             value = value_at(self._value, path, MISSING)
             items = len(value) if isinstance(value, list | dict) else None
@@ -269,9 +270,9 @@ class Payload:
 
 
 async def extract(record: dict[str, Any], payload: Payload, plan: TaskPlan, demand: frozenset[Path], most: int) -> None:
-    """Put the parts into the record; what is too large for that is named with its size, what is not there with null.
+    """Add the parts to the record. Parts that are too large are listed with their size, missing ones with null.
 
-    A part that `select` names and that is too large is an error: the author asked for it.
+    A part that `select` names must fit: the author asked for it.
     """
     selected = {part["as"]: path_of_text(part["path"]) for part in (plan.spec.get("result") or {}).get("select") or ()}
     stored = "result_ref" in record
@@ -280,7 +281,7 @@ async def extract(record: dict[str, Any], payload: Payload, plan: TaskPlan, dema
     left_out: dict[str, Any] = {}
     for name, path in {**wanted, **selected}.items():
         if name not in selected and any(path_text(path[:length]) in extracted for length in range(len(path))):
-            continue  # a part of what is there
+            continue  # a larger part contains it
         value, size = await payload.part(path, most)
         if size > most:
             if name in selected:

@@ -1,8 +1,8 @@
-"""The report stream of one command: events go out in order, few reports for many events.
+"""The report stream of one command: sends events in order, many events per report.
 
-Law: once `flush` returns, its events are durable. Events wait here at most `worker.started_flush_ms`. A lease is measured from
-the moment of its request, by this machine's clock, because its answer may have been delayed for any time, on the network or in
-the buffer of a suspended process.
+Invariant: once `flush` returns, its events are durable. Events wait here at most `worker.started_flush_ms`. A lease is
+measured from its request, by this machine's clock, because the answer may have been delayed for any time, on the
+network or in the buffer of a suspended process.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from arclog.model.events import Event
 from arclog.ports.clock import Clock
 from arclog.ports.control import Control
 
-#: Between two attempts to have a command confirmed while no server answers.
+#: Pause between two attempts to confirm a command while no server answers.
 _PAUSE_S = 0.2
-#: After so many slow answers the last one counts, if it came within this share of the lease.
+#: After _CONFIRMATIONS slow answers, the last one is accepted if it came within the share _SHARE of the lease.
 _CONFIRMATIONS = 3
 _SHARE = 1 / 3
 
-#: The commands that a worker holds, with their fences.
-Beating = Callable[[], list[tuple[int, int]]]
+#: Returns the commands that a worker holds, with their fences.
+HeldCommands = Callable[[], list[tuple[int, int]]]
 
 
 class ReportStream:
@@ -39,10 +39,11 @@ class ReportStream:
         worker_id: str,
         settings: Settings,
         proved_at: float,
-        beating: Beating | None = None,
+        held_commands: HeldCommands | None = None,
     ) -> None:
-        """`proved_at`: when the command was asked for, by this clock's `monotonic`. `beating` gives everything that the worker
-        holds: a heartbeat confirms all of it.
+        """`proved_at` is the monotonic time at which the command was claimed.
+
+        `held_commands` returns all commands that the worker holds: a heartbeat confirms all of them.
         """
         self._control = control
         self._clock = clock
@@ -51,7 +52,7 @@ class ReportStream:
         self._flush_s = settings.number("worker.started_flush_ms") / 1000
         self._lease_s = settings.number("leases.seconds")
         self._proof_s = min(settings.number("leases.proof_s"), self._lease_s * _SHARE)
-        self._beating = beating or (lambda: [(command.command_id, command.fence)])
+        self._held_commands = held_commands or (lambda: [(command.command_id, command.fence)])
         self._proving = asyncio.Lock()
         self._n = 0
         self._waiting: list[Event] = []
@@ -59,15 +60,16 @@ class ReportStream:
         self._lock = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
         self._background: asyncio.Task[None] | None = None
-        #: monotonic time at which the command certainly belonged to this worker: when the last confirmation was requested
+        #: monotonic time at which the command certainly belonged to this worker: when the last confirmation was
+        #: requested
         self.proved_at = proved_at
-        #: when the report was sent whose answer brought further commands
+        #: when the report was sent whose answer contained further commands
         self.granted_at = proved_at
-        #: an effectful task ended, and its end is not acknowledged yet
+        #: whether the end of an effectful task is not acknowledged yet
         self.unacknowledged_effect = False
-        #: set while the run is about to pause: no new task begins
+        #: set while the run is about to pause: no new task starts
         self.pausing = asyncio.Event()
-        #: the worker leaves: it pauses whatever the server answers
+        #: whether the worker drains: it pauses whatever the server answers
         self.leaving = False
 
     def add(self, event: Event) -> None:
@@ -77,18 +79,18 @@ class ReportStream:
 
     @property
     def should_flush(self) -> bool:
-        """Whether there are enough events to report, or they have waited long enough."""
+        """Return whether there are enough events to report, or they have waited long enough."""
         if not self._waiting:
             return False
         return len(self._waiting) >= MAX_REPORT_EVENTS // 2 or self._clock.monotonic() - self._oldest >= self._flush_s
 
     def flush_soon(self) -> None:
-        """Report waiting events a little later, unless `flush` comes first. For use before something that may take long."""
+        """Report waiting events soon, unless `flush` is called first. For use before operations that may take long."""
         if self._waiting and self._timer is None and (self._background is None or self._background.done()):
             self._timer = asyncio.get_running_loop().call_later(self._flush_s, self._start_background)
 
     async def flush(self, wants: int = 0) -> list[Command]:
-        """Report all waiting events. Raises LeaseLost if the command does not belong to this worker any more."""
+        """Report all waiting events. Raises LeaseLost if the command no longer belongs to this worker."""
         self.stop_timer()
         if self._background is not None:
             background, self._background = self._background, None
@@ -96,16 +98,16 @@ class ReportStream:
         return await self._send(wants)
 
     async def prove(self) -> None:
-        """Before something that cannot be undone: make sure that the command is still ours. Raises LeaseLost.
+        """Confirm that the command still belongs to this worker, before an irreversible action. Raises LeaseLost.
 
-        Costs nothing when a report or a claim was answered a moment ago.
+        Sends no request if a report or a claim was answered recently.
         """
         if self._is_proved(self._proof_s):
             return
         asked_at = self._clock.monotonic()
         async with self._proving:
             if self.proved_at >= asked_at and self._is_proved(self._proof_s):
-                return  # another iteration asked meanwhile
+                return  # another iteration confirmed it meanwhile
             for _ in range(_CONFIRMATIONS):
                 await self._confirm()
                 if self._is_proved(self._proof_s):
@@ -119,7 +121,7 @@ class ReportStream:
     async def _confirm(self) -> None:
         command = self._command
         while True:
-            held, asked_at = self._beating(), self._clock.monotonic()
+            held, asked_at = self._held_commands(), self._clock.monotonic()
             try:
                 lost = await self._control.heartbeat(self._worker_id, held)
             except ArclogError as problem:
@@ -144,7 +146,7 @@ class ReportStream:
             self._timer = None
 
     async def abandon(self) -> None:
-        """The command is over for this worker: stop sending."""
+        """Stop sending: the command is over for this worker."""
         self.stop_timer()
         if self._background is not None:
             self._background.cancel()

@@ -14,7 +14,7 @@ from arclog.model.errors import MissingExtra
 from arclog.model.outcome import Outcome, error, failed
 from arclog.ports.tool import TaskContext, Tool, ToolKind, ToolServices
 
-#: Kinds that run what an author wrote in processes of their own.
+#: Kinds that run the author's code in separate processes.
 CONFINED = frozenset({"python", "shell", "duckdb", "transfer"})
 #: The error message for a second tenant.
 UNCONFINED = (
@@ -30,7 +30,7 @@ class Toolbox:
         self._kinds = kinds
         self._services = services
         self._rules = kind_rules(services.settings, kinds)
-        #: tasks are weakly confined: only those of one tenant run in processes here
+        #: whether tasks are weakly confined, so that processes of only one tenant run here
         self.serves_one_tenant = False
         self._tenant: str | None = None
         self._open: dict[str, Tool] = {}
@@ -40,7 +40,7 @@ class Toolbox:
         return tuple(self._kinds)
 
     def prepare(self, kind: str) -> Tool:
-        """The tool of a kind, opened. Raises MissingExtra if its driver is not installed."""
+        """Return the tool of a kind, opened. Raises MissingExtra if its driver is not installed."""
         tool = self._open.get(kind)
         if tool is None:
             tool = self._open[kind] = self._kinds[kind].open(self._services)
@@ -51,16 +51,16 @@ class Toolbox:
 
     @property
     def scratch(self) -> Path:
-        """A private folder of the worker."""
+        """The private folder of the worker."""
         return self._services.scratch
 
     def no_path(self, kind: str) -> str:
-        """Why tasks of a kind cannot be given the path of a file; '' when they can."""
+        """Return why tasks of a kind cannot use the path of a file, or ''."""
         tool = self._kinds.get(kind)
         return no_path(None if tool is None else tool.spec)
 
     async def run(self, kind: str, config: Mapping[str, Any], context: TaskContext) -> Outcome:
-        """Run one attempt within its time limit. Raises only when it is cancelled from outside."""
+        """Run one attempt within its time limit. Raises only if it is cancelled from outside."""
         if refusal := self._refusal(kind, context.scope.partition("/")[0]):
             return failed(error("config", f"task {context.task}: {refusal}", code="KIND"))
         try:
@@ -87,7 +87,7 @@ class Toolbox:
             return failed(error("timeout", message), **context.stopped)
 
     def _refusal(self, kind: str, tenant: str) -> str:
-        """Why a tenant's task must not run here."""
+        """Return why a tenant's task must not run here, or ''."""
         if refusal := self._rules.refusal(kind, tenant):
             return refusal
         if self.serves_one_tenant and kind in CONFINED:
@@ -97,7 +97,7 @@ class Toolbox:
         return ""
 
     async def execution_ended(self, execution_id: str) -> None:
-        for tool in list(self._open.values()):  # another command may open one meanwhile
+        for tool in list(self._open.values()):  # a copy: another command may open a tool meanwhile
             await tool.execution_ended(execution_id)
 
     async def close(self) -> None:
@@ -106,7 +106,7 @@ class Toolbox:
 
 
 def no_path(spec: KindSpec | None) -> str:
-    """Why tasks of a kind cannot be given the path of a file; '' when they can."""
+    """Return why tasks of a kind cannot use the path of a file, or ''."""
     if spec is None or spec.opens_files:
         return ""
     by_ref = " and ".join(spec.by_ref)

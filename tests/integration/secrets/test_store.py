@@ -98,7 +98,7 @@ def test_what_cannot_be_kept(tmp_path, name, scope, value):
 def test_a_lost_key_is_said_and_not_replaced(tmp_path):
     store(tmp_path).put("a", SCOPE, VALUE, NOW)
     (tmp_path / "secrets.key").unlink()
-    with pytest.raises(SecretUnavailable, match="its key is not at"):
+    with pytest.raises(SecretUnavailable, match="their key is not at"):
         got(store(tmp_path), "a", SCOPE)
     with pytest.raises(SecretUnavailable, match="restore it"):
         store(tmp_path).put("b", SCOPE, VALUE, NOW)

@@ -92,7 +92,7 @@ async def test_a_server_with_another_key_or_none_says_so_and_harms_nothing(
         assert "provide it to all servers" in caplog.text
         before = postgres.rows("SELECT * FROM arclog.secrets")
         assert SECRET.encode() not in before[0][-1]
-        for said in ("its key is not at", "sealed with another key"):
+        for said in ("their key is not at", "sealed with another key"):
             state, why = await used(b)
             assert state == "FAILED"
             assert said in why
@@ -141,9 +141,9 @@ async def test_a_worker_elsewhere_opens_what_the_server_keeps_with_the_same_key(
     async with running(home, worker=False) as server, server.client() as client:
         await client.put("/api/credentials/crm", json={"value": SECRET})
         async with working(server, **place, **{"secrets.key_file": new_key(tmp_path / "one.key")}):
-            assert "the server keeps is sealed with another key" in (await used(client))[1]
+            assert "the secrets of the server are sealed with another key" in (await used(client))[1]
         async with working(server, **place):
-            assert "its key is not at" in (await used(client))[1]
+            assert "their key is not at" in (await used(client))[1]
         async with working(server, **place, **{"secrets.key_file": str(home / "secrets.key")}):
             assert await used(client) == ("COMPLETED", str(len(SECRET)))
             await client.delete("/api/credentials/crm")

@@ -184,7 +184,7 @@ def test_identifier_belongs_into_sql_alone():
         ("INSERT INTO {{ x }} VALUES (1)", "10:17", "after INTO a name is expected"),
         ("{% if x %}SELECT 1{% endif %}", "10:5", "{% %}"),
         ("SELECT '{% if x %}'", "10:13", "{% %}"),
-        ("SELECT '{{ x | identifier }}'", "10:13", "brings its own quotes"),
+        ("SELECT '{{ x | identifier }}'", "10:13", "identifier adds quotes"),
         ("SELECT 'a", "10:12", "this quote has no end"),
         ("SELECT {{ x", "10:12", "this {{ has no }}"),
         ("SELECT /* a", "10:12", "this comment has no end"),

@@ -96,7 +96,7 @@ export interface CatalogVersion {
   source: string;
 }
 
-/** The root cause of a failed run: the first failure that is not a consequence of another. Step, task and place are those of the run in which it happened: of a child, when the run failed because of one. */
+/** The root cause of a failed run: the first failure that is not a consequence of another. Step, task and location are those of the run in which it happened, which may be a child. */
 export interface Cause {
   kind: string;
   message: string;
@@ -192,7 +192,7 @@ export interface EventPage {
   more: boolean;
 }
 
-/** A page of events across runs, the oldest first. */
+/** A page of events across runs, oldest first. */
 export interface EventsFound {
   events: (Record<string, unknown>)[];
   next: string;
@@ -248,7 +248,7 @@ export interface ForkBody {
   idempotency_key?: string;
 }
 
-/** A run that began with the events of another. */
+/** A run that started with the events of another. */
 export interface Forked {
   execution_id: string;
   run_id: string;
@@ -263,7 +263,7 @@ export interface Head {
   pausing: boolean;
 }
 
-/** Runs that ended within an hour; runs that another run called are not counted. */
+/** The runs that ended within an hour, without children. */
 export interface Hour {
   at: string;
   completed: number;
@@ -290,7 +290,7 @@ export interface Item {
   detail: string;
 }
 
-/** Counts of the items of a loop step, all its runs together; items that did not run or were cancelled only count in `total`. */
+/** Counts of the items of a loop step over all its runs. Items that did not run or were cancelled only count in `total`. */
 export interface ItemCounts {
   total: number;
   ok: number;
@@ -349,7 +349,7 @@ export interface LimitView {
   concurrency: number;
 }
 
-/** OpenLineage events of a run, in order of their time. */
+/** OpenLineage events of a run, in order of time. */
 export interface Lineage {
   events: (Record<string, unknown>)[];
 }
@@ -410,7 +410,7 @@ export interface NewCredential {
   environment?: string;
 }
 
-/** A key asked for. */
+/** A request for a new key. */
 export interface NewKey {
   name: string;
   roles: string[];
@@ -431,7 +431,7 @@ export interface NewResource {
   concurrency?: number | null;
 }
 
-/** A schedule asked for. */
+/** A request for a new schedule. */
 export interface NewSchedule {
   name: string;
   cron: string;
@@ -447,7 +447,7 @@ export interface NewSession {
   key: string;
 }
 
-/** What a worker that knows neither templates nor policies must do next. */
+/** The next task, for a worker that evaluates neither templates nor policies. */
 export interface NextTask {
   task: string;
   kind: string;
@@ -480,7 +480,7 @@ export interface PlaybookStats {
   days: (Record<string, unknown>)[];
 }
 
-/** A pool: one that has open work, a worker or a limit. */
+/** A pool that has open work, a worker or a limit. */
 export interface PoolView {
   name: string;
   waiting: number;
@@ -533,7 +533,7 @@ export interface ReplayCheck {
   difference: ReplayDifference | null;
 }
 
-/** The first place in a log where the code of today decides otherwise. */
+/** The first place in a log where the current code decides differently. */
 export interface ReplayDifference {
   seq: number;
   fields: string[];
@@ -602,7 +602,7 @@ export interface RunStatus {
   error: string | null;
 }
 
-/** Two runs side by side; `history.diff` says what the parts hold. */
+/** A comparison of two runs; `history.diff` describes the parts. */
 export interface RunsDiff {
   a: string;
   b: string;
@@ -627,7 +627,7 @@ export interface Scale {
   wanted_workers: number;
 }
 
-/** A schedule as it is shown; ids are decimal strings, times RFC 3339. */
+/** A schedule in answers; ids are decimal strings, times RFC 3339. */
 export interface ScheduleView {
   name: string;
   cron: string;
@@ -729,7 +729,7 @@ export interface SimulateBody {
   strict?: boolean;
 }
 
-/** A call of a simulated run that the log does not answer, or that it answers for another question. */
+/** A call of a simulated run that the log does not answer, or only with other inputs or code. */
 export interface SimulatedCall {
   step: string;
   run: number;
@@ -741,7 +741,7 @@ export interface SimulatedCall {
   inputs: unknown;
 }
 
-/** The simulated course of a run. */
+/** The simulation of one run. */
 export interface SimulatedRun {
   execution_id: string;
   verdict: string;
@@ -755,7 +755,7 @@ export interface SimulatedRun {
   problem: string;
 }
 
-/** The simulated course of several runs. */
+/** The simulation of several runs. */
 export interface SimulationReport {
   ok: boolean;
   verdicts: Record<string, number>;
@@ -763,7 +763,7 @@ export interface SimulationReport {
   runs: SimulatedRun[];
 }
 
-/** startRun: of a plan in the catalog, or of a playbook's own text. */
+/** startRun, of a plan in the catalog or of a playbook's text. */
 export interface StartRun {
   planId?: string;
   planVersion?: string;
@@ -864,7 +864,7 @@ export interface StoredResult {
   kept_until: string | null;
 }
 
-/** A run with work that no worker takes. */
+/** A run with work that no worker claims. */
 export interface Stuck {
   run: Listed;
   step: string;
@@ -938,7 +938,7 @@ export interface Trace {
   is_cut: boolean;
 }
 
-/** A value, and where it came from. */
+/** A value and its origin. */
 export interface TraceNode {
   what: string;
   name: string;
@@ -962,7 +962,7 @@ export interface VersionPage {
   next: number | null;
 }
 
-/** One thing that a run waits for. */
+/** A reason why a run waits. */
 export interface Wait {
   what: string;
   text: string;
@@ -973,7 +973,7 @@ export interface Wait {
   child: string;
 }
 
-/** The reason why a run waits while no worker has work of it. */
+/** The reason why a run waits while no worker has any of its commands. */
 export interface Waiting {
   what: string;
   step: string;

@@ -19,16 +19,16 @@ class Request(Struct, frozen=True):
     workload: dict[str, Any]
     #: tenant/project/environment
     scope: str = ""
-    #: why the request cannot run; None = it can
+    #: why the request cannot run; None if it can
     problem: TaskError | None = None
     #: for a child: the task that called it
     parent: dict[str, Any] | None = None
     depth: int = 0
     #: playbooks called by file, as they were registered: plan → file → (path, version)
     files: dict[str, dict[str, tuple[str, int]]] = {}
-    #: run_id of the run that this one repeats
+    #: run_id of the run that this run repeats
     original_run_id: str = ""
-    #: None: the playbook's
+    #: None for the playbook's priority
     priority: int | None = None
     #: the playbook's file, as its author names it
     file: str = ""
@@ -39,14 +39,13 @@ class WorkReported(Struct, frozen=True):
 
     command_id: int
     fence: int
-    #: 0 = the next one: a repetition is recognized by the events' own ids
+    #: position in the command's stream of reports; 0 means next: repeated events are recognized by their ids
     n: int
     worker_id: str
     events: list[Event]
-    #: sha256 of the content of events that were sent with an id, by that id
+    #: sha256 of the content of events that were sent with an id, by id
     digests: dict[int, str] = {}
-    #: it is one event of `POST /api/events`: what it leaves out, and what a task's policy makes of an outcome, is for the
-    #: server to find out
+    #: sent as one event with `POST /api/events`: the server fills in omitted fields and evaluates the task's policy
     from_wire: bool = False
 
 
@@ -54,7 +53,7 @@ class Observed(Struct, frozen=True):
     """Events from outside that only readers of the log see. They have no effect on decisions."""
 
     events: list[Event]
-    #: sha256 of the content of events that were sent with an id, by that id
+    #: sha256 of the content of events that were sent with an id, by id
     digests: dict[int, str] = {}
     #: maximum number of these events per run
     most: int = 0
@@ -76,14 +75,14 @@ class GaveUp(Struct, frozen=True):
     fence: int
     worker_id: str
     max_losses: int
-    #: its command.failed
+    #: the holder's command.failed
     event: Event
-    #: sha256 of the event's content, by the id that it brought
+    #: sha256 of the event's content, by the id that it was sent with
     digests: dict[int, str] = {}
 
 
 class Reclaimed(Struct, frozen=True):
-    """Work whose lease was lost has found a worker again."""
+    """A command whose lease was lost has been claimed again."""
 
     command_id: int
     fence: int
@@ -94,18 +93,18 @@ class Abort(Struct, frozen=True):
     """The engine cannot continue this run."""
 
     problem: TaskError
-    #: even what is open cannot be ended one by one: end the run alone
+    #: end the run without ending its open work one by one, because even that is impossible
     bare: bool = False
 
 
 class TimerFired(Struct, frozen=True):
-    """A durable timer has come due."""
+    """A durable timer is due."""
 
     timer_id: str
 
 
 class ChildEnded(Struct, frozen=True):
-    """The outcome of the child that a task waits for (or why there is none)."""
+    """The outcome of the child that a task waits for, or the reason why there is none."""
 
     key: str
     child: int
@@ -114,7 +113,7 @@ class ChildEnded(Struct, frozen=True):
 
 
 class ParentNotified(Struct, frozen=True):
-    """The parent of this ended run, if it has one, has its result; its webhooks are delivered or given up."""
+    """The parent of this ended run, if any, has its result; the webhooks are delivered or given up."""
 
 
 class Continue(Struct, frozen=True):
@@ -129,17 +128,17 @@ class Signal(Struct, frozen=True):
     """A signal to the run."""
 
     signal: str
-    #: the same id again is answered as before
+    #: a repeated id gets the first answer again
     signal_id: str
     reason: str = ""
     by: str = ""
     step: str = ""
     data: Any = None
-    #: the roles of the sender; None: it owns the home and may do everything
+    #: the roles of the sender; None for the owner of the home, who may send every signal
     roles: frozenset[str] | None = None
     #: with PAUSE: open commands that no worker holds
     idle: tuple[int, ...] = ()
-    #: maximum number of kept signals that nothing waits for yet
+    #: maximum number of stored signals that no task waits for yet
     most_kept: int = 0
 
 
@@ -154,7 +153,7 @@ class GivenBack(Struct, frozen=True):
 class TakeSlot(Struct, frozen=True):
     """Start a run that waits for one of its playbook's concurrency slots."""
 
-    #: executions that hold all slots; none = there was one when the engine looked, and the commit makes sure
+    #: executions that hold all slots; empty if a slot was free when the engine looked (the commit checks again)
     holders: tuple[int, ...] = ()
 
 
@@ -190,38 +189,38 @@ class NewWork(Struct, frozen=True):
 
 
 class Refused(Struct, frozen=True):
-    """Why an input changes nothing. Data, not an exception."""
+    """The reason why an input changes nothing. It is returned, not raised."""
 
     #: closed | stale | duplicate | gap | ended | malformed | early | signal | forbidden | no_slot | full
     reason: str
     message: str
     #: with gap: the n that is expected
     expected: int = 0
-    #: with malformed: the type of the event that does not fit; '' when it is the report as a whole
+    #: with malformed: the type of the invalid event; '' if the report as a whole is invalid
     event_type: str = ""
 
 
 class Txn(Struct):
-    """The result of `decide`: what must be committed together. Effects happen only after the commit."""
+    """The result of `decide`: the changes that must be committed together. Effects happen only after the commit."""
 
     events: list[Event] = field(default_factory=list)
     issue: list[NewWork] = field(default_factory=list)
     close: list[int] = field(default_factory=list)
     release: list[int] = field(default_factory=list)
-    #: timers by id: when they are due; 0 = cleared
+    #: due times of timers by id; 0 if cleared
     timers: dict[str, int] = field(default_factory=dict)
-    #: (command_id, fence as the store has it): no worker may claim these; the commit fails if one has been claimed
+    #: (command_id, stored fence): commands that no worker may claim; the commit fails if one has been claimed
     hold: list[tuple[int, int]] = field(default_factory=list)
     #: held commands that may be claimed again
     unhold: list[int] = field(default_factory=list)
-    #: the run starts: it needs a concurrency slot
+    #: the run starts and needs a concurrency slot
     slot: bool = False
-    #: ready tokens were left: put Continue next
+    #: ready tokens are left: the next input must be Continue
     more: bool = False
     refused: Refused | None = None
-    #: something was waiting for the signal
+    #: a task was waiting for the signal
     waiting: bool = False
-    #: content of events that were sent with an id, by that id
+    #: content of events that were sent with an id, by id
     digests: dict[int, str] = field(default_factory=dict)
-    #: of a report over the wire: index of the event that represents the one that was sent
+    #: of a report over the wire: index of the event that stands for the one that was sent
     spoken: int = 0

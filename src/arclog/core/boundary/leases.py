@@ -1,6 +1,6 @@
-"""Commands that are returned: their lease was lost, or their holder abandoned or returned them.
+"""Commands that come back: the lease was lost, or the holder gave up or returned the command.
 
-Law: only the fence in the state counts. An input with another fence is rejected and changes nothing.
+Invariant: the fence in the state decides. An input with another fence is rejected and changes nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def lose(decision: Decision, lost: LeaseEnded) -> None:
-    """Offer the command again. If its lease was lost too often, the command is poison and fails its step."""
+    """Offer a command again. A command whose lease was lost too often fails its step."""
     command = _held(decision, lost)
     if command is None:
         return
@@ -31,7 +31,7 @@ def lose(decision: Decision, lost: LeaseEnded) -> None:
 
 
 def give_up(decision: Decision, given: GaveUp) -> None:
-    """The holder's command.failed: counted like a lost lease, or with `retryable: false` the failure of its task."""
+    """Handle the holder's command.failed: count it as a lost lease, or fail the task if `retryable` is false."""
     command = _held(decision, given)
     if command is None:
         return
@@ -44,7 +44,7 @@ def give_up(decision: Decision, given: GaveUp) -> None:
         run=command.run,
         fence=given.fence,
         worker_id=given.worker_id,
-        informative=not is_final,  # else the command continues with its next holder
+        informative=not is_final,  # otherwise the next holder continues the command
     )
     decision.emit(event)
     decision.txn.digests.update(given.digests)
@@ -63,7 +63,7 @@ def give_up(decision: Decision, given: GaveUp) -> None:
 def _lose(
     decision: Decision, command: OpenCommand, lost: LeaseEnded | GaveUp, message: str, more: dict[str, Any]
 ) -> None:
-    """Offer the command again; with `message`, give it up for good once it was lost too often."""
+    """Offer the command again. With `message`, fail it once it was lost too often."""
     losses = command.losses + 1
     if losses < lost.max_losses:
         decision.reissue(command, {"reason": "lease_lost", "losses": losses, "worker_id": lost.worker_id, **more})
@@ -85,7 +85,7 @@ def _fail_step(
 
 
 def take_back(decision: Decision, given: GivenBack) -> None:
-    """A worker stopped at a task boundary, because the run is about to pause or because the worker leaves."""
+    """Take a command back from a worker that stopped between two tasks, for a pause or because the worker stops."""
     command = _held(decision, given)
     if command is not None:
         reason = "given_back" if decision.state.pause is None else "paused"
@@ -93,7 +93,7 @@ def take_back(decision: Decision, given: GivenBack) -> None:
 
 
 def reclaim(decision: Decision, taken: Reclaimed) -> None:
-    """A command that had come back has a worker again."""
+    """Record that a worker claimed a command that had come back."""
     command = _held(decision, taken)
     if command is not None:
         decision.emit(

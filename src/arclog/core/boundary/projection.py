@@ -12,7 +12,7 @@ from arclog.plan.program import Program
 
 
 def command_of(program: Program, state: State, command: OpenCommand, lease_until: int) -> Command:
-    """The command as its worker gets it, with all that was done for it before."""
+    """Build the command for its worker, including the progress of earlier holders."""
     step_run = state.open[run_key(command.step, command.run)]
     pipeline = step_run.pipeline
     return Command(
@@ -29,17 +29,17 @@ def command_of(program: Program, state: State, command: OpenCommand, lease_until
         started=step_run.started,
         loop=_loop_work(program, step_run, step_run.chunks.get(command.chunk)),
         expansion=None if step_run.expanding is None else Expansion(step_run.arrival),
-        # Folding replaces its maps and never changes them in place, so a shallow copy is a copy.
+        # Folding replaces its maps and never changes them in place, so a shallow copy is enough.
         pipeline=None if pipeline is None else replace(pipeline),
     )
 
 
 def _loop_work(program: Program, step_run: StepRun, chunk: Chunk | None) -> LoopWork | None:
-    """The items of a chunk that are not over: those in progress with their pipelines, and those not started."""
+    """Return the unfinished items of a chunk: those in progress with their pipelines, and those not started."""
     if chunk is None:
         return None
     loop = loop_at(step_run, chunk.path)
-    # Most commands are new: thousands of other iterations need not be looked through for them.
+    # Most commands are new and have no iteration in progress; skip the scan for them.
     under_way = {
         key: replace(iteration.pipeline)
         for key, iteration in (step_run.iterations.items() if chunk.open else ())

@@ -1,6 +1,7 @@
-"""Checks reports of workers: only the next piece, only for a command that the worker holds, only events that fit.
+"""Checks the reports of workers.
 
-A report is checked whole before any of it is applied, so a refused one changes nothing.
+A report must be the next one of its command, come from the holder, and contain only events that are valid in that
+order. A report is checked as a whole before any of it is applied, so a refused report changes nothing.
 """
 
 from __future__ import annotations
@@ -30,29 +31,29 @@ WORKER_TYPES = frozenset({
 })  # fmt: skip
 TASK_TYPES = frozenset(name for name in WORKER_TYPES if name.startswith(("task.", "policy.", "result.")))
 
-#: Events inside a step run that has started, which is what most events of a report are.
+#: Events inside a started step run; most events of a report are of these types.
 _OF_TASKS = TASK_TYPES - {"result.stored", "result.manifest.updated"}
 _OF_ITEMS = frozenset({"loop.iteration.started", "loop.iteration.done", "loop.iteration.failed"})
 _ENDS = frozenset({"task.done", "task.failed"})
 
-#: Successes, which no worker may report for a task that waits: only the end of the wait is one.
+#: Successes. A worker may not report one for a task that waits: only the end of the wait is a success.
 _SUCCESSES = frozenset({"task.done", "task.attempt.done"})
 
-#: A pipeline that has not started; it is never changed.
+#: A pipeline that has not started. Never changed.
 _NEW = Pipeline()
 
-#: A larger report must be sent in pieces; ids of one transaction come from one run of 4,096.
+#: A longer report must be sent in parts; the ids of one transaction come from one block of 4,096.
 MAX_REPORT_EVENTS = 1000
 
 
 def numbered(state: State, report: WorkReported) -> WorkReported:
-    """Number a report that does not give its place in the stream: it takes the next one."""
+    """Number a report that has no number: it becomes the next report of its command."""
     command = state.commands.get(report.command_id)
     return report if report.n or command is None else replace(report, n=command.report + 1)
 
 
 def check_report(program: Program, state: State, report: WorkReported) -> Refused | None:
-    """Why the report is refused, or None."""
+    """Return the reason why the report is refused, or None."""
     command = state.commands.get(report.command_id)
     if command is None:
         return Refused("closed", f"command {report.command_id} is over")
@@ -81,7 +82,10 @@ def check_report(program: Program, state: State, report: WorkReported) -> Refuse
 
 
 def _forged(event: Event, report: WorkReported, *, first: bool) -> str:
-    """The server fills these; the first event may carry them from a decision that was not committed."""
+    """Return the problem if the event sets fields that only the server may set, or ''.
+
+    The first event may carry them from a decision that was not committed.
+    """
     if (
         event.informative
         or event.cause
@@ -90,14 +94,14 @@ def _forged(event: Event, report: WorkReported, *, first: bool) -> str:
         or (event.payload and event.payload.get("source") == "server")
         or (not first and (event.report or event.command_id or event.fence or event.worker_id))
     ):
-        return "fills a field that is the server's"
+        return "sets a field that only the server may set"
     return ""
 
 
 class _Place:
-    """Follows a report through the shape of a step run: started once, tasks inside a pipeline, one end.
+    """Follows the events of a report: a step run starts once, tasks belong to its pipeline, and it ends once.
 
-    A command also ends where a task is handed over to the engine.
+    A command also ends when a task passes to the engine.
     """
 
     def __init__(
@@ -115,11 +119,11 @@ class _Place:
         self.open = set(step_run.iterations)
         self.over = False
         self.expanding = step_run.expanding is not None
-        #: pipelines that the report touches, by iteration; None is the step's own
+        #: pipelines that the report touches, by iteration; None is the step's pipeline
         self.courses: dict[str | None, Course] = {}
 
     def take(self, event: Event) -> str:
-        """The problem of the next event; '' if there is none."""
+        """Check the next event. Returns its problem, or ''."""
         kind = event.type
         if kind not in WORKER_TYPES:
             return "is not a worker's to emit"
@@ -195,14 +199,14 @@ class _Place:
         return ""
 
     def _wrong_rounds(self, rounds: Any) -> str:
-        """The problems of the counts of rounds that a task begins with."""
+        """Check the counts of rounds that a task starts with. Returns the problem, or ''."""
         names = frozenset[str]() if self.step.guards is None else self.step.guards.names
         if not isinstance(rounds, dict) or not names.issuperset(rounds):
             return f"step {self.step.name} counts no such rounds"
         return "" if all(type(count) is int and count >= 0 for count in rounds.values()) else "rounds are whole numbers"
 
     def _take_expansion(self, event: Event) -> str:
-        """Items are stored and reported, or the step fails."""
+        """Check the items of a loop that a worker evaluated, or the failure of the step. Returns the problem, or ''."""
         if event.type == "result.stored":
             return ""
         self.over = True
@@ -232,7 +236,10 @@ class _Place:
         return next(filter(None, map(self._stored_problem, files.values())), "")
 
     def _stored_problem(self, ref: Any, *, own: bool = True) -> str:
-        """A ref must be well-formed and name a result of this execution; whether it can be read is checked when it is read."""
+        """Check that a ref is well-formed and names a result of this execution.
+
+        Reading it later checks that the data exists.
+        """
         try:
             known = as_ref(ref)
             parsed_ref = parse_ref(known.ref)
@@ -276,21 +283,21 @@ class _Place:
         return self._course(key).end(failed=kind == "loop.iteration.failed")
 
     def _is_open(self, path: tuple[int, ...], key: str) -> bool:
-        """Whether an iteration is in progress, and this command's: other commands run iterations of the same loop."""
+        """Return whether an iteration is in progress and belongs to this command."""
         chunk = self.chunk
         if chunk is None or path[:-1] != chunk.path or not chunk.first <= path[-1] < chunk.last:
             return False
         return key in self.open
 
 
-# The order of task events in a report: which one may come next.
+# The order of task events in a report.
 #
-# Law: a task run starts once, its attempts follow each other, and it ends once; a pipeline ends when its tasks have. This is
-# the tool layer of `model.status` for reports, checked before any of a report is applied.
+# Invariant: a task run starts once, its attempts follow each other, and it ends once; a pipeline ends after its tasks.
+# These are the rules of the tool layer of `model.status`, checked before any event of a report is applied.
 
 
 class Course:
-    """Tracks the position of a pipeline while a report is checked. Cheap: no event is folded."""
+    """Tracks the position of a pipeline while a report is checked, without folding events."""
 
     __slots__ = ("_at", "_attempt", "_direct", "_in_flight", "_prev", "_runs", "_state", "_step")
 
@@ -298,7 +305,7 @@ class Course:
         self._step = step
         self._at = pipeline.at
         self._direct = pipeline.direct
-        #: of the task run that is open; 0 when none is
+        #: attempt of the open task run; 0 if none is open
         self._attempt = pipeline.attempt
         self._in_flight = pipeline.in_flight
         self._prev = pipeline.prev
@@ -306,12 +313,12 @@ class Course:
         self._state = pipeline.state
 
     def take(self, event: Event) -> str:
-        """The problem of the next task event; '' if there is none."""
+        """Check the next task event. Returns its problem, or ''."""
         taken = self._taken.get(event.type)
         return "" if taken is None else taken(self, event)
 
     def end(self, *, failed: bool) -> str:
-        """The problems of the end of the pipeline here."""
+        """Check that the pipeline may end here. Returns the problem, or ''."""
         if self._attempt:
             return f"task {self._label} has not ended"
         if failed:
@@ -321,7 +328,7 @@ class Course:
         return self._not_ended() if self._state == "open" else ""
 
     def _may_reach(self, index: int) -> bool:
-        """Whether the task with that index may come next; the number of tasks means the end of the list."""
+        """Return whether the task with this index may come next. The number of tasks stands for the end of the list."""
         if self._step.guards is None or self._direct:
             return index == self._at
         return index in self._step.guards.reachable[self._at]
@@ -339,7 +346,7 @@ class Course:
 
     @property
     def _undecided(self) -> bool:
-        """Whether the last task's policy has not been evaluated."""
+        """Return whether the policy of the last task has not been evaluated."""
         return self._at < len(self._step.tasks) and self._prev == self._label
 
     @property
@@ -377,7 +384,7 @@ class Course:
         if problem := self._not_open(event):
             return problem
         if event.attempt != self._attempt or not self._in_flight:
-            return f"attempt {event.attempt} of task {event.task} is not under way"
+            return f"attempt {event.attempt} of task {event.task} is not in progress"
         self._in_flight = False
         return ""
 
@@ -436,7 +443,7 @@ class Course:
     def _no_decision(self) -> str:
         return f"the policy of task {self._label} has not been evaluated (policy.task.evaluated)"
 
-    #: the checker that follows the pipeline through the events
+    #: event type → check
     _taken: ClassVar[dict[str, Callable[[Course, Event], str]]] = {
         "task.started": _start,
         "task.attempt.started": _start_attempt,

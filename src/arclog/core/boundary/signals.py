@@ -1,7 +1,7 @@
-"""Signals: requests of people and programs to a run.
+"""Signals: requests to a run from people and programs.
 
-Law: a signal is recorded (signal.received) before it takes effect, in the same transaction, and once per signal_id. One
-that cannot be applied is recorded with its reason and changes nothing else.
+Invariant: a signal is recorded (signal.received) before it takes effect, in the same transaction, and once per
+signal_id. A signal that cannot be applied is recorded with the reason and changes nothing else.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 
 __all__ = ["DESTRUCTIVE", "KNOWN", "RETRIED", "answered", "receive", "settle_pause"]
 
-#: Signals that need a reason.
+#: Signals that require a reason.
 DESTRUCTIVE = frozenset({"CANCEL", "SKIP_STEP", "EMERGENCY_STOP", "REJECT"})
-#: Signals that can be given to a run that has not started yet.
+#: Signals that a run accepts before it has started.
 _BEFORE_START = frozenset({"CANCEL", "EMERGENCY_STOP", "APPROVE", "REJECT", "UPDATE_PARAMS"})
 _NAME = pattern(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}")
 MAX_ID = 200
 
 
 def answered(decision: Decision, given: Signal) -> bool:
-    """Whether this signal_id was received before; then the answer is the same, and nothing happens."""
+    """Return whether this signal_id was received before. If so, answer as before and change nothing."""
     before = decision.state.signals.get(given.signal_id)
     if before is None:
         return False
     if before.signal != given.signal:
-        message = f"signal_id {given.signal_id} was used for {before.signal}; give each signal an id of its own"
+        message = f"signal_id {given.signal_id} was used for {before.signal}; use a new id for each signal"
         decision.txn.refused = Refused("signal", message)
     elif before.problem:
         decision.txn.refused = Refused("signal", before.problem)
@@ -50,17 +50,17 @@ def answered(decision: Decision, given: Signal) -> bool:
 
 
 def receive(decision: Decision, given: Signal) -> None:
-    """Record a signal, and apply it when it can be."""
+    """Record a signal, and apply it if possible."""
     shape = _misshapen(decision, given)
     if shape:
-        # An invalid signal is not recorded, because it can have any size.
+        # An invalid signal is not recorded, because its size is not limited.
         decision.txn.refused = Refused("malformed", shape)
         return
     problem = _untimely(decision, given)
     if problem is None:
         forbidden = _forbidden(decision, given)
         if forbidden:
-            # Neither is a signal that the sender may not send: other users must not fill a run's log.
+            # A forbidden signal is not recorded either: a caller without permission must not be able to fill the log.
             decision.txn.refused = Refused("forbidden", forbidden)
             return
         rule = KNOWN.get(given.signal, _deliver)
@@ -71,7 +71,7 @@ def receive(decision: Decision, given: Signal) -> None:
 
 
 def settle_pause(decision: Decision) -> None:
-    """A run that is pausing is paused once none of its commands is held."""
+    """Pause a pausing run once no worker holds any of its commands."""
     state = decision.state
     if state.terminal is not None or state.pause is None or state.paused_at is not None:
         return
@@ -94,7 +94,7 @@ def _misshapen(decision: Decision, given: Signal) -> str:
 
 
 def _untimely(decision: Decision, given: Signal) -> str | None:
-    """Checks that apply to every signal; returns the problem or ''."""
+    """Run the checks that apply to every signal. Returns the problem, or None."""
     if given.signal in DESTRUCTIVE and not given.reason.strip():
         return f"{given.signal} needs a reason"
     if decision.state.status == status.PENDING and given.signal in KNOWN and given.signal not in _BEFORE_START:
@@ -114,7 +114,7 @@ def _record(decision: Decision, given: Signal, *, step: str = "", run: int = 0, 
 
 
 def _was_waited_for(signal: Signalled) -> bool:
-    """Whether a task, or the start of the run, was waiting for a signal."""
+    """Return whether a task, or the start of the run, was waiting for the signal."""
     own = signal.signal in KNOWN and signal.signal not in ("APPROVE", "REJECT")
     return not (own or signal.kept or signal.problem)
 
@@ -131,7 +131,7 @@ def _pause(decision: Decision, given: Signal) -> str | None:
     if encoded_size({"held": held}) > decision.event_room:
         return f"{len(held)} commands are open, which is more than one event can name (limits.max_payload_bytes)"
     _record(decision, given, held=held)
-    # They are not claimed: the store's fence is one less than that of the next holder.
+    # They are not claimed: the stored fence is one less than that of the next holder.
     decision.txn.hold += [(command.id, command.fence - 1) for command in idle]
     return None
 
@@ -187,7 +187,7 @@ def _reject(decision: Decision, given: Signal) -> str | None:
 
 
 def _forbidden(decision: Decision, given: Signal) -> str:
-    """Why the sender may not decide about what waits for an approval, by its `approvers`; '' when it may."""
+    """Return why the sender may not decide about a pending approval (`approvers`), or ''."""
     if given.roles is None or given.signal not in ("APPROVE", "REJECT", "SKIP_STEP"):
         return ""
     for wait in _waiting(decision, given, "approval"):
@@ -217,7 +217,7 @@ def _verdict(given: Signal, *, approved: bool) -> dict[str, Any]:
 
 
 def _deliver(decision: Decision, given: Signal) -> str | None:
-    """A signal of the user's own: it ends the waits for its name, or is kept for the next one."""
+    """Deliver a signal with a custom name: it ends the waits for that name, or is stored for the next one."""
     waiting = _waiting(decision, given, "wait")
     if not waiting:
         kept = len(decision.state.kept_signals)
@@ -236,7 +236,7 @@ def _deliver(decision: Decision, given: Signal) -> str | None:
 
 
 def _waiting(decision: Decision, given: Signal, kind: str) -> list[Wait]:
-    """The waits for this signal, oldest first. No other function matches signals with waits."""
+    """Return the waits for this signal, oldest first. All matching of signals and waits happens here."""
     return [
         wait
         for wait in decision.state.waits.values()
@@ -266,7 +266,7 @@ def _retry_step(decision: Decision, given: Signal) -> str | None:
     commands = [command for command in state.commands.values() if (command.step, command.run) == place]
     suspended = [wait for wait in state.waits.values() if (wait.step, wait.run) == place]
     if not commands and not suspended:
-        return f"no attempt of step {given.step} is under way"
+        return f"no attempt of step {given.step} is running"
     under_way = [
         (path, pipeline, pipeline.attempt) for path, pipeline in step_run.open_pipelines() if pipeline.in_flight
     ]
@@ -278,7 +278,7 @@ def _retry_step(decision: Decision, given: Signal) -> str | None:
         if command.held:
             continue
         if command.id in given.idle:
-            # It is not claimed; holding it during the commit makes sure of that.
+            # It is not claimed; holding it makes the commit fail if a worker claims it meanwhile.
             decision.txn.hold.append((command.id, command.fence - 1))
             decision.txn.unhold.append(command.id)
         else:
@@ -315,7 +315,7 @@ def _skip_step(decision: Decision, given: Signal) -> str | None:
 
 
 def _end_loop(decision: Decision, step_run: StepRun, cause: int) -> None:
-    """Arcs of a loop step wait for loop.done, also when what is left of it is skipped."""
+    """End the loop of a skipped step: arcs of a loop step wait for loop.done."""
     loop = step_run.loop
     if loop is None:
         return
@@ -351,14 +351,15 @@ def _update_params(decision: Decision, given: Signal) -> str | None:
     for key, reducer in decision.program.names.reducers.items():
         wrong = unfit(reducer, given.data.get(key))
         if wrong:
-            return f"ctx.{key} has the reducer {reducer}, which cannot go on from {wrong}"
+            return f"ctx.{key} has the reducer {reducer}, which cannot continue from {wrong}"
     _record(decision, given)
     return None
 
 
 Rule = Callable[["Decision", Signal], str | None]
 
-#: Each records the signal and applies it, or answers why it cannot be applied. Other names are the user's own.
+#: Signal → function that records and applies it, and returns the reason if it cannot be applied. Other names are custom
+#: signals.
 KNOWN: dict[str, Rule] = {
     "PAUSE": _pause,
     "RESUME": _resume,

@@ -1,8 +1,8 @@
-"""Reports over `POST /api/events`: one event each, from workers that know neither templates nor policies.
+"""Reports over `POST /api/events`: one event each, from workers that evaluate neither templates nor policies.
 
-Law: what such an event leaves out is taken from the command's pipeline, and what our own workers find out themselves is
-found out here with the same functions: the config of a task that the engine runs, and what a task's policy makes of an
-outcome. After that, the report is checked and applied like any other.
+Fields that such an event omits are taken from the command's pipeline. The config of a task that the engine runs and the
+decision of a task's policy are computed here, with the functions that arclog's own workers use. After that, the report
+is checked and applied like any other.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 
 _TASK_ENDS = frozenset({"task.done", "task.failed"})
 _PIPELINE_FAILURES = frozenset({"step.failed", "loop.iteration.failed"})
-#: a retry ends the command, however short its delay is: the next claim makes the attempt
+#: A retry ends the command, however short its delay: the next claim makes the attempt.
 _NEVER_UNDER_LEASE_S = -1.0
 
 
 def completed(decision: Decision, report: WorkReported) -> WorkReported | Refused:
-    """The report in the form of arclog's own workers. `check_report` rejects events that do not fit."""
+    """Return the report in the form that arclog's own workers send. `check_report` rejects invalid events."""
     command = decision.state.commands.get(report.command_id)
     step_run = None if command is None else decision.state.run_of(command.step, command.run)
     if command is None or step_run is None or command.fence != report.fence or len(report.events) != 1:
         return report
-    event = replace(report.events[0])  # the same input is decided again when another writer was faster
+    event = replace(report.events[0])  # a copy: the input is decided again if another writer committed first
     if event.step == command.step:
         event.run = event.run or command.run
     place = _pipeline_at(step_run, event.iteration)
@@ -68,15 +68,16 @@ def completed(decision: Decision, report: WorkReported) -> WorkReported | Refuse
 
 
 def spoken(report: WorkReported, sent: Event) -> int:
-    """Index of the event that corresponds to the one that was sent."""
+    """Return the index of the event that corresponds to the one that was sent."""
     return next((index for index, event in enumerate(report.events) if event.sent is sent.sent), 0)
 
 
 def next_task(
     program: Program, state: State, command: OpenCommand, iteration: tuple[int, ...] | None = None
 ) -> NextTask | None:
-    """The task that the pipeline of a command, or of one of its iterations, runs now or next; None if it has ended or
-    has not started.
+    """Return the task that the pipeline of a command, or of one of its iterations, runs now or next.
+
+    Returns None if the pipeline has ended or has not started.
     """
     step_run = state.run_of(command.step, command.run)
     if step_run is None:
@@ -101,7 +102,7 @@ def next_task(
 def pipeline_error(
     program: Program, state: State, command: OpenCommand, iteration: tuple[int, ...] | None = None
 ) -> dict[str, Any] | None:
-    """Why the pipeline of a command, or of one of its iterations, has failed; None when it has not."""
+    """Return the error of the pipeline of a command, or of one of its iterations; None if it has not failed."""
     step_run = state.run_of(command.step, command.run)
     place = None if step_run is None else _pipeline_at(step_run, iteration)
     if step_run is None or place is None:
@@ -111,7 +112,7 @@ def pipeline_error(
 
 
 def wire_command(program: Program, state: State, command: OpenCommand, body: Command) -> WireCommand:
-    """A claimed command for a worker that knows neither templates nor policies."""
+    """Build a claimed command for a worker that evaluates neither templates nor policies."""
     return WireCommand(
         command_id=str(body.command_id),
         fence=body.fence,
@@ -138,7 +139,7 @@ def _wire_loop(program: Program, state: State, command: OpenCommand, loop: LoopW
 
 
 class _Work:
-    """One event of one task, and what surrounds it."""
+    """One event of one task, with its step run, pipeline and command."""
 
     def __init__(
         self,
@@ -162,7 +163,7 @@ class _Work:
 
     @property
     def is_open(self) -> bool:
-        """Whether the task run has started and has not ended."""
+        """Return whether the task run has started and has not ended."""
         place = self.place
         return bool(place.attempt) and self.step.tasks[place.at].plan.name == self.event.task
 
@@ -172,7 +173,7 @@ class _Work:
         return starts and self.task.plan.runs_on == "engine" and "config" not in self.event.payload
 
     def misfit(self) -> str:
-        """Why the outcome does not belong to the event; '' when it does."""
+        """Return why the outcome does not match the event type, or ''."""
         is_ok = self.event.payload["outcome"].get("status") == OK
         if is_ok == (self.event.type == "task.done"):
             return ""
@@ -190,7 +191,7 @@ class _Work:
         )
 
     def concluded(self) -> list[Event]:
-        """The end of an attempt, and what the task's policy makes of it."""
+        """Return the events of the end of an attempt and of the decision of the task's policy."""
         decision, event, place = self.decision, self.event, self.place
         sent: dict[str, Any] = event.payload["outcome"]
         duration = max(0, event.at - place.since) // 1000
@@ -208,13 +209,16 @@ class _Work:
             decision.event_room,
             self._longest_sleep_s(),
         )
-        # A retry ends the attempt only; else the task's own end is what was sent.
+        # A retry ends only the attempt; otherwise the end of the task is the event that was sent.
         own = next((end for end in events if end.type in _TASK_ENDS), events[0])
         own.at, own.own_id, own.sent = event.at, event.own_id, event.sent
         return events
 
     def handed_over(self) -> list[Event]:
-        """The start of a task that the engine runs, with its config; one that cannot be rendered fails."""
+        """Return the start of a task that the engine runs, with its config.
+
+        A config that cannot be rendered fails the task.
+        """
         event, place = self.event, self.place
         move = Run(self.task, event.task_run, event.attempt or 1, 0, repeated=False)
         frame = frame_of(self.decision.program, self.decision.state, self.step_run, event.iteration)
@@ -241,7 +245,7 @@ class _Work:
         return error("limit", f"{message} (limits.max_payload_bytes)", code="MAX_PAYLOAD_BYTES")
 
     def _longest_sleep_s(self) -> float:
-        """A command with parallel iterations continues with the others: no single iteration ends it."""
+        """Return infinity for a command with parallel iterations: it continues with the others during a retry delay."""
         chunk = self.step_run.chunks.get(self.command.chunk)
         if chunk is not None and self.decision.program.side_by_side.get(self.command.step, 1) > 1:
             return math.inf
@@ -258,7 +262,7 @@ def _pipeline_at(step_run: StepRun, path: tuple[int, ...] | None) -> Pipeline | 
 def _move(
     program: Program, state: State, step_run: StepRun, iteration: tuple[int, ...] | None, place: Pipeline
 ) -> Run | Over:
-    """The next move of a pipeline. Guards are evaluated here, without reading stored data."""
+    """Return the next move of a pipeline. Guards are evaluated without stored data."""
     step, max_runs = program.steps[step_run.step], program.plan.limits.max_task_runs
     move = pipelines.next_move(place, step, max_runs)
     if isinstance(move, Ask):
@@ -267,7 +271,7 @@ def _move(
 
 
 def _name_next(event: Event, move: Run | Over) -> None:
-    """Fill in the task that comes next, and the rounds that are counted with it."""
+    """Fill in the next task and its counts of rounds."""
     if not isinstance(move, Run):
         return
     event.task = event.task or move.task.plan.name
@@ -276,12 +280,12 @@ def _name_next(event: Event, move: Run | Over) -> None:
 
 
 def _name_task(event: Event, place: Pipeline, step: StepProgram) -> None:
-    """Fill in the task, its run and its attempt where the sender named none."""
+    """Fill in the task, its run and its attempt if the sender omitted them."""
     if not event.task and place.at < len(step.tasks):
         event.task = step.tasks[place.at].plan.name
     is_pending = place.attempt > 1 and not place.in_flight
     if event.type == "task.started" and is_pending and step.tasks[place.at].plan.name == event.task:
-        event.type = "task.attempt.started"  # the next attempt of a task run that is to be retried
+        event.type = "task.attempt.started"  # the next attempt of a task run that is retried
     runs = place.runs.get(event.task, 0)
     event.task_run = event.task_run or (runs + 1 if event.type == "task.started" else max(runs, 1))
     if event.type.startswith("task.attempt.") or event.type == "policy.task.evaluated":

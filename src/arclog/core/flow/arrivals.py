@@ -1,6 +1,6 @@
-"""Tokens that reach their step: admission, then the step run. Joins bring several tokens as one.
+"""Tokens that reach their step: admission, then the step run. A join delivers several tokens as one.
 
-Law: a token is taken by exactly one event: by `step.scheduled`, or by a `policy.admit.evaluated` that denies it.
+Invariant: exactly one event takes a token: a `step.scheduled`, or a `policy.admit.evaluated` that denies it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Admission = tuple[tuple[Condition, bool], ...]
 
 
 def fire(decision: Decision, firing: joins.Firing) -> None:
-    """A join fires: its tokens start the step as one, or it fails because too few can come."""
+    """Fire a join: its tokens start the step as one, or the step fails because too few tokens can come."""
     step = firing.token.step
     if firing.skipped:
         payload = {
@@ -44,7 +44,10 @@ def fire(decision: Decision, firing: joins.Firing) -> None:
 
 
 def arrive(decision: Decision, token: Token, taken: dict[str, Any]) -> None:
-    """A token has reached its step: evaluate admission, then create the step run. `taken` are the tokens that it represents."""
+    """Handle a token at its step: evaluate admission, then start the step run.
+
+    `taken` names the tokens that it represents.
+    """
     try:
         allowed = admits(decision, token, taken)
     except ExpressionError as problem:
@@ -56,7 +59,10 @@ def arrive(decision: Decision, token: Token, taken: dict[str, Any]) -> None:
 
 
 def admits(decision: Decision, token: Token, taken: dict[str, Any] | None = None) -> bool:
-    """Whether the admission rules of a token's step let it in; a denial takes the tokens in `taken`. Raises ExpressionError."""
+    """Return whether the admission rules of a token's step admit it.
+
+    A denial takes the tokens in `taken`. Raises ExpressionError.
+    """
     step = decision.program.steps[token.step]
     if step.admit is None or token.place == signals.RETRIED:
         return True
@@ -76,7 +82,7 @@ def admits(decision: Decision, token: Token, taken: dict[str, Any] | None = None
 
 
 def _over_limit(decision: Decision, step: str) -> bool:
-    """One more step run would be too many: the execution has failed."""
+    """Return whether another step run would exceed the limit; if so, fail the run."""
     state, limits = decision.state, decision.program.plan.limits
     if state.step_runs < limits.max_step_runs and state.head - state.informative < limits.max_events:
         return False
@@ -91,7 +97,7 @@ def _over_limit(decision: Decision, step: str) -> bool:
 
 
 def schedule(decision: Decision, token: Token, taken: dict[str, Any]) -> None:
-    """Start a step run with a token; `taken` is what its event says beside args and items."""
+    """Start a step run with a token. `taken` has the other fields of its event, besides args and items."""
     state, step = decision.state, decision.program.steps[token.step]
     run = state.runs.get(step.name, 0) + 1
     if "final" not in taken and _over_limit(decision, step.name):
@@ -127,8 +133,10 @@ def schedule(decision: Decision, token: Token, taken: dict[str, Any]) -> None:
 
 
 def _refuse(decision: Decision, token: Token, taken: dict[str, Any], args: dict[str, Any], problem: TaskError) -> None:
-    """A step run that fails before it begins. Its arcs, and a retry of it, still see the args: at least those of the token,
-    so that a counter carried in a cycle does not start again.
+    """Schedule and fail a step run before it begins.
+
+    Its arcs and a retry still see the args, at least those of the token, so that a counter that a cycle carries does
+    not start again.
     """
     step = token.step
     run = decision.state.runs.get(step, 0) + 1
@@ -141,7 +149,7 @@ def _refuse(decision: Decision, token: Token, taken: dict[str, Any], args: dict[
 
 
 def _admission(rules: Admission, scope: Callable[[], Any]) -> tuple[bool, int | None]:
-    """The first rule that matches decides; rules that all fail to match deny."""
+    """Evaluate admission rules. The first match decides; no match denies."""
     names: Any = None
     for index, (condition, allow) in enumerate(rules):
         if condition.template is not None and names is None:

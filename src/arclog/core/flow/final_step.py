@@ -1,7 +1,8 @@
 """The final step: one last step run when no other work is left, whatever the outcome of the run.
 
-Law: it runs once, inside the workflow. Its `step.scheduled` says how the run will end (`final`) and takes the tokens that
-are left; from then on `State.final` holds it. Only a run that had succeeded fails with it.
+Invariant: it runs once, inside the workflow. Its `step.scheduled` records how the run will end (`final`) and takes the
+remaining tokens; from then on the end is in `State.final`. A failed final step fails only a run that would have
+succeeded.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ PLACE = "final"
 
 
 def begin(decision: Decision, final: dict[str, Any], reason: closing.Reason | None, cause: int) -> bool:
-    """Start the final step of a run that is about to end as `final` says; False if it has none, or its admission denies it.
-    Open commands must have been withdrawn before.
+    """Start the final step of a run that is about to end as `final` says.
+
+    Returns False if the playbook has no final step or its admission denies it. Open commands must have been withdrawn
+    before.
     """
     state, name = decision.state, decision.program.plan.final_step
     if not name or state.final is not None or state.workflow != status.RUNNING:
@@ -39,14 +42,14 @@ def begin(decision: Decision, final: dict[str, Any], reason: closing.Reason | No
     try:
         allowed = arrivals.admits(decision, token)
     except ExpressionError:
-        allowed = True  # an admission rule that cannot be evaluated must not keep the final step from running
+        allowed = True  # an admission rule that cannot be evaluated must not prevent the final step
     if allowed:
         arrivals.schedule(decision, token, {"tokens": closing.tokens_left(state), "final": final})
     return allowed
 
 
 def arrival(final: dict[str, Any], at: int) -> dict[str, Any]:
-    """`event` in the templates of the final step."""
+    """Return the value of `event` in the templates of the final step."""
     ok = final["state"] == "completed"
     return {
         "name": EVENT,
@@ -58,7 +61,7 @@ def arrival(final: dict[str, Any], at: int) -> dict[str, Any]:
 
 
 def names(event: dict[str, Any]) -> dict[str, Any]:
-    """The names that templates of the final step have beside those of every step."""
+    """Return the additional names of templates of the final step."""
     final = event["payload"]
     problem = final.get("error")
     outcome = {"status": "ok" if problem is None else "error", "state": final["state"], "error": problem}
@@ -66,7 +69,7 @@ def names(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_final(event: Any) -> bool:
-    """Whether a step run began as the final one, by what it sees as `event`."""
+    """Return whether a step run is the final one, given its `event`."""
     return bool(event) and event.get("name") == EVENT
 
 
@@ -74,7 +77,7 @@ def is_final(event: Any) -> bool:
 
 
 def fold(state: State, final: dict[str, Any]) -> None:
-    """The final step was scheduled; no other work is left."""
+    """Fold the step.scheduled of the final step: no other work is left."""
     state.final = final
     state.tokens.clear()
     state.waiting.clear()

@@ -1,9 +1,11 @@
-"""Joins: which tokens wait, when a join fires, and which tokens it consumes. Decides by the state alone; `core.transitions.apply` moves tokens.
+"""Joins: which tokens wait, when a join fires, and which tokens it consumes.
 
-Law: the k-th token of each incoming place belongs to the k-th wave. `all` fires when every place has a token or can no
-longer get one; `{count: n}` fires once n places have one, and absorbs the rest of its wave when that comes later.
-A waiting token is not live: it holds a join back only by a join of its own that could still fire first. Joins that hold
-back each other, and that nothing live can reach, are let go one at a time, the first in plan order.
+This module decides from the state alone; `core.transitions.apply` moves the tokens.
+
+Invariant: the k-th token of each incoming place belongs to the k-th wave. `all` fires when every place has a token or
+can no longer get one. `{count: n}` fires once n places have a token, and absorbs the rest of its wave when it arrives.
+A waiting token is not live: it can hold back another join only if its own join could still fire first. Joins that hold
+back each other, and that nothing live can reach, fire one at a time, in plan order.
 """
 
 from __future__ import annotations
@@ -24,22 +26,22 @@ from arclog.plan.reach import Join, held_back_by_each_other
 class Firing(Struct, frozen=True):
     """The tokens that a firing join consumes."""
 
-    #: all tokens as one: args merged in arc order, the last arrival's event
+    #: all tokens as one: args merged in arc order, the event of the last arrival
     token: Token
-    #: as the event says it: ids of the tokens taken, in arc order; places whose token of this wave is absorbed later
+    #: as in the event: ids of the tokens taken, in arc order, and places whose token of this wave is absorbed later
     taken: dict[str, Any]
-    #: too few tokens came: the step run fails at once
+    #: set if too few tokens came: the step run fails at once
     problem: TaskError | None = None
-    #: why the step is left out; '' runs it
+    #: why the step is skipped; '' if it runs
     skipped: str = ""
 
 
 class Lack(Struct, frozen=True):
-    """A place that a waiting join has no token from."""
+    """A place from which a waiting join has no token."""
 
     place: str
     source: str
-    #: steps that could still bring one: open, about to start, or waiting joins themselves
+    #: steps that could still send one: open, about to start, or waiting joins
     from_steps: tuple[str, ...]
 
 
@@ -47,17 +49,17 @@ class Waiting(Struct, frozen=True):
     """A join that holds tokens and has not fired."""
 
     step: str
-    #: tokens that it takes to fire; 0 is all that can come
+    #: tokens that the join needs; 0 for all that can come
     count: int
-    #: sources that it has a token from; '' is the entry
+    #: sources of its tokens; '' is the entry
     held: tuple[str, ...]
     lacks: tuple[Lack, ...]
-    #: it will fire as soon as the engine continues
+    #: whether it fires as soon as the engine continues
     ready: bool
 
 
 def next_firing(program: Program, state: State) -> Firing | None:
-    """The join to fire now, None when each one still waits for something. Never None when nothing is live."""
+    """Return the join to fire now; None if every join still waits. Never None if nothing is live."""
     if not state.waiting:
         return None
     join = _ripe(program, state)
@@ -65,7 +67,7 @@ def next_firing(program: Program, state: State) -> Firing | None:
 
 
 def waiting(program: Program, state: State) -> list[Waiting]:
-    """The missing tokens of each join that holds tokens, and the steps that could still send them."""
+    """Return, for each join that holds tokens, the missing tokens and the steps that could still send them."""
     waiting_joins: list[Waiting] = []
     if not state.waiting:
         return waiting_joins
@@ -91,18 +93,18 @@ def waiting(program: Program, state: State) -> list[Waiting]:
 
 
 def put(state: State, token: Token) -> None:
-    """A token has reached a join."""
+    """Add a token to its join."""
     state.waiting.setdefault(token.step, {}).setdefault(token.place, []).append(token)
 
 
 def last_arrival(state: State, step: str, tokens: Sequence[int]) -> dict[str, Any]:
-    """The event that the newest of these tokens came with."""
+    """Return the event that the newest of these tokens arrived with."""
     held = [token for queue in state.waiting[step].values() for token in queue if token.id in tokens]
     return max(held, key=lambda token: token.id).event
 
 
 def take(state: State, step: str, tokens: Sequence[int], absorbs: Sequence[str]) -> None:
-    """A join fired: its tokens are gone, and the rest of their wave is owed."""
+    """Remove the tokens of a join that fired, and expect the rest of their wave."""
     held = state.waiting[step]
     left = {place: [token for token in queue if token.id not in tokens] for place, queue in held.items()}
     left = {place: queue for place, queue in left.items() if queue}
@@ -116,7 +118,7 @@ def take(state: State, step: str, tokens: Sequence[int], absorbs: Sequence[str])
 
 
 def absorb(state: State, step: str, place: str) -> None:
-    """A token of a wave that has fired already came to its end."""
+    """Count a token that arrived for a wave that has fired."""
     owed = state.absorbs[step]
     owed[place] -= 1
     if not owed[place]:
@@ -126,7 +128,7 @@ def absorb(state: State, step: str, place: str) -> None:
 
 
 def settle(program: Program, state: State) -> None:
-    """Tokens that can no longer come are not expected: a later arrival belongs to a later wave."""
+    """Stop expecting tokens that can no longer come: a later arrival belongs to a later wave."""
     if not state.absorbs:
         return
     live = _Live(program, state)
@@ -142,7 +144,7 @@ def settle(program: Program, state: State) -> None:
 
 
 def is_absorbed(state: State, step: str, place: str) -> bool:
-    """Whether a token that arrives at this place now belongs to a wave that has fired."""
+    """Return whether a token that arrives at this place now belongs to a wave that has fired."""
     return bool(state.absorbs) and place in state.absorbs.get(step, ())
 
 
@@ -150,7 +152,7 @@ def is_absorbed(state: State, step: str, place: str) -> bool:
 
 
 class _Live:
-    """The steps that have something live, computed only as far as needed."""
+    """The steps that have live tokens or step runs, computed only as far as needed."""
 
     __slots__ = ("_bit_of", "_rest", "_seen")
 
@@ -178,13 +180,13 @@ def _live_steps(state: State) -> Iterator[str]:
 
 
 def _waiting_joins(program: Program, state: State) -> list[Join]:
-    """The joins that hold tokens, in plan order."""
+    """Return the joins that hold tokens, in plan order."""
     joins = program.reach.joins
     return sorted((joins[step] for step in state.waiting), key=lambda join: join.bit)
 
 
 def _waiting_mask(program: Program, state: State, join: Join) -> int:
-    """The other joins that hold tokens."""
+    """Return the other joins that hold tokens, as a mask."""
     bit_of = program.reach.graph.bit_of
     mask = 0
     for step in state.waiting:
@@ -193,21 +195,21 @@ def _waiting_mask(program: Program, state: State, join: Join) -> int:
 
 
 def _ripe(program: Program, state: State) -> Join | None:
-    """The first join in plan order that may fire, by the rules in the order of this module's law."""
+    """Return the first join in plan order that may fire, by the rules in the module docstring."""
     joins = _waiting_joins(program, state)
     for join in joins:
         came = len(state.waiting[join.step])
         if came == len(join.incoming) or came >= (join.count or came + 1):
             return join
     live = _Live(program, state)
-    #: joins that wait for nothing live themselves, with the joins that hold them back
+    #: joins that wait for nothing live → the joins that hold them back
     behind: dict[int, int] = {}
     for join in joins:
         held = state.waiting[join.step]
         others = _waiting_mask(program, state, join)
         if join.count and not _enough(join, held, others, live):
             return join
-        # The first place that something live can reach settles it: a wide join is not looked through each time.
+        # Stop at the first place that something live can reach, so that a wide join is not scanned each time.
         if not any(place.place not in held and live.meets(place.reach) for place in join.incoming):
             behind[join.bit] = others & _reaching(join, held)
     free = held_back_by_each_other(behind)
@@ -215,7 +217,7 @@ def _ripe(program: Program, state: State) -> Join | None:
 
 
 def _enough(join: Join, held: Container[str], others: int, live: _Live) -> bool:
-    """Whether a counted join can still reach its count."""
+    """Return whether a counted join can still reach its count."""
     missing = join.count
     for place in join.incoming:
         if place.place in held or place.reach & others or live.meets(place.reach):
@@ -226,7 +228,7 @@ def _enough(join: Join, held: Container[str], others: int, live: _Live) -> bool:
 
 
 def _reaching(join: Join, held: Container[str]) -> int:
-    """Steps that could bring what the join lacks."""
+    """Return the steps that could send the missing tokens, as a mask."""
     mask = 0
     for place in join.incoming:
         if place.place not in held:
@@ -264,8 +266,10 @@ def _firing(program: Program, state: State, join: Join) -> Firing:
 
 
 def _broken(program: Program, state: State, join: Join) -> str:
-    """Which branch of an `all_ok` join failed or was denied: its token came from a failed step, or none came and a step on
-    the way failed or was denied; ''.
+    """Return the branch of an `all_ok` join that failed or was denied, or ''.
+
+    A branch failed if its token came from a failed step, or if no token came and a step on the way failed or was
+    denied.
     """
     held = state.waiting[join.step]
     for place in join.incoming:

@@ -1,8 +1,8 @@
-"""Loops: the decide side. Which items go to which command, and when a loop is over.
+"""Loops: decisions about which items go to which command, and when a loop ends.
 
-A loop with `exec: local` is one command. Otherwise the server hands out chunks of items, as many at a time as may be in
-flight, and expands outer loops of a nested one as it goes. Iterations run on workers; the server writes loop.started,
-loop.done and the iterations of outer loops.
+A loop with `exec: local` is one command. Otherwise the server issues chunks of items, up to the number that may run at
+the same time, and expands the outer loops of a nested loop as it proceeds. Workers run the iterations; the server
+records loop.started, loop.done and the iterations of outer loops.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ if TYPE_CHECKING:
     from arclog.plan.net import LoopPlan
     from arclog.plan.program import StepProgram
 
-#: A chunk should keep a worker busy for about this long, and has at most that many items.
+#: A chunk should keep a worker busy for CHUNK_US microseconds, and has at most MAX_CHUNK items.
 CHUNK_US = 100_000
 MAX_CHUNK = 200
 
 _INNER_STORED = (
     "the items of an inner loop are stored outside the log, where the server cannot read them; "
-    "make them part of the outer items, or loop over them in a step of their own"
+    "make them part of the outer items, or loop over them in a separate step"
 )
 
 _ENDS = frozenset({"loop.done", "loop.iteration.done", "loop.iteration.failed"})
 
-#: Types whose values can be of any size.
+#: Types of values that can have any size.
 _MEASURED = (str, list, dict)
-#: of a loop whose items wrote nothing to ctx; only read
+#: For a loop whose iterations wrote no ctx. Never changed.
 _NOTHING = Gathered()
 
 _encode = msgspec.json.Encoder().encode
 
 
 def encoded_size(payload: Mapping[str, Any]) -> int:
-    """The size of a payload in the log; small common payloads are not measured."""
+    """Return the size of a payload in the log, or 0 for a payload of small values only."""
     if not any(isinstance(value, _MEASURED) and value for key, value in payload.items() if key != "tokens"):
         return 0
     return len(_encode(payload))
@@ -58,7 +58,10 @@ def encoded_size(payload: Mapping[str, Any]) -> int:
 def items(
     decision: Decision, step: StepProgram, level: Tree, scope: Any
 ) -> tuple[list[Any] | range | None, TaskError | None]:
-    """The evaluated `loop.in` of one level, and what is wrong with it; None: it reads what only a worker can read."""
+    """Evaluate `loop.in` of one level.
+
+    Returns the items and the error, if any. Both are None if the expression reads data that only a worker can read.
+    """
     try:
         value = level.evaluate_items(scope)
     except ExpressionError as failure:
@@ -85,20 +88,20 @@ def too_many(step: str, total: int, cap: int) -> TaskError | None:
 
 
 def on_one_lease(step: StepProgram) -> bool:
-    """Whether a single command runs the whole loop."""
+    """Return whether a single command runs the whole loop."""
     plan = step.loop
     return plan.inner is None and plan.exec == "local"
 
 
 def begin(decision: Decision, event: Event) -> None:
-    """A worker began a step run: if it is a loop, record loop.started."""
+    """Record loop.started if a worker started a step run with a loop."""
     step_run = decision.state.run_of(event.step, event.run)
     if step_run is not None and step_run.loop is not None:
         _emit_started(decision, step_run, len(decision.txn.events) - 1)
 
 
 def expanded(decision: Decision, event: Event) -> None:
-    """A worker reported the items of a loop: begin it."""
+    """Start a loop whose items a worker evaluated."""
     step_run = decision.state.run_of(event.step, event.run)
     if step_run is None:
         raise InvariantBroken(f"{event.type} of step {event.step}, which is not open")
@@ -107,7 +110,7 @@ def expanded(decision: Decision, event: Event) -> None:
 
 
 def spread(decision: Decision, step_run: StepRun, cause: int) -> None:
-    """Start a loop whose parts go to several commands; one without items is done at once."""
+    """Start a loop whose items go to several commands. A loop without items ends at once."""
     step, run = step_run.step, step_run.run
     decision.record("step.started", {"source": "server"}, step=step, run=run, cause=cause)
     _emit_started(decision, step_run, cause)
@@ -123,9 +126,9 @@ def go_on_with_all(decision: Decision) -> None:
 
 
 def iteration_ended(decision: Decision, event: Event, command_id: int = 0, coming: Iterable[Event] = ()) -> None:
-    """An iteration of the innermost loop ended: close its command, hand out more, or end the loop.
+    """Handle the end of an iteration of the innermost loop: close its command, issue more items, or end the loop.
 
-    `coming` is the rest of the report. If the loop fails here, the remaining events are recorded without effect.
+    `coming` is the rest of the report. If the loop fails here, these events are recorded without effect.
     """
     step_run = decision.state.run_of(event.step, event.run)
     if step_run is None or event.iteration is None:
@@ -144,7 +147,7 @@ def iteration_ended(decision: Decision, event: Event, command_id: int = 0, comin
 
 
 def _stops(decision: Decision, step_run: StepRun, path: tuple[int, ...]) -> dict[str, Any] | None:
-    """Why the loop cannot continue; '' if it can."""
+    """Return the error that stops the loop; None if it continues."""
     loop = loop_at(step_run, path[:-1])
     if loop.broken is not None:
         return {**loop.broken, "message": f"iteration {path_key(path)}: {loop.broken.get('message', '')}"}
@@ -158,7 +161,7 @@ def _stops(decision: Decision, step_run: StepRun, path: tuple[int, ...]) -> dict
         if gathered.ordered_bytes > cap:
             message = (
                 f"the ctx values of the loop of step {step} take more than {cap} bytes (limits.max_loop_results_bytes); "
-                f"let its tasks return them, and read {{{{ {step}.results }}}} in the steps behind"
+                f"let its tasks return them, and read {{{{ {step}.results }}}} in later steps"
             )
         return error("limit", message, code="MAX_LOOP_RESULTS_BYTES").as_dict()
     return None
@@ -179,7 +182,7 @@ def _is_over(step_run: StepRun, loop: Loop) -> bool:
 
 
 def _close(decision: Decision, step_run: StepRun, loop: Loop) -> bool:
-    """All items of a level have ended, so the outer iteration or the step ends. Returns whether the loop continues."""
+    """End the outer iteration or the step after all items of a level have ended. Returns whether the loop continues."""
     cause = len(decision.txn.events) - 1
     if loop.path:
         _emit_done(decision, step_run, loop, cause)
@@ -199,7 +202,7 @@ def _close(decision: Decision, step_run: StepRun, loop: Loop) -> bool:
 
 
 def _broken_at(step_run: StepRun, path: tuple[int, ...]) -> tuple[int, ...]:
-    """The iteration, if its own failure stops the loop."""
+    """Return the path if the failure of this iteration stops the loop, else ()."""
     return path if loop_at(step_run, path[:-1]).broken is not None else ()
 
 
@@ -211,8 +214,9 @@ def _fail(
     cause: int = -1,
     failed_at: tuple[int, ...] = (),
 ) -> None:
-    """End the step run, and what its other commands are doing; `command_id` is the one whose report is being taken,
-    `failed_at` the iteration whose failure stops the loop.
+    """Fail the step run and withdraw its other commands.
+
+    `command_id` is the command whose report is being applied, `failed_at` the iteration whose failure stops the loop.
     """
     cause = cause if cause >= 0 else len(decision.txn.events) - 1
     if command_id:
@@ -231,12 +235,12 @@ def _hand_out(decision: Decision, step_run: StepRun, loop: Loop) -> None:
 
 
 def _issue_chunks(decision: Decision, step_run: StepRun, loop: Loop, plan: LoopPlan) -> None:
-    """Commands for items of the innermost loop: as many as may be in flight, as large as their items are quick."""
+    """Issue commands for items of the innermost loop, up to the limit of commands; quick items make larger chunks."""
     if loop.handed >= loop.total:
         return
     at_a_time = plan.max_in_flight if plan.mode == "parallel" and plan.exec == "distributed" else 1
     chunks = step_run.chunks
-    # Chunks of a loop that is not nested are all its own.
+    # All chunks of a loop that is not nested belong to it.
     busy = sum(1 for chunk in chunks.values() if chunk.path == loop.path) if loop.path else len(chunks)
     while busy < at_a_time and loop.handed < loop.total:
         if decision.state.pause is not None:
@@ -260,14 +264,14 @@ def _issue_chunks(decision: Decision, step_run: StepRun, loop: Loop, plan: LoopP
 
 
 def _chunk_size(loop: Loop, at_a_time: int) -> int:
-    """Enough items for CHUNK_US at the measured speed, but at most a fair share of the remaining items."""
+    """Return enough items for CHUNK_US at the measured speed, but at most a fair share of the remaining items."""
     size = int(CHUNK_US / loop.item_us) if loop.item_us else 1
     share = -(-(loop.total - loop.handed) // at_a_time)
     return max(1, min(size, share, MAX_CHUNK))
 
 
 def _start_outer(decision: Decision, step_run: StepRun, loop: Loop, plan: LoopPlan) -> None:
-    """Iterations of an outer loop: their inner items are evaluated as they start."""
+    """Start iterations of an outer loop; their inner items are evaluated at the start."""
     step = decision.program.steps[step_run.step]
     at_a_time = plan.max_in_flight if plan.mode == "parallel" else 1
     busy = sum(1 for inner in step_run.loops.values() if inner.path[:-1] == loop.path and inner.path)
@@ -307,7 +311,7 @@ def _start_outer(decision: Decision, step_run: StepRun, loop: Loop, plan: LoopPl
 
 
 def _end_outer(decision: Decision, step_run: StepRun, inner: Loop) -> None:
-    """The inner loop of an outer iteration is over, and so is the iteration; it failed when an item in it did."""
+    """End an outer iteration after its inner loop. It fails if any of its items failed."""
     if inner.failed:
         problem = {key: value for key, value in inner.errors[0].items() if key != "index"}
         _emit_of(decision, step_run, "loop.iteration.failed", inner.path, {"error": problem})
@@ -331,7 +335,7 @@ def _emit_done(decision: Decision, step_run: StepRun, loop: Loop, cause: int) ->
 
 
 def errors_of(decision: Decision, loop: Loop) -> dict[str, Any]:
-    """The first errors of a loop, as many as an event holds."""
+    """Return the first errors of a loop, as many as fit in an event."""
     shown = loop.errors
     while shown and encoded_size({"errors": shown}) > decision.event_room:
         shown = shown[: len(shown) // 2]
@@ -348,7 +352,7 @@ def _emit_started(decision: Decision, step_run: StepRun, cause: int) -> None:
 
 
 def _emit_scheduled(decision: Decision, step_run: StepRun, loop: Loop, first: int, last: int) -> None:
-    """Name the iterations that were handed out, when the step asks for that; as many as a decision has room for."""
+    """Record loop.iteration.scheduled for issued iterations if the step emits it, up to MAX_CHUNK of them."""
     if "loop.iteration.scheduled" in decision.program.steps[step_run.step].emit:
         for index in range(first, min(last, first + MAX_CHUNK)):
             _emit_of(decision, step_run, "loop.iteration.scheduled", (*loop.path, index))

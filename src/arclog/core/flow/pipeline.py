@@ -1,8 +1,8 @@
 """A pipeline of tasks: the next move, retries and their delays, and the effects of an outcome.
 
-Law: the worker calls `next_move`, runs the task, passes its outcome to `conclude`, and folds the resulting events
-with `fold`; the server folds the same events with the same function. So both hold the same Pipeline, and another worker
-can go on exactly where the log ends.
+Invariant: the worker calls `next_move`, runs the task, passes its outcome to `conclude`, and folds the resulting events
+with `fold`; the server folds the same events with the same function. So both have the same Pipeline, and another worker
+can continue exactly where the log ends.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ class Run(Struct, frozen=True):
     task: TaskProgram
     task_run: int
     attempt: int
-    #: not before this moment; 0 = at once
+    #: earliest time of the attempt; 0 for now
     due: int
-    #: its start is in the log already: the worker that started it is gone
+    #: whether its start is in the log already, because the worker that started it is gone
     repeated: bool
-    #: counts of rounds that change with it, by block
+    #: counts of rounds that the start changes, by block
     rounds: dict[str, int] = {}
 
 
 class Ask(Struct, frozen=True):
-    """Guards decide what comes next; `asked` evaluates them. Only a worker can read everything that they may use."""
+    """Guards decide the next move; `asked` evaluates them. Only a worker can read all data that they may use."""
 
 
 class Over(Struct, frozen=True):
     """The pipeline has ended."""
 
-    #: None = done
+    #: None if it succeeded
     error: dict[str, Any] | None
 
 
 class Frame(Struct):
-    """The surroundings of a pipeline: the names that its templates see beside its own."""
+    """The surroundings of a pipeline: the data that its templates see besides its own."""
 
     execution_id: str
     args: dict[str, Any]
@@ -63,16 +63,16 @@ class Frame(Struct):
     #: metadata of the values
     names: Names = Names(Absent())
     iteration: tuple[int, ...] | None = None
-    #: optional event types that are written all the same
+    #: optional event types to record
     emit: frozenset[str] = frozenset()
-    #: bytes that the payload of one event may take
+    #: maximum bytes of an event's payload
     event_room: int = 1 << 30
-    #: reads stored data; the server has none
+    #: reads stored data; None on the server
     read: Reader | None = None
 
 
 def next_move(pipeline: Pipeline, step: StepProgram, max_task_runs: int) -> Run | Ask | Over:
-    """The next move of a worker."""
+    """Return the next move of a worker."""
     if pipeline.state != "open":
         return Over(pipeline.error)
     at = next_index(pipeline, step)
@@ -80,14 +80,17 @@ def next_move(pipeline: Pipeline, step: StepProgram, max_task_runs: int) -> Run 
 
 
 def next_index(pipeline: Pipeline, step: StepProgram) -> int | None:
-    """The index of the task that runs or comes next; after the last task, the number of tasks. None: guards decide."""
+    """Return the index of the task that runs or comes next; None if guards decide.
+
+    After the last task, the index is the number of tasks.
+    """
     if step.guards is None or pipeline.attempt or pipeline.direct:
         return pipeline.at
     return step.guards.certain(pipeline.at)
 
 
 def asked(pipeline: Pipeline, step: StepProgram, frame: Frame, max_task_runs: int) -> Run | Over:
-    """The move of a worker when `next_move` depends on guards."""
+    """Return the next move after evaluating the guards, when `next_move` returned Ask."""
     if step.guards is None:
         raise InvariantBroken(f"the task list of step {step.name} has no guards")
     reached = follow(step.guards, pipeline.at, pipeline.rounds, lambda: guard_scope(pipeline, frame))
@@ -115,9 +118,9 @@ def _run(
 
 
 def started(move: Run, frame: Frame, now: int, inputs: Any, config: dict[str, Any] | None = None) -> list[Event]:
-    """The events that say an attempt begins: task.started, and task.attempt.started from the second on.
+    """Return the events of the start of an attempt: task.started, and task.attempt.started from the second attempt on.
 
-    With a `config` the attempt is the engine's to make: one event says so and hands the pipeline over.
+    With a `config`, the engine runs the attempt: a single event records it and passes the pipeline to the server.
     """
     payload: dict[str, Any] = {"inputs": inputs} if inputs else {}
     if move.rounds:
@@ -148,11 +151,12 @@ def conclude(
     *,
     stores_iter: bool = False,
 ) -> list[Event]:
-    """The events of an ended attempt: its outcome, and the decision of the task's policy.
+    """Return the events of an ended attempt: its outcome, and the decision of the task's policy.
 
-    `roll` is a random number in [0, 1) for the jitter; the resulting due time is in the event. A delay longer
-    than `longest_sleep_s` suspends the pipeline: the engine's timer ends it, and no worker holds a slot meanwhile.
-    `stores_iter`: the caller moves large set_iter values to the result store, so any size will do.
+    `roll` is a random number in [0, 1) for the jitter; the resulting due time is in the event. A delay longer than
+    `longest_sleep_s` suspends the pipeline: a timer of the engine ends the delay, and no worker slot is occupied
+    meanwhile. With `stores_iter` the caller moves large set_iter values to the result store, so their size is not
+    checked.
     """
     ok = record["status"] == OK
     if move.task.plan.policy is None:
@@ -206,7 +210,7 @@ def conclude(
 
 
 def _refusal(move: Run, index: int | None) -> TaskError:
-    """The error of a task that ended ok and whose policy fails it all the same."""
+    """Return the error of a task that succeeded but is failed by its policy."""
     name, policy = move.task.plan.name, move.task.plan.policy
     which = "no rule of its policy matched, and on_unmatched is fail"
     if index is not None and policy is not None:
@@ -217,7 +221,7 @@ def _refusal(move: Run, index: int | None) -> TaskError:
 
 
 def fold(pipeline: Pipeline, step: StepProgram, event: Event) -> None:
-    """Take one event of the pipeline into its state."""
+    """Apply one event to the pipeline."""
     _FOLD[event.type](pipeline, step, event)
 
 
@@ -296,8 +300,9 @@ def _on_policy(pipeline: Pipeline, step: StepProgram, event: Event) -> None:
 
 
 def last_record(step: StepProgram, pipeline: Pipeline, *, failed: bool) -> dict[str, Any] | None:
-    """The outcome record of a pipeline that has ended: that of its last task. A list whose guards let no task run has
-    nothing to show but its success.
+    """Return the outcome record of an ended pipeline: that of its last task.
+
+    If guards let no task run, the record only says ok.
     """
     if pipeline.prev:
         record: dict[str, Any] = pipeline.results[pipeline.prev]
@@ -306,7 +311,7 @@ def last_record(step: StepProgram, pipeline: Pipeline, *, failed: bool) -> dict[
 
 
 def _failing_rule(event: Event) -> int:
-    """The rule that failed the pipeline, numbered as in `Pipeline.rule`."""
+    """Return the rule that failed the pipeline, numbered as in `Pipeline.rule`."""
     index = event.payload["matched_rule_index"]
     if index is not None:
         return int(index) + 1
@@ -319,7 +324,7 @@ def _fail(pipeline: Pipeline, problem: dict[str, Any] | None) -> None:
 
 
 def _on_stored(_pipeline: Pipeline, _step: StepProgram, _event: Event) -> None:
-    """The next event has the reference of the stored content."""
+    """Do nothing: the next event has the reference of the stored content."""
 
 
 _FOLD = {
@@ -351,21 +356,21 @@ def _matched(
 def _changes(
     pipeline: Pipeline, move: Run, frame: Frame, record: dict[str, Any], rule: RuleProgram | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The values that the rule sets in iter and ctx, evaluated in the scope before it."""
+    """Evaluate the values that the rule sets in iter and ctx, in the scope before the change."""
     if rule is None or not (rule.rule.then.set_iter or rule.rule.then.set_ctx):
         return {}, {}
     scope = task_scope(pipeline, frame, move, record)
     return rule.set_iter.evaluate(scope), rule.set_ctx.evaluate(scope)
 
 
-#: Characters of the message that a rule gives an error.
+#: Maximum length of the message that a rule gives an error.
 _MAX_MESSAGE = 4_000
 
 
 def _failure(
     pipeline: Pipeline, move: Run, frame: Frame, record: dict[str, Any], rule: RuleProgram | None
 ) -> dict[str, Any] | None:
-    """The error of a rule that fails the task with its own message or code; None if it has neither."""
+    """Return the error of a rule that fails the task with its own message or code; None if it has neither."""
     if rule is None or not (rule.rule.then.message or rule.rule.then.code):
         return None
     own = record.get("error")
@@ -380,7 +385,7 @@ def _failure(
 
 
 def _final(move: Run, frame: Frame, record: dict[str, Any], now: int, *, failed: bool) -> list[Event]:
-    """The end of a task run; its attempts are spelled out from the first retry on, the last one without its data."""
+    """Return the end of a task run. After a retry, the last attempt is recorded as well, without its data."""
     events = []
     kind = "task.attempt.done" if record["status"] == OK else "task.attempt.failed"
     if move.attempt > 1 or kind in frame.emit:
@@ -416,7 +421,7 @@ def _event(
 
 
 def _oversized(values: dict[str, Any], name: str, max_bytes: int, frame: Frame) -> TaskError | None:
-    """Why values cannot be kept: each has its own limit, and one event holds them all."""
+    """Return why values cannot be stored: each has a limit, and one event must hold all of them."""
     most = min(max_bytes, frame.event_room)
     total = 0
     for key, value in values.items():
@@ -439,11 +444,11 @@ def _oversized(values: dict[str, Any], name: str, max_bytes: int, frame: Frame) 
 def _way_out(frame: Frame) -> str:
     """A hint for large data: return it from the task, so that it is stored by reference."""
     view = frame.step if frame.iteration is None else f"{frame.step}.results"
-    return f"let the task return it, and read {{{{ {view} }}}} in the steps behind"
+    return f"let the task return it, and read {{{{ {view} }}}} in later steps"
 
 
 def _delay(action: Action, attempt: int, record: Mapping[str, Any], roll: float) -> float:
-    """Seconds before the attempt after this one; what the server asked for (Retry-After) is a floor."""
+    """Return the seconds before the next attempt; a Retry-After of the server is the minimum."""
     if action.delays:
         delay = action.delays[min(attempt, len(action.delays)) - 1]
     else:
@@ -471,23 +476,26 @@ def _action_payload(action: Action) -> dict[str, Any]:
 
 # Guards of a task list: from the position of a pipeline to its next task.
 #
-# Law: nothing that a condition can see changes between two tasks, so evaluating guards again gives the same result, and a
-# round in which no task runs would repeat forever. Only the count of rounds changes; it is written to the `task.started`
-# of the task that is reached.
+# Invariant: nothing that a condition reads
+# changes between two tasks, so evaluating guards again gives the same result, and a round without a task would repeat
+# forever. Only the count of rounds changes; it is recorded in the `task.started` of the task that is reached.
 
 
 class Reached(Struct, frozen=True):
-    """The target of guards."""
+    """The task that guards lead to."""
 
-    #: index of the task that comes next; None: the end of the list, or an error
+    #: index of the next task; None at the end of the list or after an error
     index: int | None
-    #: counts of rounds that differ from those before, by block
+    #: changed counts of rounds, by block
     rounds: dict[str, int] = {}
     problem: TaskError | None = None
 
 
 def follow(guards: Guards, at: int, rounds: Mapping[str, int], scope: Callable[[], Mapping[str, Any]]) -> Reached:
-    """The way from behind the first `at` tasks to the next one. `scope` gives the names that conditions see."""
+    """Follow the guards from the position after the first `at` tasks to the next task.
+
+    `scope` returns the names for conditions.
+    """
     position = guards.position(at)
     counts: dict[str, int] = {}
     again: set[str] = set()
@@ -551,8 +559,9 @@ def _failed(block: Block, problem: TaskError) -> Reached:
 
 
 def asserted(config: Mapping[str, Any]) -> Outcome:
-    """The outcome of a task of kind `assert`, which the worker runs without a tool: an error unless all conditions hold.
-    `that` has the evaluated conditions, `text` their source.
+    """Return the outcome of a task of kind `assert`: an error unless all conditions hold.
+
+    The worker runs it without a tool. `that` has the evaluated conditions, `text` their source.
     """
     broken = [text for text, holds in zip(config["text"], config["that"], strict=True) if not holds]
     if not broken:

@@ -1,8 +1,8 @@
 """Reducers: how the values that `set_ctx` contributes to a declared ctx key are combined, and how iterations write ctx.
 
-Law: a contribution is kept as a *part*, what its reducer makes of the values given so far. Parts of one key are combined
-in order: those of a pipeline as it goes, those of iterations in item order, those of step runs as they end. Combining is
-associative (but for the rounding of floats), so it does not matter where parts were put together.
+Invariant: a contribution is kept as a *part*, the reducer's result for the values so far. Parts of one key are combined
+in order: those of a pipeline as they come, those of iterations in item order, those of step runs as they end. Combining
+is associative (except for the rounding of floats), so the grouping of parts does not matter.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from arclog.plan.program import Program
 
 _canonical = Encoder(order="deterministic").encode
 
-#: Code of an error that says that a reducer cannot take a value, or continue from one.
+#: Error code: a reducer cannot take a value, or cannot continue from one.
 REFUSED = "CTX_REDUCER"
 #: Reducers whose result grows with every value.
 GROWING = frozenset({"append", "union", "merge"})
 
 
 def begun(reducer: str, value: Any) -> Any:
-    """The part that one value is."""
+    """Return the part for one value."""
     match reducer:
         case "count":
             return 1
@@ -42,15 +42,16 @@ def begun(reducer: str, value: Any) -> Any:
 
 
 def combined(reducer: str, start: Any, *parts: Any) -> Any:
-    """The current value (None: none) combined with later parts, in order."""
+    """Combine the current value (None if there is none) with later parts, in order."""
     given = parts if start is None else (start, *parts)
     return given[0] if len(given) == 1 else _COMBINE[reducer](given)
 
 
 def extended(reducers: Mapping[str, str], patch: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """A pipeline's changes of ctx with what one more rule sets: parts of keys with a reducer, values of all others.
+    """Add the values of one more rule to a pipeline's changes of ctx.
 
-    Values that their reducers cannot take are left out: `refused` says so.
+    The result has parts for keys with a reducer and values for all others. Values that their reducers cannot take are
+    left out; `refused` reports them.
     """
     changed = dict(patch)
     for key, value in values.items():
@@ -63,7 +64,7 @@ def extended(reducers: Mapping[str, str], patch: Mapping[str, Any], values: Mapp
 
 
 def merged(reducers: Mapping[str, str], ctx: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of a patch after it is applied to ctx, without those that `unfitting` rejects."""
+    """Return the keys of a patch after it is applied to ctx, without those that `unfitting` rejects."""
     if reducers.keys().isdisjoint(patch):
         return dict(patch)
     changed: dict[str, Any] = {}
@@ -81,13 +82,15 @@ def merged(reducers: Mapping[str, str], ctx: Mapping[str, Any], patch: Mapping[s
 def unfitting(
     reducers: Mapping[str, str], ctx: Mapping[str, Any], patch: Mapping[str, Any], most: int
 ) -> TaskError | None:
-    """Why a patch cannot be applied to ctx: a value there that the reducer cannot continue from, a sum that no float can
-    hold, or more than `most` bytes.
+    """Return why a patch cannot be applied to ctx, or None.
+
+    The reducer cannot continue from the current value, a sum exceeds the range of floats, or the result exceeds `most`
+    bytes.
     """
     for key in sorted(reducers.keys() & patch.keys()):
         wrong = unfit(reducers[key], ctx.get(key))
         if wrong:
-            message = f"ctx.{key} is {wrong}, which the reducer {reducers[key]} cannot go on from"
+            message = f"ctx.{key} is {wrong}, which the reducer {reducers[key]} cannot continue from"
             return error("conflict", message, code=REFUSED)
         value = combined(reducers[key], ctx.get(key), patch[key])
         if _overflows(value):
@@ -103,7 +106,7 @@ def unfitting(
 
 
 def refused(reducers: Mapping[str, str], values: Mapping[str, Any]) -> TaskError | None:
-    """Why some values of a `set_ctx` cannot be contributed."""
+    """Return why a value of a `set_ctx` cannot be contributed, or None."""
     for key, value in values.items():
         wrong = misfit(reducers[key], value) if key in reducers else ""
         if wrong:
@@ -119,12 +122,12 @@ def _overflows(value: Any) -> bool:
 def _sum(parts: Sequence[Any]) -> Any:
     try:
         return sum(parts)
-    except OverflowError:  # an integer that is too large for the float that it is added to
+    except OverflowError:  # an integer that is too large for the float to which it is added
         return math.inf
 
 
 def _smallest(parts: Sequence[Any]) -> Any:
-    """Between 1 and 1.0, prefer the integer, whichever comes first."""
+    """Return the minimum. Between 1 and 1.0 prefer the integer, whichever comes first."""
     return min(parts, key=lambda value: (value, not isinstance(value, int)))
 
 
@@ -133,7 +136,7 @@ def _largest(parts: Sequence[Any]) -> Any:
 
 
 def _distinct(parts: Sequence[list[Any]]) -> list[Any]:
-    """The new values, each once."""
+    """Return the distinct values, in order."""
     kept: dict[bytes, Any] = {}
     for item in chain.from_iterable(parts):
         kept.setdefault(_canonical(item), item)
@@ -161,21 +164,23 @@ _COMBINE: dict[str, Callable[[Sequence[Any]], Any]] = {
 
 # Writes of iterations to ctx.
 #
-# A sequential loop writes as it goes: the next iteration sees it. In a parallel loop a key is written once (equal values
-# are fine) or has a declared reducer; what was gathered shows in ctx when the loop is done. The result never depends on
-# the order in which iterations end: parts whose order matters are combined in item order, at the end.
+# A sequential loop writes ctx as it proceeds: the next iteration sees the change. In a parallel loop a key is written
+# once (equal values are allowed) or has a declared reducer; the gathered values appear in ctx when the loop is done. The
+# result never depends on the order in which iterations end: parts whose order matters are combined in item order, at
+# the end.
 
 
-#: Every float is a whole number of these, so sums of floats can be kept exact and do not depend on their order.
+#: Every float is a multiple of 1/_UNIT, so sums of floats can be kept exact and do not depend on their order.
 _UNIT = 1 << 1074
-#: Reducers that give the same in any order are folded as values come; the others keep them all until the end.
+#: Reducers whose result does not depend on the order fold values as they come; the others keep all values until the
+#: end.
 _ANY_ORDER = frozenset({"sum", "count", "min", "max"})
 
 
 def parts_of(program: Program, patch: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    """The changes of an iteration to ctx, as parts, and the key whose value its reducer rejects ('': none).
+    """Return the changes of an iteration to ctx, as parts, and the key whose value its reducer rejects, or ''.
 
-    In plans of format 1 the last value that it set is all that an iteration contributes.
+    In plans of format 1 an iteration contributes only the last value that it set.
     """
     declared = program.declared
     if program.names.reducers or declared.keys().isdisjoint(patch):
@@ -191,7 +196,7 @@ def after(program: Program, captured: Captured, patch: dict[str, Any]) -> Captur
 
 
 def take(program: Program, state: State, step_run: StepRun, path: tuple[int, ...], pipeline: Pipeline) -> None:
-    """An iteration has ended: let its writes take effect, or gather them until the loop is done."""
+    """Apply the writes of an ended iteration, or gather them until the loop is done."""
     patch, problem = pipeline.ctx, pipeline.error or {}
     if problem.get("code") == REFUSED:
         gathered = step_run.gathered = step_run.gathered or Gathered()
@@ -217,14 +222,14 @@ def take(program: Program, state: State, step_run: StepRun, path: tuple[int, ...
 
 
 def finish(program: Program, state: State, step_run: StepRun) -> None:
-    """The loop is over: what it gathered becomes visible."""
+    """Apply the gathered writes of an ended loop to ctx."""
     patch, _ = outcome(program, state, step_run)
     if patch:
         state.ctx = {**state.ctx, **patch}
 
 
 def finish_step(program: Program, state: State, step_run: StepRun, pipeline: Pipeline) -> None:
-    """A step run without a loop has ended: apply its writes to ctx, or record why they cannot be applied."""
+    """Apply the writes of an ended step run without a loop to ctx, or record why they cannot be applied."""
     reducers = program.names.reducers
     problem = unfitting(reducers, state.ctx, pipeline.ctx, program.plan.limits.max_loop_results_bytes)
     if problem is not None:
@@ -233,18 +238,18 @@ def finish_step(program: Program, state: State, step_run: StepRun, pipeline: Pip
 
 
 def outcome(program: Program, state: State, step_run: StepRun) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """The changes of an ended loop to ctx, or the reason why they are impossible."""
+    """Return the changes of an ended loop to ctx, and the error if they are impossible."""
     gathered = step_run.gathered
     if gathered is None or not is_parallel(program, step_run.step):
         return {}, None
-    # Sorted, so that the order of ctx's keys does not depend on timing either.
+    # Sorted, so that the order of ctx's keys does not depend on timing.
     patch = dict(sorted(gathered.written.items()))
     for key in sorted({*gathered.folded, *gathered.exact, *gathered.ordered}):
         reducer = program.declared[key]
         start = state.ctx.get(key)
         wrong = unfit(reducer, start)
         if wrong:
-            message = f"ctx.{key} was {wrong} before the loop of step {step_run.step}, which the reducer {reducer} cannot go on from"
+            message = f"ctx.{key} was {wrong} before the loop of step {step_run.step}, which the reducer {reducer} cannot continue from"
             return {}, error("conflict", message, code=REFUSED).as_dict()
         if reducer == "sum":
             try:
@@ -273,7 +278,7 @@ def _units(value: Any) -> int:
 
 
 def is_parallel(program: Program, step: str) -> bool:
-    """Whether any level of the step's loop runs items side by side."""
+    """Return whether any level of the step's loop runs items in parallel."""
     plan = program.steps[step].plan.loop
     while plan is not None:
         if plan.mode == "parallel":
@@ -307,7 +312,7 @@ def _gather(program: Program, gathered: Gathered, path: tuple[int, ...], key: st
 
 
 def _watch(program: Program, state: State, step_run: StepRun, path: tuple[int, ...], parts: dict[str, Any]) -> None:
-    """In a sequential loop: values that a reducer cannot continue from, and the bytes that reducers accumulate."""
+    """Check that reducers can continue from the ctx values of a sequential loop, and count the gathered bytes."""
     for key, part in parts.items():
         reducer = program.declared.get(key)
         if reducer is None:
@@ -315,7 +320,7 @@ def _watch(program: Program, state: State, step_run: StepRun, path: tuple[int, .
         gathered = step_run.gathered = step_run.gathered or Gathered()
         wrong = unfit(reducer, state.ctx.get(key))
         if wrong:
-            message = f"ctx.{key} was {wrong} before iteration {path_key(path)}, which the reducer {reducer} cannot go on from"
+            message = f"ctx.{key} was {wrong} before iteration {path_key(path)}, which the reducer {reducer} cannot continue from"
             gathered.problem = gathered.problem or error("conflict", message, code=REFUSED).as_dict()
         elif reducer in GROWING:
             gathered.ordered_bytes += len(encode(part))

@@ -1,4 +1,4 @@
-"""Routing: which arcs of an ended step run fire. Exactly one next.evaluated per step run, always."""
+"""Routing: which arcs of an ended step run fire. Each step run has exactly one next.evaluated."""
 
 from __future__ import annotations
 
@@ -56,7 +56,10 @@ def route(decision: Decision, step_name: str, run: int, cause: int) -> None:
 
 
 def _end(decision: Decision, step: StepProgram) -> dict[str, Any]:
-    """The end state that a token gives the run when it ends in this step. A failed run names the newest handled failure."""
+    """Return the end state that a token that ends in this step gives the run.
+
+    A failed run names the newest handled failure.
+    """
     if step.plan.end == "completed":
         return {"state": "completed"}
     failed = [(tally.since, name, tally.error) for name, tally in decision.state.tally.items() if tally.error]
@@ -76,14 +79,14 @@ def _end(decision: Decision, step: StepProgram) -> dict[str, Any]:
 
 
 def _written_badly(step_run: StepRun) -> dict[str, Any] | None:
-    """Why the ctx values of a step run without a loop cannot be applied."""
+    """Return why the ctx values of a step run without a loop cannot be applied, or None."""
     if step_run.gathered is None or step_run.loop is not None:
         return None
     return step_run.gathered.problem
 
 
 def _oversized(decision: Decision, step: str, payload: dict[str, Any]) -> dict[str, Any] | None:
-    """Why the args of the arcs cannot be recorded."""
+    """Return why the args of the arcs cannot be recorded, or None."""
     for choice in payload["selected"]:
         if "args" in choice:
             break
@@ -96,7 +99,7 @@ def _oversized(decision: Decision, step: str, payload: dict[str, Any]) -> dict[s
 def _select(
     decision: Decision, step: StepProgram, step_run: StepRun
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Arcs that match and arcs that fire, as next.evaluated records them."""
+    """Return the arcs that match and the arcs that fire, as next.evaluated records them."""
     if not step.arcs:
         return [], []
     state = decision.state
@@ -114,7 +117,7 @@ def _select(
         matched.append(_match(arc))
         choice = _choice(arc, token + 1, scope)
         if joins.is_absorbed(state, arc.plan.target, arc.plan.place):
-            # Its wave has fired. The args are evaluated anyway, so that an error in them does not depend on timing.
+            # Its wave has fired. The args are still evaluated, so that an error in them does not depend on timing.
             choice = {"step": arc.plan.target, "arc": arc.plan.index, "token": token + 1, "absorbed": True}
         token += 1
         selected.append(choice)

@@ -32,7 +32,7 @@ _BOOKKEEPING = frozenset({"result_ref", "extracted", "left_out", "results_in_log
 
 
 class Views(Mapping[str, Any]):
-    """Outcome records by name, seen as views; widened only when looked up."""
+    """Outcome records by name. Each becomes a view when it is looked up."""
 
     __slots__ = ("_read", "_records")
 
@@ -54,7 +54,7 @@ class Views(Mapping[str, Any]):
 
 
 def view(record: Mapping[str, Any], read: Reader | None = None) -> View:
-    """An outcome record as templates see it; its payload may be stored, and is then read with `read`."""
+    """Return an outcome record as templates see it. A stored payload is read with `read`."""
     wide = widened(record)
     extracted = record.get("extracted")
     ref = record.get("result_ref")
@@ -79,7 +79,7 @@ def view(record: Mapping[str, Any], read: Reader | None = None) -> View:
 def task_scope(
     pipeline: Pipeline, frame: Frame, move: Run, record: Mapping[str, Any] | None = None, keychain: Any = None
 ) -> Scope:
-    """Names of a task's fields; with an outcome record, those of its policy."""
+    """Return the names for a task's fields; with an outcome record, those for its policy."""
     own, scope = _names_between(pipeline, frame)
     own["_task"] = {
         "name": move.task.plan.name,
@@ -96,7 +96,7 @@ def task_scope(
 
 
 def guard_scope(pipeline: Pipeline, frame: Frame) -> Scope:
-    """Names between two tasks."""
+    """Return the names for conditions between two tasks."""
     return _names_between(pipeline, frame)[1]
 
 
@@ -116,7 +116,7 @@ def _names_between(pipeline: Pipeline, frame: Frame) -> tuple[dict[str, Any], Sc
 
 
 def ctx_of(pipeline: Pipeline, frame: Frame) -> dict[str, Any]:
-    """Ctx as a pipeline sees it: what it was given, with its own changes."""
+    """Return ctx as a pipeline sees it: the captured values with the pipeline's changes."""
     given = frame.captured.ctx
     return given if not pipeline.ctx else {**given, **merged(frame.names.reducers, given, pipeline.ctx)}
 
@@ -128,7 +128,7 @@ def _iter(pipeline: Pipeline, read: Reader | None) -> Mapping[str, Any]:
 
 
 def task_key(frame: Frame, move: Run) -> str:
-    """The attempt-independent idempotency key of a task run."""
+    """Return the idempotency key of a task run. It is the same for all attempts."""
     where = "" if frame.iteration is None else ".".join(map(str, frame.iteration))
     return f"{frame.execution_id}:{frame.step}:{frame.run}:{where}:{move.task.plan.name}:{move.task_run}"
 
@@ -136,7 +136,7 @@ def task_key(frame: Frame, move: Run) -> str:
 def arrival_scope(
     program: Program, state: State, event: Mapping[str, Any], args: Mapping[str, Any], meter: Meter | None = None
 ) -> Scope:
-    """Names of admission, `step.args` and `loop.in`."""
+    """Return the names for admission, `step.args` and `loop.in`."""
     own = {
         "event": event,
         "args": args,
@@ -179,12 +179,12 @@ class _RunNames(Mapping[str, Any]):
 
 
 def run_values(state: State) -> dict[str, Any]:
-    """`run` in templates."""
+    """Return the value of `run` in templates."""
     return {"started_at": None if state.started_at is None else timestamp(state.started_at)}
 
 
 def items_scope(frame: Frame, event: Mapping[str, Any]) -> Scope:
-    """Names of a `loop.in` that a worker evaluates: the same as `arrival_scope` has."""
+    """Return the names for a `loop.in` that a worker evaluates: the same as those of `arrival_scope`."""
     captured = frame.captured
     own = {
         "event": event,
@@ -200,7 +200,7 @@ def items_scope(frame: Frame, event: Mapping[str, Any]) -> Scope:
 def inner_scope(
     program: Program, state: State, step_run: StepRun, iteration: Mapping[str, Any], meter: Meter | None = None
 ) -> Scope:
-    """Names of an inner `loop.in`."""
+    """Return the names for an inner `loop.in`."""
     own = {
         "event": step_run.arrival,
         "args": step_run.args,
@@ -213,7 +213,7 @@ def inner_scope(
 
 
 def arc_scope(program: Program, state: State, step_run: StepRun, meter: Meter | None = None) -> Scope:
-    """Names of arc conditions and arc args."""
+    """Return the names for arc conditions and arc args."""
     own: dict[str, Any] = {
         "event": step_run.boundary,
         "ctx": state.ctx,
@@ -221,20 +221,20 @@ def arc_scope(program: Program, state: State, step_run: StepRun, meter: Meter | 
         "args": step_run.args,
         "execution_id": str(state.execution_id),
     }
-    # A run that ended before any task did has an outcome too; an earlier run's would mislead.
+    # A run that ended before any task has an outcome as well; that of an earlier run would mislead.
     record = step_run.record or {"status": "error" if step_run.state == "failed" else "ok", "error": step_run.error}
     own["outcome"] = view(record)
     return _server_scope(program, state, own, meter)
 
 
 def result_scope(program: Program, state: State, meter: Meter | None = None) -> Scope:
-    """Names of `executor.spec.result`."""
+    """Return the names for `executor.spec.result`."""
     own = {"ctx": state.ctx, "workload": state.workload, "execution_id": str(state.execution_id)}
     return _server_scope(program, state, own, meter)
 
 
 def capture(state: State, needs: Any) -> Captured:
-    """The values of the names that a step run's tasks use, as they are now."""
+    """Copy the values of the names that a step run's tasks use."""
     bare = {name: state.workload[name] for name in needs.bare if name in state.workload}
     if "run" in needs.bare and "run" not in bare:
         bare["run"] = run_values(state)

@@ -1,7 +1,7 @@
-"""Waits: tasks that occupy no worker. A wait ends its command, and the end of a wait issues a new one.
+"""Waits: tasks that occupy no worker. The start of a wait ends its command, and the end of a wait issues a new one.
 
-Law: a wait is in `state.waits` from the event that starts it (a start that carries its config, or a retry that is
-`suspended`) to the first event that the server writes about its task (or to the end of its step run). A timer, a signal
+Invariant: a wait is in `state.waits` from the event that starts it (a start with a config, or a retry that is
+`suspended`) to the first event that the server records about its task, or to the end of its step run. A timer, a signal
 or a child that has an outcome for it calls `resolve`, which records the events that a worker would have reported.
 """
 
@@ -39,7 +39,7 @@ RETRY = "retry"
 
 
 def fold_task(program: Program, state: State, event: Event) -> None:
-    """A task event: it may begin a wait or end one."""
+    """Fold a task event that may start or end a wait."""
     payload = event.payload
     if not payload:
         return
@@ -53,7 +53,7 @@ def fold_task(program: Program, state: State, event: Event) -> None:
 
 
 def fold_suspended(state: State, event: Event) -> None:
-    """A command ended because its task waits."""
+    """Fold the end of a command whose task waits."""
     state.commands.pop(event.command_id, None)
     wait = state.waits.get(event.payload.get("wait", ""))
     if wait is not None:
@@ -66,7 +66,7 @@ def fold_suspended(state: State, event: Event) -> None:
 
 
 def drop_run(state: State, step: str, run: int) -> None:
-    """A step run ended: remove its waits."""
+    """Remove the waits of an ended step run."""
     for wait in [wait for wait in state.waits.values() if wait.step == step and wait.run == run]:
         del state.waits[wait.key]
 
@@ -92,7 +92,7 @@ def _begin(state: State, event: Event, kind: str, config: dict[str, Any]) -> Wai
 
 
 def suspends(program: Program, event: Event) -> bool:
-    """Whether a worker's event passes its pipeline to the server, which ends the command."""
+    """Return whether a worker's event passes its pipeline to the server, which ends the command."""
     payload = event.payload
     if not payload:
         return False
@@ -102,12 +102,12 @@ def suspends(program: Program, event: Event) -> bool:
 
 
 def runs_here(program: Program, event: Event) -> bool:
-    """Whether an event is about a task that the engine itself handles."""
+    """Return whether an event is about a task that the engine runs."""
     return event.task in program.steps[event.step].on_engine
 
 
 def suspend(decision: Decision, event: Event, command_id: int) -> None:
-    """A worker reached a task that waits: its command is over, and what ends the wait is put in place."""
+    """End the command of a task that waits, and set up its timer, child or stored signal."""
     wait = decision.state.waits[wait_key(event)]
     payload: dict[str, Any] = {"source": "server", "reason": "suspended", "wait": wait.key}
     problem: TaskError | None = None
@@ -121,7 +121,7 @@ def suspend(decision: Decision, event: Event, command_id: int) -> None:
         elif until:
             payload["until"] = until
         if wait.kind == "playbook" and problem is None:
-            # The child's id is this event's own: it is known before the child is there, and given out once.
+            # The child gets the id of this event: the id is known before the child exists and is used once.
             payload["child"] = str(decision.next_id)
     cause = len(decision.txn.events) - 1
     _emit(decision, "command.completed", wait, payload, cause, command_id=command_id)
@@ -133,12 +133,12 @@ def suspend(decision: Decision, event: Event, command_id: int) -> None:
 
 
 def signalled(signal: str, data: Any, waited_ms: int = 0) -> dict[str, Any]:
-    """The outcome record of a wait that a signal has ended."""
+    """Return the outcome record of a wait that a signal ended."""
     return {"status": "ok", "result": {"waited_ms": waited_ms, "signal": signal, "data": data}}
 
 
 def _kept(state: State, wait: Wait) -> KeptSignal | None:
-    """The oldest signal that came before its wait and is meant for this one."""
+    """Return the oldest stored signal that matches this wait, or None."""
     name = wait.config.get("signal") if wait.kind == "wait" else None
     if name is None:
         return None
@@ -152,8 +152,9 @@ def resolve(decision: Decision, key: str, record: dict[str, Any], cause: int) ->
 
 
 def fail_task(decision: Decision, command: OpenCommand, problem: dict[str, Any], cause: int) -> bool:
-    """A command ended with an error in the middle of a task: that is the task's outcome, and its policy decides. False when
-    the command had no task, or several, in progress.
+    """Fail the current task of a command that ended with an error; the task's policy decides what follows.
+
+    Returns False if the command had no task, or several, in progress.
     """
     step_run = decision.state.run_of(command.step, command.run)
     if step_run is None:
@@ -215,14 +216,14 @@ def _go_on(decision: Decision, wait: Wait, cause: int) -> None:
     place = pipeline_of(_open_run(decision.state, wait), wait.iteration)
     move = pipeline.next_move(place, step, decision.program.plan.limits.max_task_runs)
     if not isinstance(move, Over):
-        if wait.key not in decision.state.waits:  # else a retry is due later
+        if wait.key not in decision.state.waits:  # otherwise a retry is due later
             resume(decision, wait, cause)
         return
     _end(decision, wait, move, cause)
 
 
 def _end(decision: Decision, wait: Wait, over: Over, cause: int) -> None:
-    """The wait was the pipeline's last task: record the events that a worker would report."""
+    """End the pipeline after its last task: record the events that a worker would report."""
     payload: dict[str, Any] = {"source": "server"}
     if over.error is not None:
         payload["error"] = over.error
@@ -270,14 +271,14 @@ def _emit(
 def _complete(
     record: dict[str, Any], task: TaskProgram, wait: Wait, attempt: int, now: int, room: int
 ) -> dict[str, Any]:
-    """The record as a worker would write it: with the kind's helper and meta, and no larger than an event."""
+    """Complete the record as a worker would: add the kind's helper fields and meta, and fit it into an event."""
     meta = {**(record.get("meta") or {}), "attempt": attempt, "duration_ms": max(0, now - wait.since) // 1000}
     outcome = {**task.plan.helper, **record, "meta": meta}
     size = len(encode(outcome))
     if size <= room:
         return outcome
     if record.get("error") is not None and (record["error"].get("cause") or record.get("result")):
-        # Of a failure, what it says itself comes first.
+        # A failure keeps its own fields and drops its cause first.
         short = {key: value for key, value in record["error"].items() if key != "cause"}
         return _complete({**record, "error": short, "result": None}, task, wait, attempt, now, room)
     message = f"the outcome of task {wait.task} takes {size} bytes; an event holds {room} (limits.max_payload_bytes)"
@@ -286,7 +287,7 @@ def _complete(
 
 
 def frame_of(program: Program, state: State, step_run: StepRun, iteration: tuple[int, ...] | None) -> Frame:
-    """The context of a pipeline that the server continues."""
+    """Return the context of a pipeline that the server continues."""
     step = program.steps[step_run.step]
     return Frame(
         execution_id=str(state.execution_id),
@@ -302,7 +303,7 @@ def frame_of(program: Program, state: State, step_run: StepRun, iteration: tuple
 
 
 def jitter(decision: Decision) -> float:
-    """A number in [0, 1) for the jitter of a retry: pure, and different for each decision."""
+    """Return a number in [0, 1) for the jitter of a retry, computed from the decision's id."""
     return (decision.base_id * 2_654_435_761 % 2**32) / 2**32
 
 
@@ -319,9 +320,7 @@ def _open_run(state: State, wait: Wait) -> StepRun:
 
 
 def fire_timer(decision: Decision, fired: TimerFired) -> None:
-    """Record that a timer fired, and act on it. A timer never fires early: `now` is the engine's clock, read for this
-    decision.
-    """
+    """Record that a timer fired, and act on it. `now` is read for this decision, so a timer never fires early."""
     timer_id = fired.timer_id
     due = decision.state.timers.get(timer_id)
     if due is None:
@@ -352,7 +351,7 @@ def _step_is_late(decision: Decision, timer_id: str, cause: int) -> None:
     problem = error("timeout", message)
     decision.withdraw_commands(TOO_LONG, (step_run.step, step_run.run), cause=cause)
     if step_run.pipeline is not None:
-        # The task in progress used up the time: it gets the timeout as its outcome, which arcs see.
+        # The task in progress used up the time: the timeout becomes its outcome, which arcs see.
         closing.end_task(decision, step_run, None, step_run.pipeline, problem, cause)
     else:
         closing.end_parts(decision, step_run, closing.Reason("step_late", message), cause)
@@ -379,7 +378,7 @@ MAX_WAIT_S = LONGEST_S
 
 
 def ends_at(wait: Wait, task: TaskPlan, now: int) -> tuple[int, TaskError | None]:
-    """The time at which the wait ends automatically (0: never), and the error of its config."""
+    """Return the time at which the wait ends automatically (0 for never), and the error of its config."""
     try:
         until = _READ[wait.kind](wait.config, now)
         limit = task.spec.get("timeout")
@@ -392,7 +391,7 @@ def ends_at(wait: Wait, task: TaskPlan, now: int) -> tuple[int, TaskError | None
 
 
 def is_over(wait: Wait, now: int) -> bool:
-    """Whether a `wait` for a time has waited long enough; anything else that ends by its timer is late."""
+    """Return whether a `wait` for a time is over. Any other wait whose timer fires has timed out."""
     config = wait.config
     if wait.kind != "wait" or "signal" in config:
         return False

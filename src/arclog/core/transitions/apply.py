@@ -1,6 +1,7 @@
-"""The only code that changes a State. One function per event type; replay is running them again.
+"""The only code that changes a State: one function per event type. Replay runs the same functions.
 
-An event that is only a fact for readers (policy.admit allowed, command.claimed …) moves the head and nothing else.
+An event that is informational only (an allowed policy.admit, command.claimed …) advances the head and changes nothing
+else.
 """
 
 from __future__ import annotations
@@ -34,13 +35,14 @@ from arclog.model.outcome import data_of
 from arclog.plan.program import Program
 from arclog.plan.reach import ENTRY
 
-#: Place of a token that a signal put there: its step fires without admission.
+#: Place of a token that a signal created: its step runs without admission.
 RETRIED = "retry"
 
 
 def apply(program: Program, state: State, event: Event) -> Sequence[timers.Move]:
-    """Apply one event to the state. Returns the timers that it opened and closed. Raises NewerLog, with the state as it was,
-    for one that only a newer release understands.
+    """Apply one event to the state. Returns the timers that it opened and closed.
+
+    Raises NewerLog, and leaves the state unchanged, for an event that only a newer release understands.
     """
     if event.informative:
         state.head += 1
@@ -54,7 +56,7 @@ def apply(program: Program, state: State, event: Event) -> Sequence[timers.Move]
         _count_report(state, event)
     moves_of, closes, effect = known
     moves: Sequence[timers.Move] = ()
-    # An event that can only close timers has none to close in most runs.
+    # In most runs, an event that can only close timers has none to close.
     if moves_of is not None and not (closes and not state.timers and not state.stopped):
         moves = timers.moved(moves_of, program, state, event)
     if effect is not None:
@@ -63,7 +65,7 @@ def apply(program: Program, state: State, event: Event) -> Sequence[timers.Move]
 
 
 def newer_log(execution_id: int, seq: int, event: Event) -> NewerLog:
-    """The error of an event that only a newer release understands."""
+    """Return the error for an event that only a newer release understands."""
     return NewerLog(
         f"event {seq} of execution {execution_id} is {event.type} in version {event.version}, which a "
         f"newer arclog wrote; this one ({__version__}) leaves the run alone: update it"
@@ -196,7 +198,7 @@ def _loop_done(program: Program, state: State, event: Event) -> None:
 
 
 def _manifest(program: Program, state: State, event: Event) -> None:
-    """A worker reported the items of a loop."""
+    """Fold the items of a loop that a worker reported."""
     if "items" not in event.payload:
         return
     step_run = _run(state, event)
@@ -240,7 +242,7 @@ def _step_ended(program: Program, state: State, event: Event) -> None:
     for command in _commands_of(state, event):
         del state.commands[command.id]
     if closed:
-        # Its tasks were ended before, and with them what they waited for. It is not routed.
+        # Its tasks, and their waits, were ended before. It is not routed.
         del state.open[run_key(event.step, event.run)]
     elif state.waits:
         waits.drop_run(state, event.step, event.run)
@@ -254,7 +256,7 @@ def _next_evaluated(program: Program, state: State, event: Event) -> None:
         arc = arcs[choice["arc"]]
         if choice.get("absorbed"):
             joins.absorb(state, arc.target, arc.place)
-            state.tokens_made = choice.get("token", state.tokens_made)  # older releases gave it no id
+            state.tokens_made = choice.get("token", state.tokens_made)  # events of older releases have no token id
             continue
         args, arrival = choice.get("args") or {}, step_run.boundary or {}
         _put(program, state, Token(choice["token"], arc.place, arc.target, args, arrival))
@@ -276,7 +278,7 @@ def _next_evaluated(program: Program, state: State, event: Event) -> None:
 
 
 def _token_ended(state: State, event: Event) -> None:
-    """A token ended in a step that decides the run's state."""
+    """Fold the end of a token in a step that decides the run's state."""
     problem = event.payload["end"].get("error")
     if problem is None:
         state.unhandled.clear()
@@ -295,7 +297,7 @@ def _admitted(program: Program, state: State, event: Event) -> None:
 
 
 def _command_issued(_: Program, state: State, event: Event) -> None:
-    """Work for a part of a loop, work that continues after a wait, or work that is offered again."""
+    """Fold new work for a part of a loop, work that continues after a wait, or work that is offered again."""
     command = state.commands.get(event.command_id)
     if command is not None:
         if event.payload.get("reason") == "lease_lost":
@@ -391,7 +393,7 @@ def _move(state: State, layer: str, before: str, after: str) -> None:
 
 
 def open_command(state: State, event: Event, chunk: int) -> OpenCommand:
-    """The command that an event creates; it is not offered during a pause."""
+    """Return the command that an event creates. During a pause it cannot be claimed."""
     return OpenCommand(event.command_id, event.step, event.run, chunk, held=state.pause is not None)
 
 
@@ -414,21 +416,21 @@ def _take(state: State, event: Event) -> dict[str, Any]:
 
 
 def _run(state: State, event: Event) -> StepRun:
-    step_run = state.open.get(f"{event.step}#{event.run}")  # run_key, without its call
+    step_run = state.open.get(f"{event.step}#{event.run}")  # `run_key`, inlined for speed
     if step_run is None:
         raise InvariantBroken(f"{event.type} of step {event.step} run {event.run}, which is not open")
     return step_run
 
 
 def _commands_of(state: State, event: Event) -> list[OpenCommand]:
-    """The open commands of the step run that the event is about."""
+    """Return the open commands of the event's step run."""
     if not state.commands:
         return []
     return [command for command in state.commands.values() if (command.step, command.run) == (event.step, event.run)]
 
 
 def boundary(name: str, event: Event) -> dict[str, Any]:
-    """The value of `event` in templates."""
+    """Return the value of `event` in templates."""
     return {
         "name": name,
         "step": event.step,
@@ -496,7 +498,7 @@ def _retry(state: State, event: Event) -> None:
 
 
 def _restart_attempt(pipeline: Pipeline) -> None:
-    """Count the attempt in progress as made, and make a pending retry due now."""
+    """Count the attempt in progress as used, and make a pending retry due now."""
     if pipeline.attempt:
         pipeline.attempt += pipeline.in_flight
         pipeline.in_flight = False
@@ -540,5 +542,5 @@ _EFFECTS: dict[str, Callable[[Program, State, Event], None]] = {
     "command.cancelled": _command_over,
 }
 
-#: type → which timers it moves, whether it only closes timers, and what it changes
+#: event type → the timers that it moves, whether it only closes timers, and the function that applies it
 _BY_TYPE = {name: (timers.MOVES.get(name), name in timers.CLOSING, _EFFECTS.get(name)) for name in REGISTRY}

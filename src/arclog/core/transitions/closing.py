@@ -1,8 +1,8 @@
-"""Closes open work when something else ends it: a run, a loop, a time limit, or a signal.
+"""Closes open work that something else ends: the end of the run, a failed loop, a time limit, or a signal.
 
-Law: the end of a run first closes, in the same transaction, every open command, task, iteration and step run.
-Such an end has error kind `cancelled` and names its `reason` in the payload. It says that something is over and changes
-nothing else: it is no outcome that templates see, writes no ctx, is not routed, and is never the cause of a failure.
+Invariant: the end of a run first closes, in the same transaction, every open command, task, iteration and step run.
+Such an end has the error kind `cancelled` and a `reason` in its payload. It has no other effect: templates do not see
+it as an outcome, it writes no ctx, is not routed, and is never the cause of a failure.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from arclog.model.outcome import TaskError, error, failed
 if TYPE_CHECKING:
     from arclog.core.transitions.decide import Decision
 
-#: Characters of a message that are kept; thousands of events may carry the same one.
+#: Maximum length of a message; thousands of events may carry the same one.
 MAX_MESSAGE = 200
 
 
@@ -56,7 +56,7 @@ def clipped(text: str) -> str:
 
 
 def end_step_runs(decision: Decision, reason: Reason, cause: int) -> None:
-    """End every open step run with all that is open in it. Their commands must have been withdrawn before."""
+    """End every open step run and everything open in it. Their commands must have been withdrawn before."""
     for step_run in list(decision.state.open.values()):
         if step_run.state == "open":
             end_parts(decision, step_run, reason, cause)
@@ -72,8 +72,9 @@ def end_parts(
     failed_at: tuple[int, ...] = (),
     problem: dict[str, Any] | None = None,
 ) -> None:
-    """End the open tasks and iterations of a step run, the innermost first. Outer iterations around `failed_at` are not
-    cancelled: they failed, with that problem.
+    """End the open tasks and iterations of a step run, the innermost first.
+
+    Outer iterations around `failed_at` are not cancelled: they fail with `problem`.
     """
     if step_run.pipeline is not None:
         end_task(decision, step_run, None, step_run.pipeline, reason.problem, cause, reason.name)
@@ -99,13 +100,16 @@ def end_task(
     cause: int,
     reason: str = "",
 ) -> None:
-    """End the current task run of a pipeline, if there is one. Without a reason it is the task's own failure."""
+    """End the current task run of a pipeline, if there is one.
+
+    Without a reason, it counts as the task's own failure.
+    """
     if not place.attempt:
         return
     step = decision.program.steps[step_run.step]
     task = step.tasks[place.at].plan
     spelled_out = place.attempt > 1 or (task.runs_on != "engine" and "task.attempt.failed" in step.emit)
-    # A pending retry has not been made.
+    # A pending retry has not started.
     meta = _meta(decision, place, place.attempt if place.in_flight else place.attempt - 1)
     if place.in_flight and spelled_out:
         end_attempt(decision, step_run, path, place, problem, cause, reason)
@@ -123,7 +127,7 @@ def end_attempt(
     reason: str = "",
     attempt: int = 0,
 ) -> None:
-    """End the attempt that is in progress; `attempt` is its number if the pipeline is already at the next one."""
+    """End the attempt in progress; `attempt` is its number if the pipeline is already at the next one."""
     attempt = attempt or place.attempt
     record = {**failed(problem).as_record(), "meta": _meta(decision, place, attempt)}
     payload = _payload(record, reason)
@@ -131,13 +135,13 @@ def end_attempt(
 
 
 def tokens_left(state: State) -> list[int]:
-    """Ids of the tokens that no step has taken."""
+    """Return the ids of the tokens that no step has taken."""
     waiting = [token.id for places in state.waiting.values() for queue in places.values() for token in queue]
     return sorted([*state.tokens, *waiting])
 
 
 def step_failed(step_run: StepRun | None, problem: dict[str, Any]) -> dict[str, Any]:
-    """The payload of a step.failed that the server writes. Of a loop it has the counts that loop.done would have."""
+    """Return the payload of a step.failed that the server records. For a loop it includes the counts of loop.done."""
     payload: dict[str, Any] = {"error": problem, "source": "server"}
     loop = None if step_run is None or not step_run.started else step_run.loop
     if loop is not None:
@@ -191,6 +195,6 @@ def _emit(
 
 
 def fold_task(place: Pipeline) -> None:
-    """A task run was closed from outside: its pipeline stops there."""
+    """Fold the end of a task run that was closed from outside: its pipeline stops there."""
     place.attempt = 0
     place.in_flight = False

@@ -1,7 +1,7 @@
-"""Decides what an input leads to. Pure; the state changes only by applying the events that are emitted here.
+"""Decides which events follow an input. No I/O; the state changes only by applying the events that are emitted here.
 
 `decide` runs on a working state: each event is applied at once, so decisions cascade (step.done → next → schedule →
-completion) and the answer is one Txn. If that Txn is not committed, the state must be thrown away.
+completion), and the result is one Txn. If that Txn is not committed, the state must be discarded.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ from arclog.model.outcome import TaskError, error
 from arclog.plan.net import Plan, Webhook
 from arclog.plan.program import Program
 
-#: A decision stops starting further step runs after this many events; the rest is left to a Continue.
+#: A decision starts no further step runs after this many events; a Continue starts the rest.
 EVENTS_PER_DECISION = 500
-#: Events that may follow a report beyond its own, so that a long report can still issue the next commands.
+#: Number of events that may follow a report beyond its own, so that a long report can still issue the next commands.
 EVENTS_AFTER_REPORT = 50
 #: Tokens wait while this many commands are open, so that all of them and their tasks can be ended in one transaction.
 MAX_OPEN_COMMANDS = 1000
-#: The same limit for iterations: a command whose items run in parallel counts once for each item that may be in progress.
+#: The same limit for iterations: a command with parallel items counts once for each item that may be in progress.
 MAX_OPEN_PIPELINES = 5000
-#: Events of a report that lead to further decisions.
+#: Events of a report that require further decisions.
 _LEADING = frozenset({
     "step.started", "step.done", "step.failed", "result.manifest.updated", "loop.iteration.done", "loop.iteration.failed",
     "task.started", "task.attempt.started", "policy.task.evaluated",
 })  # fmt: skip
-#: Event types that carry a duration. The duration of a task is in its outcome.
+#: Event types with a duration. The duration of a task is in its outcome.
 _TIMED = frozenset({
     "step.done", "step.failed", "loop.done", "loop.iteration.done", "loop.iteration.failed",
     "workflow.finished", "playbook.finished", "execution.cancelled",
@@ -66,8 +66,9 @@ _TIMED = frozenset({
 
 
 def decide(program: Program, state: State, given: Input, now: int, base_id: int, meter: Meter | None = None) -> Txn:
-    """Return the transaction that `given` leads to. `base_id` is the event_id of its first event; `meter` bounds the total
-    cost of the templates that it evaluates.
+    """Return the transaction for the input `given`.
+
+    `base_id` is the event_id of its first event; `meter` limits the total cost of the templates that it evaluates.
     """
     return Decision(program, state, now, base_id, meter).run(given)
 
@@ -83,9 +84,9 @@ class Decision:
         self.base_id = base_id
         self.txn = Txn()
         self._enough = EVENTS_PER_DECISION
-        #: tokens that this decision made → index of the event that did
+        #: token that this decision created → index of the event that created it
         self.made: dict[int, int] = {}
-        #: index of the input's own event; -1 = it has none
+        #: index of the input's own event; -1 if it has none
         self._input = -1
 
     def run(self, given: Input) -> Txn:
@@ -169,7 +170,7 @@ class Decision:
         event_status: str = "",
         command_id: int = 0,
     ) -> int:
-        """Emit a server event; `cause` is the index of the event that caused it. Returns the new event's index."""
+        """Emit a server event and return its index; `cause` is the index of the event that caused it."""
         txn = self.txn
         index = len(txn.events)
         event = Event(
@@ -184,14 +185,14 @@ class Decision:
         )
         if kind in _TIMED:
             self.measure(event)
-        txn.events.append(event)  # `emit`, without its call
+        txn.events.append(event)  # `emit`, inlined for speed
         moves = apply(self.program, self.state, event)
         if moves:
             txn.timers.update(moves)
         return index
 
     def measure(self, event: Event) -> None:
-        """Set the duration of an event that ends something."""
+        """Set the duration of an event that is the end of something."""
         if not event.step:
             event.duration_ms = milliseconds(self.state.started_at or 0, event.at)
             return
@@ -202,24 +203,24 @@ class Decision:
             loop = step_run.loop
             began = loop.started_at if loop is not None and event.type == "loop.done" else step_run.started_at
         else:
-            # An outer iteration begins and ends with its inner loop.
+            # An outer iteration starts and ends with its inner loop.
             key = path_key(event.iteration)
             part = step_run.iterations.get(key) or step_run.loops.get(key)
             began = 0 if part is None else part.started_at
         event.duration_ms = milliseconds(began, event.at)
 
     def cause_of(self, token: int) -> int:
-        """The cause of taking a token: the event that created it, or the input that released it."""
+        """Return the cause of taking a token: the event that created it, or the input that released it."""
         return self.made.get(token, self._input)
 
     @property
     def next_id(self) -> int:
-        """event_id of the event that is emitted next; a command has the id of the event that issues it."""
+        """event_id of the next event; a command has the id of the event that issues it."""
         return ids.moved(self.base_id, len(self.txn.events))
 
     @property
     def is_full(self) -> bool:
-        """Whether this decision has done enough; the rest is left to a Continue."""
+        """Return whether this decision has reached its limit; a Continue does the rest."""
         meter = self.meter
         return len(self.txn.events) >= self._enough or (meter is not None and meter.is_half_spent)
 
@@ -275,7 +276,7 @@ class Decision:
             self.begin(asked)
 
     def begin(self, cause: int) -> None:
-        """Start the run: no approval or concurrency slot is pending any more."""
+        """Start the run: neither an approval nor a concurrency slot is pending any more."""
         self.record("playbook.started", cause=cause)
         token = self.state.tokens_made + 1
         self.made[token] = self.record("workflow.started", {"token": token}, cause=cause)
@@ -294,7 +295,7 @@ class Decision:
             self.emit(event)
             if kind not in _LEADING:
                 continue
-            # Tasks and items come first: a report of a loop has thousands of them.
+            # Tasks and items come first: the report of a loop has thousands of them.
             match kind:
                 case "task.started" | "task.attempt.started" | "policy.task.evaluated":
                     if event.payload and waits.suspends(self.program, event):
@@ -320,7 +321,7 @@ class Decision:
             self.txn.release.append(command.id)
 
     def cancel(self, reason: str, cause: int = -1, code: str = "") -> None:
-        """End the run at once; with a code, tasks are killed without grace."""
+        """Cancel the run at once; with a code, tasks are killed without a grace period."""
         payload = {"reason": reason, "code": code} if code else {"reason": reason}
         problem, closed_by = error("cancelled", reason, code=code or None).as_dict(), closing.run_cancelled(reason)
         self.withdraw_commands(reason, kill=bool(code), cause=cause)
@@ -356,14 +357,14 @@ class Decision:
         return self.txn
 
     def _processed(self, cause: int = -1) -> None:
-        """Mark the run as processed, once its parent and its webhooks have been notified."""
+        """Record playbook.processed, unless a parent or a webhook has yet to be notified."""
         if self.state.parent is None and not webhooks_for(self.program.plan, self.state.status):
             self.record("playbook.processed", cause=cause)
 
     # -- advancing ----------------------------------------------------------------------------------------------------
 
     def _advance(self) -> None:
-        """Start what can be started, oldest token first; end the run when nothing is left."""
+        """Start ready step runs, oldest token first; end the run when nothing is left."""
         state = self.state
         while state.terminal is None and state.pause is None and (state.tokens or state.waiting):
             firing = None if state.tokens else joins.next_firing(self.program, state)
@@ -379,7 +380,7 @@ class Decision:
                 arrivals.arrive(self, token, {"tokens": [token.id]})
             else:
                 arrivals.fire(self, firing)
-        # A requested pause holds the final step as it holds every other step.
+        # A pause holds the final step like every other step.
         holds = state.pause is not None and bool(self.program.plan.final_step)
         idle = not (state.open or state.tokens or state.waiting or holds)
         if state.terminal is None and state.workflow == status.RUNNING and idle:
@@ -388,7 +389,7 @@ class Decision:
 
     @property
     def event_room(self) -> int:
-        """Bytes that a payload may take."""
+        """Maximum bytes of a payload."""
         return self.program.event_room
 
     def too_large(self, payload: dict[str, Any], name: str) -> TaskError | None:
@@ -422,7 +423,7 @@ class Decision:
         self._processed()
 
     def _result(self) -> dict[str, Any]:
-        """The execution's result as its last event carries it: data, or the ref of what is stored."""
+        """Return the result for the last event of the run: the data, or the ref of stored data."""
         value, ref = self.state.last_data, self.state.last_ref
         if self.program.result is not None:
             scope = result_scope(self.program, self.state, self.meter)
@@ -438,7 +439,7 @@ class Decision:
     # -- failing ------------------------------------------------------------------------------------------------------
 
     def fail_step(self, step: str, run: int, problem: dict[str, Any], cause: int) -> None:
-        """End a step run from the server, in a worker's place. Its open work must have been closed before."""
+        """Fail a step run on the server, in place of its worker. Its open work must have been closed before."""
         step_run = self.state.run_of(step, run)
         if step_run is not None and step_run.loop is not None and step_run.loop.results_in_log:
             loops.emit_manifest(self, step_run, cause)
@@ -447,7 +448,7 @@ class Decision:
         routing.route(self, step, run, failed)
 
     def fail_execution(self, problem: dict[str, Any], cause: int = -1, *, bare: bool = False) -> None:
-        """End the run with an unhandled error: withdraw open work and finish, in this transaction."""
+        """Fail the run with an unhandled error: withdraw open work and finish, in this transaction."""
         self.withdraw_commands("the execution failed", cause=cause)
         final = self.state.final
         if not bare:
@@ -482,7 +483,7 @@ class Decision:
 def record_observed(decision: Decision, given: Observed) -> None:
     """Record external events for readers of the log, or reject all of them. Ended runs accept them as well.
 
-    Law: they have no effect. A run neither starts, ends nor continues because of them, and the limits of the playbook do
+    Invariant: they have no effect. No run starts, ends or continues because of them, and the limits of the playbook do
     not count them; they have a separate limit.
     """
     room = given.most - decision.state.informative
@@ -498,11 +499,12 @@ def record_observed(decision: Decision, given: Observed) -> None:
 
 
 def take_slot(decision: Decision, given: TakeSlot) -> None:
-    """Start a run that waits for a concurrency slot (`executor.spec.concurrency`). If all slots are held, fail the run
-    (`on_excess: reject`) or leave it waiting (`queue`).
+    """Start a run that waits for a concurrency slot (`executor.spec.concurrency`).
 
-    Law: a run holds a slot from playbook.started to its end. The store checks that a slot is free, in the commit that
-    brings playbook.started; a decision assumes that there is one, and is made again if there is none.
+    If all slots are held, fail the run (`on_excess: reject`) or leave it waiting (`queue`).
+
+    Invariant: a run holds a slot from playbook.started to its end. The store checks that a slot is free in the commit
+    of playbook.started; a decision assumes a free slot, and is repeated if there is none.
     """
     state, plan = decision.state, decision.program.plan
     if state.pending_for != "slot":
@@ -528,18 +530,19 @@ def take_slot(decision: Decision, given: TakeSlot) -> None:
 
 
 def continue_fork(decision: Decision) -> None:
-    """Continue a run that began with the events of another run: offer its open commands, route step runs that have ended,
-    and issue the remaining items of loops.
+    """Continue a run that began with the events of another run.
 
-    Law: the copied events are complete up to a boundary between tasks. Their open commands have not been offered to any
-    worker, some ended step runs have not been routed, and loops may have items that no command has.
+    Offers its open commands, routes ended step runs, and issues the remaining items of loops.
+
+    Invariant: the copied events are complete up to a boundary between tasks. Their open commands have not been offered
+    to any worker, some ended step runs have not been routed, and loops may have items that no command has.
     """
     state = decision.state
     for command in list(state.commands.values()):
         decision.issue(command.id, command.step, command.run)
     for step_run in list(state.open.values()):
         if state.run_of(step_run.step, step_run.run) is None:
-            continue  # the routing of another step run has ended it
+            continue  # routing another step run has ended it
         if step_run.state != "open":
             routing.route(decision, step_run.step, step_run.run, -1)
     if state.terminal is None:
@@ -551,5 +554,5 @@ ENDS = {status.COMPLETED: "completed", status.FAILED: "failed", status.CANCELLED
 
 
 def webhooks_for(plan: Plan, state: str) -> tuple[Webhook, ...]:
-    """The webhooks that are called when a run ends in this state."""
+    """Return the webhooks that are called when a run ends in this state."""
     return tuple(webhook for webhook in plan.webhooks if ENDS.get(state) in webhook.on) if plan.webhooks else ()

@@ -1,7 +1,7 @@
-"""Failures of a run and the first of them: the part of the state that the account of a run is made from.
+"""The failures of a run, and which of them came first: the part of the state from which the root cause is read.
 
-Laws: a failure that is the consequence of another one (kind `cancelled`) is never the first. The size is bounded by the
-number of steps, whatever the run's length, so that the state alone answers what failed.
+Invariant: a failure that is the consequence of another one (kind `cancelled`) is never the first. The number of steps
+bounds the size, whatever the run's length.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from arclog.model.events import Event
 from arclog.model.outcome import is_consequence
 from arclog.plan.program import StepProgram
 
-#: Failed items of a loop step that are kept by name, those of the first indexes.
+#: Maximum number of failed items that are kept for a loop step: those with the lowest indexes.
 MAX_ITEM_FAULTS = 10
-#: Unhandled failures whose origin is kept; the first of them is the run's.
+#: Maximum number of unhandled failures whose origin is kept; the first of them is the run's.
 MAX_FAULTS = 20
 MAX_MESSAGE = 500
-#: Of a traceback the end is kept: it names the line that failed.
+#: The end of a traceback is kept: it names the line that failed.
 MAX_TRACEBACK = 16_384
 
 
@@ -33,7 +33,7 @@ def tally_of(state: State, step: str) -> StepTally:
 
 
 def scheduled(state: State, event: Event, loop: Loop | None) -> None:
-    """A step run was scheduled."""
+    """Count a scheduled step run."""
     tally = tally_of(state, event.step)
     tally.since = event.at
     if loop is not None:
@@ -41,7 +41,7 @@ def scheduled(state: State, event: Event, loop: Loop | None) -> None:
 
 
 def step_ended(state: State, step_run: StepRun, at: int | None) -> None:
-    """A step run is over; `at` None: it was open when the run ended."""
+    """Count an ended step run; `at` is None if the step run was open when the run ended."""
     tally = tally_of(state, step_run.step)
     if at is not None:
         tally.took = max(0, at - tally.since)
@@ -50,7 +50,7 @@ def step_ended(state: State, step_run: StepRun, at: int | None) -> None:
 
 
 def denied(state: State, event: Event) -> None:
-    """A token was refused by its step's admission rules."""
+    """Count a token that the step's admission rules denied."""
     tally = tally_of(state, event.step)
     index = event.payload.get("matched_rule_index")
     tally.denied += 1
@@ -58,7 +58,10 @@ def denied(state: State, event: Event) -> None:
 
 
 def item_failed(step: StepProgram, state: State, step_run: StepRun, event: Event, pipeline: Pipeline | None) -> None:
-    """An iteration failed. An iteration of an outer loop has no pipeline; its failure only means that an inner item failed."""
+    """Keep the failure of an iteration.
+
+    An outer iteration has no pipeline and fails only because an inner item failed.
+    """
     problem = event.payload.get("error") or {}
     path = event.iteration or ()
     if is_consequence(problem):
@@ -78,7 +81,7 @@ def item_failed(step: StepProgram, state: State, step_run: StepRun, event: Event
 
 
 def step_failed(step: StepProgram, state: State, step_run: StepRun, event: Event) -> None:
-    """A step run failed: find the failure that made it fail, in its tasks or in the step itself."""
+    """Find the failure that made a step run fail, in its tasks or in the step itself."""
     problem = event.payload.get("error") or {}
     tally = tally_of(state, event.step)
     tally.error = {"kind": problem.get("kind"), "message": shortened(str(problem.get("message", "")))}
@@ -87,12 +90,12 @@ def step_failed(step: StepProgram, state: State, step_run: StepRun, event: Event
     elif step_run.pipeline is not None:
         step_run.fault = _pipeline_fault(step, state, event, step_run.pipeline, problem)
     elif step_run.fault is None or not explains(step_run.fault, problem):
-        # Not an item's failure: the loop as a whole took too long, or its items do not go together.
+        # Not the failure of an item: the loop as a whole exceeded its time, or its writes to ctx conflict.
         step_run.fault = Fault(state.head, problem, event.step, event.run)
 
 
 def unhandled(state: State, step_run: StepRun, key: str) -> None:
-    """No arc handled the failure of a step run. The first ones and the newest are kept, since the newest may end the run."""
+    """Keep a failure that no arc handled: the first ones, and the newest, since that may end the run."""
     if step_run.fault is None:
         return
     if len(state.faults) >= MAX_FAULTS:
@@ -101,12 +104,12 @@ def unhandled(state: State, step_run: StepRun, key: str) -> None:
 
 
 def run_failed(state: State, problem: Mapping[str, Any]) -> None:
-    """The run has failed: of the failures that nothing handled, keep the one that explains its error."""
+    """Keep, of the unhandled failures of a failed run, the one that explains its error."""
     step = str(problem.get("step", ""))
     of_step = [fault for fault in state.faults.values() if fault.step == step]
     origin = next((fault for fault in of_step if explains(fault, problem)), None)
     if origin is None and problem.get("cause") is not None:
-        # A failure during the routing of a failed step: the step's failure came first.
+        # A failure while a failed step was routed: the failure of the step came first.
         origin = next(reversed(of_step), None)
     state.fault = origin or Fault(state.head, dict(problem), step)
     state.faults = {}
@@ -127,7 +130,7 @@ def _pipeline_fault(
         fault.traceback = str((record.get("py") or {}).get("traceback") or "")[-MAX_TRACEBACK:]
         fault.child = str((record.get("child") or {}).get("execution_id") or "")
     elif pipeline.state == "failed":
-        # The step failed as a whole and closed its task before.
+        # The step failed as a whole and has closed its task.
         fault.task, fault.task_run = pipeline.prev, pipeline.runs.get(pipeline.prev, 0)
     elif pipeline.attempt and pipeline.at < len(step.tasks):
         fault.task = step.tasks[pipeline.at].plan.name
@@ -136,16 +139,16 @@ def _pipeline_fault(
 
 
 def explains(fault: Fault, problem: Mapping[str, Any]) -> bool:
-    """Whether a fault led to an error: the error repeats it, and a loop puts the iteration before the message."""
+    """Return whether a fault led to an error: the error repeats its message, in a loop after the iteration."""
     same = problem.get("kind") == fault.error.get("kind")
     return same and str(problem.get("message", "")).endswith(str(fault.error.get("message", "")))
 
 
 def shortened(message: str) -> str:
-    """The message, cut to MAX_MESSAGE characters."""
+    """Return the message, cut to MAX_MESSAGE characters."""
     return message if len(message) <= MAX_MESSAGE else message[: MAX_MESSAGE - 1] + "…"
 
 
 def item_name(path: tuple[int, ...] | None) -> str:
-    """An item as people see it: '3', or '3.1' in a nested loop; '' outside loops."""
+    """Return the item's name for people: '3', '3.1' in a nested loop, '' outside loops."""
     return "" if path is None else path_key(path)

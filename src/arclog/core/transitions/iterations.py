@@ -1,7 +1,7 @@
 """Applies loop events to a state.
 
-Law: the state holds what is in progress and a few totals, never what has ended, so a loop of a million items stays small.
-Iterations of a chunk start in order; an iteration that was started and is not open any more has ended.
+Invariant: the state holds the iterations in progress and a few totals, never ended iterations, so the state of a loop
+with a million items stays small. Iterations of a chunk start in order; a started iteration that is not open has ended.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from arclog.model.outcome import data_of
 from arclog.plan.net import LoopPlan
 from arclog.plan.program import Program, StepProgram
 
-#: Maximum number of errors in loop.done, those of the first items, and maximum length of their messages.
+#: Maximum number of errors in loop.done (those of the first items), and maximum length of their messages.
 MAX_ERRORS = 100
 MAX_MESSAGE = 500
 #: Weight of the newest item in the moving average of item times.
 _NEWEST = 0.2
-#: `null` and a comma
+#: Bytes of `null` and a comma.
 _NULL_BYTES = 5
 
 
 def open_loop(event: Event, *, keeps_results: bool) -> Loop | None:
-    """The step run's own loop, from its step.scheduled."""
+    """Return the step run's own loop, from its step.scheduled."""
     return opened(event, keeps_results=keeps_results) if "total" in event.payload else None
 
 
 def opened(event: Event, *, keeps_results: bool) -> Loop:
-    """The loop whose items an event names."""
+    """Return the loop whose items an event has."""
     return Loop((), event.payload["total"], event.payload.get("items", []), results={} if keeps_results else None)
 
 
 def open_chunk(step_run: StepRun, path: tuple[int, ...], first: int, last: int) -> Chunk:
-    """A new part of a loop."""
+    """Open a new chunk of a loop."""
     step_run.chunks_made += 1
     chunk = step_run.chunks[step_run.chunks_made] = Chunk(step_run.chunks_made, path, first, last, first)
     loop = loop_at(step_run, path)
@@ -58,16 +58,16 @@ def loop_at(step_run: StepRun, path: tuple[int, ...]) -> Loop:
 
 
 def chunk_with(step_run: StepRun, path: tuple[int, ...]) -> Chunk:
-    """The chunk that holds an iteration."""
+    """Return the chunk that contains an iteration."""
     index = path[-1]
     for chunk in step_run.chunks.values():
         if chunk.first <= index < chunk.last and chunk.path == path[:-1]:
             return chunk
-    raise InvariantBroken(f"step {step_run.step} run {step_run.run}: nobody was given iteration {path_key(path)}")
+    raise InvariantBroken(f"step {step_run.step} run {step_run.run}: no command has iteration {path_key(path)}")
 
 
 def pipeline_of(step_run: StepRun, path: tuple[int, ...] | None) -> Pipeline:
-    """The open pipeline of a step run, or of one of its iterations."""
+    """Return the open pipeline of a step run, or of one of its iterations."""
     if path is None:
         pipeline = step_run.pipeline
     else:
@@ -80,7 +80,7 @@ def pipeline_of(step_run: StepRun, path: tuple[int, ...] | None) -> Pipeline:
 
 
 def iter_of(plan: LoopPlan, loop: Loop, index: int) -> dict[str, Any]:
-    """The value of `iter` in templates at the start of an iteration."""
+    """Return the value of `iter` in templates at the start of an iteration."""
     names: dict[str, Any] = {} if are_stored(loop.items) else {plan.iterator: item_at(loop.items, index)}
     names["index"] = index
     names["total"] = loop.total
@@ -90,7 +90,7 @@ def iter_of(plan: LoopPlan, loop: Loop, index: int) -> dict[str, Any]:
 
 
 def level_of(step: StepProgram, path: tuple[int, ...]) -> LoopPlan:
-    """The plan of the loop below these outer indexes."""
+    """Return the plan of the loop below these outer indexes."""
     levels = step.loops
     if len(path) >= len(levels):
         raise InvariantBroken(f"step {step.name} has no loop at depth {len(path)}")
@@ -98,7 +98,7 @@ def level_of(step: StepProgram, path: tuple[int, ...]) -> LoopPlan:
 
 
 def iterator_of(step: StepProgram) -> str:
-    """Name of the innermost loop's items; '' without a loop."""
+    """Return the name of the innermost loop's items; '' without a loop."""
     plan = step.plan.loop
     while plan is not None and plan.inner is not None:
         plan = plan.inner
@@ -106,7 +106,10 @@ def iterator_of(step: StepProgram) -> str:
 
 
 def started(program: Program, step_run: StepRun, event: Event) -> None:
-    """loop.iteration.started: of the innermost loop a pipeline opens, of an outer one its inner loop follows."""
+    """Fold loop.iteration.started: open the pipeline of an innermost iteration.
+
+    An outer one waits for its inner loop.
+    """
     path = _path(event)
     outer, index = path[:-1], path[-1]
     plan = level_of(program.steps[event.step], outer)
@@ -124,7 +127,7 @@ def started(program: Program, step_run: StepRun, event: Event) -> None:
 
 
 def inner_started(step: StepProgram, step_run: StepRun, event: Event) -> None:
-    """loop.started of an inner loop."""
+    """Fold loop.started of an inner loop."""
     path = _path(event)
     outer = loop_at(step_run, path[:-1])
     parent = iter_of(level_of(step, path[:-1]), outer, path[-1])
@@ -133,7 +136,7 @@ def inner_started(step: StepProgram, step_run: StepRun, event: Event) -> None:
 
 
 def ended(program: Program, state: State, step_run: StepRun, event: Event) -> None:
-    """loop.iteration.done or failed."""
+    """Fold loop.iteration.done or loop.iteration.failed."""
     path = _path(event)
     step, outer = program.steps[event.step], path[:-1]
     loop = loop_at(step_run, outer)
@@ -181,7 +184,7 @@ def ended(program: Program, state: State, step_run: StepRun, event: Event) -> No
 
 
 def _cancelled(step_run: StepRun, path: tuple[int, ...], *, inner: bool) -> None:
-    """An iteration was closed from outside: the loop takes nothing from it."""
+    """Fold the end of an iteration that was closed from outside: it contributes nothing to the loop."""
     own = loop_at(step_run, ())
     own.cancelled += len(path) == 1
     if inner:
@@ -193,7 +196,7 @@ def _cancelled(step_run: StepRun, path: tuple[int, ...], *, inner: bool) -> None
 
 
 def _shortened(problem: dict[str, Any]) -> dict[str, Any]:
-    """loop.iteration.failed has the whole message; a hundred of them must fit into one event."""
+    """Shorten the message of an error, so that a hundred errors fit in one event."""
     message = str(problem.get("message", ""))
     return problem if len(message) <= MAX_MESSAGE else {**problem, "message": message[: MAX_MESSAGE - 1] + "…"}
 
@@ -201,7 +204,7 @@ def _shortened(problem: dict[str, Any]) -> dict[str, Any]:
 def _keep_result(
     program: Program, step_run: StepRun, own: Loop, results: dict[str, Any], key: str, record: dict[str, Any] | None
 ) -> None:
-    """Keep an iteration's data if it is small, or if the server's own templates read it."""
+    """Keep an iteration's data if it is small, or if a template of the server reads it."""
     data = data_of(record) if record is not None else None
     own.results_bytes += len(encode(data))
     results[key] = data
@@ -212,7 +215,7 @@ def _keep_result(
 
 
 def manifest_of(program: Program, state: State, step_run: StepRun) -> dict[str, Any]:
-    """The reference to the results of a loop in the log."""
+    """Return the reference to the results of a loop in the log."""
     step, run = step_run.step, step_run.run
     # The total number of innermost items is known only to the reader of the results.
     nested = {"nested": True} if program.steps[step].loop.inner is not None else {}
@@ -228,8 +231,9 @@ def manifest_of(program: Program, state: State, step_run: StepRun) -> dict[str, 
 
 
 def keep_results(program: Program, state: State, step_run: StepRun, record: dict[str, Any], *, gaps: bool) -> None:
-    """A loop has ended: its results become part of the step run's record (or of `record`) if a template reads them.
-    `gaps`: not all items came to an end; the others have null.
+    """Add the results of an ended loop to the step run's record (or to `record`) if a template reads them.
+
+    With `gaps`, some items did not end; their results are null.
     """
     loop = loop_at(step_run, ())
     if gaps and loop.results is not None and program.steps[step_run.step].loop.inner is None:
@@ -250,7 +254,7 @@ def _fill_gaps(program: Program, step_run: StepRun, loop: Loop) -> None:
 
 
 def _in_order(results: dict[str, Any]) -> list[Any]:
-    """The data of all innermost iterations in item order."""
+    """Return the data of all innermost iterations in item order."""
     return [results[key] for key in sorted(results, key=path_of)]
 
 
@@ -264,11 +268,11 @@ def _path(event: Event) -> tuple[int, ...]:
     return event.iteration
 
 
-# The items of a loop: a list, a range that is never written out, or a stored list that only workers read.
+# The items of a loop: a list, a range that is never expanded, or a stored list that only workers read.
 
 
 def as_payload(items: list[Any] | range) -> Any:
-    """The form in which an event records the items."""
+    """Return the items in the form in which an event records them."""
     return {"range": [items.start, items.stop, items.step]} if isinstance(items, range) else items
 
 
@@ -286,12 +290,12 @@ def item_at(items: Any, index: int) -> Any:
 
 
 def stored_item(items: dict[str, Any], index: int) -> dict[str, Any]:
-    """The reference to an item of a stored list."""
+    """Return the reference to an item of a stored list."""
     return {"kind": "item", "of": items["ref"], "index": items.get("first", 0) + index}
 
 
 def part(items: Any, first: int, last: int) -> Any:
-    """Items [first, last) in the same form."""
+    """Return the items [first, last) in the same form."""
     if isinstance(items, dict):
         if "ref" in items:
             return {"ref": items["ref"], "first": items.get("first", 0) + first}

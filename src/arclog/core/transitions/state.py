@@ -1,6 +1,6 @@
-"""The state of one execution: plain records, folded from its events by `core.transitions.apply` and changed by nothing else.
+"""The state of one execution: plain records that only `core.transitions.apply` changes.
 
-Values held here (args, ctx, results) are never changed in place: a change replaces them, so they can be shared freely.
+Values in the state (args, ctx, results) are never changed in place: a change replaces them, so they can be shared.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from arclog.model.commands import Captured, Pipeline
 from arclog.model.status import PENDING
 
-#: Rises when a snapshot of an older state can no longer be used.
+#: Raised when snapshots of an older state can no longer be used.
 STATE_VERSION = "5"
 
 
@@ -22,10 +22,10 @@ class Token(Struct, omit_defaults=True):
 
     id: int
     place: str
-    #: step that it is on its way to
+    #: the step that it moves to
     step: str
     args: dict[str, Any]
-    #: the event that put it there, as the next admission sees it (`event`)
+    #: the event that created it, as `event` of the next admission
     event: dict[str, Any]
 
 
@@ -39,50 +39,50 @@ class Loop(Struct, omit_defaults=True):
     items: Any
     #: `iter` of the outer iteration
     parent: dict[str, Any] | None = None
-    #: items from here on were not handed out yet
+    #: index of the first item that has not been issued
     handed: int = 0
     ok: int = 0
     failed: int = 0
-    #: items that were in progress when the step run was ended
+    #: number of items that were in progress when the step run ended
     cancelled: int = 0
-    #: when it began; 0 = it has not
+    #: time of its start; 0 if it has not started
     started_at: int = 0
     #: the first errors, with their index
     errors: list[dict[str, Any]] = field(default_factory=list)
-    #: data of innermost iterations by path, on the step run's own loop; None: no template reads it
+    #: data of innermost iterations by path, on the step run's own loop; None if no template reads it
     results: dict[str, Any] | None = None
     results_bytes: int = 0
-    #: they are too large for the state; readers find them in the log
+    #: the results are too large for the state and are in the log
     results_in_log: bool = False
     #: a failure that stops the loop
     broken: dict[str, Any] | None = None
-    #: moving average of an item's time, microseconds; sizes the next chunk
+    #: moving average of the time per item, in microseconds; determines the size of the next chunk
     item_us: float = 0.0
 
 
 class Chunk(Struct, omit_defaults=True):
-    """Items [first, last) of one loop that are run by one command, one after the other or some at a time."""
+    """Items [first, last) of one loop that one command runs, one after the other or several at a time."""
 
     id: int
     path: tuple[int, ...]
     first: int
     last: int
-    #: items from here on were not started yet
+    #: index of the first item that has not been started
     next: int
-    #: iterations that were started and have not ended
+    #: number of started iterations that have not ended
     open: int = 0
 
 
 class Gathered(Struct, omit_defaults=True):
-    """The changes of the iterations of a parallel loop to ctx so far."""
+    """The changes that the iterations of a parallel loop have made to ctx so far."""
 
     #: keys without a reducer: written once, or again with an equal value
     written: dict[str, Any] = field(default_factory=dict)
-    #: declared keys whose order does not matter, folded as they come
+    #: declared keys whose order does not matter, folded as values come
     folded: dict[str, Any] = field(default_factory=dict)
     #: declared keys that are folded in item order at the end: key → path → value
     ordered: dict[str, dict[str, Any]] = field(default_factory=dict)
-    #: floats of a sum, exact: a whole number of the smallest float, in hex
+    #: exact sums of floats: multiples of the smallest float, in hex
     exact: dict[str, str] = field(default_factory=dict)
     ordered_bytes: int = 0
     #: why these writes conflict
@@ -90,25 +90,25 @@ class Gathered(Struct, omit_defaults=True):
 
 
 class Fault(Struct, omit_defaults=True):
-    """A failure that is not a consequence of another, with its place."""
+    """A failure that is not a consequence of another, and its place."""
 
-    #: of the event that says so
+    #: sequence number of the event that records it
     seq: int
     #: the error of the pipeline, the step or the run
     error: dict[str, Any]
     step: str = ""
     run: int = 0
     iteration: tuple[int, ...] | None = None
-    #: the task that failed, or that was in progress when its step failed; '' when no task is to blame
+    #: the task that failed, or that was in progress when its step failed; '' if no task is to blame
     task: str = ""
     task_run: int = 0
     attempt: int = 0
     #: as in `Pipeline.rule`
     rule: int = 0
-    #: the task's own error, where `error` says something else: the policy could not be evaluated, the attempts were used
+    #: the task's own error, if `error` differs from it: the policy could not be evaluated, or no attempts were left
     own: dict[str, Any] | None = None
     traceback: str = ""
-    #: execution id of the child whose failure it is
+    #: execution id of the child that failed
     child: str = ""
 
 
@@ -124,15 +124,16 @@ class ItemFault(Struct, omit_defaults=True):
 class StepTally(Struct, omit_defaults=True):
     """Totals over all runs of one step; `core.transitions.faults` maintains it."""
 
-    #: when the latest run began, and how long the latest ended run took, microseconds; None: none has ended
+    #: start of the latest run, and duration of the latest ended run in microseconds (None if none has ended)
     since: int = 0
     took: int | None = None
     #: kind and message of the latest failed run
     error: dict[str, Any] | None = None
-    #: tokens that its admission rules refused, and the rule (from 1) that refused the last one; 0: none matched
+    #: number of tokens that its admission rules denied, and the rule (from 1) that denied the last one; 0 if none
+    #: matched
     denied: int = 0
     denied_by: int = 0
-    #: items of its loop, all runs together; `ok` counts ended runs only
+    #: items of its loop over all runs; `ok` counts ended runs only
     total: int = 0
     ok: int = 0
     failed: int = 0
@@ -141,7 +142,7 @@ class StepTally(Struct, omit_defaults=True):
 
 
 class StepRun(Struct, omit_defaults=True):
-    """One firing of a step, from step.scheduled to next.evaluated."""
+    """One run of a step, from step.scheduled to next.evaluated."""
 
     step: str
     run: int
@@ -150,9 +151,9 @@ class StepRun(Struct, omit_defaults=True):
     scheduled_at: int
     started: bool = False
     started_at: int = 0
-    #: a worker must evaluate `loop.in` first, since it reads stored data: the values that it needs
+    #: set if a worker must evaluate `loop.in` first, since it reads stored data: the values that it needs
     expanding: Captured | None = None
-    #: of a step without a loop
+    #: set for a step without a loop
     pipeline: Pipeline | None = None
     #: loops by path, '' is the step run's own
     loops: dict[str, Loop] = field(default_factory=dict)
@@ -160,20 +161,20 @@ class StepRun(Struct, omit_defaults=True):
     chunks_made: int = 0
     #: open iterations by path
     iterations: dict[str, Iteration] = field(default_factory=dict)
-    #: of a parallel loop whose iterations wrote ctx
+    #: set for a parallel loop whose iterations wrote ctx
     gathered: Gathered | None = None
-    #: outcome record of the task executed last; of a loop: of its last item, or of the item that failed it
+    #: outcome record of the last task; for a loop, of its last item or of the item that failed it
     record: dict[str, Any] | None = None
-    #: path of the item that the record is of
+    #: path of the item that the record belongs to
     record_of: tuple[int, ...] = ()
     #: open | done | failed
     state: str = "open"
     error: dict[str, Any] | None = None
-    #: event_name, status, timestamp and payload of the boundary event, once there is one
+    #: event_name, status, timestamp and payload of the boundary event, once it is recorded
     boundary: dict[str, Any] | None = None
-    #: the `event` of its token
+    #: `event` of its token
     arrival: dict[str, Any] = field(default_factory=dict)
-    #: the first failure in it that is not a consequence of another
+    #: the first failure in this step run that is not a consequence of another
     fault: Fault | None = None
 
     @property
@@ -182,13 +183,13 @@ class StepRun(Struct, omit_defaults=True):
         return self.loops.get("")
 
     def open_pipelines(self) -> list[tuple[tuple[int, ...] | None, Pipeline]]:
-        """The open pipelines with the iterations that they belong to."""
+        """Return the open pipelines with the iterations that they belong to."""
         if self.pipeline is not None:
             return [(None, self.pipeline)]
         return [(path_of(key), iteration.pipeline) for key, iteration in self.iterations.items()]
 
     def pipelines(self, chunk: int = 0) -> list[Pipeline]:
-        """The open pipelines: the step's own, or those of its iterations (of one chunk)."""
+        """Return the open pipelines: the step's own, or those of its iterations (of one chunk)."""
         if self.pipeline is not None:
             return [self.pipeline]
         part = self.chunks.get(chunk)
@@ -210,7 +211,7 @@ class Wait(Struct, omit_defaults=True):
     """A waiting task: its pipeline continues when `core.flow.waits.resolve` gives it an outcome."""
 
     key: str
-    #: wait | approval | playbook | retry (a delay that is too long to sleep under a lease)
+    #: wait | approval | playbook | retry (a delay that is too long to wait with a lease)
     kind: str
     step: str
     run: int
@@ -220,27 +221,27 @@ class Wait(Struct, omit_defaults=True):
     #: the task's rendered config
     config: dict[str, Any]
     since: int
-    #: when it ends automatically, microseconds since 1970; 0: never
+    #: when it ends automatically, microseconds since 1970; 0 for never
     until: int = 0
-    #: playbook: execution id of the child, given out before it is started
+    #: for a playbook: execution id of the child, assigned before it starts
     child: int = 0
 
 
 class OpenCommand(Struct, omit_defaults=True):
-    """A command that is not over."""
+    """A command that has not ended."""
 
     id: int
     step: str
     run: int
-    #: the part of a loop that it covers; 0 = a step run without a loop
+    #: the chunk of a loop that it covers; 0 for a step run without a loop
     chunk: int = 0
     #: number of lost leases
     losses: int = 0
-    #: number of other returns: given back for a pause, or taken back by a signal
+    #: number of other returns: returned for a pause, or withdrawn by a signal
     returns: int = 0
     #: n of the last accepted report of the current fence
     report: int = 0
-    #: it cannot be claimed: the run is paused, or about to be
+    #: it cannot be claimed: the run is paused or pausing
     held: bool = False
 
     @property
@@ -259,27 +260,27 @@ class Pause(Struct, omit_defaults=True):
 
 
 class Signalled(Struct, omit_defaults=True):
-    """A signal that was recorded."""
+    """A recorded signal."""
 
     signal: str
-    #: why it was refused; '' = it was applied
+    #: why it was refused; '' if it was applied
     problem: str = ""
-    #: nothing was waiting for it
+    #: whether no task was waiting for it
     kept: bool = False
 
 
 class KeptSignal(Struct, omit_defaults=True):
-    """A signal of the playbook's own that nothing was waiting for: the next wait for it takes it."""
+    """A custom signal that no task was waiting for. The next wait for it takes it."""
 
     signal_id: str
     signal: str
-    #: the step, or the wait, that is meant; '': any
+    #: the step or wait that it is meant for; '' for any
     step: str = ""
     data: Any = None
 
 
 class Failure(Struct, omit_defaults=True):
-    """The latest run of a step failed: what firing it again needs."""
+    """The data for running a step again whose latest run failed."""
 
     run: int
     args: dict[str, Any]
@@ -287,17 +288,17 @@ class Failure(Struct, omit_defaults=True):
 
 
 class State(Struct, omit_defaults=True):
-    """Everything that decisions need."""
+    """The state of an execution: all data that decisions need."""
 
     execution_id: int
-    #: seq of the last event applied
+    #: sequence number of the last applied event
     head: int = 0
-    #: number of informative events, which do not count for the playbook's limits
+    #: number of informational events, which do not count toward the playbook's limits
     informative: int = 0
     #: PENDING RUNNING COMPLETED FAILED CANCELLED
     status: str = PENDING
     workflow: str = PENDING
-    #: event type that ended it
+    #: type of the event that ended it
     terminal: str | None = None
     processed: bool = False
     workload: dict[str, Any] = field(default_factory=dict)
@@ -309,11 +310,11 @@ class State(Struct, omit_defaults=True):
     tokens_made: int = 0
     #: tokens at joins that have not fired, by step and place, the oldest first
     waiting: dict[str, dict[str, list[Token]]] = field(default_factory=dict)
-    #: tokens still to come of waves that a counted join has fired for, by step and place: they end on arrival
+    #: expected tokens of waves for which a counted join has fired, by step and place: they end on arrival
     absorbs: dict[str, dict[str, int]] = field(default_factory=dict)
     #: open step runs by (step, run)
     open: dict[str, StepRun] = field(default_factory=dict)
-    #: firings per step
+    #: number of runs per step
     runs: dict[str, int] = field(default_factory=dict)
     step_runs: int = 0
     #: status of the latest run per step: running | done | failed | skipped | cancelled (by the end of the run)
@@ -325,55 +326,55 @@ class State(Struct, omit_defaults=True):
     waits: dict[str, Wait] = field(default_factory=dict)
     #: when each open timer is due, by its id
     timers: dict[str, int] = field(default_factory=dict)
-    #: time limits that are stopped while the run is paused: the remaining microseconds of each
+    #: time limits that are suspended while the run is paused: the remaining microseconds of each
     stopped: dict[str, int] = field(default_factory=dict)
     #: the task that called this run: execution_id, step_run_id, task_run_id, wait
     parent: dict[str, Any] | None = None
-    #: number of runs above this one
+    #: number of ancestors of this run
     depth: int = 0
-    #: the value of the request; None: that of the playbook
+    #: the priority in the request; None for the playbook's
     priority: int | None = None
     #: playbooks called by file, as they were registered: plan → file → (path, version)
     files: dict[str, dict[str, tuple[str, int]]] = field(default_factory=dict)
     #: data of the last step run that ended without a successor
     last_data: Any = None
-    #: its ref, when it is stored outside the log
+    #: ref of that data, if it is stored outside the log
     last_ref: dict[str, Any] | None = None
-    #: first failure that nothing handled
+    #: the first unhandled failure
     error: dict[str, Any] | None = None
     result: Any = None
     result_ref: dict[str, Any] | None = None
     current_step: str | None = None
     started_at: int | None = None
     ended_at: int | None = None
-    #: the wait of a PENDING run: '' | approval | slot
+    #: what a PENDING run waits for: '' | approval | slot
     pending_for: str = ""
     #: signals by signal_id
     signals: dict[str, Signalled] = field(default_factory=dict)
     #: signals that no wait has taken yet, the oldest first
     kept_signals: list[KeptSignal] = field(default_factory=list)
     pause: Pause | None = None
-    #: when the pause took effect; time limits are stopped from then on
+    #: when the pause took effect; time limits are suspended from then on
     paused_at: int | None = None
     #: number of pauses of the run
     pauses: int = 0
     #: steps whose latest run failed
     failures: dict[str, Failure] = field(default_factory=dict)
-    #: failures that nothing handled, by (step, run); `error` is the first of them
+    #: unhandled failures, by (step, run); `error` is the first of them
     unhandled: dict[str, dict[str, Any]] = field(default_factory=dict)
-    #: the place of the first of those failures, by the same keys
+    #: the places of the first unhandled failures, by the same keys
     faults: dict[str, Fault] = field(default_factory=dict)
-    #: of a failed run: the failure that it all began with
+    #: for a failed run: its root cause
     fault: Fault | None = None
-    #: the status of each step
+    #: totals per step
     tally: dict[str, StepTally] = field(default_factory=dict)
-    #: loop items that failed, of all steps
+    #: number of failed loop items of all steps
     failed_items: int = 0
-    #: the file that the playbook came from, as its author names it
+    #: the playbook's file, as its author names it
     file: str = ""
-    #: of a run that began with the events of another: execution_id and seq of where, how, how many events
+    #: for a run that began with the events of another: execution_id and seq of the origin, how, how many events
     origin: dict[str, Any] | None = None
-    #: the end of the run after its final step: state (completed, failed, cancelled), error; None: it has not started
+    #: the end of the run after its final step: state (completed, failed, cancelled), error; None before the final step
     final: dict[str, Any] | None = None
 
     @property
@@ -381,7 +382,7 @@ class State(Struct, omit_defaults=True):
         return self.scope.partition("/")[0]
 
     def run_of(self, step: str, run: int) -> StepRun | None:
-        return self.open.get(f"{step}#{run}")  # run_key, without its call
+        return self.open.get(f"{step}#{run}")  # `run_key`, inlined for speed
 
 
 def run_key(step: str, run: int) -> str:
@@ -390,10 +391,10 @@ def run_key(step: str, run: int) -> str:
 
 @lru_cache(maxsize=4096)
 def path_key(path: tuple[int, ...]) -> str:
-    """The text form of a path. It is cached: a dozen calls for each item of a loop ask for the same one."""
+    """Return the text form of a path. Cached: a dozen calls per loop item ask for the same one."""
     return ".".join(map(str, path))
 
 
 def path_of(key: str) -> tuple[int, ...]:
-    """The inverse of `path_key`."""
+    """Invert `path_key`."""
     return tuple(int(part) for part in key.split("."))

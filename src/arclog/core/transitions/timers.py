@@ -1,12 +1,12 @@
-"""Durable timers: which event opens and closes which.
+"""Durable timers: which event opens and closes which timer.
 
-Law: `state.timers` and the store's timers are the same set. `moved` is the only function that changes the former, and its
-result goes into the transaction that changes the latter. A timer's due time follows from its event alone.
+Invariant: `state.timers` and the timers in the store are the same set. Only `moved` changes the former, and its result
+goes into the transaction that changes the latter. A timer's due time follows from its event alone.
 
-    execution           the whole run is late (executor.spec.timeout_s)
-    timeout:<step#run>  a step run is late (lifecycle.timeout_s, from step.scheduled)
-    deadline:<step#run> a step run is late (lifecycle.deadline_s, from playbook.started)
-    wait:<key>          a wait ends by itself
+  execution           the time limit of the run (executor.spec.timeout_s)
+  timeout:<step#run>  the time limit of a step run (lifecycle.timeout_s, from step.scheduled)
+  deadline:<step#run> the deadline of a step run (lifecycle.deadline_s, from playbook.started)
+  wait:<key>          the end of a wait
 """
 
 from __future__ import annotations
@@ -24,14 +24,17 @@ TIMEOUT = "timeout:"
 DEADLINE = "deadline:"
 WAIT = "wait:"
 
-#: A timer's id and when it is due; 0 = it is closed.
+#: A timer's id and its due time; 0 if it is closed.
 Move = tuple[str, int]
-#: Which timers an event of a type moves.
+#: Returns the timers that an event moves.
 MovesOf = Callable[[Program, State, Event], Sequence[Move]]
 
 
 def moved(moves_of: MovesOf, program: Program, state: State, event: Event) -> Sequence[Move]:
-    """Open and close what the event says, before it takes effect elsewhere. `moves_of` is the row of its type in `MOVES`."""
+    """Open and close the timers of an event, before it takes effect elsewhere.
+
+    `moves_of` is the entry of its type in `MOVES`.
+    """
     moves = moves_of(program, state, event)
     for timer_id, due in moves:
         if due:
@@ -42,13 +45,13 @@ def moved(moves_of: MovesOf, program: Program, state: State, event: Event) -> Se
 
 
 def wait_key(event: Event) -> str:
-    """The key of the wait of an event's task run; unique within the execution."""
+    """Return the key of the wait of an event's task run; unique within the execution."""
     where = "" if event.iteration is None else f"[{'.'.join(map(str, event.iteration))}]"
     return f"{event.step}#{event.run}{where}:{event.task}#{event.task_run}"
 
 
 def after(moment: int, seconds: float) -> int:
-    """A moment that many seconds later, never rounded down."""
+    """Return the moment this many seconds later, never rounded down."""
     return moment + max(1, ceil(seconds * MICROS))
 
 
@@ -77,9 +80,7 @@ def _step_ended(_: Program, state: State, event: Event) -> Sequence[Move]:
     key = run_key(event.step, event.run)
     state.stopped.pop(TIMEOUT + key, None)
     waits: list[str] = []
-    if not is_closing(
-        event
-    ):  # else its tasks ended before it: thousands of others need not be looked through each time
+    if not is_closing(event):  # otherwise its tasks ended before it: skip the scan of thousands of waits
         waits = [WAIT + wait.key for wait in state.waits.values() if wait.step == event.step and wait.run == event.run]
     return [(timer_id, 0) for timer_id in (TIMEOUT + key, DEADLINE + key, *waits) if timer_id in state.timers]
 
@@ -106,7 +107,7 @@ def _resumed(_: Program, state: State, event: Event) -> Sequence[Move]:
 
 
 def _paused(_: Program, state: State, event: Event) -> Sequence[Move]:
-    """A pause stops time limits, but not deadlines and waits."""
+    """Suspend time limits during a pause, but not deadlines and waits."""
     limits = [timer_id for timer_id in state.timers if timer_id == EXECUTION or timer_id.startswith(TIMEOUT)]
     for timer_id in limits:
         state.stopped[timer_id] = max(state.timers[timer_id] - event.at, 1)
@@ -122,7 +123,7 @@ def _fired(_: Program, _state: State, event: Event) -> Sequence[Move]:
     return [(event.payload["timer"], 0)]
 
 
-#: Types that close what is open, and open nothing.
+#: Event types that only close timers.
 CLOSING = frozenset({
     "step.done", "step.failed", "command.issued",
     "task.done", "task.failed", "task.attempt.done", "task.attempt.failed",

@@ -1,1 +1,1 @@
-"""From the text of a template to closures."""
+"""Compiles the text of a template to closures."""

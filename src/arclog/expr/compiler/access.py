@@ -1,6 +1,6 @@
-"""Reaching into a value: keys, indexes and slices of plain data, `lookup` of everything else.
+"""Access to parts of a value: keys, indexes and slices of plain data, `lookup` for everything else.
 
-Law: Python's `getattr` is never called on a value, so no attribute of any object can be reached.
+Invariant: `getattr` is never called on a value, so no attribute of any object can be reached.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MAX_ATTRIBUTE = 1_000
 
 
 def reach(value: Any, key: Any, name: str) -> Any:
-    """Give what stands under `key` of `value`, which the template calls `name`; Undefined if there is nothing."""
+    """Return the value under `key` of `value`, which the template calls `name`; Undefined if there is none."""
     kind = type(value)
     if kind is dict:
         item = value.get(key, MISSING)
@@ -49,7 +49,7 @@ def _item(value: Any, key: Any) -> Any:
 
 
 def subscript(value: Any, key: Any, name: str) -> Any:
-    """Give `value[key]` for a computed key."""
+    """Return `value[key]` for a computed key."""
     if type(key) not in SCALARS:
         key = admit(key)
         if type(key) not in SCALARS:
@@ -58,7 +58,7 @@ def subscript(value: Any, key: Any, name: str) -> Any:
 
 
 def cut(budget: Budget, value: Any, start: Any, stop: Any, step: Any) -> Any:
-    """Give `value[start:stop:step]`."""
+    """Return `value[start:stop:step]`."""
     value = admit(value)
     if type(value) is list:
         budget.room(LIST + SLOT * len(value))
@@ -75,7 +75,7 @@ def cut(budget: Budget, value: Any, start: Any, stop: Any, step: Any) -> Any:
 
 
 def path_getter(budget: Budget, attribute: Any, default: Any = None) -> Callable[[Any], Any]:
-    """Make the getter of a filter's `attribute`: dots lead inwards, digits are indexes, None is the item itself."""
+    """Return a getter for a filter's `attribute`: dots separate keys, digits are indexes, None is the item itself."""
     if attribute is None:
         return lambda item: item
     if not isinstance(attribute, (str, int)):
@@ -99,12 +99,12 @@ def path_getter(budget: Budget, attribute: Any, default: Any = None) -> Callable
 
 
 def _step(part: str) -> str | int:
-    return int(part) if part.isdecimal() and len(part) < 10 else part  # longer is no index
+    return int(part) if part.isdecimal() and len(part) < 10 else part  # longer numbers are not indexes
 
 
-# Closures that load a name and follow its keys: the hot path of every template.
+# Closures that load a name and follow its keys: the most frequent operation of templates.
 #
-# A plain dict is asked directly; everything else, and everything missing, goes the long way through `access.reach`.
+# A plain dict is accessed directly; all other values, and missing ones, go through `access.reach`.
 
 
 def load_name(name: str, slots: list[int], *, free: bool, keys: tuple[str, ...]) -> Expression:
@@ -153,7 +153,7 @@ def _followed(frame: Frame, value: Any, name: str, keys: tuple[str, ...]) -> Any
 
 
 def _counted(frame: Frame, value: Any) -> Any:
-    """What is missing takes room, too, when a template gathers it."""
+    """Count a missing value, since a template can collect many of them."""
     if type(value) is Undefined:
         frame.room(UNDEFINED)
     return value
@@ -180,7 +180,7 @@ def _reached(start: Expression, name: str, keys: tuple[str, ...]) -> Expression:
 
 
 def keyed(start: Expression, key: Any, label: str) -> Expression:
-    """Follow a literal key or index; `label` is what the author calls the value."""
+    """Follow a literal key or index; `label` is the author's name for the value."""
     return lambda frame: _counted(frame, reach(start(frame), key, label))
 
 
@@ -189,14 +189,17 @@ def indexed(start: Expression, key: Expression, label: str) -> Expression:
     return lambda frame: _counted(frame, subscript(start(frame), key(frame), label))
 
 
-# Calling an allow-listed function with a template's arguments: a call that does not fit is the author's error.
+# Calls of allowed functions with a template's arguments: wrong arguments are an error of the author.
 
 
-_VARARGS, _VARKEYWORDS = 0x04, 0x08  # CO_* flags; importing inspect costs more than all of this package
+_VARARGS, _VARKEYWORDS = 0x04, 0x08  # CO_* flags; importing inspect would take longer than this whole package
 
 
 def misfit(function: Callable[..., Any], label: str, count: int, names: Iterable[str], given: int = 2) -> str:
-    """Say why `count` arguments and the `names`d ones do not fit, or nothing; `given` come before the author's."""
+    """Return why `count` positional arguments and the named ones do not fit, or ''.
+
+    The first `given` are not the author's.
+    """
     code = function.__code__
     accepted = code.co_varnames[given : code.co_argcount]
     if count > len(accepted) and not code.co_flags & _VARARGS:
@@ -214,7 +217,7 @@ def misfit(function: Callable[..., Any], label: str, count: int, names: Iterable
 
 
 def called(function: Callable[..., Any], label: str, *args: Any, **options: Any) -> Any:
-    """Call with arguments that were not checked at compile time; the first two are the budget and the value."""
+    """Call a function with unchecked arguments; the first two are the budget and the value."""
     wrong = misfit(function, label, len(args) - 2, options)
     if wrong:
         raise Failure(wrong)

@@ -1,7 +1,7 @@
-"""Jinja's expression nodes compiled into Python closures.
+"""Compiles Jinja's expression nodes to Python closures.
 
-Law: a node type, filter, test, method or function that is not in a table here cannot be compiled, and closures only
-touch values through the modules that bound them. Nothing is evaluated while compiling.
+Invariant: a node type, filter, test, method or function that is not in a table here cannot be compiled, and closures
+access values only through the modules that limit them. Nothing is evaluated while compiling.
 """
 
 from __future__ import annotations
@@ -30,32 +30,32 @@ if TYPE_CHECKING:
     from arclog.expr.frame import Expression, Frame
 
 
-# Which variable a name in a template means, decided when it is compiled.
+# The meaning of names in a template, resolved at compile time.
 #
-# A name is the innermost `set` or `for` variable, else a free name that the scope must have. A variable that is set on
-# only some ways through the template stays free too, as in Jinja.
+# A name is the innermost `set` or `for` variable, else a free name that the scope must have. A variable that is set
+# only on some paths through the template is also a free name, as in Jinja.
 
 
 class Variable(Struct):
-    """A `set` or `for` variable: its slot, and whether every way to this point assigned it."""
+    """A `set` or `for` variable: its slot, and whether every path to this point assigned it."""
 
     slot: int
     certain: bool
 
 
 class Names:
-    """The names of one template while it is compiled."""
+    """The names of one template during compilation."""
 
     def __init__(self) -> None:
-        #: -1: no statement can declare a variable, so a frame needs no room for any
+        #: number of variables; -1 if no statement can declare one, so that a frame needs no slots
         self.slots = -1
         self.paths: set[tuple[str, ...]] = set()
-        #: the same with whole numbers among the keys: what of a value is read
+        #: the same with integer indexes among the keys: the parts of values that are read
         self.reads: set[tuple[str | int, ...]] = set()
         self._blocks: list[dict[str, Variable]] = [{}]
 
     def declare(self, name: str) -> int:
-        """Note that `name` is assigned here, in the innermost block; give its slot."""
+        """Record that `name` is assigned here, in the innermost block. Returns its slot."""
         block = self._blocks[-1]
         if name not in block:
             block[name] = Variable(self.slots, certain=True)
@@ -64,7 +64,7 @@ class Names:
         return block[name].slot
 
     def find(self, name: str) -> tuple[list[int], bool]:
-        """Give the slots that may hold `name`, innermost first, and whether the scope may be asked after them."""
+        """Return the slots that may contain `name`, innermost first, and whether the scope is searched after them."""
         slots: list[int] = []
         for block in reversed(self._blocks):
             variable = block.get(name)
@@ -75,29 +75,29 @@ class Names:
         return slots, True
 
     def enter(self) -> None:
-        """Begin a block whose variables end with it."""
+        """Start a block with its own variables."""
         self._blocks.append({})
 
     def leave(self) -> list[int]:
-        """End a block; give its slots."""
+        """End a block. Returns its slots."""
         return [variable.slot for variable in self._blocks.pop().values()]
 
     def certainty(self) -> dict[str, bool]:
-        """Note which variables of the innermost block are certain."""
+        """Return which variables of the innermost block are certain."""
         return {name: variable.certain for name, variable in self._blocks[-1].items()}
 
     def restore(self, before: dict[str, bool]) -> None:
-        """Begin another branch: what only the branch before assigned is not certain in this one."""
+        """Start another branch: variables that only the previous branch assigned are not certain in it."""
         for name, variable in self._blocks[-1].items():
             variable.certain = before.get(name, False)
 
     def merge(self, branches: list[dict[str, bool]]) -> None:
-        """End the branches: certain is what is certain at the end of each."""
+        """End the branches: a variable is certain if it is certain at the end of each."""
         for name, variable in self._blocks[-1].items():
             variable.certain = all(branch.get(name, False) for branch in branches)
 
 
-#: levels of an expression or of nested statements; each takes a frame or two when it runs
+#: Maximum depth of an expression or of nested statements; each level takes one or two stack frames at run time.
 MAX_NESTING = 100
 
 
@@ -106,7 +106,7 @@ class Compiler:
 
     def __init__(self) -> None:
         self.names = Names()
-        #: nodes compiled so far: what one round of a loop body costs
+        #: number of nodes compiled so far: the cost of one round of a loop body
         self.nodes = 0
         self._nesting = 0
         self._line = 1
@@ -139,7 +139,7 @@ class Compiler:
     # Names, keys and indexes
 
     def chain(self, node: Any) -> Expression:
-        """Compile a name and the keys after it; note the longest static path."""
+        """Compile a name and the keys after it, and record the longest static path."""
         steps: list[Any] = []
         while type(node).__name__ in ("Getattr", "Getitem"):
             steps.append(node)
@@ -200,7 +200,7 @@ class Compiler:
             first = first.left
         terms = [self.expression(part) for part in (first, *reversed(parts))]
         stops_at = kind.__name__ == "Or"
-        if len(terms) == 2:  # by far the most frequent, worth its own closures
+        if len(terms) == 2:  # by far the most frequent case
             left_term, right_term = terms
             return (
                 (lambda frame: left_term(frame) or right_term(frame))
@@ -238,7 +238,7 @@ class Compiler:
         test, second = comparisons[0]
         last = node.ops[0]
         if last.op in ("eq", "ne") and type(last.expr).__name__ == "Const":
-            # Against a literal nothing can be large, and Undefined refuses by itself.
+            # Compared with a literal nothing can be large, and Undefined raises by itself.
             literal = cast("nodes.Const", last.expr).value
             if last.op == "eq":
                 return lambda frame: bool(first(frame) == literal)
@@ -266,7 +266,7 @@ class Compiler:
         return _constant(node.value)
 
     def sequence(self, node: nodes.List | nodes.Tuple) -> Expression:
-        """Compile a list or tuple: both are lists, JSON knows no other."""
+        """Compile a list or tuple: both become lists, since JSON has no tuples."""
         parts = [self.expression(part) for part in node.items]
         size = LIST + ITEM * len(parts)
 
@@ -356,7 +356,7 @@ class Compiler:
 
 
 def _line_of(node: Any) -> int:
-    # Jinja gives operators the line where they end; an author looks where they begin.
+    # Jinja gives operators the line of their end; authors look at the beginning.
     while type(node).__name__ in _LEFT:
         node = getattr(node, _LEFT[type(node).__name__])
     return int(node.lineno)
@@ -370,7 +370,7 @@ def _constant(value: Any) -> Expression:
 
 
 def _constant_keys(steps: list[Any]) -> list[str | int]:
-    """The keys up to the first that is computed."""
+    """Return the keys up to the first computed one."""
     keys: list[str | int] = []
     for step in steps:
         key: Any = _static_key(step)
@@ -383,7 +383,7 @@ def _constant_keys(steps: list[Any]) -> list[str | int]:
 
 
 def _static_index(node: Any) -> int | None:
-    """A whole number; `[-1]` is a sign and a number."""
+    """Return an integer index; `[-1]` is a sign and a number."""
     sign = 1
     if type(node).__name__ == "Neg":
         sign, node = -1, node.node

@@ -1,6 +1,6 @@
-"""Arithmetic and comparison, bounded.
+"""Arithmetic and comparison, with limits.
 
-Law: the size of a result is known, and paid for, before it is computed; `%` never formats strings.
+Invariant: the size of a result is known, and charged, before it is computed; `%` never formats strings.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from arclog.expr.budget import LIST, NUMBER, SLOT, TEXT, Budget, Failure, char_b
 from arclog.expr.convert import admit, text, weigh
 from arclog.expr.values import MISSING, NUMBERS, SCALARS, Undefined, View, is_lookup, kind_of
 
-#: twice the range of floats; up to here every operation takes microseconds. Passing longer numbers through is free
+#: Maximum bits of operands: twice the range of floats, so that every operation takes microseconds. Longer numbers can
+#: be passed on.
 MAX_BITS = 2_048
-#: of a number that takes no more memory than any other
+#: Maximum bits of a number that takes no more memory than any other.
 _SHORT_BITS = 64
 
 Binary = Callable[[Budget, Any, Any], Any]
@@ -32,7 +33,7 @@ def _bounded(value: Any) -> Any:
 
 
 def _number(budget: Budget, value: Any) -> Any:
-    """A number that was computed; where numbers are kept, room for short ones is counted."""
+    """Charge a computed number. Short ones are counted where they are stored."""
     if type(value) is int and value.bit_length() > _SHORT_BITS:
         _bounded(value)
         budget.room(NUMBER + (value.bit_length() >> 3))
@@ -40,7 +41,7 @@ def _number(budget: Budget, value: Any) -> Any:
 
 
 def joint_width(left: str, right: str) -> int:
-    """Bytes that each character takes in a text made of both."""
+    """Return the bytes of each character in a text made of both."""
     return max(char_bytes(left), char_bytes(right))
 
 
@@ -61,7 +62,7 @@ def add(budget: Budget, left: Any, right: Any) -> Any:
 
 
 def multiply(budget: Budget, left: Any, right: Any) -> Any:
-    """`left * right`: numbers, a string or list some times over."""
+    """`left * right`: numbers, or a repeated string or list."""
     left_type, right_type = type(left), type(right)
     if left_type in NUMBERS and right_type in NUMBERS:
         if left_type is not float and right_type is not float and left.bit_length() + right.bit_length() > MAX_BITS:
@@ -133,7 +134,7 @@ def _known(value: Any) -> Any:
 
 
 def _weigh(budget: Budget, left: Any, right: Any) -> None:
-    # A comparison walks both sides as far as they agree, shared parts again and again.
+    # A comparison visits both sides as far as they agree, shared parts repeatedly.
     if type(left) is str and type(right) is str:
         budget.charge(1 + (len(left) >> 10))
     elif type(left) not in SCALARS and type(right) not in SCALARS:
@@ -167,7 +168,7 @@ def _ordered(compute: Callable[[Any, Any], Any]) -> Binary:
 
 
 def search_cost(source: str, part: str, *, backwards: bool = False) -> int:
-    """Count the work of looking for `part`: forwards is linear but for short parts, backwards is not."""
+    """Return the work of searching for `part`: forwards it is linear except for short parts, backwards it is not."""
     width = len(part) if backwards else min(len(part), 128)
     return 1 + (len(source) * (1 + (width >> 3)) >> 8)
 
@@ -202,7 +203,7 @@ def excludes(budget: Budget, container: Any, item: Any) -> bool:
     return not contains(budget, container, item)
 
 
-#: comparisons by Jinja's operand names; `in` takes its container second
+#: comparisons by Jinja's operand names; `in` has its container second
 COMPARE: dict[str, Binary] = {
     "eq": equal,
     "ne": unequal,
@@ -216,7 +217,7 @@ COMPARE: dict[str, Binary] = {
 
 
 def concatenate(budget: Budget, parts: list[Any]) -> str:
-    """`a ~ b ~ c`: the parts as one text."""
+    """`a ~ b ~ c`: join the parts as one text."""
     texts = [part if type(part) is str else text(budget, part) for part in parts]
     wide = 1 if all(map(str.isascii, texts)) else max(map(char_bytes, texts))
     budget.room(TEXT + sum(map(len, texts)) * wide)

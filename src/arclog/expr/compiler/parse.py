@@ -1,7 +1,7 @@
-"""Jinja's own lexer and parser, fenced: what the language is, is Jinja's; what a playbook may use of it, is decided here.
+"""Jinja's own lexer and parser, restricted to the part of the language that a playbook may use.
 
-Law: a source is refused by counted size and nesting before the recursive parser sees it, so whether a template
-compiles never depends on how deep the caller's stack is.
+Invariant: size and nesting of a source are checked before the recursive parser runs, so whether a template compiles
+never depends on the depth of the caller's stack.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from jinja2.lexer import Lexer, Token, TokenStream
 
 
-# A short way to the tokens of plain expressions, which most templates are: what Jinja's lexer gives, in one pass.
+# A fast path to the tokens of plain expressions, which most templates are: the result of Jinja's lexer, in one pass.
 #
-# Law: it answers with exactly the tokens of Jinja's lexer, or with None; whatever is not plain (another line, an escape,
-# a float, a letter beyond ASCII, brackets that do not match) is left to that lexer, and so is every message.
+# Invariant: it returns exactly the tokens of Jinja's lexer, or None. Everything that is not plain (another line, an
+# escape, a float, a letter beyond ASCII, unbalanced brackets) is left to that lexer, and so is every message.
 
 
 _PLAIN = pattern(
@@ -34,17 +34,17 @@ _PLAIN = pattern(
 )
 _NAME, _INTEGER, _OPERATOR = 1, 2, 5
 _CLOSES = {")": "(", "]": "[", "}": "{"}
-#: Longer ones are rare, and their cost is elsewhere.
+#: Maximum length for the fast path; longer texts are rare.
 _LONGEST = 512
 
 
 def lone(source: str) -> str | None:
-    """The inside of a text that is one `{{ expression }}` on one line and nothing else, if that is easily told."""
+    """Return the content of a text that is a single `{{ expression }}` on one line; None if that is not obvious."""
     text = source.strip()
     if len(text) > _LONGEST or not text.startswith("{{") or not text.endswith("}}") or "\n" in source:
         return None
     inside = text[2:-2]
-    if not inside or inside[0] in "-+" or inside[-1] in "-+":  # these take the white space around away
+    if not inside or inside[0] in "-+" or inside[-1] in "-+":  # these strip the surrounding white space
         return None
     if "}}" in inside or "{{" in inside or "{%" in inside or "{#" in inside:
         return None
@@ -52,7 +52,7 @@ def lone(source: str) -> str | None:
 
 
 def plain_tokens(source: str, operators: dict[str, str], token: Any) -> list[Any] | None:
-    """The tokens of a plain expression. `operators` and `token` are Jinja's own."""
+    """Return the tokens of a plain expression. `operators` and `token` are Jinja's own."""
     if len(source) > _LONGEST or not source.isascii() or "\n" in source or "\r" in source:
         return None
     tokens: list[Any] = []
@@ -84,11 +84,11 @@ def plain_tokens(source: str, operators: dict[str, str], token: Any) -> list[Any
 
 MAX_SOURCE = 256 * 1024
 MAX_TOKENS = 50_000
-#: stack frames that the parser may need, as counted below
+#: Maximum number of stack frames that the parser may need, as counted below.
 _MAX_FRAMES = 450
-#: frames that Jinja's parser takes for one bracket, one nested statement
+#: Frames of Jinja's parser for one bracket, and for one nested statement.
 _BRACKET_FRAMES, _STATEMENT_FRAMES = 15, 5
-#: so few tokens of an expression cannot need more frames than there may be
+#: An expression with at most this many tokens cannot exceed the frames.
 _HARMLESS = _MAX_FRAMES // _BRACKET_FRAMES
 
 _STATEMENTS = frozenset({"if", "elif", "else", "endif", "for", "endfor", "set", "endset"})
@@ -100,7 +100,7 @@ _WORDS = frozenset({"not", "and", "or", "in", "is", "if", "else"})
 
 
 class Syntax:
-    """What Jinja's lexer and parser ask of an environment, and no more: no filters, no globals, no loader."""
+    """The parts of an environment that Jinja's lexer and parser use: no filters, no globals, no loader."""
 
     block_start_string, block_end_string = "{%", "%}"
     variable_start_string, variable_end_string = "{{", "}}"
@@ -118,7 +118,7 @@ class Syntax:
         self.syntax_error: type[Exception] = import_module(f"{package}.exceptions").TemplateSyntaxError
 
     def iter_extensions(self) -> Iterator[Any]:
-        """Give the syntax extensions: none."""
+        """Return the syntax extensions: none."""
         return iter(())
 
     def _tokenize(self, source: str, name: str | None, filename: str | None, state: str | None) -> TokenStream:
@@ -152,7 +152,7 @@ _syntax: list[Syntax] = []
 
 
 def has_markers(source: str) -> bool:
-    """Tell whether a text is a template at all."""
+    """Return whether a text is a template."""
     return "{{" in source or "{%" in source or "{#" in source
 
 
@@ -163,14 +163,14 @@ def parse_template(source: str) -> list[nodes.Node]:
 
 
 def parse_lone(source: str) -> nodes.Expr | None:
-    """The expression of a text that is one plain `{{ expression }}`; None when the whole text must be parsed to tell."""
+    """Return the expression of a text that is one plain `{{ expression }}`; None if the whole text must be parsed."""
     inside = lone(source)
     if inside is None:
         return None
     try:
         expression: nodes.Expr = _parsed(inside, bare=True)
     except Failure:
-        return None  # the message is the one about the whole text
+        return None  # the error message must be about the whole text
     return expression
 
 
@@ -195,7 +195,7 @@ def _parsed(source: str, *, bare: bool) -> Any:
     except syntax.syntax_error as error:
         raise Failure(str(getattr(error, "message", error)), getattr(error, "lineno", 0) or 0) from None
     except Exception as error:  # noqa: BLE001  # see below
-        # Jinja's lexer lets a few raw errors through, for one a number of too many digits.
+        # Jinja's lexer raises a few Python errors, for example for a number with too many digits.
         raise Failure(f"the template cannot be read ({type(error).__name__})") from None
 
 
@@ -203,7 +203,8 @@ _TOO_DEEP = "the expression is nested too deeply; take it apart with args or set
 
 
 def _fence(tokens: list[Token]) -> None:
-    # Count the frames that the recursive parser will need: statements, and in each expression brackets and prefixes.
+    # Count the frames that the recursive parser needs: for statements, and for brackets and prefixes in each
+    # expression.
     if len(tokens) > MAX_TOKENS:
         raise Failure(f"a template is at most {MAX_TOKENS} tokens", tokens[-1].lineno)
     statements = frames = 0
@@ -246,8 +247,8 @@ def _statement(tokens: list[Token], at: int) -> str:
 
 
 def _package() -> str:
-    # `import jinja2` also loads its compiler, loaders and caches (hashlib, tempfile, pickle …): twice the start-up
-    # time for nothing used here. The lexer and the parser stand alone, so they are loaded as a package of their own.
+    # `import jinja2` also loads its compiler, loaders and caches (hashlib, tempfile, pickle …), which doubles the
+    # start-up time. The lexer and the parser are self-contained, so they are loaded as a separate package.
     if "jinja2" in sys.modules:
         return "jinja2"
     spec = find_spec("jinja2")

@@ -1,6 +1,6 @@
-"""Jinja's text and its `if`, `for` and `set` compiled into closures that write to the frame.
+"""Compiles Jinja's text and its `if`, `for` and `set` to closures that write to the frame.
 
-Law: each round of a loop pays for every node of its body, so no text outruns the counted work.
+Invariant: each round of a loop is charged for every node of its body, so no text exceeds the counted work.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from arclog.expr.frame import Expression, Frame, Statement
 
-    #: takes a value and the bytes that are counted for it
+    #: takes a value and the bytes that were charged for it
     Assign = Callable[[Frame, Any, int], None]
 
 
@@ -34,7 +34,7 @@ class TextCompiler(Compiler):
         self._blocks = 0
 
     def body(self, parts: list[nodes.Node]) -> Statement:
-        """Compile statements that run one after the other."""
+        """Compile statements that run in sequence."""
         self._blocks += 1
         if self._blocks > MAX_NESTING:
             raise Failure(f"statements are nested deeper than {MAX_NESTING} levels")
@@ -151,7 +151,7 @@ class TextCompiler(Compiler):
         return run
 
     def block(self, node: nodes.AssignBlock) -> Statement:
-        """Compile `set name` … `endset`: the text between."""
+        """Compile `set name` … `endset`: the text in between."""
         if node.filter is not None:
             raise Failure("write {% set x = y | filter %}; a set block takes no filter", node.lineno)
         self.names.enter()
@@ -225,9 +225,10 @@ def _into_slot(slot: int) -> Assign:
 
 
 def _put(cells: Any, paid: Any, at: Any, value: Any, size: int) -> int:
-    """Let a variable hold another value. Gives the bytes that are free again: those of the text or list that it held and
-    that nothing else holds, as far as they were counted for it. Without that, a list that grows by an item at a time
-    (`ns.l + [x]`) would count as all of its copies.
+    """Set a variable to another value. Returns the freed bytes.
+
+    These are the bytes that were charged for its old text or list, if nothing else refers to it. Otherwise a list that
+    grows by one item at a time (`ns.l + [x]`) would count as all of its copies.
     """
     old = cells[at]
     cells[at] = value
@@ -246,7 +247,7 @@ def _references(cells: list[Any], at: int) -> int:
     return getrefcount(old)
 
 
-#: references to a value that only `_put` holds, which differ between versions of Python
+#: number of references to a value that only `_put` holds, which differs between versions of Python
 _ALONE = _references([["a list of its own"]], 0)
 
 

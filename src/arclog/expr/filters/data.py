@@ -1,6 +1,6 @@
-"""Filters over lists, maps and numbers, as Jinja documents them, bounded.
+"""Filters of lists, maps and numbers, as Jinja documents them, with limits.
 
-Where Jinja hands out a generator, these hand out a list; a pair is a list of two.
+Jinja's generators are lists here; a pair is a list of two.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _GROUP = 256
 
 
 def default(_: Budget, value: Any, default_value: Any = "", boolean: Any = False) -> Any:
-    """Give `value`, or the default if it is undefined (or, with `boolean`, falsy)."""
+    """Return `value`, or the default if it is undefined (or, with `boolean`, falsy)."""
     return default_value if type(value) is Undefined or (boolean and not value) else value
 
 
@@ -91,7 +91,7 @@ def to_int(budget: Budget, value: Any, default: Any = 0, base: Any = 10) -> Any:
 
 
 def _check_digits(budget: Budget, value: Any) -> None:
-    # Reading a number is quadratic in its digits; Python itself stops here.
+    # Parsing a number is quadratic in its digits; Python itself has this limit.
     if not isinstance(value, str):
         return
     budget.charge(1 + (len(value) * len(value) >> 17))

@@ -1,6 +1,6 @@
-"""Filters over dates and moments. A moment is ISO 8601 text, with its offset (UTC where it has none), or seconds since 1970.
+"""Filters of dates and moments. A moment is ISO 8601 text, with its offset (default UTC), or seconds since 1970.
 
-None of them knows what time it is: `run.started_at` and `event.timestamp` do. Names of days and months are English.
+None of them reads the clock: use `run.started_at` or `event.timestamp`. Names of days and months are English.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ _UNITS = {"weeks": 604_800, "days": 86_400, "hours": 3_600, "minutes": 60, "seco
 
 
 def moment(value: Any) -> datetime:
-    """Read a moment."""
+    """Parse a moment."""
     if type(value) in NUMBERS and not isinstance(value, bool):
         try:
             return datetime.fromtimestamp(value, UTC)
         except (ValueError, OverflowError, OSError):
-            raise Failure(f"{str(value)[:40]} is no time in seconds since 1970") from None
+            raise Failure(f"{str(value)[:40]} is not a time in seconds since 1970") from None
     if not isinstance(value, str):
-        raise Failure(f"a {kind_of(value)} is no date or time")
+        raise Failure(f"a {kind_of(value)} is not a date or time")
     try:
         parsed = datetime.fromisoformat(value.strip() if len(value) <= _LONGEST else "")
     except ValueError:
-        raise Failure(f"{value[:40]!r} is no date or time; write it like 2027-01-31T09:00:00Z") from None
+        raise Failure(f"{value[:40]!r} is not a date or time; write it like 2027-01-31T09:00:00Z") from None
     return parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)
 
 
 def written(value: datetime) -> str:
-    """A moment as text; UTC is Z."""
+    """Format a moment as text; UTC is Z."""
     return value.isoformat().replace("+00:00", "Z")
 
 

@@ -1,10 +1,9 @@
-"""Filters beyond Jinja's: more for text, lists and maps, hashes and encodings. Pure and bounded, like all filters."""
+"""Filters beyond Jinja's, for text, lists and maps. No I/O, and limited, like all filters."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
-from urllib.parse import unquote_plus
 
 from arclog.expr.budget import (
     ENTRY,
@@ -24,7 +23,6 @@ from arclog.expr.convert import listed, plain, text, walked, weigh
 from arclog.expr.filters.text import read, split_lines, whole
 from arclog.expr.values import NUMBERS, kind_of
 
-_HASHES = ("md5", "sha1", "sha256", "sha384", "sha512")
 _MOST_LEVELS = 100
 
 
@@ -124,7 +122,7 @@ def average(budget: Budget, value: Any, attribute: Any = None) -> float:
 
 
 def _keyed(budget: Budget, value: Any) -> dict[str, Any]:
-    """The items of a list by what they are, each once."""
+    """Return the distinct items of a list, by a key of their value."""
     items_by_key: dict[str, Any] = {}
     items = walked(budget, value)
     budget.room(MAP + (ENTRY + TEXT) * len(items))
@@ -176,7 +174,7 @@ def combine(budget: Budget, value: Any, *others: Any) -> dict[str, Any]:
 
 
 def _maps(budget: Budget, value: dict[str, Any]) -> tuple[int, int]:
-    """How many maps stand in maps, and how many entries they have."""
+    """Return the number of maps nested in maps, and the number of their entries."""
     count = entries = 0
     pending = [value]
     while pending:
@@ -219,41 +217,3 @@ def to_map(budget: Budget, value: Any, key: Any = None, val: Any = None) -> dict
         else:
             made[text(budget, get_key(item))] = get_value(item)
     return made
-
-
-# -- hashes and encodings -------------------------------------------------------------------------------------------------
-
-
-def hashed(budget: Budget, value: Any, algorithm: Any = "sha256") -> str:
-    import hashlib
-
-    if algorithm not in _HASHES:
-        raise Failure(f"hash knows {', '.join(_HASHES)}, not {str(algorithm)[:40]!r}")
-    body = read(budget, value, 4).encode()
-    return hashlib.new(algorithm, body, usedforsecurity=False).hexdigest()
-
-
-def hmac_of(budget: Budget, value: Any, key: Any, algorithm: Any = "sha256") -> str:
-    import hmac
-
-    if algorithm not in _HASHES:
-        raise Failure(f"hmac knows {', '.join(_HASHES)}, not {str(algorithm)[:40]!r}")
-    return hmac.new(read(budget, key).encode(), read(budget, value, 4).encode(), algorithm).hexdigest()
-
-
-def hexencode(budget: Budget, value: Any) -> str:
-    return read(budget, value, 8).encode().hex()
-
-
-def hexdecode(budget: Budget, value: Any) -> str:
-    try:
-        return bytes.fromhex(read(budget, value)).decode()
-    except ValueError:
-        raise Failure("not hexadecimal digits of UTF-8 text") from None
-
-
-def urldecode(budget: Budget, value: Any) -> str:
-    try:
-        return unquote_plus(read(budget, value, 2), errors="strict")
-    except UnicodeDecodeError:
-        raise Failure("not percent-encoded UTF-8") from None

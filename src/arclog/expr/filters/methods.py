@@ -1,6 +1,6 @@
 """The methods and functions that a template may call. A name that is not in these tables cannot be called.
 
-Each takes the budget and the value first. `format`, `format_map` and `encode` are not here: they lead into Python.
+Each takes the budget and the value first. `format`, `format_map` and `encode` are excluded: they give access to Python.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from arclog.expr.filters.text import cased, replaced, split_lines, whole
 from arclog.expr.values import JSON_TYPES, MISSING, SCALARS, Loop, Namespace, is_lookup, kind_of
 
 Method = Callable[..., Any]
-#: bytes that a short string takes in a list, beside its characters
+#: bytes of a short string in a list, without its characters
 _PIECE = SLOT + TEXT + 16
-#: an index beyond this fits no machine
+#: Larger bounds fit no machine.
 _MAX_RANGE = 2**53
 
 
@@ -227,7 +227,7 @@ NAMES = frozenset(name for table in TABLES.values() for name in table)
 
 
 def find_method(value: Any, name: str) -> tuple[Method, Any]:
-    """Find the method `name` of a value, and the value to call it with; a key of that name hides the method."""
+    """Return the method `name` of a value, and the value to call it with. A key of that name hides the method."""
     if type(value) not in JSON_TYPES and type(value) is not Loop:
         if is_lookup(value) and value.lookup(name) is not MISSING:
             _hidden(name)
@@ -270,5 +270,5 @@ def _namespace(budget: Budget, _: None, base: Any = None, **cells: Any) -> Names
     return Namespace(_dict(budget, None, base, **cells))
 
 
-#: the functions; they take None where a method takes its value
+#: functions, which get None in place of a method's value
 FUNCTIONS: dict[str, Method] = {"range": _range, "dict": _dict, "namespace": _namespace}

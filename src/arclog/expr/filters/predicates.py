@@ -1,4 +1,7 @@
-"""Tests (`x is …`), as Jinja documents them. Each takes the budget and a value; a wrong kind of value is no match."""
+"""Tests (`x is …`), as Jinja documents them.
+
+Each takes the budget and a value; a wrong type of value does not match.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +23,12 @@ def _remainder(budget: Budget, value: Any, by: Any) -> Any:
 
 
 def defined(_: Budget, value: Any) -> bool:
-    """Tell whether the name is there."""
+    """Return whether the name exists."""
     return type(value) is not Undefined
 
 
 def undefined(_: Budget, value: Any) -> bool:
-    """Tell whether the name is missing."""
+    """Return whether the name is missing."""
     return type(value) is Undefined
 
 
@@ -68,7 +71,7 @@ def _cased(check: Callable[[str], bool]) -> Predicate:
 
 
 def sameas(budget: Budget, value: Any, other: Any) -> bool:
-    """Tell whether both are the same; identity has no meaning for data, so equal scalars of one type are the same."""
+    """Return whether both are the same. Identity has no meaning for data, so equal scalars of one type are the same."""
     if type(value) in SCALARS:
         return type(value) is type(other) and operators.equal(budget, value, other)
     return value is other
@@ -106,5 +109,5 @@ PREDICATES |= {name: _compare("lteq") for name in ("le", "<=")}
 PREDICATES |= {name: _compare("gt") for name in ("gt", "greaterthan", ">")}
 PREDICATES |= {name: _compare("gteq") for name in ("ge", ">=")}
 
-#: tests that may be asked of an undefined value
+#: Tests that accept an undefined value.
 LENIENT = frozenset({"defined", "undefined"})

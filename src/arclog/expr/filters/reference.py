@@ -1,6 +1,6 @@
-"""Every filter, test and function of templates with what it does and an example: docs/templates.md is drawn from here.
+"""Every filter, test and function of templates with a description and an example, for docs/templates.md.
 
-An example is an expression and the value that it gives; the tests evaluate all of them.
+An example is an expression and its value; the tests evaluate all of them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 class Entry(NamedTuple):
     """One filter, test or function."""
 
-    #: as it is called: `round(precision=0, method='common')`
+    #: its signature: `round(precision=0, method='common')`
     call: str
     summary: str
     example: str
@@ -30,7 +30,7 @@ def _entries(*rows: tuple[str, str, str, Any]) -> tuple[Entry, ...]:
 #: heading → filters
 FILTERS: dict[str, tuple[Entry, ...]] = {
     "Values": _entries(
-        ("default(value='', boolean=false)", "The value, or another where it is undefined; with `boolean` also where it is false or empty.", "missing | default(3)", 3),
+        ("default(value='', boolean=false)", "The value, or the default if it is undefined; with `boolean` also if it is false or empty.", "missing | default(3)", 3),
         ("d(value='', boolean=false)", "The same as `default`.", "missing | d('x')", "x"),
         ("int(default=0, base=10)", "Converts to a whole number; returns the default if that is not possible.", "'42' | int", 42),
         ("float(default=0.0)", "Converts to a number; returns the default if that is not possible.", "'1.5' | float", 1.5),
@@ -40,13 +40,13 @@ FILTERS: dict[str, tuple[Entry, ...]] = {
         ("fromjson", "The value of a JSON text.", "'[1, 2]' | fromjson", [1, 2]),
     ),
     "Numbers": _entries(
-        ("abs", "Without its sign.", "-3 | abs", 3),
+        ("abs", "The absolute value.", "-3 | abs", 3),
         ("round(precision=0, method='common')", "Rounded; the method is common, ceil or floor.", "2.345 | round(1)", 2.3),
         ("sum(attribute=none, start=0)", "The sum of the items.", "[{'n': 1}, {'n': 2}] | sum(attribute='n')", 3),
-        ("average(attribute=none)", "The mean of the items; of none it is an error.", "[1, 2, 6] | average", 3.0),
+        ("average(attribute=none)", "The mean of the items; an empty list is an error.", "[1, 2, 6] | average", 3.0),
         ("min(case_sensitive=false, attribute=none)", "The smallest item.", "[3, 1, 2] | min", 1),
         ("max(case_sensitive=false, attribute=none)", "The largest item.", "[3, 1, 2] | max", 3),
-        ("filesizeformat(binary=false)", "Bytes for people.", "1500000 | filesizeformat", "1.5 MB"),
+        ("filesizeformat(binary=false)", "A number of bytes in a readable form.", "1500000 | filesizeformat", "1.5 MB"),
     ),
     "Text": _entries(
         ("lower", "In lower case.", "'Ada' | lower", "ada"),
@@ -54,24 +54,24 @@ FILTERS: dict[str, tuple[Entry, ...]] = {
         ("capitalize", "The first character in upper case, the rest in lower case.", "'ada LOVELACE' | capitalize", "Ada lovelace"),
         ("title", "Every word capitalized.", "'ada lovelace' | title", "Ada Lovelace"),
         ("trim(chars=none)", "Without white space (or these characters) at both ends.", "'  x ' | trim", "x"),
-        ("replace(old, new, count=none)", "With one text in the place of another.", "'a-b-c' | replace('-', '+')", "a+b+c"),
+        ("replace(old, new, count=none)", "Replaces one text by another.", "'a-b-c' | replace('-', '+')", "a+b+c"),
         ("split(sep=none, maxsplit=-1)", "The parts between separators, or between white space.", "'a,b,c' | split(',')", ["a", "b", "c"]),
         ("lines", "The lines.", "'a\\nb' | lines", ["a", "b"]),
         ("join(d='', attribute=none)", "The items as one text.", "[1, 2] | join(', ')", "1, 2"),
         ("truncate(length=255, killwords=false, end='...', leeway=none)", "Cut to a length.", "'one two three' | truncate(9, leeway=0)", "one..."),
-        ("wordcount", "How many words there are.", "'one two' | wordcount", 2),
-        ("wordwrap(width=79, break_long_words=true, wrapstring=none, break_on_hyphens=true)", "Broken into lines.", "'one two' | wordwrap(4)", "one\ntwo"),
-        ("indent(width=4, first=false, blank=false)", "With lines moved to the right, but the first.", "'a\\nb' | indent(2)", "a\n  b"),
-        ("center(width=80)", "In the middle of a field.", "'x' | center(5)", "  x  "),
-        ("ljust(width, fill=' ')", "At the left of a field.", "'x' | ljust(3, '.')", "x.."),
-        ("rjust(width, fill=' ')", "At the right of a field.", "7 | rjust(3, '0')", "007"),
+        ("wordcount", "The number of words.", "'one two' | wordcount", 2),
+        ("wordwrap(width=79, break_long_words=true, wrapstring=none, break_on_hyphens=true)", "Wrapped into lines.", "'one two' | wordwrap(4)", "one\ntwo"),
+        ("indent(width=4, first=false, blank=false)", "Indents all lines except the first.", "'a\\nb' | indent(2)", "a\n  b"),
+        ("center(width=80)", "Centered in a field.", "'x' | center(5)", "  x  "),
+        ("ljust(width, fill=' ')", "Left-aligned in a field.", "'x' | ljust(3, '.')", "x.."),
+        ("rjust(width, fill=' ')", "Right-aligned in a field.", "7 | rjust(3, '0')", "007"),
         ("slug(sep='-')", "Lower-case ASCII letters and digits, for names in paths.", "'Über uns!' | slug", "uber-uns"),
-        ("striptags", "Without tags and comments of HTML.", "'<b>x</b> y' | striptags", "x y"),
+        ("striptags", "Without HTML tags and comments.", "'<b>x</b> y' | striptags", "x y"),
         ("escape", "With `&`, `<`, `>` and quotes as HTML entities.", "'<a>' | escape", "&lt;a&gt;"),
         ("e", "The same as `escape`.", "'&' | e", "&amp;"),
         ("forceescape", "The same as `escape`.", "'&' | forceescape", "&amp;"),
-        ("safe", "The text itself: nothing is escaped unasked.", "'<a>' | safe", "<a>"),
-        ("xmlattr(autospace=true)", "A map as attributes of XML.", "{'id': 7} | xmlattr", ' id="7"'),
+        ("safe", "The text unchanged: nothing is escaped automatically.", "'<a>' | safe", "<a>"),
+        ("xmlattr(autospace=true)", "A map as XML attributes.", "{'id': 7} | xmlattr", ' id="7"'),
     ),
     "Regular expressions": _entries(
         ("regex_search(pattern, group=none)", "The first match, or one of its groups by number or name; null without a match.", "'order 17' | regex_search('[0-9]+')", "17"),
@@ -79,43 +79,43 @@ FILTERS: dict[str, tuple[Entry, ...]] = {
         ("regex_replace(pattern, replacement='', count=0)", "Replaces matches; `\\\\1` and `\\\\g<name>` refer to groups.", "'Ada Lovelace' | regex_replace('(\\\\w+) (\\\\w+)', '\\\\2, \\\\1')", "Lovelace, Ada"),
     ),
     "Lists": _entries(
-        ("length", "How many items, keys or characters there are.", "[1, 2] | length", 2),
+        ("length", "The number of items, keys or characters.", "[1, 2] | length", 2),
         ("count", "The same as `length`.", "'abc' | count", 3),
         ("first", "The first item.", "[1, 2] | first", 1),
         ("last", "The last item.", "[1, 2] | last", 2),
-        ("reverse", "From the end to the beginning.", "[1, 2] | reverse", [2, 1]),
-        ("sort(reverse=false, case_sensitive=false, attribute=none)", "In order.", "[3, 1, 2] | sort", [1, 2, 3]),
+        ("reverse", "In reverse order.", "[1, 2] | reverse", [2, 1]),
+        ("sort(reverse=false, case_sensitive=false, attribute=none)", "Sorted.", "[3, 1, 2] | sort", [1, 2, 3]),
         ("unique(case_sensitive=false, attribute=none)", "Each item once.", "[1, 2, 1] | unique", [1, 2]),
         ("compact", "Without nulls and empty texts.", "[1, none, '', 2] | compact", [1, 2]),
-        ("flatten(levels=none)", "Lists in the list replaced by their items.", "[1, [2, [3]]] | flatten", [1, 2, 3]),
-        ("zip(*others)", "The items of several lists side by side, as long as the shortest.", "[1, 2] | zip(['a', 'b'])", [[1, "a"], [2, "b"]]),
-        ("batch(linecount, fill_with=none)", "Lists of so many items.", "[1, 2, 3] | batch(2)", [[1, 2], [3]]),
-        ("slice(slices, fill_with=none)", "So many lists of about the same length.", "[1, 2, 3] | slice(2)", [[1, 2], [3]]),
+        ("flatten(levels=none)", "Replaces nested lists by their items.", "[1, [2, [3]]] | flatten", [1, 2, 3]),
+        ("zip(*others)", "Combines the items of several lists, up to the length of the shortest.", "[1, 2] | zip(['a', 'b'])", [[1, "a"], [2, "b"]]),
+        ("batch(linecount, fill_with=none)", "Lists of `linecount` items.", "[1, 2, 3] | batch(2)", [[1, 2], [3]]),
+        ("slice(slices, fill_with=none)", "A list of `slices` lists of about the same length.", "[1, 2, 3] | slice(2)", [[1, 2], [3]]),
         ("union(other)", "The items of both, each once.", "[1, 2] | union([2, 3])", [1, 2, 3]),
         ("intersect(other)", "The items that are in both.", "[1, 2] | intersect([2, 3])", [2]),
         ("difference(other)", "The items that are not in the other.", "[1, 2] | difference([2, 3])", [1]),
-        ("map(filter, …) or map(attribute=…)", "A filter applied to each item, or an attribute of each.", "[{'n': 1}, {'n': 2}] | map(attribute='n')", [1, 2]),
+        ("map(filter, …) or map(attribute=…)", "Applies a filter to each item, or takes an attribute of each.", "[{'n': 1}, {'n': 2}] | map(attribute='n')", [1, 2]),
         ("select(test='', …)", "The items that pass a test, or are true.", "[1, 2, 3] | select('odd')", [1, 3]),
-        ("reject(test='', …)", "The items that do not.", "[1, 2, 3] | reject('odd')", [2]),
+        ("reject(test='', …)", "The items that do not pass a test, or are false.", "[1, 2, 3] | reject('odd')", [2]),
         ("selectattr(attribute, test='', …)", "The items whose attribute passes a test, or is true.", "[{'n': 1}, {'n': 2}] | selectattr('n', 'gt', 1)", [{"n": 2}]),
-        ("rejectattr(attribute, test='', …)", "The items whose attribute does not.", "[{'n': 1}, {'n': 2}] | rejectattr('n', 'gt', 1)", [{"n": 1}]),
+        ("rejectattr(attribute, test='', …)", "The items whose attribute does not pass a test, or is false.", "[{'n': 1}, {'n': 2}] | rejectattr('n', 'gt', 1)", [{"n": 1}]),
         ("groupby(attribute, default=none, case_sensitive=false)", "Pairs of a value and the items that have it.", "([{'k': 'a'}, {'k': 'a'}] | groupby('k') | first).grouper", "a"),
     ),
     "Maps": _entries(
         ("items", "Pairs of key and value.", "{'a': 1} | items", [["a", 1]]),
-        ("dictsort(case_sensitive=false, by='key', reverse=false)", "Pairs in order.", "{'b': 1, 'a': 2} | dictsort", [["a", 2], ["b", 1]]),
-        ("combine(*others)", "Maps laid over each other; maps inside are merged.", "{'a': {'x': 1}} | combine({'a': {'y': 2}})", {"a": {"x": 1, "y": 2}}),
-        ("pick(*keys)", "With these keys alone.", "{'a': 1, 'b': 2} | pick('a')", {"a": 1}),
+        ("dictsort(case_sensitive=false, by='key', reverse=false)", "Pairs, sorted.", "{'b': 1, 'a': 2} | dictsort", [["a", 2], ["b", 1]]),
+        ("combine(*others)", "Merges maps deeply; later ones win.", "{'a': {'x': 1}} | combine({'a': {'y': 2}})", {"a": {"x": 1, "y": 2}}),
+        ("pick(*keys)", "Only these keys.", "{'a': 1, 'b': 2} | pick('a')", {"a": 1}),
         ("omit(*keys)", "Without these keys.", "{'a': 1, 'b': 2} | omit('a')", {"b": 2}),
-        ("to_map(key=none, val=none)", "A map of a list of pairs, or of items by one of their keys.", "[{'id': 'x', 'n': 1}] | to_map('id', 'n')", {"x": 1}),
+        ("to_map(key=none, val=none)", "A map from a list of pairs, or from items by one of their keys.", "[{'id': 'x', 'n': 1}] | to_map('id', 'n')", {"x": 1}),
     ),
     "Dates": _entries(
         ("date", "The day of a moment.", "'2027-01-31T23:00:00Z' | date", "2027-01-31"),
-        ("datetime", "A moment as ISO 8601 text; seconds since 1970 too.", "1800000000 | datetime", "2027-01-15T08:00:00Z"),
+        ("datetime", "A moment as ISO 8601 text, also from seconds since 1970.", "1800000000 | datetime", "2027-01-15T08:00:00Z"),
         ("epoch", "A moment as seconds since 1970.", "'2027-01-15T08:00:00Z' | epoch", 1800000000),
         ("date_format(pattern='%Y-%m-%d')", "A moment as text, by `%Y %m %d %H %M %S` and the like; names are English.", "'2027-01-31' | date_format('%a %d %b %Y')", "Sun 31 Jan 2027"),
-        ("date_add(days=0, hours=0, minutes=0, seconds=0, weeks=0, months=0)", "A moment later (or earlier); a month on is at most its last day.", "'2027-01-31' | date_add(months=1)", "2027-02-28"),
-        ("date_diff(other, unit='seconds')", "How much later it is than another, in weeks, days, hours, minutes or seconds.", "'2027-03-01' | date_diff('2027-02-01', 'days')", 28),
+        ("date_add(days=0, hours=0, minutes=0, seconds=0, weeks=0, months=0)", "A later (or earlier) moment. Adding months never goes past the last day of a month.", "'2027-01-31' | date_add(months=1)", "2027-02-28"),
+        ("date_diff(other, unit='seconds')", "The time since another moment, in weeks, days, hours, minutes or seconds.", "'2027-03-01' | date_diff('2027-02-01', 'days')", 28),
         ("to_zone(zone)", "The same moment in a time zone.", "'2027-01-31T09:00:00Z' | to_zone('Europe/Vienna')", "2027-01-31T10:00:00+01:00"),
     ),
     "Hashes and encodings": _entries(
@@ -131,8 +131,8 @@ FILTERS: dict[str, tuple[Entry, ...]] = {
 }
 
 TESTS: tuple[Entry, ...] = _entries(
-    ("defined", "The name is there.", "missing is defined", False),
-    ("undefined", "The name is not there.", "missing is undefined", True),
+    ("defined", "The name exists.", "missing is defined", False),
+    ("undefined", "The name does not exist.", "missing is undefined", True),
     ("none", "It is null.", "none is none", True),
     ("boolean", "It is true or false.", "true is boolean", True),
     ("true", "It is true.", "1 is true", False),
@@ -149,11 +149,11 @@ TESTS: tuple[Entry, ...] = _entries(
     ("upper", "It is in upper case.", "'a' is upper", False),
     ("odd", "It is an odd number.", "3 is odd", True),
     ("even", "It is an even number.", "3 is even", False),
-    ("divisibleby(num)", "It can be divided without a rest.", "6 is divisibleby(3)", True),
+    ("divisibleby(num)", "It is divisible by the number.", "6 is divisibleby(3)", True),
     ("sameas(other)", "Both are the same, of the same type.", "1 is sameas(1.0)", False),
     ("in(seq)", "It is in a list, map or text.", "2 is in([1, 2])", True),
-    ("match(pattern)", "Whether the text starts with a match of a regular expression.", "'a1' is match('[a-z]')", True),
-    ("search(pattern)", "The text holds a match of a regular expression.", "'a1' is search('[0-9]$')", True),
+    ("match(pattern)", "The text starts with a match of a regular expression.", "'a1' is match('[a-z]')", True),
+    ("search(pattern)", "The text contains a match of a regular expression.", "'a1' is search('[0-9]$')", True),
     ("eq(other)", "Both are equal; also `equalto` and `==`.", "1 is eq(1)", True),
     ("equalto(other)", "The same as `eq`.", "1 is equalto(2)", False),
     ("==(other)", "The same as `eq`, for `select` and the like.", "[1, 2] | select('==', 2)", [2]),
@@ -172,7 +172,7 @@ TESTS: tuple[Entry, ...] = _entries(
 )
 
 FUNCTIONS: tuple[Entry, ...] = _entries(
-    ("range(start, stop=none, step=1)", "Whole numbers, never written out until they are used.", "range(1, 4) | list", [1, 2, 3]),
+    ("range(start, stop=none, step=1)", "Integers, computed when they are used.", "range(1, 4) | list", [1, 2, 3]),
     ("dict(**values)", "A map.", "dict(a=1)", {"a": 1}),
     ("namespace(**values)", "A map that `set` can change inside a `for`.", "namespace(n=1).n", 1),
 )

@@ -1,4 +1,4 @@
-"""Filters and tests with regular expressions, in linear time (`model.data.regex`); their work is counted like all other."""
+"""Filters and tests with regular expressions, in linear time (`model.data.regex`), with counted work."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from arclog.expr.convert import text
 from arclog.expr.filters.text import read, whole
 from arclog.model.data.regex import Found, Regex, RegexError, compiled
 
-#: bytes of a match, beside its texts
+#: bytes of a match, without its texts
 _MATCH = 320
 
 
@@ -22,7 +22,7 @@ def _expression(budget: Budget, pattern: Any) -> Regex:
 
 
 def _charge(budget: Budget) -> Any:
-    """Counts the machine's steps: each takes as long as several operations of a template."""
+    """Return a function that counts the steps of a match: each takes as long as several operations of a template."""
     return lambda steps: budget.charge(4 * steps)
 
 
@@ -81,7 +81,7 @@ def regex_replace(budget: Budget, value: Any, pattern: Any, replacement: Any = "
 
 
 def _parts(replacement: str, regex: Regex) -> list[str | int]:
-    r"""A replacement in parts: texts, and numbers of groups (`\1`, `\g<name>`)."""
+    r"""Split a replacement into texts and numbers of groups (`\1`, `\g<name>`)."""
     parts: list[str | int] = []
     place = 0
     while (mark := replacement.find("\\", place)) >= 0:

@@ -1,6 +1,6 @@
-"""The one table of filters, and those that apply a filter or a test to each item.
+"""The table of filters, and the filters that apply a filter or a test to each item.
 
-Left out on purpose: `attr` and `format` (doors into Python), `random` and `lipsum` (not repeatable), `urlize`, `pprint`.
+Excluded: `attr` and `format` (access to Python), `random` and `lipsum` (not repeatable), `urlize`, `pprint`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 from arclog.expr.budget import ITEM, LIST, SLOT, Budget, Failure
 from arclog.expr.compiler.access import called, path_getter
 from arclog.expr.convert import admit, walked
-from arclog.expr.filters import data, dates, extensions, regex
+from arclog.expr.filters import data, dates, encoding, extensions, regex
 from arclog.expr.filters import text as texts
 from arclog.expr.filters.predicates import LENIENT, PREDICATES
 from arclog.expr.values import did_you_mean
@@ -87,15 +87,15 @@ def rejectattr(budget: Budget, value: Any, attribute: Any, *test: Any) -> list[A
     return _chosen(budget, value, attribute, test, keep=False)
 
 
-#: filters that may be given an undefined value
+#: Filters that accept an undefined value.
 LENIENT_FILTERS = frozenset({"default", "d"})
 
 FILTERS: dict[str, Filter] = {
     "default": data.default,
     "d": data.default,
     "abs": data.absolute,
-    "b64decode": texts.b64decode,
-    "b64encode": texts.b64encode,
+    "b64decode": encoding.b64decode,
+    "b64encode": encoding.b64encode,
     "batch": data.batch,
     "capitalize": texts.capitalize,
     "center": texts.center,
@@ -107,7 +107,7 @@ FILTERS: dict[str, Filter] = {
     "first": data.first,
     "float": data.to_float,
     "forceescape": texts.escape,
-    "fromjson": texts.fromjson,
+    "fromjson": encoding.fromjson,
     "groupby": data.groupby,
     "indent": texts.indent,
     "int": data.to_int,
@@ -134,17 +134,17 @@ FILTERS: dict[str, Filter] = {
     "striptags": texts.striptags,
     "sum": data.total,
     "title": texts.title,
-    "tojson": texts.tojson,
+    "tojson": encoding.tojson,
     "trim": texts.trim,
     "truncate": texts.truncate,
     "unique": data.unique,
     "upper": texts.upper,
-    "urlencode": texts.urlencode,
+    "urlencode": encoding.urlencode,
     "wordcount": texts.wordcount,
     "wordwrap": texts.wordwrap,
     "xmlattr": texts.xmlattr,
 }
-#: beyond Jinja's
+#: Filters beyond Jinja's.
 FILTERS |= {
     "average": extensions.average,
     "combine": extensions.combine,
@@ -157,10 +157,10 @@ FILTERS |= {
     "difference": extensions.difference,
     "epoch": dates.epoch,
     "flatten": extensions.flatten,
-    "hash": extensions.hashed,
-    "hexdecode": extensions.hexdecode,
-    "hexencode": extensions.hexencode,
-    "hmac": extensions.hmac_of,
+    "hash": encoding.hashed,
+    "hexdecode": encoding.hexdecode,
+    "hexencode": encoding.hexencode,
+    "hmac": encoding.hmac_of,
     "intersect": extensions.intersect,
     "lines": extensions.lines,
     "ljust": extensions.ljust,
@@ -175,6 +175,6 @@ FILTERS |= {
     "to_map": extensions.to_map,
     "to_zone": dates.to_zone,
     "union": extensions.union,
-    "urldecode": extensions.urldecode,
+    "urldecode": encoding.urldecode,
     "zip": extensions.zipped,
 }

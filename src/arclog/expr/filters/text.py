@@ -1,32 +1,28 @@
-"""Filters that make or read text, as Jinja documents them, bounded.
+"""Filters of text, as Jinja documents them, with limits.
 
-Every filter takes the budget and a value that `convert.admit` let in. Strings stay strings: nothing is auto-escaped,
-so `safe` changes nothing and `escape` escapes each time.
+Every filter takes the budget and a value that `convert.admit` accepted. Strings stay strings: nothing is escaped
+automatically, so `safe` changes nothing and `escape` escapes each time.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from binascii import a2b_base64, b2a_base64
-from typing import Any, NoReturn
-from urllib.parse import quote, quote_plus
+from typing import Any
 
-from arclog.expr.budget import ENTRY, ITEM, LIST, MAP, SLOT, TEXT, Budget, Failure, char_bytes, json_size, text_size
+from arclog.expr.budget import LIST, SLOT, TEXT, Budget, Failure, char_bytes, text_size
 from arclog.expr.compiler.operators import joint_width, search_cost
-from arclog.expr.convert import plain, text, walked, weigh
+from arclog.expr.convert import text
 from arclog.expr.values import kind_of
 
 _WORD_START = re.compile(r"([-\s({\[<]+)")
 _WORD = re.compile(r"\w+")
 _BAD_ATTRIBUTE_KEY = re.compile(r"[\s/>=]", flags=re.ASCII)
 _LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
-_MAX_INDENT = 64
 _MAX_DIGITS = 400
 
 
 def read(budget: Budget, value: Any, growth: int = 1) -> str:
-    """Take `value` as text whose filtered form may take `growth` times as many bytes."""
+    """Return `value` as text whose filtered form may take `growth` times as many bytes."""
     source = text(budget, value)
     budget.room(TEXT + growth * len(source) * char_bytes(source))
     budget.charge(growth * len(source) >> 7)
@@ -34,7 +30,7 @@ def read(budget: Budget, value: Any, growth: int = 1) -> str:
 
 
 def cased(budget: Budget, value: Any) -> str:
-    """Take `value` as text whose letters change their case: one may become three, or need wider characters."""
+    """Return `value` as text whose case is to change: one letter may become three, or need wider characters."""
     source = text(budget, value)
     budget.room(TEXT + len(source) * (1 if source.isascii() else 3 * max(char_bytes(source), 2)))
     budget.charge(len(source) >> 6)
@@ -42,14 +38,14 @@ def cased(budget: Budget, value: Any) -> str:
 
 
 def whole(value: Any, argument: str) -> int:
-    """Take a whole number as an argument."""
+    """Return an argument that must be an integer."""
     if isinstance(value, int):
         return int(value)
     raise Failure(f"{argument} must be a whole number, not a {kind_of(value)}")
 
 
 def split_lines(budget: Budget, source: str, *, keep_ends: bool = False) -> list[str]:
-    """The lines of a text."""
+    """Return the lines of a text."""
     budget.charge(1 + (len(source) >> 7))
     count = sum(map(source.count, _LINE_ENDS)) + 1
     budget.charge(count >> 3)
@@ -83,7 +79,7 @@ def title(budget: Budget, value: Any) -> str:
     words: list[str] = []
     at = 0
     for gap in _WORD_START.finditer(source):
-        # The word, what stands behind it, and both again with their letters changed.
+        # The word, the gap after it, and both again in another case.
         budget.room(4 * (SLOT + TEXT) + 2 * width * (gap.end() - at))
         words += (source[at : gap.start()], gap[0])
         at = gap.end()
@@ -101,7 +97,7 @@ def trim(budget: Budget, value: Any, chars: Any = None) -> str:
 
 
 def replaced(budget: Budget, source: str, old: str, new: str, count: int = -1) -> str:
-    """Replace, after counting how long the result will be."""
+    """Replace, after computing the length of the result."""
     budget.charge(search_cost(source, old))
     occurrences = source.count(old)
     if count >= 0:
@@ -181,7 +177,7 @@ def wordwrap(
     for line in split_lines(budget, read(budget, value)):
         # textwrap's patterns are quadratic on lines made of hyphens or single long words
         budget.charge(20 + len(line) + (len(line) * len(line) >> 10))
-        # It takes a line apart into chunks, and puts lines together of them.
+        # It splits a line into chunks, and joins them to lines.
         budget.room(LIST + (SLOT + TEXT) * 3 * len(line) + 2 * text_size(line))
         parts = wrap(
             line,
@@ -211,14 +207,14 @@ def striptags(budget: Budget, value: Any) -> str:
     bare = _without(budget, _without(budget, source, "<!--", "-->"), "<", ">")
     budget.charge(len(bare) >> 3)
     budget.room((SLOT + TEXT) * (len(bare) // 2 + 1) + 4 * text_size(bare))
-    # An entity may stand for a wider character than any around it.
+    # An entity may stand for a wider character than those around it.
     if "&" in bare:
         budget.room(4 * len(bare))
     return unescape(" ".join(bare.split()))
 
 
 def _without(budget: Budget, source: str, start: str, end: str) -> str:
-    # One pass; markupsafe's own loop copies the rest for each tag.
+    # One pass; markupsafe's loop copies the rest for each tag.
     kept: list[str] = []
     at = 0
     while (begin := source.find(start, at)) != -1 and (close := source.find(end, begin)) != -1:
@@ -228,30 +224,6 @@ def _without(budget: Budget, source: str, start: str, end: str) -> str:
     kept.append(source[at:])
     budget.room(text_size(source))
     return "".join(kept)
-
-
-def urlencode(budget: Budget, value: Any) -> str:
-    if not isinstance(value, (dict, list)):
-        return quote(_percented(budget, value), safe="/")
-    pairs: list[str] = []
-    entries = [[key, part] for key, part in value.items()] if isinstance(value, dict) else value
-    for entry in walked(budget, entries):
-        if not isinstance(entry, list) or len(entry) != 2:  # a pair
-            raise Failure("urlencode takes a string, a map or a list of pairs")
-        key, part = (quote_plus(_percented(budget, half)) for half in entry)
-        budget.room(TEXT + SLOT + len(key) + len(part))
-        pairs.append(f"{key}={part}")
-    budget.room(TEXT + sum(map(len, pairs)) + len(pairs))
-    return "&".join(pairs)
-
-
-def _percented(budget: Budget, value: Any) -> str:
-    """Take `value` as text of which each byte in UTF-8 may become three characters."""
-    source = text(budget, value)
-    # Besides the result, `quote` holds the text in UTF-8 and a list of what became of its bytes.
-    budget.room(TEXT + len(source) * (12 if source.isascii() else 48))
-    budget.charge(len(source) >> 4)
-    return source
 
 
 def xmlattr(budget: Budget, value: Any, autospace: Any = True) -> str:
@@ -275,7 +247,7 @@ def filesizeformat(_: Budget, value: Any, binary: Any = False) -> str:
     try:
         size = float(value[:_MAX_DIGITS] if isinstance(value, str) else value)
     except (TypeError, ValueError):
-        raise Failure(f"a {kind_of(value)} is no size in bytes") from None
+        raise Failure(f"a {kind_of(value)} is not a size in bytes") from None
     base = 1024 if binary else 1000
     if size == 1:
         return "1 Byte"
@@ -286,55 +258,3 @@ def filesizeformat(_: Budget, value: Any, binary: Any = False) -> str:
         power += 1
     prefix = "KMGTPEZY"[power - 2] if binary else "kMGTPEZY"[power - 2]
     return f"{base * size / base**power:.1f} {prefix}{'iB' if binary else 'B'}"
-
-
-def tojson(budget: Budget, value: Any, indent: Any = None) -> str:
-    """Write JSON with sorted keys, as Jinja does, but for machines: `<`, `>`, `&` and `'` are not escaped."""
-    step = 0 if indent is None else whole(indent, "indent")
-    if not 0 <= step <= _MAX_INDENT:
-        raise Failure(f"indent must be between 0 and {_MAX_INDENT}")
-    weight = weigh(budget, value, json_size, strict=True, most=budget.bytes)
-    # It is written twice: in parts, and as a whole.
-    budget.room(TEXT + weight.size * (2 + 2 * step * weight.depth))
-    budget.charge(10 + (weight.size >> 2))
-    return json.dumps(plain(value), sort_keys=True, indent=indent if indent is None else step)
-
-
-def fromjson(budget: Budget, value: Any) -> Any:
-    """Read JSON text; the reverse of `tojson`."""
-    if not isinstance(value, str):
-        raise Failure(f"fromjson reads a string, not a {kind_of(value)}")
-    lists, maps = value.count("["), value.count("{")
-    entries = value.count(",") + lists + maps
-    budget.room(
-        text_size(value) + LIST * lists + MAP * maps + (ENTRY if maps else ITEM) * entries + TEXT * _texts(value)
-    )
-    budget.charge(10 + (len(value) >> 3) + entries)
-    try:
-        return json.loads(value, parse_constant=_no_constant)
-    except RecursionError:
-        raise Failure("the JSON text is nested too deeply") from None
-    except json.JSONDecodeError as error:
-        raise Failure(f"not JSON: {error.msg} at character {error.pos + 1}") from None
-
-
-def _texts(value: str) -> int:
-    return value.count('"') // 2
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise Failure(f"{name} is not JSON")
-
-
-def b64encode(budget: Budget, value: Any) -> str:
-    """Write the text's UTF-8 bytes as base64."""
-    return b2a_base64(read(budget, value, 8).encode(), newline=False).decode("ascii")
-
-
-def b64decode(budget: Budget, value: Any) -> str:
-    """Read base64 whose bytes are UTF-8 text."""
-    try:
-        # Bytes of UTF-8 may become characters of four bytes each.
-        return a2b_base64(read(budget, value, 6).encode("ascii"), strict_mode=True).decode()
-    except ValueError:
-        raise Failure("not base64 of UTF-8 text") from None

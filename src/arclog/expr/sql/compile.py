@@ -1,8 +1,8 @@
-"""SQL of a playbook, compiled: every `{{ expr }}` becomes a bound parameter, never text.
+"""Compiles the SQL of a playbook: every `{{ expr }}` becomes a bound parameter, never text.
 
-Law: the text that reaches a database is the author's own, with placeholders, and names that `identifier` quoted. A
-compiled command evaluates to `[{sql, params}, …]`, one for each statement, with values that are JSON; `json` lists the
-numbers of those values that the SQL itself makes JSON of.
+Invariant: the text that reaches a database is the author's own, with placeholders, and names that `identifier` quoted.
+A compiled command evaluates to `[{sql, params}, …]`, one entry per statement, with JSON values; `json` lists the
+numbers of the values that the SQL itself converts to JSON.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ IDENTIFIER = "identifier"
 
 
 class SqlRefused(ExpressionError):
-    """SQL whose templates cannot be bound as they stand."""
+    """SQL whose templates cannot be bound."""
 
 
 class _Slot(Struct, frozen=True):
-    """A value's place in a statement."""
+    """The place of a value in a statement."""
 
     evaluate: Callable[[Mapping[str, Any]], Any]
     #: value | member | text | name
@@ -42,7 +42,7 @@ class Command:
     def __init__(
         self, compiled: list[list[str | _Slot]], holes: list[Template], trees: list[Tree], dialect: Dialect
     ) -> None:
-        #: the templates that stand in the text itself
+        #: the templates in the text itself
         self.holes = holes
         parts: list[Template | Tree] = [*holes, *trees]
         self.constant = all(part.constant for part in parts)
@@ -53,7 +53,7 @@ class Command:
         self._dialect = dialect
 
     def evaluate(self, scope: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Give each statement's text and its values."""
+        """Return each statement's text and its values."""
         return [self._statement(pieces, scope) for pieces in self._compiled]
 
     def _statement(self, pieces: list[str | _Slot], scope: Mapping[str, Any]) -> dict[str, Any]:
@@ -66,7 +66,9 @@ class Command:
                 continue
             value = piece.evaluate(scope)
             if piece.kind == "member" and isinstance(value, list):
-                raise ExpressionError(f"IN takes no list as a value; write {self._dialect.membership}", piece.at)
+                raise ExpressionError(
+                    f"IN does not accept a list as a value; write {self._dialect.membership}", piece.at
+                )
             if piece.kind == "name":
                 try:
                     text.append(quoted_name(value, self._dialect))
@@ -90,8 +92,10 @@ def compile_sql(
     locate: Locate = nowhere,
     place: Callable[[int], Position] | None = None,
 ) -> Command:
-    """Compile a command of one or more statements; `locate` gives the position of a part of `params`, `place` that of a
-    character of the text (default: as in a text that stands in the file as it is read).
+    """Compile a command of one or more statements.
+
+    `locate` returns the position of a part of `params`, `place` that of a character of the text (default: computed for
+    a text that is in the file unchanged).
     """
     place = place or partial(place_of, source, at)
     reading = DIALECTS[dialect]
@@ -115,7 +119,7 @@ def compile_sql(
             return _Slot(tree.evaluate, "value", where, piece.json)
         template, ending = compile_ending(piece.source, IDENTIFIER, where, limits)
         if ending and piece.quoted:
-            raise SqlRefused("identifier brings its own quotes; leave out those around it", where)
+            raise SqlRefused("identifier adds quotes; remove those around it", where)
         holes.append(template)
         kind = "name" if ending else "text" if piece.quoted else "member" if piece.member else "value"
         return _Slot(template.evaluate, kind, where, piece.json)
@@ -126,7 +130,7 @@ def compile_sql(
 
 
 def _all_used(params: Any, used: set[str | int], dialect: Dialect, at: Position) -> None:
-    """An entry that nothing takes is a misspelt one."""
+    """Raise SqlRefused for an unused entry of `params`, which is probably misspelled."""
     if isinstance(params, Mapping):
         marks = {key: (f"params.{key}", f":{key}") for key in params}
     else:
@@ -137,7 +141,7 @@ def _all_used(params: Any, used: set[str | int], dialect: Dialect, at: Position)
 
 
 def quoted_name(value: Any, dialect: Dialect) -> str:
-    """A name in quotes. A text is one name, dots included; a list is a dotted name: [schema, table]."""
+    """Return a quoted name. A text is one name, including dots; a list is a dotted name: [schema, table]."""
     parts = value if isinstance(value, list) else [value]
     if not parts:
         raise Failure("identifier: the list of names is empty")
@@ -159,7 +163,7 @@ def _one_name(value: Any, dialect: Dialect) -> str:
 
 
 def as_text(value: Any) -> str | None:
-    """What a value in exact quotes is: its text."""
+    """Return the text of a value in exact quotes."""
     if value is None or isinstance(value, str):
         return value
     return encode(value).decode()
@@ -170,7 +174,10 @@ def _pieces(statement: Statement, slot: Callable[[Hole | Mark], _Slot]) -> list[
 
 
 def place_of(source: str, at: Position, offset: int) -> Position:
-    """The position in the file of a place in the text, when the text stands there as it is (a block, one line)."""
+    """Return the position in the file of an offset in the text.
+
+    The text must be in the file unchanged (a block, one line).
+    """
     if not at.line:
         return at
     before = source[:offset]

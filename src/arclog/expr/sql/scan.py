@@ -1,7 +1,8 @@
-"""Reads SQL as far as it must be understood to bind templates: quotes, comments, statements, placeholders.
+"""Scans SQL as far as needed to bind templates: quotes, comments, statements, placeholders.
 
-Law: every character of the text ends in exactly one piece, and a template's own characters never end in a piece of SQL.
-What could make a value part of the SQL text (a template inside a literal, glued to a name, in a quoted name) is refused.
+Invariant: every character of the text is in exactly one piece, and a template's own characters are never in a piece of
+SQL. Templates that could make a value part of the SQL text (inside a literal, adjacent to a name, in a quoted name) are
+refused.
 """
 
 from __future__ import annotations
@@ -12,28 +13,28 @@ from msgspec import Struct
 
 from arclog.expr.budget import Failure
 
-# How each database reads SQL, as data: what quotes, comments and placeholders it has.
+# The SQL syntax of each database, as data: its quotes, comments and placeholders.
 
 
 class Dialect(Struct, frozen=True):
-    """How one database reads SQL."""
+    """The SQL syntax of one database."""
 
     name: str
-    #: what a bound value looks like in the text, from its number
+    #: format of a placeholder, from its number
     placeholder: str
     nested_comments: bool = False
     dollar_quotes: bool = False
-    #: E'…' has backslash escapes
+    #: whether E'…' has backslash escapes
     escape_strings: bool = False
-    #: [name] and `name` are quoted names
+    #: whether [name] and `name` are quoted names
     brackets: bool = False
-    #: ? is a placeholder, not an operator
+    #: whether ? is a placeholder, not an operator
     question_marks: bool = False
-    #: $name and :name can only be placeholders
+    #: whether $name and :name can only be placeholders
     named_marks: bool = False
-    #: longest name in bytes; a longer one would be cut silently
+    #: maximum bytes of a name; the database would silently cut a longer one
     max_name_bytes: int = 0
-    #: how to ask whether a value is in a bound list
+    #: expression that tests whether a value is in a bound list
     membership: str = ""
 
 
@@ -71,7 +72,7 @@ DIALECTS = {
 
 
 class Misplaced(Failure):
-    """Something in the SQL that cannot be bound; `offset` says where."""
+    """A part of the SQL cannot be bound; `offset` is its position."""
 
     def __init__(self, message: str, offset: int) -> None:
         super().__init__(message)
@@ -79,15 +80,15 @@ class Misplaced(Failure):
 
 
 class Hole(Struct, frozen=True):
-    """A `{{ … }}` that stands for a value or a name."""
+    """A `{{ … }}` for a value or a name."""
 
     source: str
     offset: int
-    #: it stood in exact quotes: the value is bound as text
+    #: whether it was in exact quotes: the value is bound as text
     quoted: bool = False
-    #: it stands alone behind `IN (`, where a list would be compared as one value
+    #: whether it is alone after `IN (`, where a list would be compared as one value
     member: bool = False
-    #: JSON is wanted here: a cast or a function says so
+    #: whether JSON is required here, by a cast or a function
     json: bool = False
 
 
@@ -130,23 +131,23 @@ _BLOCK_EDGE = re.compile(r"/\*|\*/")
 _PART = re.compile(r"[\w$]")
 _MEMBER = re.compile(r"\bIN\s*\(\s*\Z", re.IGNORECASE)
 _LOOK_BACK = 40
-#: What makes JSON of the value before it; and functions that take JSON, so that an empty list is one there too.
+#: Casts that convert the value before them to JSON; and functions that take JSON, for which an empty list is JSON, too.
 _TO_JSON = re.compile(r"\s*(?:::|\bAS\b)\s*jsonb?\b(?!\s*\[)", re.IGNORECASE)
 _TAKE_JSON = re.compile(
     r"(FROM_JSON|JSONB?_(ARRAY_\w+|TO_RECORD(SET)?|POPULATE_RECORD(SET)?|EACH(_TEXT)?|OBJECT_KEYS|TYPEOF|TRANSFORM))"
 )
-#: Words after which a name stands, never a value.
-#: Functions that have a FROM of their own before a value.
+#: Functions with their own FROM before a value.
 _FROM_CALLS = frozenset({"EXTRACT", "SUBSTRING", "TRIM", "OVERLAY", "POSITION"})
 _TABLE_COMES = re.compile(r"(?<!distinct)\s+from\s+$", re.IGNORECASE)
+#: Words that a name follows, never a value.
 _BEFORE_NAMES = frozenset({"INTO", "JOIN", "TABLE", "UPDATE", "VIEW", "INDEX", "SCHEMA", "COLUMN"})
-#: Words that make a quoted text behind them a constant of that type.
+#: Words that make a quoted text after them a constant of that type.
 _TYPES = frozenset({"DATE", "TIME", "TIMESTAMP", "TIMESTAMPTZ", "TIMETZ", "INTERVAL", "JSON", "JSONB", "UUID"})
 _CONTROL = frozenset({"BEGIN", "COMMIT", "END", "ABORT", "START", "ROLLBACK"})
 
 
 def statements(source: str, dialect: Dialect, names: frozenset[str] = frozenset(), count: int = 0) -> list[Statement]:
-    """Take SQL apart; `names` and `count` say what `params` has. Refusals are `Misplaced`."""
+    """Split SQL into statements; `names` and `count` describe `params`. Raises `Misplaced`."""
     return _Scan(source, dialect, names, count).run()
 
 
@@ -160,10 +161,10 @@ class _Scan:
         self.at = 0
         self.done: list[Statement] = []
         self.statement = Statement()
-        #: how many END a body of statements (a trigger's, a function's) still needs
+        #: number of END that a body of statements (of a trigger or function) still needs
         self.depth = 0
         self.word = ""
-        #: for each open bracket the word before it
+        #: for each open bracket, the word before it
         self.calls: list[str] = []
 
     def run(self) -> list[Statement]:
@@ -290,7 +291,7 @@ class _Scan:
             end = self.source.find("#}", at)
             if end < 0:
                 raise Misplaced("this {# has no #}", at)
-            self._text(" ")  # what a comment parts stays apart
+            self._text(" ")  # a comment separates words
             self.at = end + 2
             return
         if opener == "{%":
@@ -311,7 +312,10 @@ class _Scan:
         self.at = end
 
     def _is_from(self, at: int) -> bool:
-        """Whether a template stands where FROM wants a table; FROM of a function or of a comparison takes a value."""
+        """Return whether a template is where FROM expects a table.
+
+        FROM of a function or of a comparison takes a value.
+        """
         if self.word != "FROM" or (self.calls and self.calls[-1] in _FROM_CALLS):
             return False
         before = self.source[max(0, at - _LOOK_BACK) : at]
@@ -326,7 +330,7 @@ class _Scan:
     # --- quotes ---------------------------------------------------------------------------------------------------
 
     def _literal(self, at: int) -> None:
-        """A text in single quotes."""
+        """Scan a text in single quotes."""
         prefix = self._prefix(at)
         escapes = prefix == "E" and self.dialect.escape_strings
         spans: list[tuple[int, int]] = []
@@ -365,7 +369,7 @@ class _Scan:
         return None
 
     def _prefix(self, at: int) -> str:
-        """Letters that stand against the quote, as in E'…'."""
+        """Return the letters directly before the quote, as in E'…'."""
         start = at
         while start and (_PART.match(self.source[start - 1]) or self.source[start - 1] == "&"):
             start -= 1
@@ -401,7 +405,7 @@ class _Scan:
     # --- templates and statements ---------------------------------------------------------------------------------
 
     def _template_end(self, at: int) -> int:
-        """Where the `{{` at a place ends, as the template language reads it: quotes and brackets inside count."""
+        """Return the end of the `{{` at a position, as the template language reads it, with quotes and brackets."""
         end, depth, source = at + 2, 0, self.source
         while end < len(source):
             char = source[end]

@@ -1,1 +1,1 @@
-"""What is configured: settings, kinds, schedules and extras."""
+"""Configuration: settings, kinds, schedules and extras."""

@@ -1,6 +1,6 @@
-"""Optional dependencies: which extra of the package brings which module, and the error for a module that is missing.
+"""Optional dependencies: which extra of the package installs which module, and the error for a missing module.
 
-Law: code that needs a module of an extra imports it under `required(...)`; no other code catches ImportError.
+Invariant: code that needs a module of an extra imports it under `required(...)`; no other code catches ImportError.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from arclog.model.errors import MissingExtra
 
-#: extra → the modules that it brings and arclog imports
+#: extra → modules that it installs and arclog imports
 EXTRAS: dict[str, tuple[str, ...]] = {
     "postgres": ("psycopg",),
     "duckdb": ("duckdb", "pytz"),
@@ -31,7 +31,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
         "uvloop",
     ),
 }
-#: the extra that holds all others
+#: the extra that includes all others
 ALL = "all"
 
 _EXTRA_OF = {module: extra for extra, modules in EXTRAS.items() for module in modules}
@@ -39,9 +39,9 @@ _EXTRA_OF = {module: extra for extra, modules in EXTRAS.items() for module in mo
 
 @contextmanager
 def required(extra: str, feature: str) -> Iterator[None]:
-    """While modules of an extra are imported: a missing one raises MissingExtra, which says how to install it.
+    """Convert a failed import of an extra's module to MissingExtra, which says how to install it.
 
-    `what` is the subject of the message: "kind postgres", "ARCLOG_BUS_URL".
+    `feature` is the subject of the message: "kind postgres", "ARCLOG_BUS_URL".
     """
     try:
         yield
@@ -53,10 +53,10 @@ def required(extra: str, feature: str) -> Iterator[None]:
 
 
 def missing(problem: ImportError, feature: str, extra: str = "") -> MissingExtra | None:
-    """The error for a module that could not be imported; None if no extra brings it, which is a bug in arclog.
+    """Return the error for a module that could not be imported; None if no extra installs it, which is a bug in arclog.
 
-    Some packages raise a plain ImportError without a module's name when a part of them is missing (psycopg without its
-    binary); the extra that was asked for brings that part, too.
+    Some packages raise a plain ImportError without a module's name if a part of them is missing (psycopg without its
+    binary); the requested extra installs that part, too.
     """
     module = (problem.name or "").partition(".")[0]
     if module in _EXTRA_OF:

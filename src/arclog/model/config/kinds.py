@@ -1,6 +1,6 @@
-"""A tool kind as data: what a task of this kind may say, how it behaves, and who runs it.
+"""The description of a tool kind: the fields of its tasks, its behavior, and where it runs.
 
-`plan.compile` sees kinds only through this; it never imports a tool.
+`plan.compile` knows kinds only by this description; it never imports a tool.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from arclog.model.data.shapes import LONGEST_S, Field
 from arclog.model.errors import SettingsError
 from arclog.model.outcome import ERROR_KINDS
 
-#: How a task that has no policy is tried again; layered like every spec key.
+#: Retries of a task without a policy; layered like every spec key.
 RETRY = Field(
     "retry",
     "object",
@@ -47,9 +47,9 @@ RETRY = Field(
     ),
 )
 
-#: What a file may be called in `outputs`.
+#: Allowed names of files in `outputs`.
 OUTPUT_NAME = pattern(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-#: A config key of kinds whose tasks have folders of their own.
+#: Config key of kinds whose tasks have private folders.
 OUTPUTS = Field(
     "outputs",
     "object",
@@ -57,7 +57,7 @@ OUTPUTS = Field(
     template=True,
 )
 
-#: Keys of every task's spec, whatever its kind; a kind may declare more in `spec_fields`.
+#: Keys of every task's spec, whatever its kind. A kind may declare more in `spec_fields`.
 COMMON_SPEC_FIELDS: tuple[Field, ...] = (
     Field(
         "timeout",
@@ -117,9 +117,9 @@ COMMON_SPEC_FIELDS: tuple[Field, ...] = (
 
 
 class Variant(Struct, frozen=True, omit_defaults=True):
-    """What one of the things that a kind can do needs and takes."""
+    """One of the operations of a kind, with its required and allowed keys."""
 
-    #: as the field `KindSpec.choice` names it
+    #: its value in the field `KindSpec.choice`
     name: str
     needs: tuple[str, ...] = ()
     takes: tuple[str, ...] = ()
@@ -130,20 +130,20 @@ class KindSpec(Struct, frozen=True, omit_defaults=True):
 
     name: str
     summary: str
-    #: Config keys of a task of this kind, beside `name kind spec desc auth`.
+    #: Config keys of a task of this kind, besides `name kind spec desc auth`.
     fields: tuple[Field, ...] = ()
-    #: Keys of `task.spec` that this kind understands beyond COMMON_SPEC_FIELDS; only declared keys cross into a task.
+    #: Keys of `task.spec` that this kind supports besides COMMON_SPEC_FIELDS. Only declared keys reach a task.
     spec_fields: tuple[Field, ...] = ()
     #: Lowest layer of `task.spec`.
     defaults: dict[str, Any] = {}
-    #: Running it can change the world: its end must be durable before the next effectful task starts.
+    #: Whether running it can change other systems: its end must be durable before the next effectful task starts.
     effectful: bool = True
-    #: It answers without ever waiting: no time limit is watched over, and nobody hears of its start before its end.
+    #: Whether it never waits: it has no time limit, and its start is not reported before its end.
     at_once: bool = False
-    #: 'worker' (a Tool class runs it), 'pipeline' (the worker itself, without a tool) or 'engine' (the control plane
-    #: handles it and no slot is held).
+    #: 'worker' (a Tool class runs it), 'pipeline' (the worker itself, without a tool) or 'engine' (the server handles
+    #: it, and no slot is occupied).
     runs_on: str = "worker"
-    #: Where the payload stands inside the result ('' = the result itself).
+    #: Key of the payload inside the result; '' for the result itself.
     data_at: str = ""
     #: Name of the outcome's helper and its fields; always defined for the kind, its fields may be null.
     helper: str = ""
@@ -151,27 +151,28 @@ class KindSpec(Struct, frozen=True, omit_defaults=True):
     #: Config keys whose text is code or another language, not a template.
     verbatim: tuple[str, ...] = ()
     #: Config keys whose text is SQL: their templates become bound parameters (with `params`, if the task has them), and
-    #: the tool gets [{sql, params}, …], one for each statement.
+    #: the tool gets [{sql, params}, …], one entry per statement.
     sql: tuple[str, ...] = ()
-    #: Config key that `file:` on a task fills with the text of a file beside the playbook; '' takes no file.
+    #: Config key that `file:` of a task sets to the text of a file beside the playbook; '' if the kind accepts no file.
     from_file: str = ""
-    #: `module:` and `function:` name code in such files; the task carries what it imports from there as `modules`.
+    #: Whether `module:` and `function:` name code in such files; the task contains the imported files as `modules`.
     takes_modules: bool = False
-    #: How those keys are read: sqlite | postgres | duckdb.
+    #: The dialect of those keys: sqlite | postgres | duckdb.
     dialect: str = ""
-    #: Config keys that may name large stored data: a template that is exactly such a value gives the tool its
-    #: `model.refs.ResultRef`, to be read through `TaskContext.results`, instead of the data itself.
+    #: Config keys that may refer to large stored data: a template that is exactly such a value gives the tool its
+    #: `model.refs.ResultRef`, which it reads through `TaskContext.results`, instead of the data itself.
     by_ref: tuple[str, ...] = ()
-    #: Its tasks can open files of this machine: `{{ task.files.name }}` is then a path to a copy, in `TaskContext.files`.
+    #: Whether its tasks can open files of this machine: `{{ task.files.name }}` is then a path to a copy, in
+    #: `TaskContext.files`.
     opens_files: bool = True
-    #: Keychain kinds that a task's `auth` may name; () for a tool that takes no credential, None when it does not say.
+    #: Keychain kinds that a task's `auth` may name; () for a tool that uses no credential, None if it is not declared.
     auth: tuple[str, ...] | None = None
-    #: Names that the tool reads whole, beside those that its templates use, e.g. ('workload', 'ctx').
+    #: Names that the tool reads as a whole, besides those in its templates, e.g. ('workload', 'ctx').
     needs: tuple[str, ...] = ()
-    #: Groups of config keys of which exactly one must stand, e.g. (('code', 'script'),).
+    #: Groups of config keys of which exactly one must be set, e.g. (('code', 'script'),).
     one_of: tuple[tuple[str, ...], ...] = ()
-    #: The config key that says what the task does, and which other keys go with each of its values; keys that no variant
-    #: names go with all.
+    #: The config key that selects the operation, and the keys that belong to each of its values; keys that no variant
+    #: names belong to all.
     choice: str = ""
     variants: tuple[Variant, ...] = ()
 
@@ -179,12 +180,12 @@ class KindSpec(Struct, frozen=True, omit_defaults=True):
         return {self.helper: dict.fromkeys(self.helper_fields)} if self.helper else {}
 
 
-# Which kinds of tasks are switched off, or are for some tenants and roles only: the setting `tasks.kinds`.
+# The setting `tasks.kinds` disables kinds of tasks, or restricts them to tenants and roles:
 #
 # shell: none; python: acme, ops; duckdb: role:admin; http: acme, role:engineer
 #
-# A kind that is not named is for everybody. `none` switches one off. Names of tenants leave it to these, `role:…` to
-# playbooks that were brought by a caller with one of these roles (an admin has them all); both together must hold.
+# A kind that is not listed has no restriction. `none` disables a kind. Tenant names restrict it to these tenants,
+# `role:…` to playbooks that a caller with one of these roles submitted (an admin has all roles); both must hold.
 
 
 _SETTING = "tasks.kinds"
@@ -193,7 +194,7 @@ _NONE, _ROLE, _ADMIN = "none", "role:", "admin"
 
 
 class KindRule(Struct, frozen=True):
-    """Who may use one kind; empty: everybody, as far as that goes."""
+    """The tenants and roles that may use one kind; empty for everyone."""
 
     tenants: frozenset[str] = frozenset()
     roles: frozenset[str] = frozenset()
@@ -206,7 +207,10 @@ class KindRules(Struct, frozen=True):
     rules: dict[str, KindRule] = {}
 
     def refusal(self, kind: str, tenant: str, roles: Collection[str] | None = None) -> str:
-        """Why a task of this kind must not run for a tenant, or be brought by a caller with these roles; '' when it may."""
+        """Return why a task of this kind must not run for a tenant, or '' if it may.
+
+        With `roles`, also check that a caller with these roles may submit it.
+        """
         rule = self.rules.get(kind)
         if rule is None:
             return ""
@@ -216,12 +220,12 @@ class KindRules(Struct, frozen=True):
             return f"kind {kind} is not for tenant {tenant} (setting {_SETTING})"
         if rule.roles and roles is not None and _ADMIN not in roles and rule.roles.isdisjoint(roles):
             wanted = " or ".join(sorted(rule.roles | {_ADMIN}))
-            return f"a playbook with tasks of kind {kind} is brought by the role {wanted} (setting {_SETTING})"
+            return f"submitting a playbook with tasks of kind {kind} requires the role {wanted} (setting {_SETTING})"
         return ""
 
 
 def kind_rules(settings: Settings, known: Collection[str] | None = None) -> KindRules:
-    """The rules of a setting; a SettingsError for what is none, or names a kind that is not `known`."""
+    """Parse the rules of the setting. Raises SettingsError for an invalid rule or a kind that is not `known`."""
     rules: dict[str, KindRule] = {}
     for part in settings.text(_SETTING).split(";"):
         if not part.strip():

@@ -1,4 +1,4 @@
-"""The reducers that a ctx key can be declared with, and which values each of them takes."""
+"""The reducers that a ctx key can be declared with, and the values that each accepts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _KINDS = {dict: "a map", list: "a list", str: "text", bool: "a boolean", type(No
 
 
 def misfit(reducer: str, value: Any) -> str:
-    """The problem of a value for its reducer; '' if there is none."""
+    """Return the problem of a value for its reducer, or ''."""
     if reducer in _NUMBERS and not _is_number(value):
         return kind(value)
     if reducer == "merge" and not isinstance(value, dict):
@@ -19,7 +19,7 @@ def misfit(reducer: str, value: Any) -> str:
 
 
 def unfit(reducer: str, start: Any) -> str:
-    """The problem of the value that a reducer continues from (None: there is none); '' if there is none."""
+    """Return the problem of the value that a reducer continues from (None if there is no value), or ''."""
     if start is None or reducer == "last":
         return ""
     if reducer in ("append", "union"):
@@ -30,7 +30,7 @@ def unfit(reducer: str, start: Any) -> str:
 
 
 def kind(value: Any) -> str:
-    """What a value is, in the author's words."""
+    """Return the type of a value, in the author's words."""
     return _KINDS.get(type(value), "a number")
 
 

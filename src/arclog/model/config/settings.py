@@ -1,4 +1,4 @@
-"""Every setting of arclog, in one table. Environment, `arclog.toml`, flags and docs all read it.
+"""The table of all settings. Environment variables, `arclog.toml`, flags and docs use it.
 
 A setting's environment variable is `ARCLOG_` + its name in capitals with dots as underscores.
 """
@@ -20,10 +20,10 @@ class Setting(Struct, frozen=True):
     default: Any
     unit: str
     help: str
-    #: lowest value allowed for a number
+    #: minimum of a number
     minimum: float | None = None
     choices: tuple[str, ...] = ()
-    #: its environment variable, when that is not made from the name
+    #: its environment variable, if that does not follow from the name
     known_as: str = ""
 
     @property
@@ -33,7 +33,7 @@ class Setting(Struct, frozen=True):
 
 KIB = 1024
 MIB = 1024 * KIB
-#: Lowest `limits.max_payload_bytes`: with less, an event had no room for its envelope, a reference and an error.
+#: Minimum of `limits.max_payload_bytes`: an event needs room for its envelope, a reference and an error.
 LEAST_EVENT_BYTES = 4 * KIB
 
 # fmt: off
@@ -369,13 +369,13 @@ class Settings:
         return str(self._values[name])
 
     def replaced(self, **by_variable: Any) -> Settings:
-        """A copy with some values changed; dots are written as double underscores."""
+        """Return a copy with some values changed; write dots as double underscores."""
         changes = {name.replace("__", "."): value for name, value in by_variable.items()}
         return Settings({**self._values, **changes})
 
 
 def row_of(name: str) -> Setting:
-    """The table's row of a name."""
+    """Return the row of a setting."""
     row = _BY_NAME.get(name)
     if row is None:
         from difflib import get_close_matches  # only an error message needs it
@@ -387,7 +387,7 @@ def row_of(name: str) -> Setting:
 
 
 def _checked(row: Setting, raw: Any) -> Any:
-    """The raw value as the row's type, or a SettingsError."""
+    """Return the raw value as the row's type. Raises SettingsError."""
     kind = type(row.default)
     try:
         if kind is bool:

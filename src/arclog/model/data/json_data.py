@@ -1,19 +1,19 @@
-"""JSON data: how deep it is nested, what it takes in memory, and how maps are merged."""
+"""JSON data: its nesting depth, its size in memory, and merging of maps."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-# How deep data from outside may be nested: what is written must be read again from any depth of calls.
+# Maximum nesting depth of data from outside: stored data must be readable at any depth of the call stack.
 
 
-#: Levels of a workload or of a signal's data; a task's result may have as many.
+#: Maximum number of levels of a workload, of a signal's data, or of a task's result.
 DEEPEST_INPUT = 200
 
 
 def nested_deeper(value: Any, levels: int) -> bool:
-    """Whether JSON data has more levels of lists and maps; walks level by level, so that depth costs no stack."""
+    """Return whether JSON data has more than this many levels of lists and maps, without recursion."""
     level = [value]
     while level := [nested for nested in level if isinstance(nested, dict | list)]:
         if levels == 0:
@@ -23,36 +23,36 @@ def nested_deeper(value: Any, levels: int) -> bool:
     return False
 
 
-# What JSON takes once it is decoded, worked out from its text before anything is decoded.
+# The size of decoded JSON in memory, estimated from its text before it is decoded.
 
 
-#: Bytes of one value as an object, with its place in a list or map.
+#: Bytes of one value as an object, including its slot in a list or map.
 VALUE_BYTES = 64
 
 
 def values_size(text: bytes) -> int:
-    """Bytes that the values of a text of JSON take as objects, beside their characters."""
+    """Return the bytes that the values of a JSON text take as objects, without their characters."""
     return VALUE_BYTES * (len(text) - len(text.translate(None, b",[{")))
 
 
 def decoded_size(text: bytes) -> int:
-    """Bytes that a text of JSON takes in memory, estimated from above: brackets and commas inside of texts count, too."""
+    """Return an upper estimate of a JSON text's bytes in memory: brackets and commas in strings count as well."""
     return len(text) + values_size(text)
 
 
 class ValueCount:
-    """Counts the values of JSON that comes in pieces; what stands inside of texts is none."""
+    """Counts the values of JSON that arrives in pieces, ignoring the content of strings."""
 
     __slots__ = ("_in_text", "_left", "values")
 
     def __init__(self) -> None:
         self.values = 0
         self._in_text = False
-        #: a backslash at the end of the last piece: what it escapes has not come yet
+        #: a backslash at the end of the last piece, whose escaped character has not arrived
         self._left = b""
 
     def add(self, piece: bytes) -> int:
-        """Count the values of a piece; how many there are by now."""
+        """Count the values of a piece. Returns the total so far."""
         piece = (self._left + piece).replace(b"\\\\", b"") if b"\\" in piece or self._left else piece
         self._left = b""
         if piece.endswith(b"\\"):
@@ -66,18 +66,21 @@ class ValueCount:
 
 
 def value_count(text: bytes, at_once: int = 65_536) -> int:
-    """How many values a text of JSON has. It is looked at in pieces: between them other threads go on."""
+    """Return the number of values of a JSON text.
+
+    The text is processed in pieces, so that other threads can run in between.
+    """
     count = ValueCount()
     for start in range(0, len(text), at_once):
         count.add(text[start : start + at_once])
     return count.values
 
 
-# How layers are laid over each other, everywhere: scalars inner wins, maps merge deeply, lists replace.
+# Merging of layers, everywhere: for scalars the inner wins, maps merge deeply, lists are replaced.
 
 
 def deep_merge(outer: Mapping[str, Any], inner: Mapping[str, Any]) -> dict[str, Any]:
-    """`inner` laid over `outer`; neither is changed."""
+    """Return `inner` merged over `outer`; neither is changed."""
     merged = dict(outer)
     for key, value in inner.items():
         below = merged.get(key)

@@ -1,6 +1,7 @@
 """Items of a list as lines of JSON, and back.
 
-Only plain JSON data passes: what an encoder would quietly change (NaN, bytes, times, sets) is refused with its place.
+Only plain JSON data is accepted: values that an encoder would silently change (NaN, bytes, times, sets) are refused
+with their location.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ from arclog.model.errors import InvariantBroken, ResultUnavailable
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder()
-#: items that are encoded in one call
+#: Number of items that are encoded in one call.
 _AT_A_TIME = 128
 _PLAIN: frozenset[type] = frozenset({str, int, bool, type(None)})
 _TEXT: frozenset[type] = frozenset({str})
 
 
 def encoded(items: Sequence[Any], first: int, at_least: int) -> list[tuple[bytes, int]]:
-    """The items as lines, in runs of at least so many bytes (but the last) and whole items: (bytes, items).
+    """Encode items as lines, in blocks of whole items with at least `at_least` bytes, except the last: (bytes, items).
+
     `first` is the index of the first item in its list.
     """
     runs: list[tuple[bytes, int]] = []
@@ -43,7 +45,7 @@ def encoded(items: Sequence[Any], first: int, at_least: int) -> list[tuple[bytes
 
 
 def _cut(text: bytes, rows: int, at_least: int) -> Iterator[tuple[bytes, int]]:
-    """Lines in runs. JSON has no line end inside a value, so that every one ends an item."""
+    """Split lines into blocks. JSON has no line break inside a value, so every line break ends an item."""
     start = 0
     while len(text) - start >= 2 * at_least:
         stop = text.index(b"\n", start + at_least - 1) + 1
@@ -56,13 +58,13 @@ def _cut(text: bytes, rows: int, at_least: int) -> Iterator[tuple[bytes, int]]:
 
 
 def decoded(lines: Sequence[bytes]) -> list[Any]:
-    """The values of some lines."""
+    """Return the values of some lines."""
     values: list[Any] = msgspec.json.decode(b"[" + b",".join(lines) + b"]")
     return values
 
 
 def preview(beginning: bytes, most: int) -> str:
-    """The beginning of some content as text of at most so many bytes; a character that is cut is left out."""
+    """Return the beginning of some content as text of at most `most` bytes, without an incomplete last character."""
     text = codecs.getincrementaldecoder("utf-8")("replace").decode(beginning[:most])
     return text.encode()[:most].decode("utf-8", "ignore")
 
@@ -71,7 +73,8 @@ def _lines(items: Sequence[Any], first: int) -> bytes:
     some = list(items)
     try:
         text = _ENCODER.encode_lines(some)
-        # What comes back as it was is JSON: two runs through C beat one look at every value. Tuples come back as lists.
+        # Values that survive a round trip are JSON: encoding and decoding in C is faster than checking each value.
+        # Tuples come back as lists.
         if _DECODER.decode_lines(text) == some or all(map(_is_plain, some)):
             return text
     except (RecursionError, UnicodeEncodeError, OverflowError, TypeError, ValueError):
@@ -82,7 +85,7 @@ def _lines(items: Sequence[Any], first: int) -> bytes:
 
 
 def _check(item: Any, number: int) -> None:
-    """Raise what is wrong with an item, if anything is."""
+    """Raise the error of an item that is not JSON."""
     try:
         for path, problem in _misfits(item):
             raise _refused(number, path, problem)
@@ -103,7 +106,7 @@ def _refused(number: int, path: str, problem: str) -> ResultUnavailable:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a value is JSON. Rows that are tuples pass here: one of scalars takes a single look."""
+    """Return whether a value is JSON. Tuples of scalars are accepted as rows, with a single pass."""
     kind = type(value)
     if kind is dict:
         if not _TEXT.issuperset(map(type, value)):
@@ -118,7 +121,7 @@ def _is_plain(value: Any) -> bool:
         if kind in _PLAIN:
             continue
         if kind is float:
-            if inner - inner != 0:  # only of NaN and the infinities
+            if inner - inner != 0:  # only true for NaN and the infinities
                 return False
         elif not _is_plain(inner):
             return False
@@ -126,7 +129,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _misfits(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """What in a value is not JSON, and where."""
+    """Return the problems of a value that is not JSON, with their locations."""
     kind = type(value)
     if _is_plain(value):
         return

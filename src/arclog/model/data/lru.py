@@ -10,7 +10,7 @@ V = TypeVar("V")
 
 
 class LruCache(Generic[K, V]):
-    """At most so many values by key, and no more than `max_weight` of them together; the newest is kept in any case."""
+    """At most `most` values by key, with a total weight of at most `max_weight`. The newest value is always kept."""
 
     __slots__ = ("_max_weight", "_most", "_values", "_weigh", "_weight")
 
@@ -40,7 +40,7 @@ class LruCache(Generic[K, V]):
         return value
 
     def put(self, key: K, value: V) -> V:
-        """Keep a value; the one that is kept now, when there was one already."""
+        """Add a value unless the key has one. Returns the stored value."""
         kept = self.get(key)
         if kept is not None:
             return kept
@@ -52,6 +52,6 @@ class LruCache(Generic[K, V]):
         return value
 
     def replace(self, key: K, value: V) -> None:
-        """Keep this value, whatever was kept before."""
+        """Set the value of a key."""
         self.pop(key)
         self.put(key, value)

@@ -1,11 +1,13 @@
-"""Redaction: known secrets are taken out of texts, JSON values and byte streams before anything is written.
+"""Redaction: removes known secrets from texts, JSON values and byte streams before they are written.
 
-Law: a secret is found raw and in the spellings that other programs give it (escapes of JSON, Python, HTML and shells,
-percent and plus, base64 at any alignment and wrapped into lines; a number as other numbers equal to it are written), and what stands in its place names the keychain entry and nothing else.
-One shorter than SHORTEST cannot be told from ordinary text: it is taken out only where it is a whole value.
+Invariant: a secret is found as it is and in the encodings of other programs (escapes of JSON, Python, HTML and shells,
+percent and plus encoding, base64 at any alignment and wrapped into lines; a number also in other notations of the same
+value). The mask names the keychain entry and nothing else. A secret shorter than SHORTEST cannot be distinguished from
+ordinary text: it is removed only if it is a whole value.
 
-Programs cut texts, so the larger part of a secret is also found at the end and at the beginning of a text.
-Each spelling has an anchor, a literal that it cannot be without; patterns are compiled and tried only where it is found.
+Programs cut texts, so the larger part of a secret is also found at the end and at the beginning of a text. Each
+spelling has an anchor, a literal that every match contains; patterns are compiled and tried only where the anchor
+occurs.
 """
 
 from __future__ import annotations
@@ -18,15 +20,15 @@ from typing import Any, AnyStr
 
 from msgspec.json import encode
 
-#: Characters of a secret that is looked for inside longer texts.
+#: Minimum length of a secret that is searched for inside longer texts.
 SHORTEST = 4
-#: Characters of a line that is looked for on its own, when a secret has several.
+#: Minimum length of a line of a multi-line secret that is searched for separately.
 SHORTEST_LINE = 8
-#: Least characters of a piece of a secret at the edge of a text.
+#: Minimum length of a part of a secret at the edge of a text.
 _SHORTEST_PIECE = 12
-#: Characters that one pattern matches; the rest of a longer secret is matched one by one behind it.
+#: Maximum length of one pattern; the rest of a longer secret is matched piece by piece after it.
 _LONGEST_PATTERN = 256
-#: A shorter anchor is found everywhere.
+#: Minimum length of an anchor; shorter ones occur everywhere.
 _SHORTEST_ANCHOR = 3
 
 _B64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
@@ -34,31 +36,31 @@ _RUNS = re.compile(r"[A-Za-z0-9]+")
 _PIECES = re.compile(r"\\+|[^\\]", re.DOTALL)
 _CONTROLS = {"\n": "n", "\t": "t", "\r": "r", "\b": "b", "\f": "f"}
 _ENTITIES = {"&": "amp", "<": "lt", ">": "gt", '"': "quot", "'": "apos"}
-#: Characters in a row of wrapped base64, at least.
+#: Minimum length of a row of wrapped base64.
 _SHORTEST_ROW = 32
-#: Characters of a text that may be such a row by itself, as in a log that is taken line by line.
+#: Minimum and maximum length of a text that may be a single such row, as in a log that is read line by line.
 _ROW_ALONE = (20, 128)
-#: The end of a row, as it is or escaped, and how the next one is indented.
+#: The end of a row, plain or escaped, and the indentation of the next one.
 _BREAK = r"(?:(?:\r|\\{1,8}r|%(?:25){0,2}0[Dd])?(?:\n|\\{1,8}n|%(?:25){0,2}0[Aa])[ \t]{0,40})?"
 _LONGEST_BREAK = 80
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?", re.ASCII)
 _MOST_DIGITS = 64
-#: Between the digits of a long number.
+#: Separator between the digits of a long number.
 _GROUPED = "[,_ '.]?"
-#: Bytes that the longest spelling of one character takes: ASCII, other.
+#: Maximum bytes of the spelling of one character: ASCII, other.
 _WIDEST = (13, 28)
 
 
 def mask(name: str) -> str:
-    """What stands where a secret of that keychain entry was."""
+    """Return the text that replaces a secret of that keychain entry."""
     return f"[redacted:{name}]"
 
 
 class Redactor:
-    """Takes a fixed set of secrets out of whatever it is given."""
+    """Removes a fixed set of secrets from texts, values and streams."""
 
     def __init__(self, secrets: Mapping[str, str]) -> None:
-        """`secrets`: each text with the name of the entry that it comes from."""
+        """`secrets` maps each text to the name of its keychain entry."""
         self._exact: dict[str, str] = {}
         masks: dict[str, str] = {}
         for text, name in secrets.items():
@@ -66,13 +68,13 @@ class Redactor:
                 self._exact.setdefault(part, mask(name))
                 if len(part) >= SHORTEST:
                     masks.setdefault(part, mask(name))
-        # What holds another secret goes first, or the rest of it would stay.
+        # A secret that contains another goes first, so that no part of it remains.
         longest_first = sorted(masks, key=lambda part: (-len(part), part))
         self._spellings = [spelling for part in longest_first for spelling in _spellings(part, masks[part])]
         self._pieces = [_Piece(part, masks[part]) for part in longest_first if len(part) > _SHORTEST_PIECE]
-        #: base64 that programs wrap, whose rows may come one by one
+        #: base64 that programs wrap, whose rows may appear separately
         self._rows = [(core, masks[part]) for part in longest_first for core in _wrapped_cores(part)]
-        #: secrets that are numbers, to be found by their value
+        #: secrets that are numbers, found by their value
         self._numbers: dict[float, str] = {}
         for part, masked in masks.items():
             for number in _numbers(part):
@@ -83,7 +85,7 @@ class Redactor:
 
     @classmethod
     def of(cls, secrets: Mapping[str, str]) -> Redactor | None:
-        """None when there is nothing to hide."""
+        """Return a redactor, or None if there is nothing to redact."""
         return cls(secrets) if any(secrets) else None
 
     def text(self, text: str) -> str:
@@ -100,11 +102,11 @@ class Redactor:
         return text
 
     def _row(self, text: str) -> str:
-        """The mask of a text that is one row of a secret's wrapped base64; '' when it is none."""
+        """Return the mask of a text that is one row of a secret's wrapped base64, else ''."""
         body = text.strip().rstrip("=")
         if not _ROW_ALONE[0] <= len(body) <= _ROW_ALONE[1]:
             return ""
-        inner = body[:-1]  # the last character of all may hold bits that are not the secret's
+        inner = body[:-1]  # the last character may contain bits that do not belong to the secret
         return next((masked for core, masked in self._rows if inner in core), "")
 
     def bytes(self, body: bytes) -> bytes:
@@ -112,7 +114,7 @@ class Redactor:
         return stream.feed(body) + stream.end()
 
     def value(self, value: Any) -> Any:
-        """A JSON value without the secrets, in keys too; the value itself when there are none in it."""
+        """Return a JSON value without the secrets, also in keys; the value itself if it contains none."""
         if value is None or value is True or value is False:
             return value
         if isinstance(value, str):
@@ -123,7 +125,7 @@ class Redactor:
         return Stream(self._spellings)
 
     def _may_be_in(self, value: Any) -> bool:
-        """Whether an anchor is anywhere in a value; JSON leaves letters and digits as they are."""
+        """Return whether an anchor occurs anywhere in a value. JSON does not escape letters and digits."""
         if self._everywhere or isinstance(value, (int, float)):
             return True
         try:
@@ -150,19 +152,19 @@ class Redactor:
 
 
 class Stream:
-    """Redacts bytes that come in pieces; a secret may lie across their borders."""
+    """Redacts bytes that arrive in pieces. A secret may span several pieces."""
 
     def __init__(self, spellings: Iterable[_Spelling]) -> None:
         self._strainers = [_Strainer(spelling) for spelling in spellings]
 
     def feed(self, chunk: bytes) -> bytes:
-        """What can be given on so far."""
+        """Redact a piece. Returns the bytes that are ready."""
         for strainer in self._strainers:
             chunk = strainer.feed(chunk)
         return chunk
 
     def end(self) -> bytes:
-        """The rest."""
+        """Return the remaining bytes."""
         rest = b""
         for strainer in self._strainers:
             rest = strainer.feed(rest) + strainer.end()
@@ -170,7 +172,7 @@ class Stream:
 
 
 class _Strainer:
-    """One spelling's part of a stream. What could be the beginning of a match waits for what comes next."""
+    """Redacts one spelling in a stream. A possible beginning of a match is held back until more bytes arrive."""
 
     def __init__(self, spelling: _Spelling) -> None:
         self._spelling = spelling
@@ -184,7 +186,7 @@ class _Strainer:
 
     def _strained(self, chunk: bytes, hold: int) -> bytes:
         body = self._kept + chunk
-        # A match that begins before this lies in the body as a whole.
+        # A match that begins before this position is complete in the body.
         limit = max(len(body) - hold, 0)
         out: list[bytes] = []
         at = 0
@@ -201,19 +203,19 @@ class _Strainer:
 
 
 class _Spelling:
-    """A way in which a secret may be written."""
+    """One way in which a secret may be written."""
 
     def __init__(self, pieces: Sequence[str], anchor: str, longest: int, masked: str) -> None:
-        """`pieces`: the pattern of each character, or of a run of them."""
+        """`pieces` has the pattern of each character, or of a run of them."""
         self._pieces = pieces
         self.anchor = anchor
         self.anchor_bytes = self.anchor.encode()
-        #: bytes of the longest match
+        #: maximum bytes of a match
         self.longest = longest
         self.mask = masked
 
     def replaced(self, text: str) -> str:
-        """The text with the mask in place of each match."""
+        """Return the text with the mask in place of each match."""
         if len(self._pieces) <= _LONGEST_PATTERN:
             return self._pattern.sub(self.mask, text)
         out: list[str] = []
@@ -224,7 +226,7 @@ class _Spelling:
         return "".join((*out, text[at:])) if out else text
 
     def spans(self, body: bytes) -> Iterator[tuple[int, int]]:
-        """Where matches begin and end."""
+        """Return the start and end of each match."""
         if len(self._pieces) > _LONGEST_PATTERN:
             return _long_matches(self._bytes_pattern, self._pieces, body)
         return (match.span() for match in self._bytes_pattern.finditer(body))
@@ -239,8 +241,10 @@ class _Spelling:
 
 
 def _long_matches(head: re.Pattern[AnyStr], pieces: Sequence[str], text: AnyStr) -> Iterator[tuple[int, int]]:
-    """Matches of a long secret: its beginning by one pattern, the rest piece by piece, since to compile a pattern takes far
-    longer than to match it. Where the rest is not to be recognized, all that follows is taken for it.
+    """Return the matches of a long secret: its beginning by one pattern, the rest piece by piece.
+
+    Compiling a pattern takes far longer than matching it. If the rest does not match, everything that follows is
+    redacted.
     """
     at = 0
     while (match := head.search(text, at)) is not None:
@@ -259,14 +263,14 @@ def _compiled(piece: str, as_bytes: bool) -> re.Pattern[Any]:
 
 
 class _Piece:
-    """The larger part of a secret, where a text that was cut ends or begins."""
+    """The larger part of a secret at the end or the beginning of a text that was cut."""
 
     def __init__(self, part: str, masked: str) -> None:
         self._part = part
         self._mask = masked
         least = max(_SHORTEST_PIECE, len(part) * 2 // 3)
         self._head, self._tail = part[:least], part[-least:]
-        #: what head and tail have in common
+        #: the common part of head and tail
         self.anchor = _anchor(part[len(part) - least : least])
 
     def removed(self, text: str) -> str:
@@ -281,13 +285,13 @@ class _Piece:
 
 
 def _anchor(text: str) -> str:
-    """The longest run of characters that no encoding changes; '' when it is found everywhere."""
+    """Return the longest run of characters that no encoding changes; '' if it is too short."""
     longest: str = max(_RUNS.findall(text), key=len, default="")
     return longest if len(longest) >= _SHORTEST_ANCHOR else ""
 
 
 def _parts(text: str) -> list[str]:
-    """What is secret of a secret: the whole, without white space around it, and each line of several."""
+    """Return the texts to search for: the whole secret, without surrounding white space, and each of several lines."""
     parts = dict.fromkeys((text, text.strip()))
     lines = [line.strip() for line in text.splitlines()]
     if len(lines) > 1:
@@ -303,16 +307,16 @@ def _spellings(text: str, masked: str) -> list[_Spelling]:
 
 
 def _numbers(text: str) -> list[float]:
-    """The numbers that a secret is, if it is one."""
+    """Return the numbers that a secret stands for, if it is a number."""
     if not _NUMBER.fullmatch(text):
         return []
     number = float(text)
-    # A whole number is equal to its float only while that is exact.
+    # An integer equals its float only while that is exact.
     return [int(text), number] if text.isdigit() else [number]
 
 
 def _digits(text: str, masked: str) -> list[_Spelling]:
-    """A whole number with its digits in groups (12,345,678), and with an exponent (1.2345678e+07)."""
+    """Return the spellings of an integer with grouped digits (12,345,678) and with an exponent (1.2345678e+07)."""
     if not (text.isascii() and text.isdigit()) or len(text) > _MOST_DIGITS:
         return []
     grouped = _Spelling(_joined(_GROUPED, text), text[-3:], 2 * len(text), masked)
@@ -324,14 +328,14 @@ def _digits(text: str, masked: str) -> list[_Spelling]:
 
 
 def _joined(between: str, pieces: Iterable[str]) -> list[str]:
-    """The pieces with a pattern before each but the first."""
+    """Return the pieces with a pattern before each but the first."""
     first, *others = pieces
     return [first, *(between + piece for piece in others)]
 
 
 @lru_cache(maxsize=4096)
 def _spelled(piece: str) -> str:
-    """The pattern of one character, or of a run of backslashes (one by one they would be tried in too many ways)."""
+    """Return the pattern of one character, or of a run of backslashes, which must be matched together."""
     if piece.isascii() and piece.isalnum():
         return piece
     count, char = len(piece), piece[0]
@@ -353,7 +357,8 @@ def _spelled(piece: str) -> str:
     if char == " ":
         ways += [r"\+", r"%(?:25){0,2}2[Bb]"]
     if char == "\\":
-        # Atomic: what is behind may be escaped by backslashes, too, and which one is whose must not be tried out.
+        # Atomic: the following text may be escaped by backslashes, too, and their assignment must not be tried in every
+        # way.
         ways = [f"(?:{'|'.join(ways)}){{{count}}}", *(rf"\\{{{count * times}}}" for times in (8, 4, 2, 1))]
         return f"(?>{'|'.join(ways)})"
     if char.isascii() and not char.isspace():
@@ -364,12 +369,12 @@ def _spelled(piece: str) -> str:
 
 
 def _hex(digits: str) -> str:
-    """Hexadecimal digits in either case."""
+    """Return a pattern of hexadecimal digits in either case."""
     return "".join(f"[{digit}{digit.upper()}]" if digit.isalpha() else digit for digit in digits)
 
 
 def _base64(data: bytes, masked: str) -> list[_Spelling]:
-    """The secret inside base64 of something longer, by how many bytes (modulo 3) stand before it."""
+    """Return the spellings of the secret inside longer base64, by the number of bytes (modulo 3) before it."""
     spellings = []
     for before in range(3):
         text = b64encode(bytes(before) + data).decode().rstrip("=")
@@ -378,7 +383,7 @@ def _base64(data: bytes, masked: str) -> list[_Spelling]:
         chars = [_b64_char(char) for char in core]
         ends: list[str] = []
         if before:
-            # This character also has bits of the byte before; those of the secret are its last 4 or 2.
+            # This character also has bits of the byte before; the secret has its last 4 or 2 bits.
             known = 16 if before == 1 else 4
             first = _one_of(c for i, c in enumerate(_B64) if i % known == _B64.index(text[before]) % known)
             chars.insert(0, first)
@@ -388,7 +393,7 @@ def _base64(data: bytes, masked: str) -> list[_Spelling]:
             ends = [r"(?:=|%(?:25){0,2}3[Dd]|\\u003[Dd]){0,2}"]
         longest = 7 * (len(text) + 2)
         spellings.append(_Spelling([*chars, *ends], _anchor(core), longest, masked))
-        # Wrapped: lines are long, so of two halves of its beginning at least one is whole.
+        # Wrapped: lines are long, so of two halves of its beginning at least one is on a single line.
         half = min(len(core), _SHORTEST_ROW) // 2
         halves = {_anchor(core[:half]), _anchor(core[half : 2 * half])} - {""}
         longest += _LONGEST_BREAK * (len(text) // _SHORTEST_ROW + 2)
@@ -398,7 +403,7 @@ def _base64(data: bytes, masked: str) -> list[_Spelling]:
 
 
 def _wrapped_cores(text: str) -> list[str]:
-    """The base64 of a secret, by how many bytes (modulo 3) stand before it; none when it fits into one row."""
+    """Return the base64 of a secret, by the number of bytes (modulo 3) before it; none if it fits in one row."""
     data = text.encode("utf-8", "surrogatepass")
     if len(data) * 4 < 3 * 2 * _SHORTEST_ROW - 12:
         return []

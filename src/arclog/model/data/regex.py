@@ -1,8 +1,9 @@
-"""Regular expressions in linear time: a search takes work in proportion to the text times the expression, whatever both
-hold. The syntax is Python's, without what cannot be done so: back-references and looking ahead or behind.
+"""Regular expressions in linear time.
 
-An expression is compiled to a small program, and all ways to match it are followed side by side (Pike's machine).
-Who searches gives a `charge` that counts the work and may stop it.
+The work of a search is proportional to the length of the text times that of the expression. The syntax is Python's,
+without back-references, lookahead and lookbehind, which are not possible in linear time. An expression is compiled to a
+small program, and all ways to match it are followed in parallel (Pike's algorithm). The caller passes a `charge` that
+counts the work and may stop it.
 """
 
 from __future__ import annotations
@@ -11,23 +12,23 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
-#: Instructions of one expression, counted repetitions written out.
+#: Maximum number of instructions of one expression, with counted repetitions expanded.
 MAX_PROGRAM = 4_000
 MAX_PATTERN = 2_000
 _MAX_REPEAT = 1_000
 _MAX_DEPTH = 50
 
 Charge = Callable[[int], None]
-#: Whether a character matches.
+#: Returns whether a character matches.
 Chars = Callable[[str], bool]
 
 
 class RegexError(ValueError):
-    """An expression that cannot be used; the message says why and where."""
+    """An invalid expression; the message says why and where."""
 
 
 class Found(NamedTuple):
-    """A match: where it stands, and the texts of its groups (None for a group that took no part)."""
+    """A match: its position, and the texts of its groups (None for a group that did not participate)."""
 
     start: int
     end: int
@@ -51,18 +52,18 @@ class Regex:
         self._add("match")
 
     def search(self, text: str, start: int = 0, charge: Charge | None = None) -> Found | None:
-        """The leftmost match that begins at `start` or later."""
+        """Return the leftmost match that begins at `start` or later."""
         return self._run(text, start, charge, anchored=False, full=False)
 
     def match(self, text: str, charge: Charge | None = None) -> Found | None:
-        """A match at the beginning of the text."""
+        """Return a match at the beginning of the text."""
         return self._run(text, 0, charge, anchored=True, full=False)
 
     def fullmatch(self, text: str, charge: Charge | None = None) -> Found | None:
-        """A match of the whole text."""
+        """Return a match of the whole text."""
         return self._run(text, 0, charge, anchored=True, full=True)
 
-    # -- the program --------------------------------------------------------------------------------------------------
+    # -- compilation --------------------------------------------------------------------------------------------------
 
     def _add(self, op: str, first: object = None, second: object = None) -> int:
         if len(self._code) >= MAX_PROGRAM:
@@ -117,7 +118,7 @@ class Regex:
         for split in splits:
             self._code[split] = _split(split + 1, len(self._code), lazy=lazy)
 
-    # -- running it ---------------------------------------------------------------------------------------------------
+    # -- execution ----------------------------------------------------------------------------------------------------
 
     def _run(self, text: str, start: int, charge: Charge | None, *, anchored: bool, full: bool) -> Found | None:
         code = self._code
@@ -156,7 +157,7 @@ class Regex:
         text: str,
         position: int,
     ) -> None:
-        """Add every way from a place of the program that needs no character, the preferred ones first."""
+        """Add every path from a position of the program that consumes no character, preferred paths first."""
         pending = [(place, saved)]
         while pending:
             here, slots = pending.pop()
@@ -221,8 +222,10 @@ _EDGES = {"b": "word edge", "B": "no word edge", "A": "begin", "Z": "end"}
 
 
 class _Parser:
-    """Reads an expression into a tree: ('chars', test), ('at', kind), ('all', [..]), ('any', [..]), ('group', n, tree),
-    ('repeat', tree, least, most, lazy).
+    """Parses an expression into a tree.
+
+    Nodes: ('chars', test), ('at', kind), ('all', [..]), ('any', [..]), ('group', n, tree), ('repeat', tree, least,
+    most, lazy).
     """
 
     def __init__(self, pattern: str) -> None:
@@ -241,7 +244,7 @@ class _Parser:
         return tree
 
     def _flags(self) -> None:
-        """`(?ims)` at the beginning."""
+        """Parse `(?ims)` at the beginning."""
         end = self.pattern.find(")")
         letters = self.pattern[2:end] if self.pattern.startswith("(?") and end > 2 else ""
         if letters and set(letters) <= set("imsu"):
@@ -285,7 +288,7 @@ class _Parser:
             return None
         low, comma, high = self.pattern[self.place + 1 : end].partition(",")
         if not (low + high).isdecimal() or (comma and not low and not high):
-            return None  # a brace that means itself
+            return None  # a literal brace
         self.place = end + 1
         least = int(low or 0)
         most = least if not comma else int(high) if high else None
@@ -401,7 +404,7 @@ class _Parser:
         )
 
     def _member(self, tests: list[Chars]) -> str:
-        """The next character of a set; '' for a class, which was added to the tests."""
+        """Return the next character of a set; '' for a class, which is added to the tests."""
         char = self.pattern[self.place : self.place + 1]
         self.place += 1
         if char != "\\":
@@ -441,5 +444,5 @@ class _Parser:
 
 @lru_cache(maxsize=256)
 def compiled(pattern: str) -> Regex:
-    """The expression of a pattern, compiled once. Raises RegexError."""
+    """Return the compiled expression of a pattern, cached. Raises RegexError."""
     return Regex(pattern)

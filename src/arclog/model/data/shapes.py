@@ -1,6 +1,6 @@
-"""Shapes: what a map may hold, as data.
+"""Shapes: the allowed content of a map, as data.
 
-One vocabulary describes playbook sections, tool configs and event payloads; validation, JSON Schema and docs read it.
+One vocabulary describes playbook sections, tool configs and event payloads; validation, JSON Schema and docs use it.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from typing import Any
 
 from msgspec import Struct
 
-#: The type words a Field may use; alternatives are joined by '|', as in 'string|list'.
+#: The type words of a Field; alternatives are joined by '|', as in 'string|list'.
 TYPES = frozenset({"any", "string", "name", "integer", "number", "boolean", "object", "list", "null", "condition"})
 
-#: Seconds that a playbook may name anywhere: a larger number is a mistake in units, and no date can be counted to it.
+#: Maximum number of seconds anywhere in a playbook: a larger number is a mistake in units, and exceeds the calendar.
 LONGEST_S = 100 * 366 * 86_400
 
 
@@ -25,21 +25,21 @@ class Field(Struct, frozen=True, omit_defaults=True):
     doc: str = ""
     required: bool = False
     default: Any = None
-    #: The only values allowed, when not empty.
+    #: The only allowed values, if not empty.
     choices: tuple[str, ...] = ()
-    #: The keys of a closed object; None means an open one.
+    #: The keys of a closed object; None for an open one.
     fields: tuple[Field, ...] | None = None
     #: The shape of each item of a list.
     items: Field | None = None
-    #: The value may be (or hold) a template, whose result is checked when it is rendered.
+    #: Whether the value may be (or contain) a template, whose result is checked when it is rendered.
     template: bool = False
-    #: The text must hold no template, since what it would render to could be read as code (SQL).
+    #: Whether the text must contain no template, since the rendered text could be read as code (SQL).
     plain: bool = False
-    #: Lowest value allowed for a number; `exclusive_min` when the bound itself is refused.
+    #: Minimum of a number; with `exclusive_min` the bound itself is not allowed.
     minimum: float | None = None
     exclusive_min: float | None = None
     maximum: float | None = None
-    #: Words that other tools have for it: a map that uses one of them is told this key.
+    #: Names that other tools use for this key; the message about such a key suggests this one.
     also: tuple[str, ...] = ()
 
     @property

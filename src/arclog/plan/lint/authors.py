@@ -1,6 +1,6 @@
-"""Lint for authors: mistakes that a plan can have and still run, or fail with only once it does.
+"""Lint for authors: mistakes with which a plan can still run, or that fail only at run time.
 
-`arclog check` and editors ask for it (`build(…, thorough=True)`); a run does not pay for it. Codes: docs/findings.md.
+`arclog check` and editors request it (`build(…, thorough=True)`); runs do not. Codes: docs/findings.md.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from arclog.playbook.document import Path
 from arclog.playbook.schema import ITER_KEYS, has_template
 from arclog.playbook.walk import Findings
 
-# Lint of task fields: http requests that cannot be meant, and secrets that are written out.
+# Lint of task fields: implausible http requests, and secrets in plain text.
 
 
 METHODS = (
@@ -40,7 +40,8 @@ METHODS = (
     "REPORT",
 )
 _BODIES = ("json", "form", "multipart", "body", "content")
-#: scheme://user:password@host, where the password is not a template. Every part is bounded, so that a long text costs linear time.
+#: scheme://user:password@host, where the password is not a template. Every part is bounded, so that matching takes
+#: linear time.
 _PASSWORD = re.compile(r"\b[a-z][a-z0-9+.-]{0,20}://[^/\s:@{}]{1,100}:([^@\s{}]{1,200})@", re.IGNORECASE)
 _KEYWORD_PASSWORD = re.compile(r"\bpassword\s*=\s*(?!['\"]?\{\{)([^\s;'\"{}]+)", re.IGNORECASE)
 _BEARER = re.compile(r"^\s*(Bearer|Basic|Token)\s+(?!\{\{)[A-Za-z0-9._~+/=-]{8,}\s*$")
@@ -49,7 +50,7 @@ _KEYCHAIN = "declare it under keychain: and write {{ keychain.NAME.value }}, or 
 
 
 def lint_task(task: Task, findings: Findings) -> None:
-    """Add what the fields of one task show."""
+    """Add findings about the fields of one task."""
     if task.kind.name == "http":
         _request(task, findings)
     if isinstance(outputs := task.config.get("outputs"), dict):
@@ -136,13 +137,13 @@ def _secret(inner: Path, text: str, task: Task, findings: Findings) -> None:
 
 
 class Outputs(Struct, frozen=True):
-    """What a playbook says about files, by step and task."""
+    """The declared files of a playbook, by step and task."""
 
-    #: names of the files that a task stores; one without any is left out
+    #: names of the files that a task stores; tasks without files are left out
     names: Mapping[tuple[str, str], frozenset[str]]
-    #: tasks that run no tool, or only hand values on
+    #: tasks that run no tool, or only pass values on
     by_reference: frozenset[tuple[str, str]]
-    #: tasks of kinds that open no files and take none by reference
+    #: tasks of kinds that neither open files nor accept them by reference
     nowhere: frozenset[tuple[str, str]]
 
 
@@ -170,7 +171,7 @@ def lint_files(
     findings: Findings,
     place: Callable[[Text, str], Position],
 ) -> None:
-    """Add names of files that no task stores, and places where a file is its reference and not a path."""
+    """Add findings for names of files that no task stores, and for places where a file is a reference, not a path."""
     for path in text.paths if outputs.names else ():
         if len(path) < 2 or path[1] != "files":
             continue
@@ -200,7 +201,7 @@ def _files(
     steps: Sequence[StepPlan],
     outputs: Mapping[tuple[str, str], frozenset[str]],
 ) -> frozenset[str] | None:
-    """The files that a name's view has; None: not known, or its task stores none."""
+    """Return the files of a name's view; None if they are unknown, or if its task stores none."""
     if own is not None:
         if name == "outcome" and 0 <= text.task < len(own.tasks):
             return outputs.get((own.name, own.tasks[text.task].name))
@@ -211,26 +212,26 @@ def _files(
     step = next((step for step in steps if step.name == name), None)
     if step is None or not step.tasks:
         return None
-    if step.loop is not None:  # its view has the results of all items, and no files
+    if step.loop is not None:  # its view has the results of all items and no files
         return frozenset() if (name, step.tasks[-1].name) in outputs else None
     return outputs.get((name, step.tasks[-1].name))
 
 
 def _reader(text: Text, own: StepPlan | None) -> tuple[str, str] | None:
-    """The task whose field the template is."""
+    """Return the task whose field the template is; None if it is none."""
     if text.where != "task" or own is None or not 0 <= text.task < len(own.tasks):
         return None
     return own.name, own.tasks[text.task].name
 
 
-#: Keys of every view of a step or task; others are looked up in its data.
+#: Keys of every view of a step or task; other keys are looked up in its data.
 _VIEW_KEYS = frozenset({"status", "data", "result", "error", "meta", "results", "files"})
-#: Texts beyond this are machine-made.
+#: Maximum length of a text that is linted; longer ones are generated.
 _LONG = 10_000
 
 
 def lint(compiled: Compiled, playbook: Playbook, findings: Findings) -> None:
-    """Add what an author should look at."""
+    """Add findings that an author should look at."""
     _Lint(compiled, playbook, findings).all()
 
 
@@ -246,7 +247,7 @@ class _Lint:
         self.labels = {step.name: [task.name for task in step.tasks] for step in self.plan.steps}
 
     def all(self) -> None:
-        # A task of a kind that is not known is not compiled: what its templates read is not known either.
+        # A task of an unknown kind is not compiled, so the names that its templates read are unknown as well.
         is_whole = not any(finding.code == "unknown-kind" for finding in self.findings.errors)
         linted: set[str] = set()
         outputs = outputs_of(self.playbook)
@@ -277,7 +278,7 @@ class _Lint:
     # --- steps ------------------------------------------------------------------------------------------------------
 
     def step_args(self, step: Step, texts: list[Text]) -> None:
-        """Args of a step that no template of it reads."""
+        """Report args of a step that none of its templates reads."""
         if not step.args:
             return
         paths = [path for text in texts for path in text.paths if path and path[0] == "args"]
@@ -307,7 +308,7 @@ class _Lint:
             loop = loop.inner
 
     def delays(self, rules: tuple[TaskRule, ...], at: Position) -> None:
-        """Delays that `max_delay` cuts short."""
+        """Report delays that `max_delay` cuts."""
         for rule in rules:
             action = rule.then
             longest = max(action.delays, default=action.delay)
@@ -319,7 +320,7 @@ class _Lint:
     # --- templates --------------------------------------------------------------------------------------------------
 
     def foreign_tasks(self, text: Text, own: str) -> None:
-        """`{{ other_step.its_task.… }}`: a step's view is that of its last task."""
+        """Report `{{ other_step.its_task.… }}`: the view of a step is that of its last task."""
         for path in text.paths:
             if len(path) < 2 or path[0] == own or path[0] not in self.labels:
                 continue
@@ -339,7 +340,7 @@ class _Lint:
         return isinstance(data, Mapping) and key in data
 
     def iter_keys(self, step: StepPlan) -> list[set[str]]:
-        """Keys of `iter` from the innermost level out."""
+        """Return the keys of `iter`, from the innermost level outward."""
         own: set[str] = set()
         for task in step.tasks:
             for rule in task.policy.rules if task.policy is not None else ():
@@ -377,7 +378,7 @@ class _Lint:
             self.findings.add("unknown-iter", message, self.place(text, ".".join(path[: depth + 2])), hint, "warning")
 
     def workload_uses(self, text: Text) -> None:
-        """`workload.idz` beside a key `ids`."""
+        """Report unknown workload keys, such as `workload.idz` with a key `ids`."""
         workload = {**self.plan.workload, **self.playbook.inputs}
         for path in text.paths:
             if path[:1] != ("workload",) or len(path) < 2 or path[1] in workload:
@@ -395,11 +396,11 @@ class _Lint:
             self.findings.add("unknown-workload", message, self.place(text, f"workload.{path[1]}"), hint, severity)
 
     def swallowed(self, rules: tuple[TaskRule, ...] | list[TaskRule], task: str) -> None:
-        """An else that goes on although an error may come to it."""
+        """Report an else that continues after errors."""
         for rule in rules:
             if rule.when is None:
                 if rule.then.do == "continue":
-                    message = f"errors of task {task!r} that no rule before matches are passed over by this else"
+                    message = f"errors of task {task!r} that no earlier rule matches are ignored by this else"
                     hint = "put {when: \"{{ outcome.status == 'error' }}\", then: {do: fail}} before it"
                     self.findings.add("error-swallowed", message, rule.at, hint, "info")
                 return
@@ -407,7 +408,7 @@ class _Lint:
                 return
 
     def place(self, text: Text, words: str) -> Position:
-        """Where some words of a template stand; else the template's own place."""
+        """Return the location of some words of a template, or of the template itself."""
         document = self.findings.document
         for number in range(text.at.line, text.at.line + min(text.source.count("\n"), 200) + 2):
             line = document.line(number)
@@ -419,7 +420,7 @@ class _Lint:
 
 
 def _is_guarded(path: str, source: str) -> bool:
-    """Whether the author provides for a path to be missing."""
+    """Return whether the author handles a missing path."""
     if len(source) > _LONG:
         return True
     pattern = rf"{re.escape(path)}\b[\w.\[\]'\"]*\s*(\|\s*(default|d)\b|is\s+(not\s+)?(un)?defined)"
@@ -427,6 +428,6 @@ def _is_guarded(path: str, source: str) -> bool:
 
 
 def _tested(path: str, source: str) -> Iterator[str]:
-    """The path as a condition of its own: `… if iter.page else 1`, `iter.page and …`."""
+    """Return the occurrences of a path as a condition: `… if iter.page else 1`, `iter.page and …`."""
     for match in re.finditer(rf"(?:\bif\s+|\bnot\s+)?{re.escape(path)}\s+(?:else|and|or)\b", source):
         yield match.group()

@@ -1,4 +1,4 @@
-"""Lint: what a plan says that its author cannot mean. Every code stands in docs/findings.md."""
+"""Lint: parts of a plan that its author cannot have intended. Every code is in docs/findings.md."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from arclog.playbook.walk import Findings
 _SERVER = frozenset({"event", "args", "ctx", "workload", "execution_id", "run"})
 _TASK = frozenset({"args", "iter", "ctx", "workload", "keychain", "_prev", "_task", "_attempt", "execution_id", "run"})
 _POLICY = (_TASK - {"keychain"}) | {"outcome"}
-#: Names in scope by where a template stands, beside task labels (in tasks), step names and workload keys.
+#: Names in scope by the location of a template, besides task labels (in tasks), step names and workload keys.
 SCOPES: dict[str, frozenset[str]] = {
     "admit": _SERVER,
     "args": _SERVER,
@@ -35,7 +35,7 @@ SCOPES: dict[str, frozenset[str]] = {
     "arc": _SERVER | {"outcome"},
     "result": frozenset({"ctx", "workload", "execution_id", "run"}),
 }
-#: Names that the final step has beside those.
+#: Additional names in the final step.
 FINAL_NAMES = frozenset({"event", "outcome", "error"})
 _IN_TASKS = frozenset({"task", "policy", "sugar"})
 _WHERE = {
@@ -49,12 +49,12 @@ _WHERE = {
     "arc": "an arc",
     "result": "executor.spec.result",
 }
-#: What other releases and tools call the answer of a task.
+#: Names for the result of a task in older releases and other tools.
 _OLD_ANSWERS = frozenset({"result", "response", "this", "self", "output"})
 _DATA = "what a step gave is known by the step's name: {{ STEP.data }}"
 _GIVEN = "values that a run is given are workload.NAME"
 _WHEN = "run.started_at is the time at which the run began: {{ run.started_at | date_format('%Y-%m-%d') }}"
-#: What other tools call a name, and the name here; NAME stands for the part behind the dot.
+#: Names in other tools → the name here; NAME stands for the part after the dot.
 _FOREIGN = {
     **dict.fromkeys(("steps", "needs", "outputs", "ti", "task_instance", "tasks", "xcom", "jobs"), _DATA),
     **dict.fromkeys(("inputs", "params", "parameters", "dag_run", "github", "flow", "context"), _GIVEN),
@@ -70,16 +70,16 @@ _FOREIGN = {
     ),
     **dict.fromkeys(("execution", "run_id", "workflow_id"), "the id of the run is execution_id"),
 }
-#: Those of them that have values directly below.
+#: Those of them that have values directly below them.
 _PLAIN = frozenset({"inputs", "params", "parameters", "github", "env", "vars", "secrets"})
 _EVERY_NAME = frozenset().union(*SCOPES.values())
 
-#: Texts beyond this are machine-made; patterns would only cost time on them.
+#: Maximum length of a text that is linted; longer ones are generated, and patterns would only cost time.
 _LONG = 10_000
 
 
 def check(compiled: Compiled, playbook: Playbook, findings: Findings, settings: Settings) -> None:
-    """Add everything that the plan's own shape shows."""
+    """Add all findings that follow from the plan itself."""
     _Check(compiled, playbook, findings, settings).all()
 
 
@@ -127,7 +127,7 @@ class _Check:
             self.findings.add("unknown-step", f"there is no step {arc.target!r}", arc.at, hint)
 
     def arc_order(self, step: StepPlan) -> None:
-        """Arcs that never match: by themselves, or since in exclusive routing one before them always does."""
+        """Report arcs that never match: by themselves, or because in exclusive routing an earlier arc always does."""
         taken: dict[str, ArcPlan] = {}
         for arc in step.arcs:
             cases = {"success": on_success(step, arc), "failure": on_failure(step, arc)}
@@ -143,7 +143,7 @@ class _Check:
                         taken.setdefault(case, arc)
 
     def order(self, rules: Sequence[AdmitRule | TaskRule], written: Sequence[Rule]) -> None:
-        """Rules that never match: by themselves, or since one before them always does."""
+        """Report rules that never match: by themselves, or because an earlier rule always does."""
         for index, (rule, source) in enumerate(zip(rules, written, strict=True)):
             matches = None if rule.when is None or source.flawed else truth(rule.when)
             if matches is False:
@@ -180,7 +180,7 @@ class _Check:
         return _cycles(self.plan.steps)
 
     def endless(self) -> None:
-        """Cycles of steps that every success stays in."""
+        """Report cycles of steps that no success leaves."""
         by_name = {step.name: (number, step) for number, step in enumerate(self.plan.steps)}
         for names in self.cycles:
             steps = [step for _, step in sorted((by_name[name] for name in names), key=lambda row: row[0])]
@@ -194,7 +194,7 @@ class _Check:
                 self.findings.add("endless-cycle", message, steps[0].at, hint, "warning")
 
     def resources(self) -> None:
-        """Only operators can bound a resource, so a name that is misspelt bounds nothing."""
+        """Report resource names: only operators can limit a resource, so a misspelled name has no limit."""
         names: dict[str, Position] = {}
         for step in self.plan.steps:
             for name in step.resources:
@@ -231,14 +231,14 @@ class _Check:
                     "unknown-task", f"jump: there is no task {rule.then.to!r} in this list", rule.at, hint
                 )
         if task.policy.on_unmatched == "continue" and task.kind != "noop" and not _catch_errors(rules):
-            message = f"an error of task {task.name!r} that matches no rule is passed over (on_unmatched: continue)"
+            message = f"an error of task {task.name!r} that matches no rule is ignored (on_unmatched: continue)"
             hint = "end the rules with {else: {then: {do: …}}}, or set on_unmatched: fail"
             self.findings.add("error-falls-through", message, task.at, hint, "warning")
 
     # --- templates ----------------------------------------------------------------------------------------------
 
     def workload(self) -> None:
-        """Templates in the workload, which nobody renders."""
+        """Report templates in the workload, which are never rendered."""
         pending: list[tuple[Any, tuple[str | int, ...]]] = [(self.playbook.workload, ("workload",))]
         while pending and not self.findings.full:
             value, path = pending.pop()
@@ -276,7 +276,7 @@ class _Check:
                 self.findings.add("unknown-name", message, self.name_at(name, text), hint, "warning")
 
     def name_at(self, name: str, text: Text) -> Position:
-        """The name's own place, where the file's line shows it; else the template's."""
+        """Return the location of a name if the line shows it, else of the template."""
         line = self.findings.document.line(text.at.line)
         if len(line) > _LONG:
             return text.at
@@ -311,10 +311,10 @@ class _Check:
         )
         if near:
             return f"did you mean {near}?"
-        return f"give it a default under workload:, or write workload.{name} if each run brings it"
+        return f"give it a default under workload:, or write workload.{name} if every request provides it"
 
     def args_of(self, step: StepPlan) -> set[str]:
-        """Names of the args that a step and the arcs that lead to it give."""
+        """Return the names of the args that a step and the arcs to it provide."""
         arcs = [arc for other in self.plan.steps for arc in other.arcs if arc.target == step.name]
         return {*(step.args or ()), *(key for arc in arcs for key in arc.args or ())}
 
@@ -341,7 +341,7 @@ class _Check:
                     self.findings.add("event-name", f"event.name is never {value!r} {where}", text.at, hint, "warning")
 
     def statuses(self, text: Text) -> None:
-        """`status` of a step, a label or _prev, compared as if it were a key of the data."""
+        """Report comparisons of the `status` of a step, a label or _prev with values that it never has."""
         views = self.step_names | {"_prev"}
         if text.where in _IN_TASKS and text.step >= 0:
             views |= self.labels[text.step]
@@ -355,7 +355,7 @@ class _Check:
 
     @cached_property
     def arrivals(self) -> dict[str, set[str]]:
-        """What `event.name` can be when a step is reached."""
+        """The possible values of `event.name` when a step is reached."""
         events_by_step: dict[str, set[str]] = {step.name: set() for step in self.plan.steps}
         events_by_step.setdefault(self.plan.entry, set()).add("playbook.started")
         if self.plan.final_step:
@@ -367,18 +367,18 @@ class _Check:
         return events_by_step
 
     def strange_events(self, step: StepPlan, when: str) -> Iterator[str]:
-        """Event names in a condition that its step never has: a finding of their own."""
+        """Return event names in a condition that its step never has; they have their own finding."""
         for _, value in compared(when, ("event", "name"), boundary_names(step)):
             yield value
 
 
 def _catch_errors(rules: Sequence[TaskRule]) -> bool:
-    """Whether every error outcome matches a rule."""
+    """Return whether every error outcome matches a rule."""
     return any(rule.when is None for rule in rules) or any(truth(rule.when, AFTER_ERROR) for rule in rules)
 
 
 def _guarded(name: str, source: str) -> bool:
-    """Whether the author provides for the name to be missing."""
+    """Return whether the author handles a missing name."""
     if len(source) > _LONG:
         return False
     pattern = rf"\b{re.escape(name)}\b[\w.\[\]'\"]*\s*(\|\s*(default|d)\b|is\s+(not\s+)?(un)?defined)"
@@ -386,14 +386,14 @@ def _guarded(name: str, source: str) -> bool:
 
 
 def _stays(step: StepPlan, names: frozenset[str]) -> bool:
-    """Whether every success of a step is routed back into the cycle."""
+    """Return whether every success of a step is routed back into the cycle."""
     if step.admit is not None or any(arc.target not in names for arc in step.arcs):
         return False
     return any(on_success(step, arc) for arc in step.arcs)
 
 
 def _cycles(steps: tuple[StepPlan, ...]) -> list[frozenset[str]]:
-    """Strongly connected groups of steps that hold a cycle (Tarjan, with its own stack)."""
+    """Return the strongly connected groups of steps that contain a cycle (Tarjan, without recursion)."""
     targets = {step.name: [arc.target for arc in step.arcs] for step in steps}
     index: dict[str, int] = {}
     low: dict[str, int] = {}

@@ -1,6 +1,6 @@
-"""What a condition shows without being run: its truth when some values are known, and what it compares.
+"""Static analysis of conditions: their truth if some values are known, and their comparisons.
 
-Reads Jinja's own tree. What it cannot tell is None, never a guess, so a lint that asks here speaks only when it is sure.
+Works on Jinja's syntax tree. An undecidable condition is None, never a guess, so a lint reports only what is certain.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from arclog.expr.compiler.parse import has_markers, parse_expression, parse_temp
 from arclog.model.data.patterns import pattern
 from arclog.plan.net import ArcPlan, StepPlan
 
-#: Values of name paths that are taken for granted.
+#: Known values of name paths.
 Facts = Mapping[tuple[str, ...], Any]
 
-#: Texts beyond this are machine-made, and could nest deeper than is worth following.
+#: Maximum length of a text that is analyzed; longer ones are generated and may be nested deeply.
 LONGEST = 2_000
 
 
 class _Some:
-    """A value that is there and counts as true; no more is known of it."""
+    """A value that exists and is true, but is otherwise unknown."""
 
 
 SOME = _Some()
@@ -34,31 +34,31 @@ _WORD = pattern(r"[A-Za-z_]\w*")
 _QUOTED = pattern(r"""'([^']*)'|"([^"]*)\"""")
 _KEYWORDS = frozenset(["true", "false", "none", "True", "False", "None", "and", "or", "not", "if", "else", "in", "is"])
 
-#: What holds in a task's policy after any error.
+#: Facts in a task's policy after any error.
 AFTER_ERROR: Facts = {("outcome", "status"): "error", ("outcome", "error"): SOME}
 _NOTHING: Facts = {}
 
 
 def truth(when: str | bool | None, facts: Facts = _NOTHING) -> bool | None:
-    """Whether a condition holds, given the facts; None when that depends on more. An absent one holds."""
+    """Return whether a condition holds, given the facts; None if that is undecidable. An absent condition holds."""
     if when is None or isinstance(when, bool):
         return when is None or when
     words = set(_WORD.findall(when))
     if not words <= _KEYWORDS and words.isdisjoint(root for root, *_ in facts):
-        # It is about other things: not worth parsing.
+        # It does not involve the facts: skip parsing.
         return None
     nodes = _parsed(when)
     return _truth(nodes[0], facts) if len(nodes) == 1 else None
 
 
 def on_success(step: StepPlan, arc: ArcPlan) -> bool | None:
-    """Whether an arc matches when its step succeeds."""
+    """Return whether an arc matches when its step succeeds; None if that is undecidable."""
     known: Facts = {("event", "name"): boundary_names(step)[0], ("event", "step"): step.name}
     return truth(arc.when, known)
 
 
 def on_failure(step: StepPlan, arc: ArcPlan) -> bool | None:
-    """Whether an arc matches when its step fails."""
+    """Return whether an arc matches when its step fails; None if that is undecidable."""
     if not arc.sees_failure:
         return False
     known: Facts = {("event", "name"): "step.failed", ("event", "status"): "error", ("event", "step"): step.name}
@@ -66,14 +66,14 @@ def on_failure(step: StepPlan, arc: ArcPlan) -> bool | None:
 
 
 def boundary_names(step: StepPlan) -> tuple[str, str]:
-    """What `event.name` can be on the arcs of a step: after a success, after a failure."""
+    """Return the values of `event.name` on the arcs of a step: after a success, after a failure."""
     return "step.done" if step.loop is None else "loop.done", "step.failed"
 
 
 def compared(source: str, path: tuple[str, ...], expected: Container[str] = ()) -> Iterator[tuple[str, str]]:
-    """The texts that a name path is compared with anywhere in a template, with the operator: eq or ne.
+    """Return the texts that a name path is compared with anywhere in a template, with the operator: eq or ne.
 
-    `expected` ones are left out, and a source that holds no other text is not parsed for them.
+    `expected` texts are left out; a source without any other text is not parsed.
     """
     if path[-1] not in source or all(text in expected for text in _quoted(source)):
         return
@@ -108,7 +108,7 @@ def _comparison(node: Any, path: tuple[str, ...]) -> Iterator[tuple[str, str]]:
 
 @lru_cache(maxsize=4096)
 def _parsed(source: str) -> tuple[Any, ...]:
-    """The expressions of a text; one for a condition. Nothing for what is too long or does not parse."""
+    """Return the expressions of a text; one for a condition. Empty if the text is too long or does not parse."""
     if len(source) > LONGEST:
         return ()
     try:
@@ -187,7 +187,7 @@ def _value(node: Any, facts: Facts) -> Any:
 
 
 def _path(node: Any) -> tuple[str, ...]:
-    """The static name path of a node, as ('outcome', 'status'); () when it is none."""
+    """Return the static name path of a node, such as ('outcome', 'status'); () if it has none."""
     keys: list[str] = []
     while True:
         match type(node).__name__:
@@ -202,24 +202,26 @@ def _path(node: Any) -> tuple[str, ...]:
         node = node.node
 
 
-# What can come of a step: which of its arcs match when it ends, and whether a token is let in.
+# Possible ends of a step: which of its arcs match, and whether a token is admitted.
 #
-# Conditions that the plan itself does not settle may hold or not, each for itself; an arc with such a condition is open.
+# Conditions that the plan alone does not decide may hold or not, independently; an arc with such a condition is open.
 
 
 Cases = Sequence[tuple[ArcPlan, bool | None]]
 
 
 class Option(Struct, frozen=True):
-    """What can come of a step run that ends."""
+    """A possible end of a step run."""
 
     arcs: tuple[ArcPlan, ...]
     failed: bool = False
 
 
 def options(step: StepPlan, most_open: int) -> Iterator[Option]:
-    """What can come of the end of a run: after a success, and after a failure. Of more than `most_open` open arcs of an inclusive
-    split: none of them, each alone, all but one, and all.
+    """Return the possible ends of a step run: after a success, and after a failure.
+
+    With more than `most_open` open arcs of an inclusive split, only these are returned: none of them, each alone, all
+    but one, and all.
     """
     seen: set[tuple[tuple[int, ...], bool]] = set()
     for cases, failed in _ends(step):
@@ -231,14 +233,14 @@ def options(step: StepPlan, most_open: int) -> Iterator[Option]:
 
 
 def open_arcs(step: StepPlan) -> int:
-    """Arcs of an inclusive split that may or may not match in one end of a run, at most."""
+    """Return the maximum number of open arcs of an inclusive split in one end of a run."""
     if step.mode == "exclusive":
         return 0
     return max(sum(matches is None for _, matches in cases) for cases, _ in _ends(step))
 
 
 def possible_arcs(step: StepPlan) -> list[ArcPlan]:
-    """The arcs that match in some end of a run."""
+    """Return the arcs that match in some end of a run."""
     possible: list[ArcPlan] = []
     for cases, _ in _ends(step):
         if step.mode == "exclusive":
@@ -249,7 +251,7 @@ def possible_arcs(step: StepPlan) -> list[ArcPlan]:
 
 
 def admission(step: StepPlan) -> tuple[bool, bool]:
-    """Whether a token may be let in, and whether it may be denied."""
+    """Return whether a token may be admitted, and whether it may be denied."""
     if step.admit is None:
         return True, False
     may_allow = may_deny = False
@@ -264,7 +266,7 @@ def admission(step: StepPlan) -> tuple[bool, bool]:
 
 
 def _ends(step: StepPlan) -> Iterator[tuple[Cases, bool]]:
-    """Whether each arc matches, after a success and after a failure."""
+    """Return whether each arc matches, after a success and after a failure."""
     for decide, failed in ((on_success, False), (on_failure, True)):
         yield [(arc, decide(step, arc)) for arc in step.arcs], failed
 

@@ -1,6 +1,7 @@
-"""Lint of branches that run side by side: joins that cannot get what they wait for, and ctx keys that two branches set.
+"""Lint of parallel branches: joins that cannot get their tokens, and ctx keys that two branches set.
 
-Every code stands in docs/findings.md. Asks the plan's arcs only; a plan without joins and inclusive splits costs nothing.
+Every code is in docs/findings.md. Only the arcs of the plan are analyzed; a plan without joins and inclusive splits
+costs nothing.
 """
 
 from __future__ import annotations
@@ -22,14 +23,17 @@ from arclog.playbook.canon import Playbook
 from arclog.playbook.schema import has_template
 from arclog.playbook.walk import Findings
 
-#: Pairs of joins, and of branches, that are looked at closely; a net with more is machine-made.
+#: Maximum number of pairs of joins, and of branches, that are analyzed; a net with more is generated.
 MOST_PAIRS = 64
-#: Pairs, branches and arcs that are looked at to find those.
+#: Maximum number of pairs, branches and arcs that are searched for those.
 MOST_LOOKS = 200_000
 
 
 def check_flow(plan: Plan, playbook: Playbook, findings: Findings, max_work: int) -> None:
-    """Add what the plan's branches and joins show. What reaches its joins may take `max_work` operations to work out."""
+    """Add findings about the plan's branches and joins.
+
+    The reachability of its joins may take `max_work` operations.
+    """
     names = {step.name for step in plan.steps}
     if plan.entry not in names or len(names) != len(plan.steps):
         return
@@ -55,11 +59,11 @@ class _Writer(Struct, frozen=True):
 
 
 class _Branch(Struct, frozen=True):
-    """What can run in one branch of a split, or behind a join of several of its branches."""
+    """The steps that can run in one branch of a split, or after a join of several of its branches."""
 
-    #: the arcs of the split that it stands for, as bits
+    #: the arcs of the split that lead to it, as bits
     arcs: int
-    #: 1: after a success of the split, 2: after a failure
+    #: 1 after a success of the split, 2 after a failure
     cases: int
     steps: int
 
@@ -68,7 +72,7 @@ class _Flow:
     def __init__(self, plan: Plan, playbook: Playbook, findings: Findings, reach: Reach) -> None:
         self.plan = plan
         self.reach = reach
-        #: what is left of MOST_LOOKS for ctx
+        #: remaining part of MOST_LOOKS for ctx
         self.looks = MOST_LOOKS
         self.playbook = playbook
         self.findings = findings
@@ -76,12 +80,12 @@ class _Flow:
 
     @cached_property
     def below(self) -> dict[str, int]:
-        """Steps that can run, with those that can follow them."""
+        """Steps that can run, with the steps that can follow them."""
         return self.reach.graph.descendants(self.plan.entry)
 
     @cached_property
     def splits(self) -> list[StepPlan]:
-        """Steps that can put several tokens at once."""
+        """Steps that can create several tokens at once."""
         return [step for step in self.plan.steps if step.mode == "inclusive" and len(self.arcs_of(step)) > 1]
 
     @cached_property
@@ -120,19 +124,19 @@ class _Flow:
                 self.findings.value("join-count", message, path, "lower the count, or add arcs to the step")
             elif missing:
                 sources = ", ".join(dict.fromkeys(arc.source for arc in missing))
-                message = f"the join never gets a token from {sources}: that step or its arc to here never comes about"
+                message = f"the join never gets a token from {sources}: that step never runs, or its arc to here never matches"
                 hint = "remove the arc, or correct the path to it"
                 if join.count > len(join.incoming) - len(missing):
                     hint = f"without it the join cannot reach {join.count}, and fails; lower the count"
                 self.findings.value("join-starved", message, path, hint, "warning")
 
     def never(self, arc: ArcPlan) -> bool:
-        """Whether an arc can bring no token: its source never runs, or its condition never holds."""
+        """Return whether an arc never brings a token: its source never runs, or its condition never holds."""
         step = self.steps[arc.source]
         return arc.source not in self.below or (on_success(step, arc) is False and on_failure(step, arc) is False)
 
     def waiting_for_each_other(self) -> None:
-        """Joins that can hold each other back while both have tokens."""
+        """Report joins that can hold each other back while both have tokens."""
         reported: set[str] = set()
         for looked, (join, other) in enumerate(self.pairs(), 1):
             if looked > MOST_PAIRS:
@@ -146,7 +150,7 @@ class _Flow:
                 self.findings.value("join-cycle", message, path, hint, "warning")
 
     def pairs(self) -> Iterator[tuple[Join, Join]]:
-        """Joins that each can get a token from the other; both then stand in one cycle."""
+        """Iterate over joins that can each get a token from the other; both are then in one cycle."""
         joins, graph = self.reach.joins, self.reach.graph
         heard = {step: _heard(join) for step, join in joins.items()}
         every = sum(join.bit for join in joins.values())
@@ -161,7 +165,7 @@ class _Flow:
                 return
 
     def both_can_wait(self, join: Join, other: Join) -> bool:
-        """Whether a split sends tokens to both, to each without passing through the other."""
+        """Return whether a split sends tokens to both joins, to each without passing through the other."""
         graph = self.reach.graph
         to_one = graph.leading_to(join.step, other.bit)
         to_other = graph.leading_to(other.step, join.bit)
@@ -176,7 +180,7 @@ class _Flow:
     # --- ctx ----------------------------------------------------------------------------------------------------
 
     def races(self) -> None:
-        """Keys that branches set side by side, so that the later one wins."""
+        """Report keys that parallel branches set, so that the later write wins."""
         if not self.splits:
             return
         graph = self.reach.graph
@@ -207,12 +211,12 @@ class _Flow:
             problem = f"steps {first.step} and {second.step} can run at once and both set ctx.{key}"
         message = f"{problem} (after the inclusive split of step {split.name})"
         hint = (
-            f"set different keys and merge them behind a join, or declare executor.spec.ctx: {{{key}: {{reducer: …}}}}"
+            f"set different keys and merge them after a join, or declare executor.spec.ctx: {{{key}: {{reducer: …}}}}"
         )
         self.findings.add("ctx-race", message, second.at, hint, "warning")
 
     def writers(self) -> dict[str, list[_Writer]]:
-        """What is set by whom, but for keys that have a reducer."""
+        """Return the rules that set each key, without keys that have a reducer."""
         writers: dict[str, list[_Writer]] = {}
         for step in self.plan.steps:
             for task in step.tasks:
@@ -225,7 +229,7 @@ class _Flow:
     def clash(
         self, split: StepPlan, roads: list[int], writers: list[_Writer], mask: int
     ) -> tuple[_Writer, _Writer] | None:
-        """Two writers, or one twice, in branches that run at once."""
+        """Return two writers, or one twice, in branches that run at the same time; None if there are none."""
         branches = [road for road in self.branches(split, roads) if road.steps & mask]
         bit_of = self.reach.graph.bit_of
         for branch, other in combinations(branches, 2):
@@ -242,7 +246,10 @@ class _Flow:
         return None
 
     def branches(self, split: StepPlan, roads: list[int]) -> Iterator[_Branch]:
-        """The split's branches, each up to the `all` joins that it shares; what is behind such a join is one of its own."""
+        """Iterate over the split's branches, each up to the `all` joins that it shares.
+
+        The steps after such a join form another branch.
+        """
         graph = self.reach.graph
         arcs = self.arcs_of(split)
         cases = [(on_success(split, arc) is not False) | 2 * (on_failure(split, arc) is not False) for arc in arcs]
@@ -264,7 +271,7 @@ class _Flow:
 
 
 def _heard(join: Join) -> int:
-    """The steps that can bring a token to a join."""
+    """Return the steps that can bring a token to a join."""
     mask = 0
     for place in join.incoming:
         mask |= place.reach
@@ -285,15 +292,15 @@ def _ways(count: int) -> str:
     return "arc leads" if count == 1 else "arcs lead"
 
 
-# Lint of parallel loops: ctx keys that iterations would set to different values. Codes stand in docs/findings.md.
+# Lint of parallel loops: ctx keys that iterations would set to different values. Every code is in docs/findings.md.
 
 
-#: Names whose values differ from item to item; so do task labels.
+#: Names whose values differ between items; so do task labels.
 _OWN = frozenset({"iter", "outcome", "_prev", "_task", "_attempt"})
 
 
 def check_parallel(plan: Plan, findings: Findings) -> None:
-    """Add what the plan's parallel loops show."""
+    """Add findings about the plan's parallel loops."""
     for step in plan.steps:
         if not _is_parallel(step.loop):
             continue
@@ -310,25 +317,25 @@ def _rule(plan: Plan, step: StepPlan, rule: TaskRule, findings: Findings) -> Non
         message = (
             f"iterations of the parallel loop of step {step.name} can set ctx.{key} to different values: that fails it"
         )
-        hint = f"declare executor.spec.ctx: {{{key}: {{reducer: …}}}}, or read {{{{ {step.name}.results }}}} behind the loop"
+        hint = f"declare executor.spec.ctx: {{{key}: {{reducer: …}}}}, or read {{{{ {step.name}.results }}}} after the loop"
         findings.add("ctx-conflict", message, rule.at, hint, "warning")
 
 
 def _chooses(rule: TaskRule) -> bool:
-    """Whether the rule picks items: then perhaps one of them only."""
+    """Return whether the rule selects items, perhaps a single one."""
     if not isinstance(rule.when, str):
         return False
     try:
         return "iter" in compile_condition(rule.when, rule.at).free
     except ArclogError:
-        return True  # a finding of its own
+        return True  # reported elsewhere
 
 
 def _names(value: Any) -> set[str]:
     try:
         return {path[0] for path in compile_tree(value).paths}
     except ArclogError:
-        return set()  # a finding of its own
+        return set()  # reported elsewhere
 
 
 def _is_parallel(loop: LoopPlan | None) -> bool:

@@ -1,6 +1,4 @@
-"""What a plan's use of its keychain shows: names that do not exist, credentials that a tool cannot use, secrets that
-would be written to the log.
-"""
+"""Lint of the keychain: unknown names, credentials that a tool cannot use, and secrets that would be logged."""
 
 from __future__ import annotations
 
@@ -15,9 +13,9 @@ from arclog.playbook.canon import Playbook, Task, Webhook
 from arclog.playbook.schema import has_template
 from arclog.playbook.walk import Findings
 
-#: The field of an entry that is most likely meant, by its kind, where that is not `value`.
+#: The most likely field of an entry by its kind, if it is not `value`.
 _FIELDS = {"bearer": "token", "oauth2": "token", "basic": "password", "postgres_credential": "password"}
-#: Texts beyond this are machine-made.
+#: Maximum length of a text that is linted; longer ones are generated.
 _LONGEST = 10_000
 #: Kinds of entries that have a `value`.
 _SINGLE_TEXTS = ("secret", "env", "file", "secret_manager", "bearer")
@@ -49,7 +47,7 @@ def check_keychain(playbook: Playbook, texts: Sequence[Text], findings: Findings
 
 
 def _secret_inputs(playbook: Playbook, texts: Sequence[Text], findings: Findings) -> None:
-    """A secret input is read from the keychain: the workload is written to the log."""
+    """Report secret inputs that are read from the workload instead of the keychain. The log contains the workload."""
     secrets = set(secret_names(playbook.inputs))
     for text in texts if secrets else ():
         read = {path[1] for path in text.paths if path[0] == "workload" and len(path) > 1} | text.free
@@ -64,7 +62,7 @@ def _secret_inputs(playbook: Playbook, texts: Sequence[Text], findings: Findings
 
 
 def _printed(source: str) -> Iterator[str]:
-    """Entries that stand as a whole in a longer text, or are joined to one with `~`."""
+    """Return entries that are used as a whole inside a longer text, or joined to one with `~`."""
     if len(source) > _LONGEST:
         return
     outputs = [node for node in _parsed(source) if type(node).__name__ == "Output"]
@@ -82,7 +80,7 @@ def _printed(source: str) -> Iterator[str]:
 
 
 def _whole_entry(node: Any) -> Iterator[str]:
-    """The name of the entry that an expression is."""
+    """Return the name of the entry that an expression stands for."""
     inner = getattr(node, "node", None)
     if getattr(inner, "name", None) != "keychain":
         return
@@ -95,7 +93,7 @@ def _parsed(source: str) -> list[Any]:
     try:
         return list(parse_template(source))
     except Failure:
-        return []  # a finding of its own
+        return []  # reported elsewhere
 
 
 def _auth(task: Task, kinds: dict[str, str], findings: Findings) -> None:
@@ -120,7 +118,7 @@ def _auth(task: Task, kinds: dict[str, str], findings: Findings) -> None:
 
 
 def _signing(webhook: Webhook, kinds: dict[str, str], findings: Findings) -> None:
-    """A webhook is signed with an entry that is one text."""
+    """Check that a webhook is signed with an entry that is a single text."""
     name, path = webhook.secret, (*webhook.path, "secret")
     if name and name not in kinds:
         message = f"webhook.secret: the keychain has no entry {name!r}"

@@ -1,7 +1,7 @@
-"""The markings that runs of a plan can come to: which steps run, which tokens wait at joins, and what is still absorbed.
+"""The reachable markings of a plan: which steps run, which tokens wait at joins, and which tokens will be absorbed.
 
-Law: the rules of joins here are those of `core.flow.joins`, asked of counts of tokens instead of tokens. Conditions that the plan
-itself does not settle may hold or not, each for itself, and every step may fail.
+Invariant: the rules of joins here are those of `core.flow.joins`, applied to counts of tokens. Conditions that the plan
+alone does not decide may hold or not, independently, and every step may fail.
 """
 
 from __future__ import annotations
@@ -15,18 +15,20 @@ from arclog.plan.lint.conditions import Option, admission, open_arcs, options
 from arclog.plan.net import ArcPlan, Plan, StepPlan
 from arclog.plan.reach import ENTRY, Join, Reach, held_back_by_each_other
 
-#: Open arcs of a step of which every combination is looked at, unless the caller asks for more (`combine`).
+#: Maximum number of open arcs of a step for which every combination is tried, unless the caller asks for more
+#: (`combine`).
 FEW_OPEN_ARCS = 8
-#: Tokens that a marking may have: so many, or as many as the plan has arcs. A cycle that makes more and more of them has no end.
+#: Maximum number of tokens of a marking, or the number of the plan's arcs if that is larger. A cycle can create tokens
+#: forever.
 _MOST_TOKENS = 40
-#: A marking with more tokens than these counts as several.
+#: A marking with more tokens than this counts as several.
 _SMALL = 40
-#: Joins that starve one after the other before the run is taken to have no other end.
+#: Maximum number of joins that starve one after the other before the run is considered to have no other end.
 _MOST_IN_A_ROW = 20
 
 
-#: step that runs (its number, as often as it does) · (join, place, whether each token came from a failure) · (join, place, owed) ·
-#: mask of steps that failed or were denied, as far as an `all_ok` join asks for it
+#: running steps (their numbers, once per run) · (join, place, whether each token came from a failure) · (join, place,
+#: expected) · mask of steps that failed or were denied, if an `all_ok` join needs them
 Marking = tuple[tuple[int, ...], tuple[tuple[int, int, tuple[bool, ...]], ...], tuple[tuple[int, int, int], ...], int]
 
 
@@ -39,24 +41,24 @@ class Starved(Struct, frozen=True):
 
 
 class Explored(Struct):
-    """What was found in the markings that were looked at."""
+    """The results of the explored markings."""
 
     #: by the name of the join, each after a shortest run
     starved: dict[str, Starved]
     #: steps that ran
     ran: set[str]
-    #: all markings were looked at, as far as the options of their steps are complete (`Markings.sampled`)
+    #: whether all markings were explored, given the options of their steps (`Markings.sampled`)
     is_whole: bool
-    #: as many as were looked at; large ones count as several
+    #: number of explored markings; large ones count as several
     markings: int = 0
-    #: a marking has more tokens than are looked at
+    #: whether a marking exceeded the maximum number of tokens
     is_crowded: bool = False
-    #: something ends the run whatever else is under way
+    #: whether a step ends the run, whatever else is running
     is_ended: bool = False
 
 
 class Markings:
-    """The markings of one plan. Raises TooMuchWork when its joins take more than `max_join_work`."""
+    """The markings of one plan. Raises TooMuchWork if the analysis of its joins exceeds `max_join_work`."""
 
     def __init__(self, plan: Plan, max_join_work: int | None = None) -> None:
         self._plan = plan
@@ -64,20 +66,20 @@ class Markings:
         self._number = {step.name: number for number, step in enumerate(self._steps)}
         reach = Reach(plan.entry, plan.steps, max_join_work)
         self._joins: list[Join | None] = [reach.joins.get(step.name) for step in self._steps]
-        #: place of an arc → its index among those of the join that it leads to
+        #: place of an arc → its index among the places of its join
         self._place = {
             incoming.place: index
             for join in reach.joins.values()
             for index, incoming in enumerate(join.incoming)
             if incoming.place != ENTRY
         }
-        #: steps of whose open arcs not every combination is looked at, with the number of these arcs
+        #: steps of whose open arcs not every combination is tried, with the number of these arcs
         self.sampled: dict[str, int] = {}
         self._options: list[list[Option]] = []
         self.combine(FEW_OPEN_ARCS)
         self.most_tokens = max(_MOST_TOKENS, sum(len(step.arcs) for step in self._steps))
         self._admission = [admission(step) for step in self._steps]
-        #: steps whose failures and denials an `all_ok` join asks for
+        #: steps whose failures and denials an `all_ok` join needs
         self._asked = 0
         for step in self._steps:
             if step.join == "all_ok":
@@ -85,7 +87,7 @@ class Markings:
                     self._asked |= incoming.reach
 
     def combine(self, most_open: int) -> None:
-        """Look at every combination of the open arcs of a step that has at most so many; of others, at a few."""
+        """Try every combination of open arcs for steps with at most `most_open` of them, and a few for the others."""
         counts = {step.name: open_arcs(step) for step in self._steps}
         self.sampled = {name: count for name, count in counts.items() if count > most_open}
         self._options = [list(options(step, most_open)) for step in self._steps]
@@ -93,15 +95,17 @@ class Markings:
     def explore(
         self, most: int, is_enough: Callable[[Explored], bool], *, any_order: bool = False, goes_on: bool = False
     ) -> Explored:
-        """Look at most at so many markings, breadth first, until it `is_enough`. `any_order`: whichever step ends first, else the
-        first in plan order; `goes_on`: a step that cannot but end the run ends it for itself alone.
+        """Explore at most `most` markings, breadth first, until `is_enough` returns true.
+
+        With `any_order`, any running step may end first, else the first in plan order. With `goes_on`, a step whose
+        every end ends the run ends alone, and the run continues.
         """
         explored = Explored({}, set(), is_whole=True)
         trails: dict[Marking, tuple[Marking | None, int]] = {}
         pending: deque[Marking] = deque()
 
         def note(made: _Made, before: Marking | None, step: int) -> bool:
-            """Take a successor in; False: it is one too many."""
+            """Add a successor. Returns False if it exceeds a limit."""
             explored.ran.update(self._steps[number].name for number in made.ran)
             if made.is_cut:
                 explored.is_crowded = True
@@ -148,7 +152,7 @@ class Markings:
         yield from work.settled()
 
     def _after(self, marking: Marking, step: int, *, goes_on: bool) -> Iterator[_Made]:
-        """What can come of the end of a run of that step."""
+        """Iterate over the possible successors after the end of a run of that step."""
         is_over = True
         for option in self._options[step]:
             work = _Work(self, marking, goes_on=goes_on)
@@ -178,7 +182,7 @@ class Markings:
         return join
 
     def target(self, arc: ArcPlan) -> tuple[int, int] | None:
-        """The step that an arc leads to and the place there, -1 where no join is; None: there is no such step."""
+        """Return the step that an arc leads to and its place there (-1 without a join); None if the step is missing."""
         number = self._number.get(arc.target)
         if number is None:
             return None
@@ -196,14 +200,14 @@ class Markings:
 
 
 class _Made(Struct):
-    """A successor, and what happened on the way to it."""
+    """A successor, and the events on the way to it."""
 
-    #: None: the run has ended
+    #: None if the run has ended
     marking: Marking | None
     ran: list[int]
     #: (join, tokens that came)
     starved: list[tuple[int, int]]
-    #: it has too many tokens to be looked at
+    #: whether it has too many tokens to be explored
     is_cut: bool = False
 
 
@@ -223,7 +227,7 @@ class _Work:
         self.broken = 0
         self.ran: list[int] = []
         self.starved: list[tuple[int, int]] = []
-        #: joins that starved one after the other, without a step run between them
+        #: number of joins that starved one after the other, without a step run between them
         self.in_a_row = 0
         if marking:
             running, waiting, absorbs, self.broken = marking
@@ -246,7 +250,7 @@ class _Work:
         return made
 
     def route(self, step: int, option: Option) -> bool:
-        """A step run ended: move its tokens. False: that ends the run."""
+        """Move the tokens of an ended step run. Returns False if that ends the run."""
         plan = self.net.step(step)
         if option.failed:
             self.broken |= self.net.asked & (1 << step)
@@ -272,7 +276,7 @@ class _Work:
         return True
 
     def settled(self) -> Iterator[_Made]:
-        """Start what can be started; every admission may have several outcomes."""
+        """Start ready steps; every admission may have several outcomes."""
         if self._is_large:
             yield _Made(None, self.ran, self.starved, is_cut=True)
             return
@@ -307,7 +311,8 @@ class _Work:
             self.ran.append(step)
             yield from self.settled()
 
-    # -- joins, as `core.flow.joins` has them ----------------------------------------------------------------------------------
+    # -- joins, with the rules of `core.flow.joins`
+    # ------------------------------------------------------------------------
 
     def _absorb(self, join: int, place: int) -> None:
         owed = self.absorbs[join]
@@ -318,7 +323,7 @@ class _Work:
             del self.absorbs[join]
 
     def settle(self) -> None:
-        """Tokens that can no longer come are not owed."""
+        """Stop expecting tokens that can no longer come."""
         if not self.absorbs:
             return
         live = self._live()
@@ -367,7 +372,7 @@ class _Work:
         return free.bit_length() - 1 if free else None
 
     def _fires(self, number: int) -> bool:
-        """Let a join take its tokens where nothing else is to be decided; False: its step comes next."""
+        """Consume the tokens of a join whose step is skipped. Returns False if its step runs next."""
         join, held, plan = self.net.join(number), self.waiting[number], self.net.step(number)
         if plan.join != "all_ok" or not self._is_broken(join, held):
             return False

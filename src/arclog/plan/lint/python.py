@@ -1,4 +1,4 @@
-"""Lint of python tasks: code that does not compile, arguments that nobody gives, names that nothing defines."""
+"""Lint of python tasks: code that does not compile, missing arguments, and undefined names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from arclog.playbook.canon import Task
 from arclog.playbook.schema import has_template
 from arclog.playbook.walk import Findings
 
-#: Names that a task's code has beside its args and libs.
+#: Names that a task's code can use besides its args and libs.
 _GIVEN = frozenset({"context", "input_data", "__name__", "__builtins__", "__file__", "__doc__", "__annotations__"})
 _BUILTINS = frozenset(dir(builtins))
 _MODULE_NAMES = frozenset(
@@ -20,14 +20,14 @@ _MODULE_NAMES = frozenset(
 
 
 class _Source:
-    """Python source and where it stands: in the playbook (`path` is ''), or in a file that a task names."""
+    """Python source and its location: in the playbook (`path` is ''), or in a file that a task names."""
 
     def __init__(self, text: str, path: str, task: Task, findings: Findings) -> None:
         self.text, self.path, self.task, self.findings = text, path, task, findings
 
     def add(self, code: str, message: str, line: int, column: int, hint: str, severity: str = "error") -> None:
-        """Report a finding at a line (from 1) and column (from 0) of the source."""
-        if self.path:  # findings belong to the playbook: its line is that of the key that names the file
+        """Add a finding at a line (from 1) and column (from 0) of the source."""
+        if self.path:  # findings belong to the playbook: report the line of the key that names the file
             at = self.findings.document.at(self.task.locate(("code",)))
             message = f"{self.path}:{line}: {message}"
         else:
@@ -36,7 +36,7 @@ class _Source:
 
 
 def lint_python(task: Task, findings: Findings, seen: set[str]) -> None:
-    """Report mistakes in the code of a python task. `seen`: files that were linted for an earlier task."""
+    """Report mistakes in the code of a python task. `seen` has the files that were linted for an earlier task."""
     code = task.config.get("code")
     if task.kind.name != "python" or not isinstance(code, str) or not code:
         return
@@ -53,7 +53,7 @@ def lint_python(task: Task, findings: Findings, seen: set[str]) -> None:
         return
     args = task.config.get("args")
     given = set(args) if isinstance(args, dict) else set()
-    is_open = args is not None and not isinstance(args, dict)  # a template: only the run knows its keys
+    is_open = args is not None and not isinstance(args, dict)  # a template: its keys are known only at run time
     libs = task.config.get("libs")
     main, home = _main(tree, source, modules)
     if main is not None and not is_open:
@@ -62,7 +62,7 @@ def lint_python(task: Task, findings: Findings, seen: set[str]) -> None:
         message = "the code neither defines main() nor sets result: the task gives null"
         hint, severity = "def main(): return … or result = …", "info"
         if all(isinstance(node, _DEFINITIONS) for node in tree.body):
-            # Nothing in it is ever called: that cannot be meant.
+            # Nothing in it is ever called, which cannot be intended.
             message, severity = f"{message}, and nothing that it defines is called", "warning"
             hint = "the function that the task calls is main: def main(…): return …"
         source.add("python-no-result", message, 1, 0, hint, severity)
@@ -75,7 +75,7 @@ _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import,
 
 
 def _main(tree: ast.Module, source: _Source, modules: dict[str, dict[str, str]]) -> tuple[Any, _Source]:
-    """The function that the task calls and the source that has it; None where that cannot be told."""
+    """Return the function that the task calls and the source that contains it; None if that cannot be determined."""
     name = "main"
     last = tree.body[-1] if tree.body else None
     if isinstance(last, ast.Assign) and isinstance(last.value, ast.Name):
@@ -94,7 +94,7 @@ def _main(tree: ast.Module, source: _Source, modules: dict[str, dict[str, str]])
 
 
 def _parsed(source: _Source) -> ast.Module | None:
-    """The tree of a source; None, with a finding, for what Python cannot compile."""
+    """Return the tree of a source. Code that Python cannot compile is a finding, and None is returned."""
     try:
         tree = ast.parse(source.text)
         compile(tree, "<task>", "exec", dont_inherit=True)
@@ -119,7 +119,7 @@ def _broken(problem: Exception, source: _Source) -> None:
 
 
 def _arguments(main: Any, given: set[str], source: _Source) -> None:
-    """Arguments of main() without a default that args does not have."""
+    """Report arguments of main() that have no default and are not in args."""
     arguments = main.args
     positional = [*arguments.posonlyargs, *arguments.args]
     required = positional[: len(positional) - len(arguments.defaults)]
@@ -154,7 +154,7 @@ def _assigns_result(tree: ast.Module) -> bool:
 
 
 def _names(tree: ast.Module, known: frozenset[str] | set[str], source: _Source) -> None:
-    """Names that are read and that no scope of the code defines. Where one is bound does not matter: no false alarms."""
+    """Report names that no scope of the code defines. Where a name is bound does not matter, to avoid false alarms."""
     bound: set[str] = set(known)
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
@@ -199,7 +199,7 @@ def _names(tree: ast.Module, known: frozenset[str] | set[str], source: _Source) 
 
 
 def _line_at(task: Task, code: str, line: int, column: int, findings: Findings) -> Position:
-    """Where a line of the code stands in the file."""
+    """Return the location of a line of the code in the file."""
     places = findings.document.places(task.locate(("code",)), code)
     lines = code.split("\n")
     line = min(max(line, 1), len(lines))

@@ -1,8 +1,8 @@
-"""Soundness: can every step be reached, can every run end, and does every counted join get its tokens?
+"""Soundness: every step can be reached, every run can end, and every counted join gets its tokens.
 
-Joins `all` never starve and no token is left behind, by the rules of joins themselves: what can no longer come is not waited
-for. What is left is asked of the arcs that can match, and, where a join counts its tokens or skips its step, of all markings that
-runs can come to (`plan.lint.markings`), breadth first, so that the first counter-example is a shortest one.
+By their rules, `all` joins never starve, and no token is left behind: a token that can no longer come is not waited
+for. The other questions are answered from the arcs that can match, and, if a join counts its tokens or skips its step,
+from all reachable markings (`plan.lint.markings`), breadth first, so that the first counterexample is a shortest one.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from arclog.playbook.walk import Findings
 if TYPE_CHECKING:
     from arclog.plan.lint.markings import Explored, Markings, Starved
 
-#: Steps of a counter-example that are named.
+#: Maximum number of steps named in a counterexample.
 _MOST_NAMED = 12
 
 
 class Bound(Struct, frozen=True):
-    """Why not every marking was looked at."""
+    """The reason why not every marking was explored."""
 
     reason: str
     hint: str
@@ -34,24 +34,24 @@ class Bound(Struct, frozen=True):
 
 
 class Proof(Struct, frozen=True):
-    """What the markings of a plan show."""
+    """The conclusions from the markings of a plan."""
 
     starved: dict[str, Starved]
-    #: steps that run in some run; None: not known, since not all markings were looked at
+    #: steps that run in some run; None if unknown, since not all markings were explored
     ran: set[str] | None
-    #: None: nothing else can be shown
+    #: None if the exploration is complete
     bound: Bound | None = None
 
 
 class Soundness:
-    """The questions, asked of one plan."""
+    """Checks one plan."""
 
     def __init__(self, plan: Plan, most_markings: int, max_join_work: int | None = None) -> None:
         self.plan = plan
         self._steps = {step.name: step for step in plan.steps}
         self.most_markings = most_markings
         self._max_join_work = max_join_work
-        #: step → the step before it on a shortest way from the entry; '' of the entry
+        #: step → the step before it on a shortest path from the entry; '' for the entry
         self.before = self._ways()
 
     def _ways(self) -> dict[str, str]:
@@ -67,7 +67,7 @@ class Soundness:
         return ways
 
     def way_to(self, step: str) -> str:
-        """A shortest way from the entry to a step, in words; '' when there is none."""
+        """Return a shortest path from the entry to a step, as text; '' if there is none."""
         names: list[str] = []
         while step in self.before and step:
             names.append(step)
@@ -76,24 +76,24 @@ class Soundness:
 
     @property
     def asking(self) -> StepPlan | None:
-        """The first step whose join makes the markings matter."""
+        """The first step whose join requires the markings."""
         return next((step for step in self.plan.steps if step.join in ("count", "all_ok")), None)
 
     @cached_property
     def proof(self) -> Proof:
-        """Counted joins that can get too few tokens and steps that run, by the markings."""
+        """Return the counted joins that can get too few tokens and the steps that run, from the markings."""
         if self.asking is None or self.plan.entry not in self._steps:
             return Proof({}, None)
         from arclog.plan.lint.markings import Markings  # only a plan with counted joins needs it
 
         try:
             markings = Markings(self.plan, self._max_join_work)
-        except TooMuchWork:  # a finding of its own
+        except TooMuchWork:  # reported elsewhere
             return Proof({}, None)
         proof = self._proof(markings)
         if not markings.sampled or (proof.bound is None and proof.ran is not None and self._is_all(proof)):
             return proof
-        # A few combinations of many open arcs did not show everything: look at all of them, if there are not too many.
+        # A few combinations of many open arcs did not show everything: try all of them, if there are not too many.
         most_open = self.most_markings.bit_length() - 1
         name, count = max(markings.sampled.items(), key=lambda row: row[1])
         if count > most_open:
@@ -104,7 +104,7 @@ class Soundness:
         return Proof({**proof.starved, **whole.starved}, whole.ran, whole.bound)
 
     def _proof(self, markings: Markings) -> Proof:
-        """What can be shown with the options that the markings have now."""
+        """Return the conclusions with the current options of the markings."""
         left = self.most_markings
         explored = markings.explore(left, self._is_all)
         left -= explored.markings
@@ -115,7 +115,7 @@ class Soundness:
             return Proof(starved, None, self._bound(markings, explored))
         if not explored.is_ended:
             return Proof(starved, ran)
-        # Something ends the run before other steps have their turn. Where that hides anything, every order is looked at.
+        # An end of the run comes before other steps run. If that hides anything, try every order.
         beyond = markings.explore(left, self._is_all, goes_on=True)
         left -= beyond.markings
         if not beyond.is_whole:
@@ -129,7 +129,7 @@ class Soundness:
         return Proof(starved, None, self._bound(markings, every))
 
     def _is_all(self, explored: Explored | Proof) -> bool:
-        """Whether every step that arcs lead to has run and every counted join has starved: there is nothing else to find."""
+        """Return whether every linked step has run and every counted join has starved: nothing else can be found."""
         return self._wanted <= (explored.ran or set()) and self._counted <= explored.starved.keys()
 
     @cached_property
@@ -154,7 +154,7 @@ class Soundness:
 
 
 def check_soundness(soundness: Soundness, findings: Findings, linked: set[str]) -> None:
-    """Add what is not sound. `linked`: steps that arcs lead to, whatever their conditions."""
+    """Report unsound parts. `linked` has the steps that arcs lead to, whatever their conditions."""
     plan = soundness.plan
     if len({step.name for step in plan.steps}) != len(plan.steps):
         return
@@ -178,7 +178,7 @@ def check_soundness(soundness: Soundness, findings: Findings, linked: set[str]) 
             f"join {{count: {step.join_count}}} of step {name!r} can get too few tokens: "
             f"after {shown(starved.way)}, {starved.came} came"
         )
-        hint = "lower the count, use join: all, or let every way bring a token; the step fails otherwise (JOIN_COUNT)"
+        hint = "lower the count, use join: all, or let every path send a token; the step fails otherwise (JOIN_COUNT)"
         findings.add("join-too-few", message, step.at, hint, "warning")
     if proof.bound is not None:
         message = f"not every way to the joins was looked at: {proof.bound.reason}"
@@ -187,7 +187,7 @@ def check_soundness(soundness: Soundness, findings: Findings, linked: set[str]) 
 
 
 def shown(steps: list[str]) -> str:
-    """Steps in words."""
+    """Format a path of steps."""
     if len(steps) <= _MOST_NAMED:
         return " → ".join(steps)
     return " → ".join([*steps[: _MOST_NAMED - 1], "…", steps[-1]])

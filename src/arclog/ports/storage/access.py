@@ -1,11 +1,13 @@
-"""API keys, and the record of what callers were granted and denied: as a store keeps them, and as they are asked for.
+"""API keys, sessions and the audit log of callers.
 
-Rules that every store keeps (`arclog.testing.conformance.store` proves them):
-- A key is added once, read by its public id, and revoked for good; nothing else of it ever changes. The secret itself is
-  never here, only its hash.
+Rules that every store keeps (`arclog.testing.conformance.store` checks them):
+- A key is added once, read by its public id, and revoked for good; nothing else of it ever changes. Only the hash of
+  the secret is stored.
 - `has_keys` stays True once a key was added: revoking the last one does not open a server.
-- A session is added once, read by the digest of its token until it expires, and removed for good. The token is never here.
-- Audit entries are appended in order and read newest first; none is ever changed. Those older than the caller's limit go.
+- A session is added once, read by the digest of its token until it expires, and removed for good. The token is not
+  stored.
+- Audit entries are appended in order and read newest first; none is ever changed. Entries older than the caller's limit
+  are removed.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from msgspec import Struct
 class KeyRecord(Struct, frozen=True):
     """An API key, without its secret."""
 
-    #: public: the part of the key before its secret
+    #: the public part of the key, before its secret
     key_id: str
     name: str
     #: argon2id, in its usual text form
@@ -28,7 +30,7 @@ class KeyRecord(Struct, frozen=True):
     tenant: str
     roles: tuple[str, ...]
     created_at: int
-    #: the only project and environment that it acts in; '' = all of them
+    #: the only project and environment that it can access; '' for all
     project: str = ""
     environment: str = ""
     expires_at: int | None = None
@@ -40,7 +42,7 @@ class SessionRecord(Struct, frozen=True):
 
     #: sha256 of the session's token, in hex
     digest: str
-    #: the API key that it was opened with; '' when a token of an issuer was
+    #: the API key that opened it; '' if an issuer's token did
     key_id: str
     name: str
     tenant: str
@@ -53,7 +55,7 @@ class SessionRecord(Struct, frozen=True):
 
 
 class AuditEntry(Struct, frozen=True):
-    """One decision about one request."""
+    """The decision about one request."""
 
     at: int
     #: granted | denied
@@ -63,7 +65,7 @@ class AuditEntry(Struct, frozen=True):
     #: '' if unknown
     tenant: str
     method: str
-    #: the route as it is declared, or the path asked for when none fits
+    #: the declared route, or the requested path if none matches
     route: str
     #: the parameters of the path: `execution_id=123`
     target: str
@@ -74,13 +76,13 @@ class AuditEntry(Struct, frozen=True):
 
 
 class NewKey(Struct, frozen=True, forbid_unknown_fields=True):
-    """A key asked for."""
+    """A request for a new key."""
 
     name: str
     roles: tuple[str, ...]
     project: str = ""
     environment: str = ""
-    #: None: it does not expire
+    #: None if it does not expire
     expires_in_s: int | None = None
 
 
@@ -99,10 +101,10 @@ class KeyShown(Struct, frozen=True):
 
 
 class KeyMade(Struct, frozen=True):
-    #: the key itself: shown this once, and kept nowhere
+    #: the key itself: shown only once, and not stored
     key: str
     about: KeyShown
-    #: whether it is the first one ever: from now on callers are asked who they are
+    #: whether it is the first key ever: from now on callers must authenticate
     first: bool
 
 
@@ -123,57 +125,61 @@ class Audited(Struct, frozen=True):
 
 
 class KeyApi(Protocol):
-    """Keys as an administrator sees them: those of a tenant, or (on the store itself) of all."""
+    """Management of keys: those of a tenant, or (on the store itself) of all."""
 
     async def create(self, new: NewKey) -> KeyMade:
-        """Make a key. Raises RequestRejected."""
+        """Create a key. Raises RequestRejected."""
 
     async def list(self) -> builtins.list[KeyShown]:
-        """Oldest first, those that are over included."""
+        """Return all keys, oldest first, including expired and revoked ones."""
 
     async def revoke(self, key_id: str) -> KeyShown:
-        """End it for good; one that was revoked before keeps its time. Raises NotFound."""
+        """Revoke a key for good; one that was revoked before keeps its time. Raises NotFound."""
 
 
 class AuditApi(Protocol):
     async def page(self, *, decision: str = "", before: int = 0, limit: int = 100) -> builtins.list[Audited]:
-        """Decisions (granted, denied or all), newest first, before a position when that is given."""
+        """Return decisions (granted, denied or all), newest first, before a position if given."""
 
 
 class AccessBook(Protocol):
     async def add_key(self, key: KeyRecord) -> None:
-        """Keep a key. Raises Conflict when its id is taken."""
+        """Store a key. Raises Conflict if its id is taken."""
 
     async def key(self, key_id: str) -> KeyRecord | None:
-        """A key by its public id, also when it is over."""
+        """Return a key by its public id, even if it has expired or was revoked."""
 
     async def keys(self, tenant: str = "") -> list[KeyRecord]:
-        """All keys (of one tenant), oldest first."""
+        """Return all keys (of one tenant), oldest first."""
 
     async def revoke_key(self, key_id: str, at: int) -> KeyRecord | None:
-        """End a key; None when there is none. One that was revoked before keeps its time."""
+        """Revoke a key; None if there is none. One that was revoked before keeps its time."""
 
     async def has_keys(self) -> bool:
-        """Whether there ever was a key."""
+        """Return whether there ever was a key."""
 
     async def add_session(self, session: SessionRecord, most: int = 0) -> None:
-        """Keep a session; those that expired before it was created are removed, and the oldest of the same subject when it
-        has more than `most` (0: any number).
+        """Store a session. Expired sessions are removed, and the oldest of the same subject if it has more than `most`.
+
+        0 for any number of sessions.
         """
 
     async def session(self, digest: str) -> SessionRecord | None:
-        """A session by the digest of its token, also when it has expired."""
+        """Return a session by the digest of its token, even if it has expired."""
 
     async def remove_session(self, digest: str) -> bool:
-        """Forget a session; whether it was there."""
+        """Remove a session. Returns whether it existed."""
 
     async def add_audit(self, entries: Sequence[AuditEntry], *, keep_from: int = 0) -> None:
-        """Append entries, durably; those from before `keep_from` are removed."""
+        """Append entries, durably; remove those from before `keep_from`."""
 
     async def trim_audit(self, tenant: str, principal: str, of_caller: int, of_tenant: int) -> None:
-        """Remove the oldest entries of a caller, then of its tenant, that are more than so many; a bounded number at a time."""
+        """Remove the oldest entries of a caller above `of_caller`, then of its tenant above `of_tenant`.
+
+        Removes a bounded number per call.
+        """
 
     async def audit(
         self, *, tenant: str = "", decision: str = "", before: int = 0, limit: int = 100
     ) -> list[tuple[int, AuditEntry]]:
-        """Entries with their positions, newest first, before a position when that is given."""
+        """Return entries with their positions, newest first, before a position if given."""

@@ -1,11 +1,11 @@
-"""The catalog half of the store: plans by their hash, and playbooks by tenant, path and version.
+"""The catalog part of the store: plans by hash, and playbooks by tenant, path and version.
 
-A version is named by its content and never changes; the same content registered again is the same version. An archived
-path is out of use until it is registered again; runs of its versions continue.
+A version is identified by its content and never changes; registering the same content again returns the same version.
+An archived path cannot be used until it is registered again; runs of its versions continue.
 
-A version is valid in the whole tenant, or in the projects and environments for which it was registered. Whoever registers
-the same content for the whole tenant makes it valid there. Reading with a project or an environment finds what is valid
-there; '' is any.
+A version is valid in the whole tenant, or in the projects and environments for which it was registered. Registering the
+same content for the whole tenant makes it valid there. Reads with a project or an environment return the versions that
+are valid there; '' is any.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class CatalogRecord(Struct, frozen=True):
 
 
 class CatalogStore(Protocol):
-    """Plans and the catalog, durable."""
+    """Durable plans and the catalog."""
 
     async def register_plan(
         self,
@@ -51,17 +51,18 @@ class CatalogStore(Protocol):
         project: str = "",
         environment: str = "",
     ) -> PlanRecord:
-        """The record of this content under this path of a tenant: the existing version, or the next one. With a project or an
-        environment it is made valid there only.
+        """Return the record of this content under a path of a tenant: the existing version, or the next one.
+
+        With a project or an environment it becomes valid only there.
         """
 
     async def plan(self, digest: str) -> PlanRecord | None:
-        """A plan by its hash. Its path, version and source are those of the first registration."""
+        """Return a plan by its hash. Its path, version and source are those of the first registration."""
 
     async def registered(
         self, path: str, version: int = 0, *, tenant: str, project: str = "", environment: str = ""
     ) -> PlanRecord | None:
-        """The playbook that a tenant registered under a path: the given version, or the newest."""
+        """Return the playbook that a tenant registered under a path: the given version, or the newest."""
 
     async def catalog(
         self,
@@ -74,12 +75,12 @@ class CatalogStore(Protocol):
         project: str = "",
         environment: str = "",
     ) -> list[CatalogRecord]:
-        """A tenant's paths with this prefix, in order, behind `after`; archived ones only if asked for."""
+        """Return a tenant's paths with this prefix, in order, after `after`; archived ones only on request."""
 
     async def catalog_path(
         self, path: str, *, tenant: str, project: str = "", environment: str = ""
     ) -> CatalogRecord | None:
-        """One path, archived or not."""
+        """Return one path, archived or not."""
 
     async def versions(
         self,
@@ -91,7 +92,7 @@ class CatalogStore(Protocol):
         project: str = "",
         environment: str = "",
     ) -> list[PlanRecord]:
-        """The versions of a path, newest first, older than `before` when that is given; without their bodies."""
+        """Return the versions of a path, newest first, older than `before` if given; without their bodies."""
 
     async def archive(self, path: str, at: int | None, *, tenant: str) -> None:
-        """Put a path away (at a time), or bring it back (None)."""
+        """Archive a path (at a time), or restore it (None)."""

@@ -1,10 +1,10 @@
-"""Duties: work that one server of several does at a time, and how far it is with it.
+"""Duties: work that one of several servers does at a time, and its progress.
 
-Rules that every store keeps (`arclog.testing.conformance.store` proves them):
-- A duty belongs to one owner until its lease ends. A request while another owner holds it gets nothing; the owner may ask
-  again to keep it; a lease that ends at once (`until` not after `now`) gives it up.
-- A position is moved by the owner of the duty alone, while its lease is not over, and never back: a server that was
-  stopped past its lease and woken changes nothing.
+Rules that every store keeps (`arclog.testing.conformance.store` checks them):
+- A duty belongs to one owner until its lease ends. A request while another owner holds it is refused; the owner may ask
+  again to keep it; a lease that ends at once (`until` not after `now`) releases it.
+- Only the owner of the duty moves its position, while its lease is valid, and never back: a server that was suspended
+  past its lease changes nothing.
 """
 
 from __future__ import annotations
@@ -26,13 +26,16 @@ class DutyRecord(Struct, frozen=True):
 
 class DutyBook(Protocol):
     async def lease_duty(self, duty: str, owner: str, now: int, until: int) -> bool:
-        """Take or keep a duty until then (microseconds since 1970); False while another has it."""
+        """Take or keep a duty until then (microseconds since 1970). Returns False while another owner has it."""
 
     async def position(self, duty: str) -> int:
-        """The position of the duty; 0 at the beginning."""
+        """Return the position of the duty; 0 at the beginning."""
 
     async def move_position(self, duty: str, owner: str, now: int, position: int) -> bool:
-        """Note how far it is; False (and nothing is noted) when the owner does not have the duty, or had a further one."""
+        """Store the position.
+
+        Returns False, and stores nothing, if the owner does not have the duty or the position is not higher.
+        """
 
     async def duties(self) -> Sequence[DutyRecord]:
-        """Every duty that was ever acquired, by name."""
+        """Return every duty that was ever acquired, by name."""

@@ -1,9 +1,9 @@
 """The outbox: deliveries about the end of a run. The append that ends the run writes them, so none is lost.
 
-Rules that every store keeps (`arclog.testing.conformance.store` proves them):
-- Deliveries are there as soon as the append that brought them is, and not at all when it was refused.
+Rules that every store keeps (`arclog.testing.conformance.store` checks them):
+- Deliveries exist as soon as their append is committed, and not at all if it was refused.
 - A leased delivery is not given to others until its lease ends or its attempt is recorded.
-- Once delivered or dead, a delivery stays so.
+- A delivered or dead delivery stays so.
 - `executions_to_settle` returns an execution once none of its deliveries is pending, until they are settled.
 """
 
@@ -23,7 +23,7 @@ DEAD = "dead"
 class NewDelivery(Struct, frozen=True):
     #: http://, https:// or mailto:
     url: str
-    #: name of the keychain entry that signs it; '': it is not signed
+    #: name of the keychain entry that signs it; '' if it is not signed
     secret: str
     #: completed | failed | cancelled
     event: str
@@ -41,16 +41,17 @@ class Delivery(Struct, frozen=True):
     created_at: int
     #: pending | delivered | dead
     state: str
-    #: of the next attempt, microseconds since 1970
+    #: time of the next attempt, microseconds since 1970
     due: int
     attempts: int
-    #: of the last attempt; '' when there was none
+    #: problem of the last attempt; '' if there was none
     problem: str
 
 
 def receiver_of(url: str) -> str:
-    """The receiver of an address: its scheme and authority in lower case. A store matches addresses that start with it,
-    ignoring case, and then end or continue with one of / ? #.
+    """Return the receiver of an address: its scheme and authority in lower case.
+
+    A store matches addresses that start with it, ignoring case, and then end or continue with one of / ? #.
     """
     scheme, parted, rest = url.partition("://")
     return f"{scheme}{parted}{re.split('[/?#]', rest, maxsplit=1)[0]}".lower()
@@ -58,21 +59,21 @@ def receiver_of(url: str) -> str:
 
 class OutboxStore(Protocol):
     async def deliveries(self, execution_id: int) -> Sequence[Delivery]:
-        """All of one execution, in order."""
+        """Return all deliveries of one execution, in order."""
 
     async def lease_deliveries(
         self, now: int, until: int, limit: int = 100, *, but: Sequence[str] = ()
     ) -> Sequence[Delivery]:
-        """Lease pending deliveries that are due and not leased, the longest due first, except those to these receivers."""
+        """Lease pending deliveries that are due and not leased, longest due first, except those to these receivers."""
 
     async def attempted(self, delivery: Delivery) -> None:
-        """Note what became of an attempt: state, due, attempts and problem; the lease is over."""
+        """Record the result of an attempt: state, due, attempts and problem. Ends the lease."""
 
     async def executions_to_settle(self, limit: int = 100) -> Sequence[int]:
-        """Executions whose deliveries are all delivered or dead, and not settled."""
+        """Return executions whose deliveries are all delivered or dead, and not settled."""
 
     async def given_up(self, since: int, limit: int = 100) -> Sequence[Delivery]:
-        """Dead ones of executions whose ids are not below `since`, the newest execution first."""
+        """Return dead deliveries of executions whose ids are not below `since`, the newest execution first."""
 
     async def settle_deliveries(self, execution_id: int) -> None:
-        """The execution's log says that all was taken care of."""
+        """Settle the deliveries of an execution: its log records that they are done."""

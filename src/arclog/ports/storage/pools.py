@@ -1,12 +1,13 @@
-"""Pools of workers: limits on what is claimed from them, resources with a rate, and the registered workers.
+"""Pools of workers: limits on claims, resources with a rate, and the registered workers.
 
-Rules that every store keeps (`arclog.testing.conformance.store` proves them), all of them as `Store.claim` chooses:
-- Tenants share a pool. While several wait, the next command belongs to the tenant that holds the fewest there; among those, to
-  the one that was granted the fewest (a tenant that returns starts at the pool's current count, so none saves up); among those,
-  to the first by `NewCommand.order`. Within a tenant, the smallest order comes first, then the smallest id.
-- Nothing is claimed past a limit. Lowering a limit below what is held withdraws no command.
-- A command that names resources takes a token of each and a place at each, or is not claimed. Tokens come by the store's
-  clock. A resource without a record has no limit.
+Rules that every store keeps (`arclog.testing.conformance.store` checks them) when `Store.claim` chooses:
+- Tenants share a pool. While several wait, the next command belongs to the tenant that holds the fewest there; among
+  those, to the one that was granted the fewest (a tenant that returns starts at the pool's current count, so none saves
+  up); among those, to the first by `NewCommand.order`. Within a tenant, the smallest order comes first, then the
+  smallest id.
+- Nothing is claimed above a limit. Lowering a limit below the number of held commands withdraws none.
+- A command that names resources takes a token and a place of each, or is not claimed. Tokens follow the store's clock.
+  A resource without a record has no limit.
 - A command that waits for room does not delay commands that have room.
 """
 
@@ -18,20 +19,23 @@ from typing import Protocol
 
 from msgspec import Struct
 
-#: As the tenant of a limit: every tenant separately.
+#: Tenant of a limit that applies to every tenant separately.
 EACH = "*"
-#: `ahead` counts no further.
+#: Maximum of `ahead`.
 MOST_AHEAD = 10_000
 
 
 class Limit(Struct, frozen=True):
-    """At most so many commands are held at a time. The one that names a tenant goes before that of each tenant."""
+    """The maximum number of commands held at a time.
 
-    #: '': all pools together
+    The limit of a named tenant takes precedence over that of each tenant.
+    """
+
+    #: '' for all pools together
     pool: str
-    #: '': all tenants together; '*': every tenant separately
+    #: '' for all tenants together; '*' for every tenant separately
     tenant: str
-    #: 0: none at all
+    #: 0 for none at all
     concurrency: int
 
 
@@ -39,24 +43,27 @@ class Resource(Struct, frozen=True):
     """An external resource with a limit; each command that names it takes a token."""
 
     name: str
-    #: microseconds between two tokens; 0: no rate
+    #: microseconds between two tokens; 0 for no rate
     interval: int = 0
-    #: tokens that are there when none was taken for a while
+    #: maximum number of saved tokens
     burst: int = 1
-    #: commands that may hold it at a time; None: any number
+    #: maximum number of commands that hold it at a time; None for any number
     concurrency: int | None = None
 
 
 class ResourceRecord(Struct, frozen=True):
     resource: Resource
-    #: when all of its tokens would be back, microseconds since 1970
+    #: when all of its tokens are available again, microseconds since 1970
     full_at: int = 0
-    #: commands that hold it
+    #: number of commands that hold it
     held: int = 0
 
 
 def tokens(record: ResourceRecord, now: int) -> int | None:
-    """The available tokens, by the generic cell rate algorithm, whose state is one time; None: no rate is set."""
+    """Return the available tokens; None if no rate is set.
+
+    Uses the generic cell rate algorithm, whose state is one time.
+    """
     resource = record.resource
     if not resource.interval:
         return None
@@ -65,24 +72,24 @@ def tokens(record: ResourceRecord, now: int) -> int | None:
 
 
 def next_token(record: ResourceRecord) -> int:
-    """When there is a token, microseconds since 1970; it may have been long ago."""
+    """Return when a token is available, microseconds since 1970; possibly in the past."""
     resource = record.resource
     return record.full_at - (resource.burst - 1) * resource.interval if resource.interval else 0
 
 
 class Share(Struct, frozen=True):
-    """Open commands of one tenant in one pool."""
+    """The open commands of one tenant in one pool."""
 
     pool: str
     tenant: str
     issued: int = 0
     claimed: int = 0
-    #: the smallest (oldest) id of those that wait; 0 when none does
+    #: the smallest (oldest) id of the waiting commands; 0 if none waits
     oldest: int = 0
 
 
 class QueueHead(Struct, frozen=True):
-    """The command that is next in its lane: those of one tenant, pool, set of kinds and set of resources."""
+    """The next command of a lane: the commands of one tenant, pool, set of kinds and set of resources."""
 
     pool: str
     kinds: tuple[str, ...]
@@ -94,9 +101,9 @@ class QueueHead(Struct, frozen=True):
 class Contest(Struct, frozen=True):
     """A summary of the commands that wait in a pool."""
 
-    #: at most two of the tenants that wait: none, the only one, or two of several
+    #: at most two of the waiting tenants: none, the only one, or two of several
     tenants: tuple[str, ...] = ()
-    #: a limit is set in this pool, or in all of them
+    #: whether a limit is set for this pool, or for all pools
     limited: bool = False
 
 
@@ -104,7 +111,7 @@ class WorkerRecord(Struct, frozen=True):
     """A worker as it was last seen."""
 
     worker_id: str
-    #: none: every pool
+    #: empty for every pool
     pools: tuple[str, ...]
     kinds: tuple[str, ...]
     #: '' or the only tenant that it serves
@@ -113,7 +120,7 @@ class WorkerRecord(Struct, frozen=True):
     version: str
     slots: int
     busy: int
-    #: microseconds that one of its commands takes on average; 0: not known yet
+    #: average microseconds per command; 0 if unknown
     pace: int
     #: microseconds since 1970
     seen_at: int
@@ -125,65 +132,68 @@ class WorkerRecord(Struct, frozen=True):
 
 class PoolBook(Protocol):
     async def set_limit(self, limit: Limit) -> None:
-        """Keep a limit in the place of the one with its pool and tenant."""
+        """Store a limit, replacing the one with its pool and tenant."""
 
     async def remove_limit(self, pool: str, tenant: str) -> bool:
-        """Forget it; whether it was there."""
+        """Remove a limit. Returns whether it existed."""
 
     async def limits(self) -> list[Limit]:
-        """All of them, by pool and tenant."""
+        """Return all limits, by pool and tenant."""
 
     async def set_resource(self, resource: Resource) -> None:
-        """Keep a resource in the place of the one with its name. Tokens that are owed stay owed, up to the new burst."""
+        """Store a resource, replacing the one with its name. Used tokens stay used, up to the new burst."""
 
     async def remove_resource(self, name: str) -> bool:
-        """Forget it; whether it was there."""
+        """Remove a resource. Returns whether it existed."""
 
     async def resources(self) -> list[ResourceRecord]:
-        """All of them, by name."""
+        """Return all resources, by name."""
 
     async def shares(self) -> list[Share]:
-        """Open commands by pool and tenant; held ones (`held`) do not count."""
+        """Return the open commands by pool and tenant, without those that are held back (`held`)."""
 
     async def queue_heads(self, tenant: str, limit: int = 100) -> list[QueueHead]:
-        """The next command of each lane of a tenant that has issued ones, by pool and kinds."""
+        """Return the next command of each lane of a tenant that has issued ones, by pool and kinds."""
 
     async def contest(self, pool: str) -> Contest:
         """Summarize the commands that wait in a pool. Called often, so it must be cheap."""
 
     async def ahead(self, execution_id: int, command_id: int) -> int:
-        """Issued commands of the same pool and tenant that come before this one, `MOST_AHEAD` at most."""
+        """Return the number of issued commands of the same pool and tenant before this one, at most `MOST_AHEAD`."""
 
     async def see_worker(self, worker: WorkerRecord, forget: int) -> bool:
-        """Note a sign of life; whether it shall leave. Those not seen since `forget` (microseconds) are forgotten."""
+        """Record a worker's sign of life.
+
+        Returns whether it should drain. Workers not seen since `forget` (microseconds) are forgotten.
+        """
 
     async def workers(self) -> Sequence[WorkerRecord]:
-        """All that are known, by id."""
+        """Return all known workers, by id."""
 
     async def drain_worker(self, worker_id: str) -> bool:
-        """Note that it shall leave, for as long as it is known; whether it is."""
+        """Mark a worker as draining, for as long as it is known. Returns whether it is known."""
 
 
 # -- port of CLI and HTTP ----------------------------------------------------------------------------------------------
 
 
 class LimitView(Struct, frozen=True):
-    #: '': all tenants together; '*': every tenant separately
+    #: '' for all tenants together; '*' for every tenant separately
     tenant: str
     concurrency: int
 
 
 class PoolView(Struct, frozen=True):
-    """A pool: one that has open work, a worker or a limit."""
+    """A pool that has open work, a worker or a limit."""
 
-    #: '' has the limits of all pools together
+    #: '' for the limits of all pools together
     name: str
-    #: commands that wait for a worker, and how long the oldest of them has
+    #: number of commands that wait for a worker, and the waiting time of the oldest
     waiting: int
     oldest_s: float
-    #: commands that workers hold
+    #: number of commands that workers hold
     busy: int
-    #: workers seen lately, and what they can hold together
+    #: number of workers seen recently, and their total slots
     workers: int
     slots: int
     limits: builtins.list[LimitView]
@@ -198,9 +208,9 @@ class Scale(Struct, frozen=True):
     busy: int
     workers: int
     slots: int
-    #: of one worker: what those that were seen lately have on average
+    #: average slots of the workers seen recently
     slots_per_worker: float
-    #: that a command takes on average, as far as it was seen
+    #: average time of a command, as far as it was observed
     service_s: float
     #: recommended number of workers
     wanted_workers: int
@@ -209,11 +219,11 @@ class Scale(Struct, frozen=True):
 class NewResource(Struct, frozen=True, forbid_unknown_fields=True):
     """The limits of a resource: a rate, a concurrency, or both."""
 
-    #: commands that may begin, e.g. 10/s, 100/m, 5/h; '': any number
+    #: maximum rate of starts, e.g. 10/s, 100/m, 5/h; '' for any
     rate: str = ""
-    #: commands that may begin at once when none did for a while
+    #: maximum number of starts at once after a pause
     burst: int = 1
-    #: commands that may hold it at a time; None: any number
+    #: maximum number of commands that hold it at a time; None for any number
     concurrency: int | None = None
 
 
@@ -222,11 +232,11 @@ class ResourceView(Struct, frozen=True):
     rate: str
     burst: int
     concurrency: int | None
-    #: commands that hold it now
+    #: number of commands that hold it now
     held: int
-    #: commands that could begin now, as far as the rate goes; None: any number
+    #: number of commands that the rate allows to start now; None for any number
     tokens: int | None
-    #: until there is a token; 0 when there is one
+    #: seconds until the next token; 0 if there is one
     next_token_s: float
 
 
@@ -234,7 +244,7 @@ class WorkerView(Struct, frozen=True):
     worker_id: str
     #: working | draining | silent
     state: str
-    #: none: every pool
+    #: empty for every pool
     pools: tuple[str, ...]
     kinds: tuple[str, ...]
     slots: int
@@ -246,35 +256,41 @@ class WorkerView(Struct, frozen=True):
 
 
 class PoolApi(Protocol):
-    """Everyone can read, without the data of other tenants. The other methods are for operators of the
-    installation (NotAllowed for others).
+    """Management of pools, resources and workers.
+
+    Everyone can read, without the data of other tenants. The other methods are for operators of the installation
+    (NotAllowed for others).
     """
 
     async def pools(self) -> builtins.list[PoolView]:
-        """By name."""
+        """Return the pools, by name."""
 
     async def set_limit(self, pool: str, tenant: str, concurrency: int) -> PoolView:
-        """Limit what is held at a time: '' is all pools, '' all tenants, '*' each tenant. Raises RequestRejected."""
+        """Limit the number of held commands: '' is all pools, '' all tenants, '*' each tenant.
+
+        Raises RequestRejected.
+        """
 
     async def remove_limit(self, pool: str, tenant: str) -> PoolView:
-        """Take a limit away. NotFound when there is none."""
+        """Remove a limit. Raises NotFound if there is none."""
 
     async def scale(self, pool: str) -> Scale:
-        """The recommended number of workers of a pool; 0 for an unknown pool."""
+        """Return the recommended number of workers of a pool; 0 for an unknown pool."""
 
     async def resources(self) -> builtins.list[ResourceView]:
-        """By name."""
+        """Return the resources, by name."""
 
     async def set_resource(self, name: str, new: NewResource) -> ResourceView:
         """Set the limits of a resource. Raises RequestRejected."""
 
     async def remove_resource(self, name: str) -> None:
-        """Let it have no limit any more. NotFound when it had none."""
+        """Remove the limits of a resource. Raises NotFound if it had none."""
 
     async def workers(self) -> builtins.list[WorkerView]:
-        """By id: those that were seen in the last `workers.keep_s`."""
+        """Return the workers that were seen in the last `workers.keep_s`, by id."""
 
     async def drain(self, worker_id: str = "", pool: str = "") -> builtins.list[WorkerView]:
-        """Drain a worker, or all current workers of a pool: they claim no more commands, finish and stop. NotFound for an
-        unknown worker, RequestRejected for one inside a server.
+        """Drain a worker, or all current workers of a pool: they claim no more commands, finish and stop.
+
+        Raises NotFound for an unknown worker, RequestRejected for one inside a server.
         """

@@ -1,22 +1,23 @@
 """The store: the append-only log and everything that must change together with it.
 
-Rules that every store keeps (`arclog.testing.conformance.store` proves them):
+Rules that every store keeps (`arclog.testing.conformance.store` checks them):
 - `append` is a compare-and-set on the execution's head and one atomic transaction: events, commands, timers and the
   execution's record change together or not at all. It returns only after a durable commit.
-- `seq` is gapless from 1 and in commit order per execution. Event ids of one append are `ids.moved(base_id, i)`,
-  which is `base_id + i` as long as they are of one millisecond.
-- An execution takes exactly one terminal event; an append that brings a second one is a `TerminalExists`.
-- An event that was minted outside (`Append.digests` names its id) is in an execution once; an append that brings its id
-  again is an `EventIdTaken`.
-- A claim is a compare-and-set that raises the command's fence; a holder of an older fence can change nothing.
-  A held command cannot be claimed. An append that holds a command which was claimed meanwhile is a `Conflict`.
+- `seq` is gapless from 1 and in commit order per execution. Event ids of one append are `ids.moved(base_id, i)`, which
+  is `base_id + i` as long as they are of one millisecond.
+- An execution has exactly one terminal event; an append with a second one raises `TerminalExists`.
+- An event with an id from outside (`Append.digests` names its id) is in an execution once; an append that repeats its
+  id raises `EventIdTaken`.
+- A claim is a compare-and-set that increments the command's fence; a holder of an older fence can change nothing. A
+  held command cannot be claimed. An append that holds a command which was claimed meanwhile raises `Conflict`.
 - An append that needs a slot is refused (`NoSlot`) while that many other executions of its path and tenant are RUNNING.
-- `tail` positions are commit-safe: a reader that always asks for what came after its last position misses nothing.
-- Content that events record as stored outside the log (`result.stored`; not informative ones) is known by execution, name and
-  hash as soon as the append is committed; the same content stored again under its name is one record, with the longer
-  lifetime. A ref of another execution in such an event is refused.
-- Failures are `StoreUnavailable` (nothing was written) or `Conflict` (reload and decide again); driver errors never leak.
-  A store on another machine that went away in the middle of a commit, and stays away, is an `OutcomeUnknown`.
+- `tail` positions are commit-safe: a reader that always continues after its last position misses nothing.
+- Content that events record as stored outside the log (`result.stored`; not informational ones) is known by execution,
+  name and hash as soon as the append is committed; the same content stored again under its name is one record, with the
+  longer lifetime. A ref of another execution in such an event is refused.
+- Failures are `StoreUnavailable` (nothing was written) or `Conflict` (reload and decide again); driver errors never
+  leak. If a store on another machine becomes unreachable during a commit, and stays so, the failure is
+  `OutcomeUnknown`.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from arclog.ports.storage.task_logs import ANY_LINE, LogFilter, LogLine
 
 
 class StoredEvent(Struct, frozen=True, gc=False):
-    """An event with its place in the store."""
+    """An event with its position in the store."""
 
     event: Event
     execution_id: int
@@ -51,63 +52,64 @@ class StoredEvent(Struct, frozen=True, gc=False):
 
 
 class EventQuery(Struct, frozen=True):
-    """A filter of events; a missing field matches all."""
+    """A filter of events; an empty field matches all."""
 
     #: canonical names
     types: tuple[str, ...] = ()
-    #: persisted at or after this moment, and before that one (microseconds since 1970)
+    #: persisted at or after `since`, and before `until` (microseconds since 1970)
     since: int = 0
     until: int = MAX_ID
     tenant: str = ""
     project: str = ""
     environment: str = ""
-    #: those that are for readers only, too
+    #: whether to include informational events
     informative: bool = False
 
 
 class FoundEvents(Struct, frozen=True):
-    """A page of a search."""
+    """A page of search results."""
 
     events: Sequence[StoredEvent]
-    #: the same query continues from here
+    #: cursor of the next page
     cursor: str
-    #: there may be more events after it now
+    #: whether there may be more events now
     more: bool
 
 
 class EventSearch(Protocol):
     """Finds events across executions, by type, time and scope.
 
-    Rules that every store keeps (`arclog.testing.conformance.store` proves them):
-    - Events come in the order in which they were persisted, oldest first. A page that continues from another page's cursor
-      has neither gaps nor repetitions.
-    - Informative events are found only when they are asked for.
-    - A page costs a bounded amount of work, whatever is in the store: it may have fewer events than were asked for, even
-      none, while there are more.
-    - A search covers what is there. A reader that pages while others write may miss events that were persisted at the same
-      moment as the last event of a page; to follow one execution without loss, read its events by seq.
+    Rules that every store keeps (`arclog.testing.conformance.store` checks them):
+    - Events are in the order in which they were persisted, oldest first. A page that continues from another page's
+      cursor has neither gaps nor repetitions.
+    - Informational events are included only on request.
+    - The cost of a page is bounded, whatever is in the store: it may have fewer events than requested, even none, while
+      there are more.
+    - A reader that pages while others write may miss events that were persisted at the same moment as the last event of
+      a page; to follow one execution without loss, read its events by seq.
     """
 
     async def search(self, query: EventQuery, *, cursor: str = "", limit: int = 100) -> FoundEvents:
-        """The events that a query finds behind a cursor, at most `limit`. Raises RequestRejected for the cursor of another
-        kind of query.
+        """Return at most `limit` events that match a query, after a cursor.
+
+        Raises RequestRejected for a cursor of another query.
         """
 
 
 class TerminalExists(Conflict):
-    """The execution has its terminal event already."""
+    """The execution already has a terminal event."""
 
 
 class EventIdTaken(Conflict):
-    """The execution has an event with this id from outside already: look what it said."""
+    """The execution already has an event with this id from outside; compare the content."""
 
 
 class OutcomeUnknown(StoreUnavailable):
-    """The store went away while it committed, and could not be asked since: what was handed in may be there or not."""
+    """The store became unreachable during a commit, which may or may not have succeeded."""
 
 
 class NoSlot(Conflict):
-    """As many executions of the same playbook as may run at a time are running."""
+    """The maximum number of executions of the same playbook are running."""
 
     def __init__(self, holders: Sequence[int]) -> None:
         self.holders = tuple(holders)
@@ -115,7 +117,7 @@ class NoSlot(Conflict):
 
 
 class Scope(Struct, frozen=True):
-    """The owner of a run; it never changes."""
+    """The tenant, project and environment of a run. Never changes."""
 
     tenant: str
     project: str
@@ -123,16 +125,16 @@ class Scope(Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """As events carry it."""
+        """The scope in the form of events."""
         return f"{self.tenant}/{self.project}/{self.environment}"
 
     @property
     def parts(self) -> dict[str, str]:
-        """By name, as calls take them."""
+        """The scope as keyword arguments."""
         return {"tenant": self.tenant, "project": self.project, "environment": self.environment}
 
     def covers(self, other: Scope) -> bool:
-        """Whether the other scope lies within this one, of which '' parts are any."""
+        """Return whether the other scope lies within this one; '' parts match any."""
         return (
             self.tenant in ("", other.tenant)
             and self.project in ("", other.project)
@@ -141,7 +143,7 @@ class Scope(Struct, frozen=True):
 
 
 class NewExecution(Struct, frozen=True):
-    """The immutable half of an execution's record; handed in with its first append."""
+    """The immutable part of an execution's record, created with its first append."""
 
     run_id: str
     name: str
@@ -156,7 +158,7 @@ class NewExecution(Struct, frozen=True):
 
 
 class ExecutionState(Struct, frozen=True):
-    """The changing half: a projection of lifecycle events, replaced by each append."""
+    """The changing part of an execution's record: a projection of lifecycle events, replaced by each append."""
 
     #: PENDING RUNNING COMPLETED FAILED CANCELLED
     state: str
@@ -168,7 +170,7 @@ class ExecutionState(Struct, frozen=True):
     paused: bool = False
     #: the problem in one line: the root cause of a failed run, otherwise failed loop items
     error: str | None = None
-    #: approvals that it waits for
+    #: number of pending approvals
     approvals: int = 0
 
 
@@ -181,31 +183,31 @@ class ExecutionRecord(Struct, frozen=True):
 
 
 class Grant(Struct, frozen=True):
-    """A claim made in the same commit that issues the command."""
+    """A claim in the commit that issues the command."""
 
     worker_id: str
     lease_until: int
-    #: the report that asked: (command_id, fence, n); lets a repeated report be answered as before
+    #: the report that asked: (command_id, fence, n); identifies the commands for a repeated report
     by: tuple[int, int, int]
 
 
 class NewCommand(Struct, frozen=True):
-    """Work offered to workers. Its body is built from the execution's state when it is claimed."""
+    """Work for workers. Its body is built from the execution's state when it is claimed."""
 
     command_id: int
     step: str
     run: int
-    #: tool kinds that the worker must know
+    #: tool kinds that the worker must support
     kinds: tuple[str, ...]
     pool: str = "default"
-    #: loop items [first, last) for a chunk; (0, 0) = the whole step run
+    #: loop items [first, last) for a chunk; (0, 0) for the whole step run
     items: tuple[int, int] = (0, 0)
     grant: Grant | None = None
-    #: it cannot be claimed until it is unheld
+    #: whether it cannot be claimed until it is released
     held: bool = False
     #: among the commands of one tenant the smallest comes first, then the smallest id
     order: int = 0
-    #: names of resources that it takes while a worker holds it, sorted
+    #: names of resources that it uses while a worker holds it, sorted
     resources: tuple[str, ...] = ()
 
 
@@ -232,10 +234,10 @@ class Backlog(Struct, frozen=True):
     """Open commands of one pool."""
 
     pool: str
-    #: offered to workers, and the smallest (oldest) of their ids; 0 when there is none
+    #: number of commands offered to workers, and the smallest (oldest) of their ids; 0 if there is none
     issued: int = 0
     oldest: int = 0
-    #: held by workers, and when the first of their leases ends
+    #: number of commands that workers hold, and when the first of their leases ends
     claimed: int = 0
     first_lease_end: int = 0
 
@@ -253,10 +255,10 @@ class Append(Struct, frozen=True):
     """One transaction of one execution."""
 
     execution_id: int
-    #: head that the transaction was decided on; 0 creates the execution
+    #: the head on which the transaction was decided; 0 creates the execution
     expected: int
     events: Sequence[Event]
-    #: id of the first event; those of the others rise by one
+    #: id of the first event; the others follow
     base_id: int
     #: the projection after these events
     now: ExecutionState
@@ -265,27 +267,27 @@ class Append(Struct, frozen=True):
     issue: Sequence[NewCommand] = ()
     #: commands that are over: completed, failed or cancelled
     close: Sequence[int] = ()
-    #: commands whose lease is lost: back to issued, the fence stays
+    #: commands whose lease is lost: issued again, the fence stays
     release: Sequence[int] = ()
-    #: (command_id, fence): out of everybody's reach; Conflict when its fence is another one by now
+    #: (command_id, fence): commands that nobody may claim; Conflict if the fence has changed
     hold: Sequence[tuple[int, int]] = ()
-    #: held commands that may be claimed again; carried out after `hold`
+    #: held commands that may be claimed again; applied after `hold`
     unhold: Sequence[int] = ()
-    #: the execution starts and at most so many of its path and tenant may run at a time; 0 = any number
+    #: maximum number of running executions of the path and tenant, if this append starts one; 0 for any number
     slots: int = 0
     #: (command_id, fence, lease_until): a report is also a heartbeat
     extend: Sequence[tuple[int, int, int]] = ()
     set_timers: Sequence[Timer] = ()
     clear_timers: Sequence[str] = ()
-    #: hex sha256 of the content of events that were sent with an id (`Event.own_id`), by that id
+    #: hex sha256 of the content of events that were sent with an id (`Event.own_id`), by id
     digests: Mapping[int, str] = {}
-    #: whether `now.approvals` may have changed since the append before
+    #: whether `now.approvals` may have changed since the previous append
     asks: bool = False
     #: webhook deliveries of the run's end; only with a terminal event
     deliveries: Sequence[NewDelivery] = ()
-    #: an event that takes more bytes is refused (EventTooLarge), and all of the append with it; 0: any size
+    #: a larger event is refused (EventTooLarge), and with it the append; 0 for any size
     max_event_bytes: int = 0
-    #: of a log that comes from another store: the id of each event
+    #: for a log from another store: the id of each event
     ids: Sequence[int] = ()
 
 
@@ -309,7 +311,7 @@ class Ingested(Struct, frozen=True):
 
 
 class LogBatch(Struct, frozen=True):
-    """One committed row of the log, as `tail` gives it."""
+    """One committed row of the log, from `tail`."""
 
     position: int
     execution_id: int
@@ -339,7 +341,7 @@ class IdlePage(Struct, frozen=True):
     """The idle ones among some executions that have not ended."""
 
     records: Sequence[ExecutionRecord]
-    #: the last execution that was looked at; 0: there are no more
+    #: the last execution that was checked; 0 if there are no more
     last: int
 
 
@@ -351,15 +353,15 @@ class ExecutionFilter(Struct, frozen=True):
     tenant: str = ""
     project: str = ""
     environment: str = ""
-    #: only runs that this one called
+    #: only children of this run
     parent: int = 0
-    #: only runs that some run called and that have not ended
+    #: only children that have not ended
     children: bool = False
-    #: top: only runs that no run called; called: only the others
+    #: top: only runs without a parent; called: only children
     level: str = ""
-    #: only runs whose playbook's name has this in it
+    #: only runs whose playbook's name contains this
     name: str = ""
-    #: only runs with an id from here on: ids rise with the time at which a run was asked for
+    #: only runs with an id from here on: ids increase with the time of the request
     since: int = 0
 
 
@@ -375,10 +377,10 @@ class Store(
     StatisticsBook,
     Protocol,
 ):
-    """Everything durable."""
+    """All durable data."""
 
     async def open(self) -> None:
-        """Make it ready: create or check the schema; refuse a store that cannot keep the promises."""
+        """Open the store: create or check the schema. Refuses a store that cannot keep the rules."""
 
     async def close(self) -> None:
         """Finish pending writes, then close the store."""
@@ -386,86 +388,97 @@ class Store(
     # -- the log ------------------------------------------------------------------------------------------------------
 
     async def append(self, append: Append) -> Appended:
-        """Commit one transaction. Raises Conflict (head moved, a command to hold was claimed, or the execution exists),
-        TerminalExists, EventIdTaken, NoSlot, StoreUnavailable.
+        """Commit one transaction.
+
+        Raises Conflict (the head moved, a command to hold was claimed, or the execution exists), TerminalExists,
+        EventIdTaken, NoSlot, StoreUnavailable.
         """
 
     async def append_all(self, appends: Sequence[Append]) -> list[Appended | Exception]:
-        """Commit transactions of different executions, together as far as the store can; each succeeds or fails separately.
+        """Commit transactions of different executions, together if the store can; each succeeds or fails separately.
+
         Returns the results in the same order: what `append` would return or raise.
         """
 
     async def ingested(self, execution_id: int, event_ids: Sequence[int]) -> list[Ingested]:
-        """Records of the events of the execution with these ids. Ids that were generated here, on a leased node, have no digest
-        (''): external events never match them.
+        """Return records of the events of the execution with these ids.
+
+        Ids that were generated here, on a leased node, have no digest (''): external events never match them.
         """
 
     async def events(
         self, execution_id: int, *, after: int = 0, limit: int = 1000, types: Sequence[str] = ()
     ) -> list[StoredEvent]:
-        """Events with seq > after, in seq order, at most `limit` after filtering by type."""
+        """Return events with seq > after, in seq order, at most `limit` after filtering by type."""
 
     async def step_events(
         self, execution_id: int, step: str, run: int, *, after: int = 0, limit: int = 1000
     ) -> list[StoredEvent]:
-        """Events of one step run, in seq order."""
+        """Return events of one step run, in seq order."""
 
     async def tail(self, *, after: int = 0, limit: int = 100) -> list[LogBatch]:
-        """Committed rows of all executions after a position, in position order."""
+        """Return committed rows of all executions after a position, in position order."""
 
     async def marks(self, event_type: str, *, since: int = 0, limit: int = 1000) -> list[Mark]:
-        """Positions of events of a marked type, oldest first, persisted at or after `since` (microseconds)."""
+        """Return positions of events of a marked type, oldest first, persisted at or after `since` (microseconds)."""
 
     # -- executions ---------------------------------------------------------------------------------------------------
 
     async def execution(self, execution_id: int) -> ExecutionRecord | None:
-        """The record of one execution."""
+        """Return the record of one execution, or None."""
 
     async def executions(
         self, which: ExecutionFilter = ExecutionFilter(), *, before: int = 0, limit: int = 50
     ) -> list[ExecutionRecord]:
-        """Newest first (by execution_id), older than `before` when that is given."""
+        """Return executions, newest first (by execution_id), older than `before` if given."""
 
     async def pending_paths(self, *, after: tuple[str, str] = ("", ""), limit: int = 100) -> list[tuple[str, str]]:
-        """(tenant, path) of which executions are PENDING, in this order, above `after`. However many executions there are:
-        the cost is that of the pairs.
+        """Return each (tenant, path) with PENDING executions, in this order, above `after`.
+
+        The cost depends on the number of pairs, not of executions.
         """
 
     async def live_in_path(
         self, tenant: str, path: str, state: str, *, after: int = 0, limit: int = 50
     ) -> list[ExecutionRecord]:
-        """Executions of one tenant's path that are PENDING or RUNNING, oldest first, newer than `after`."""
+        """Return executions of one tenant's path that are PENDING or RUNNING, oldest first, newer than `after`."""
 
     async def awaiting_approval(self, tenant: str, *, after: int = 0, limit: int = 50) -> list[ExecutionRecord]:
-        """Executions of a tenant that wait for approvals (`ExecutionState.approvals`), oldest first, newer than `after`."""
+        """Return executions of a tenant with pending approvals, oldest first, newer than `after`.
+
+        See `ExecutionState.approvals`.
+        """
 
     async def idle(self, before: int, *, after: int = 0, limit: int = 1000) -> IdlePage:
-        """Look at the next `limit` executions that have not ended, by execution_id, above `after`. Returns those of them that
-        are not paused, to which nothing was appended since `before` (microseconds), and that have neither an open command
-        nor a timer: they may have been abandoned.
+        """Check the next `limit` executions that have not ended, by execution_id, above `after`.
+
+        Returns those that are not paused, to which nothing was appended since `before` (microseconds), and that have
+        neither an open command nor a timer: they may have been abandoned.
         """
 
     async def retire(self, before: int, *, dry_run: bool = False) -> int:
-        """Forget executions that ended before then (microseconds), and all that is known of them but results that are kept
-        forever. Those stay that have a result which gc will release, a delivery that is not settled, or a caller that
-        has not ended; a store may keep others together with them. Tells how many it forgot, or would forget now; as long
-        as there are more, the next call finds them. A call takes a few milliseconds of the writer's time: whoever calls it
-        again and again leaves pauses for others.
+        """Remove executions that ended before then (microseconds), and all their data except permanent results.
+
+        Executions stay if they have a result that gc will release, a delivery that is not settled, or a parent that has
+        not ended; a store may keep others together with them. Returns the number removed, or with `dry_run` the number
+        that would be removed now; if there are more, the next call finds them. A call takes a few milliseconds of the
+        writer's time: a caller that repeats it must leave pauses for others.
         """
 
     async def reclaim(self) -> int:
-        """Give space that is free inside of the store back to the file system, a piece as short as those of `retire`.
-        Returns the bytes of this piece, 0 when no more is to be had.
+        """Return free space inside the store to the file system, in a piece as short as those of `retire`.
+
+        Returns the bytes of this piece; 0 if there is no more.
         """
 
     async def step_runs(self, execution_id: int) -> list[StepRunRecord]:
-        """All step runs in the order in which they were scheduled."""
+        """Return all step runs in the order in which they were scheduled."""
 
     async def by_run_id(self, run_id: str) -> ExecutionRecord | None:
-        """The execution that a run id names."""
+        """Return the execution of a run id, or None."""
 
     async def by_idempotency_key(self, scope: Scope, key: str) -> ExecutionRecord | None:
-        """The execution that was started with this key."""
+        """Return the execution that was started with this key, or None."""
 
     # -- commands -----------------------------------------------------------------------------------------------------
 
@@ -482,84 +495,95 @@ class Store(
         project: str = "",
         environment: str = "",
     ) -> list[CommandRecord]:
-        """Take up to `limit` issued commands, raising each fence: the smallest order first, then the oldest; between
-        tenants, and within limits, as `ports.storage.pools` says. `kinds` are those the worker knows; no `pools` are all of them;
-        `execution_id` limits the claim to one execution and those below it, `tenant`, `project` and `environment` to the
-        executions of these.
+        """Claim up to `limit` issued commands and increment their fences.
+
+        The smallest order comes first, then the oldest; between tenants, and within limits, by the rules of
+        `ports.storage.pools`. `kinds` are those that the worker supports; no `pools` for all of them; `execution_id`
+        limits the claim to one execution and its descendants, `tenant`, `project` and `environment` to their
+        executions.
         """
 
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]], lease_until: int) -> list[int]:
-        """Extend the leases of (command_id, fence); returns the ids that this worker no longer holds."""
+        """Extend the leases of (command_id, fence). Returns the ids that this worker no longer holds."""
 
     async def expired(self, now: int, limit: int = 100) -> list[CommandRecord]:
-        """Claimed commands whose lease ended before `now`."""
+        """Return claimed commands whose lease ended before `now`."""
 
     async def commands(self, execution_id: int) -> list[CommandRecord]:
-        """All open commands of an execution."""
+        """Return all open commands of an execution."""
 
     async def backlog(self) -> list[Backlog]:
-        """The amount of open work by pool."""
+        """Return the amount of open work by pool."""
 
     async def granted(self, by: tuple[int, int, int]) -> list[CommandRecord]:
-        """Open commands that a report was granted."""
+        """Return open commands that a report was granted."""
 
     # -- timers -------------------------------------------------------------------------------------------------------
 
     async def due_timers(self, now: int, limit: int = 100, *, latest: bool = False) -> list[Timer]:
-        """Timers with due <= now, earliest first; with `latest` the other way round."""
+        """Return timers with due <= now, earliest first; with `latest`, latest first."""
 
     async def coming_timers(self, after: int, until: int, limit: int = 100) -> list[int]:
-        """Executions of timers with after < due <= until, earliest first; one with several timers may be there several times."""
+        """Return executions of timers with after < due <= until, earliest first.
+
+        An execution with several timers may be repeated.
+        """
 
     async def next_due(self) -> int | None:
-        """When the earliest timer is due."""
+        """Return when the earliest timer is due, or None."""
 
-    # -- caches and odds ----------------------------------------------------------------------------------------------
+    # -- snapshots, logs and other data --------------------------------------------------------------------------------
 
     async def put_snapshot(
         self, execution_id: int, seq: int, code: str, body: bytes, drop: Sequence[int] | None = None
     ) -> None:
-        """Keep a folded state; the newest per execution is kept, and with `drop` those before it by the same code version,
-        except at these seqs. The log alone suffices without any.
+        """Store a folded state.
+
+        The newest per execution is kept; with `drop`, earlier ones of the same code version are removed except at these
+        seqs. The log alone suffices without any.
         """
 
     async def past_snapshots(self, execution_id: int, code: str) -> list[int]:
-        """The seqs of the snapshots before the newest, in order."""
+        """Return the seqs of the snapshots before the newest, in order."""
 
     async def snapshot(self, execution_id: int, code: str, last: int = MAX_ID) -> tuple[int, bytes] | None:
-        """The newest snapshot written by this code version, at or before seq `last`."""
+        """Return the newest snapshot written by this code version, at or before seq `last`; None if there is none."""
 
     async def append_logs(self, lines: Sequence[LogLine], max_bytes: int | None = None) -> None:
-        """Keep task log lines. With `max_bytes`, an execution keeps so many bytes of text: the first line that does not
-        fit is replaced by one of the stream `log` that says so (`LOG_CUT`), and what comes after is not kept.
-        A line of the stream `progress` takes the place of its attempt's last one, at a new position. Such lines do not
-        count; an execution keeps its newest `PROGRESS_KEPT`.
+        """Store task log lines.
+
+        With `max_bytes`, an execution keeps that many bytes of text: the first line that does not fit is replaced by
+        one of the stream `log` with `LOG_CUT`, and later lines are dropped. A line of the stream `progress` replaces
+        the last one of its attempt, at a new position. Such lines do not count; an execution keeps its newest
+        `PROGRESS_KEPT`.
         """
 
     async def logs(
         self, execution_id: int, *, after: int = 0, limit: int = 1000, where: LogFilter = ANY_LINE
     ) -> list[tuple[int, LogLine]]:
-        """Log lines with their positions, after a position."""
+        """Return log lines with their positions, after a position."""
 
     async def changed_elsewhere(self) -> bool:
-        """Whether another process may have written since the last call. Called every `engine.sweep_s` if no bus reports
-        it, so it must be nearly free while nothing happens. A store that always has a bus returns False.
+        """Return whether another process may have written since the last call.
+
+        Called every `engine.sweep_s` if no bus reports it, so it must be nearly free while nothing happens. A store
+        that always has a bus returns False.
         """
 
     async def time(self) -> int:
-        """The store's clock, microseconds since 1970: leases of several servers are measured by it."""
+        """Return the store's clock, microseconds since 1970: leases of several servers are measured by it."""
 
     async def lease_node(self, owner: str, now: int, until: int) -> int:
-        """Reserve a node number (0 to 1023) for minting ids until then. Raises StoreUnavailable when all are taken."""
+        """Reserve a node number (0 to 1023) for generating ids until then. Raises StoreUnavailable if all are taken."""
 
 
-# Recognizes imported runs by the idempotency key that the import gave them.
+# Imported runs are recognized by the idempotency key that the import gave them.
 
 
-#: Requests cannot bring keys that begin so.
+#: Requests cannot use keys with this prefix.
 IMPORT_PREFIX = "arclog.import/"
 
 
 def is_imported(new: NewExecution) -> bool:
-    """Whether a run was recorded elsewhere: it is read-only here."""
+    """Return whether a run was recorded elsewhere: it is read-only here."""
     return new.idempotency_key.startswith(IMPORT_PREFIX)

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class LogLine(Struct, frozen=True):
-    """A piece of a task's live log. Not part of the event log."""
+    """A line of a task's live log. Not part of the event log."""
 
     execution_id: int
     at: int
@@ -21,7 +21,7 @@ class LogLine(Struct, frozen=True):
     iteration: tuple[int, ...] | None = None
 
 
-#: the stream of lines that say how far an attempt is
+#: the stream of progress lines
 PROGRESS = "progress"
 #: the streams of a line
 STREAMS = ("stdout", "stderr", "log", PROGRESS)
@@ -32,7 +32,7 @@ LOG_CUT = "log cut here: a run keeps {max_bytes} bytes of its tasks' logs (logs.
 
 
 def log_size(line: LogLine) -> int:
-    """The size of a line for the limits."""
+    """Return the size of a line for the limits."""
     return len(line.text.encode("utf-8", "surrogatepass")) + 1
 
 
@@ -41,15 +41,15 @@ class LogFilter(Struct, frozen=True):
 
     step: str = ""
     task: str = ""
-    #: None: any; a loop's index finds what is nested in that iteration, too
+    #: None for any; a loop's index also matches the iterations nested in it
     iteration: tuple[int, ...] | None = None
-    #: empty: every stream but `progress`
+    #: empty for every stream except `progress`
     streams: tuple[str, ...] = ()
-    #: the text has this in it, letter by letter
+    #: substring of the text, case-sensitive
     text: str = ""
-    #: microseconds since 1970; lines from then on
+    #: lines from this time on, microseconds since 1970
     since: int = 0
 
 
-#: every line but those of the stream `progress`
+#: every line except those of the stream `progress`
 ANY_LINE = LogFilter()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ExecuteRequest(Struct, frozen=True, omit_defaults=True):
-    """A run asked for: of a playbook's text, or of what is registered under a path."""
+    """A request for a run, of a playbook's text or of a registered path."""
 
     #: YAML or JSON text of the playbook; '' with `path`
     playbook: str = ""
@@ -27,24 +27,24 @@ class ExecuteRequest(Struct, frozen=True, omit_defaults=True):
     workload: Mapping[str, Any] = {}
     #: texts of the playbooks that are called by file, by path: the folder of `file` joined with the name
     files: Mapping[str, str] = {}
-    #: the same key again is the same run; with another request it is a Conflict
+    #: the same key returns the same run; with another request it raises Conflict
     idempotency_key: str = ""
-    #: in the catalog; '' with `playbook`
+    #: path in the catalog; '' with `playbook`
     path: str = ""
-    #: 0 = the newest
+    #: 0 for the newest
     version: int = 0
-    #: project and environment of the run, where they are not the caller's own
+    #: project and environment of the run, if they differ from the caller's
     scope: Mapping[str, str] = {}
-    #: -100 to 100; None: the playbook's own
+    #: -100 to 100; None for the playbook's
     priority: int | None = None
 
 
 class Started(Struct, frozen=True):
     execution_id: str
     run_id: str
-    #: False when the idempotency key had started it before
+    #: False if the idempotency key had started it before
     created: bool = True
-    #: keys of the request's workload that nothing in the playbook knows; left out when there are none
+    #: keys of the request's workload that the playbook does not use; absent if there are none
     warnings: list[str] | UnsetType = UNSET
 
 
@@ -52,7 +52,7 @@ class Origin(Struct, frozen=True, omit_defaults=True):
     """The origin of a run that started with the events of another run."""
 
     execution_id: str
-    #: the last event of that run that was looked at
+    #: the last event of that run that was used
     seq: int
     #: retry | fork
     how: str
@@ -63,51 +63,51 @@ class Origin(Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def of(cls, recorded: Mapping[str, Any]) -> Origin:
-        """As the first event of the run has it."""
+        """Return the origin in the first event of the run."""
         return convert(recorded, cls)
 
 
 class ForkRequest(Struct, frozen=True, omit_defaults=True, rename={"step": "from"}):
     """A new run that continues from the recorded events of another one."""
 
-    #: fork: after this event; None: of a retry
+    #: fork: after this event; None for a retry
     at: int | None = None
-    #: retry: the step whose latest run, with all that it led to, runs again
+    #: retry: the step whose latest run, and everything after it, runs again
     step: str = ""
-    #: retry: only what failed
+    #: retry: only the failed parts
     failed: bool = False
-    #: text of the playbook to continue with; '': the run's own
+    #: text of the playbook to continue with; '' for the run's own
     playbook: str = ""
     file: str = ""
     files: Mapping[str, str] = {}
-    #: laid over the run's workload
+    #: merged over the run's workload
     workload: Mapping[str, Any] = {}
     #: steps that have another name in the new playbook: old → new
     map: Mapping[str, str] = {}
-    #: the same key again is the same run
+    #: the same key returns the same run
     idempotency_key: str = ""
 
 
 class Forked(Struct, frozen=True):
-    """A run that began with the events of another."""
+    """A run that started with the events of another."""
 
     execution_id: str
     run_id: str
     origin: Origin
-    #: False when the idempotency key had started it before
+    #: False if the idempotency key had started it before
     created: bool = True
 
 
 class ReplayDifference(Struct, frozen=True):
-    """The first place in a log where the code of today decides otherwise."""
+    """The first place in a log where the current code decides differently."""
 
-    #: of the recorded event
+    #: sequence number of the recorded event
     seq: int
-    #: the fields that differ, 'type' when they are different events, 'problem' when there is no event today
+    #: the fields that differ; 'type' if the events are different, 'problem' if there is no event now
     fields: list[str]
     recorded: dict[str, Any] | None
     decided: dict[str, Any] | None
-    #: why nothing is decided
+    #: why no event was decided
     problem: str = ""
 
 
@@ -116,31 +116,31 @@ class ReplayCheck(Struct, frozen=True):
 
     execution_id: str
     ok: bool
-    #: events that were looked at
+    #: number of events
     events: int
-    #: decisions that were made again
+    #: number of repeated decisions
     decisions: int
-    #: events that were folded only: they came over the wire or were taken over from another run
+    #: number of events that were only folded: they came over the wire or from another run
     folded: int
     difference: ReplayDifference | None = None
 
 
 class RunsDiff(Struct, frozen=True):
-    """Two runs side by side; `history.diff` says what the parts hold."""
+    """A comparison of two runs; `history.diff` describes the parts."""
 
     a: str
     b: str
-    #: where they part first, and why: step, run, what, cause, a_seq, b_seq, a, b; None: they went alike
+    #: the first difference and its cause: step, run, what, cause, a_seq, b_seq, a, b; None if there is none
     divergence: dict[str, Any] | None
-    #: steps that did not run alike: step, a_runs, b_runs, a_status, b_status, a_arcs, b_arcs
+    #: steps that ran differently: step, a_runs, b_runs, a_status, b_status, a_arcs, b_arcs
     steps: list[dict[str, Any]]
     #: path, a, b
     values: list[dict[str, Any]]
-    #: more values differ than are listed
+    #: whether more values differ than are listed
     more_values: bool
     #: step, a_ms, b_ms
     durations: list[dict[str, Any]]
-    #: of two plans: steps_added, steps_removed, steps_changed, arcs_added, arcs_removed; None: the same net
+    #: for two plans: steps_added, steps_removed, steps_changed, arcs_added, arcs_removed; None for the same net
     net: dict[str, Any] | None
 
 
@@ -151,14 +151,14 @@ class PlaybookStats(Struct, frozen=True):
     runs: int
     #: runs by state
     states: dict[str, int]
-    #: of the runs that completed or failed, the part that completed
+    #: share of completed runs among those that completed or failed
     success_rate: float | None
-    #: of the runs that completed
+    #: of completed runs
     p50_ms: int | None
     p95_ms: int | None
-    #: the slowest first: step, runs, failed, p50_ms, p95_ms, slowest_ms, slowest_in
+    #: slowest first: step, runs, failed, p50_ms, p95_ms, slowest_ms, slowest_in
     steps: list[dict[str, Any]]
-    #: the latest first: day, runs, failed, p50_ms
+    #: latest first: day, runs, failed, p50_ms
     days: list[dict[str, Any]]
 
 
@@ -187,9 +187,9 @@ class Summary(Struct, frozen=True):
     steps: dict[str, StepSummary]
     ctx: dict[str, Any]
     result: Any
-    #: of a run that ended otherwise than well: kind, message, code, retryable, step, task, item, traceback, cause
+    #: for a run that failed or was cancelled: kind, message, code, retryable, step, task, item, traceback, cause
     error: dict[str, Any] | None
-    #: the result's ref, when it is stored outside the log
+    #: the result's ref, if it is stored outside the log
     result_ref: dict[str, Any] | None = None
     #: the playbook's name
     name: str = ""
@@ -199,18 +199,18 @@ class Summary(Struct, frozen=True):
     cause: Cause | None = None
     #: commands worth running now
     next: list[str] = []
-    #: of a retry or a fork
+    #: for a retry or a fork
     origin: Origin | None = None
-    #: it was recorded elsewhere, and is read-only
+    #: whether it was recorded elsewhere and is read-only
     imported: bool = False
 
 
 class SignalRequest(Struct, frozen=True):
     """A signal to a run."""
 
-    #: PAUSE RESUME CANCEL APPROVE REJECT RETRY_STEP SKIP_STEP RETRY_RUN UPDATE_PARAMS EMERGENCY_STOP, or a name of one's own
+    #: PAUSE RESUME CANCEL APPROVE REJECT RETRY_STEP SKIP_STEP RETRY_RUN UPDATE_PARAMS EMERGENCY_STOP, or a custom name
     signal: str
-    #: the same id again is answered as before; '' = one is made up
+    #: a repeated id gets the first answer again; '' to generate one
     signal_id: str = ""
     #: required with CANCEL, REJECT, SKIP_STEP and EMERGENCY_STOP
     reason: str = ""
@@ -229,12 +229,12 @@ class SignalAnswer(Struct, frozen=True):
     accepted: bool
     #: why it was refused
     message: str
-    #: of the run, afterwards
+    #: state of the run afterwards
     state: str
     paused: bool
     #: with RETRY_RUN: the new run
     started: str | None = None
-    #: a task, or the start of the run, was waiting for it; a signal of the playbook's own is kept otherwise
+    #: whether a task, or the start of the run, was waiting for it; otherwise a custom signal is stored
     waiting: bool = False
 
 
@@ -250,22 +250,22 @@ class StoredResult(Struct, frozen=True):
     #: list | data
     kind: str
     content_type: str
-    #: of the content itself
+    #: size of the content
     bytes: int
-    #: items of a list
+    #: number of items of a list
     rows: int | None
     sha256: str
     #: step | execution | workflow | permanent
     scope: str
     stored_at: str
-    #: when its time to live ends, if it was given one
+    #: when its time to live ends, if it has one
     expires_at: str | None
-    #: when gc release it
+    #: when gc released it
     removed_at: str | None
-    #: the event that says that it was stored
+    #: sequence number of the event that recorded it
     seq: int
-    #: known when one result is described: its beginning, the room that it takes (None when it is not there), and when gc
-    #: may release it (None: not known yet, or never)
+    #: only for a single result: its beginning, its size in the store (None if it does not exist), and when gc may
+    #: release it (None if unknown, or never)
     preview: str | None = None
     stored_bytes: int | None = None
     kept_until: str | None = None
@@ -275,27 +275,28 @@ class Collected(Struct, frozen=True):
     """The removals of a garbage collection, real or simulated."""
 
     dry_run: bool
-    #: results whose time was over
+    #: number of expired results
     results: int
     #: removed files that were no longer referenced, and their size
     contents: int
     bytes: int
-    #: files of writers that died
+    #: number of files of writers that died
     leftovers: int
-    #: runs that ended longer ago than `store.retention_s`; a dry run passes over those whose results it would release
+    #: number of runs that ended longer ago than `store.retention_s`; a dry run skips those whose results it would
+    #: release
     executions: int = 0
     #: bytes that the store gave back to the file system
     reclaimed: int = 0
 
 
 class EventsFound(Struct, frozen=True):
-    """A page of events across runs, the oldest first."""
+    """A page of events across runs, oldest first."""
 
     #: full envelopes
     events: list[dict[str, Any]]
-    #: the same search continues from here (`cursor`)
+    #: `cursor` of the next page
     next: str
-    #: whether there may be more events now; a page with fewer events than were asked for is not always the last
+    #: whether there may be more events now; a page with fewer events than requested is not always the last
     more: bool
 
 
@@ -316,10 +317,10 @@ class CatalogVersion(Struct, frozen=True):
 
     path: str
     version: int
-    #: of the plan that it compiles to: the same content is the same version
+    #: hash of the compiled plan: the same content is the same version
     digest: str
     registered_at: str
-    #: False when this content was registered before
+    #: False if this content was registered before
     created: bool = False
     #: the playbook as written; '' in lists
     source: str = ""
@@ -333,7 +334,7 @@ class CatalogEntry(Struct, frozen=True):
     version: int
     digest: str
     registered_at: str
-    #: an archived path is not listed unless asked for, and starts no run; registering it again brings it back
+    #: an archived path is listed only on request and starts no run; registering it again restores it
     archived_at: str | None = None
 
 
@@ -341,25 +342,25 @@ class CatalogDiff(Struct, frozen=True):
     path: str
     older: int
     newer: int
-    #: unified diff of the two texts; '' when they are the same
+    #: unified diff of the two texts; '' if they are equal
     diff: str
 
 
 class Api(Protocol):
     async def execute(self, request: ExecuteRequest) -> Started:
-        """Start a run; durable when it answers. Raises PlaybookError or RequestRejected."""
+        """Start a run; it is durable when this returns. Raises PlaybookError or RequestRejected."""
 
     async def wait(self, execution_id: str, *, after: int = 0, timeout_s: float | None = None) -> int:
-        """Return the head once it is past `after` (or the run has ended), or after the time-out."""
+        """Return the head once it is past `after` (or the run has ended), or after the timeout."""
 
     async def ended(self, execution_id: str, *, timeout_s: float | None = None) -> bool:
-        """Return True once the run has its terminal event, False after the time-out."""
+        """Return True once the run has its terminal event, False after the timeout."""
 
     async def status(self, execution_id: str) -> Status:
-        """The seven fields."""
+        """Return the seven fields of the status contract."""
 
     async def summary(self, execution_id: str) -> Summary:
-        """The run with its steps, ctx, result and error."""
+        """Return the run with its steps, ctx, result and error."""
 
     async def list(
         self,
@@ -372,41 +373,44 @@ class Api(Protocol):
         since: str = "",
         parent: str = "",
     ) -> builtins.list[Listed]:
-        """Newest first: of these states, of a catalog path, whose playbook's name has `name` in it, asked for at or after
-        `since` (RFC 3339), called by run `parent`.
+        """Return runs, newest first, filtered by state, catalog path, name, time and parent.
+
+        `name` is a part of the playbook's name, `since` (RFC 3339) the earliest time of the request.
         """
 
     async def find(self, query: RunQuery) -> RunPage:
         """Search for runs, newest first. Raises RequestRejected."""
 
     async def activity(self, *, hours: int = 24) -> Activity:
-        """Counts of ended runs by outcome, for each of the last `hours` hours (at most 8,784)."""
+        """Return counts of ended runs by outcome, for each of the last `hours` hours (at most 8,784)."""
 
     async def failing(self, *, limit: int = 20) -> builtins.list[Failing]:
-        """Playbooks whose newest run that ended within `overview.failing_s` has failed, the last to fail first."""
+        """Return playbooks whose newest run that ended within `overview.failing_s` has failed, latest failure first."""
 
     async def stuck(self, *, limit: int = 20) -> builtins.list[Stuck]:
-        """Runs with work that no worker has taken for `overview.stuck_s`, the longest waiting first; one for each pool and set
-        of kinds.
+        """Return runs with work that no worker has claimed for `overview.stuck_s`, the longest waiting first.
+
+        There is one for each pool and set of kinds.
         """
 
     async def leases(self, *, limit: int = 100) -> builtins.list[Lease]:
-        """Work that workers have claimed and not finished, the lease that ends first at the top. Looks at the 1,000 leases of
-        all tenants that end first.
+        """Return work that workers have claimed and not finished, the lease that ends first at the top.
+
+        Covers the 1,000 leases of all tenants that end first.
         """
 
     async def approvals(self, *, after: str = "", limit: int = 50) -> ApprovalPage:
-        """List pending approvals; `after` is a run's id, `limit` counts runs."""
+        """Return pending approvals; `after` is a run's id, `limit` counts runs."""
 
     async def events(
         self, execution_id: str, *, after: int = 0, limit: int = 1000, types: Sequence[str] = ()
     ) -> builtins.list[dict[str, Any]]:
-        """Full envelopes in seq order."""
+        """Return full envelopes in seq order."""
 
     async def entity_events(
         self, execution_id: str, entity_type: str, entity_id: str = "", *, after: int = 0, limit: int = 1000
     ) -> builtins.list[dict[str, Any]]:
-        """Full envelopes of one kind of entity (step, task, loop …), or of one entity of that kind, in seq order."""
+        """Return full envelopes of one kind of entity (step, task, loop …), or of one entity, in seq order."""
 
     async def search(
         self,
@@ -420,126 +424,140 @@ class Api(Protocol):
         cursor: str = "",
         limit: int = 100,
     ) -> EventsFound:
-        """Events of all runs that the caller sees, by canonical type and by when they were stored: from `since` on and before
-        `until` (RFC 3339). Those that are for readers only if asked for. `entity` keeps those about a kind of thing or about one
-        of them (`step`, `step:load`), `where` those for which an expression over the fields of the envelope holds; it does not
-        hold for an event that lacks what the expression reads.
+        """Return events of all runs that the caller sees, by canonical type and time of storage.
+
+        They are stored at or after `since` and before `until` (RFC 3339), without informational ones unless requested.
+        `entity` selects a kind of entity or a single one (`step`, `step:load`), `where` is an expression over the
+        fields of the envelope; it is false for an event that lacks a field.
         """
 
     async def logs(
         self, execution_id: str, *, after: int = 0, limit: int = 1000, where: LogFilter = ANY_LINE
     ) -> builtins.list[dict[str, Any]]:
-        """Task log lines: position, timestamp, step, task, attempt, iteration, stream, text. A step or a task that the
-        run cannot have is refused.
+        """Return task log lines: position, timestamp, step, task, attempt, iteration, stream, text.
+
+        Raises RequestRejected for a step or a task that the run cannot have.
         """
 
     async def results(self, execution_id: str, *, after: int = 0, limit: int = 1000) -> builtins.list[StoredResult]:
-        """The results that the run stored outside the log, in order of their events, after a seq."""
+        """Return the results that the run stored outside the log, in order of their events, after a seq."""
 
     async def result(self, ref: str) -> StoredResult:
-        """All that is known of one stored result. Raises NotFound."""
+        """Describe one stored result. Raises NotFound."""
 
     def content(self, ref: str, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
-        """Bytes [start, end) of a stored result, checked. Raises NotFound or ResultUnavailable."""
+        """Return bytes [start, end) of a stored result, checked. Raises NotFound or ResultUnavailable."""
 
     async def collect(self, *, dry_run: bool = False) -> Collected:
-        """Remove stored results that are no longer needed: those of the caller's tenant. For the owner of the store and callers
-        of the server's own tenant (`scope.tenant`): those of all tenants, leftovers of dead writers, and runs that ended long ago.
+        """Remove stored results that are no longer needed, of the caller's tenant.
+
+        For the owner of the store and callers of the server's own tenant (`scope.tenant`): those of all tenants,
+        leftovers of dead writers, and runs that ended long ago.
         """
 
     async def why(self, execution_id: str) -> Why:
         """Explain what the run is waiting for."""
 
     async def state(self, execution_id: str, at: int | None = None) -> StateView:
-        """The run as it was after event `at`: 0 is before anything, beyond the head (or None) the newest."""
+        """Return the run as it was after event `at`: 0 is before the first, beyond the head (or None) the newest."""
 
     async def signal(self, execution_id: str, request: SignalRequest) -> SignalAnswer:
-        """Send a signal to the run. It is recorded when this returns, even if the run cannot apply it (`accepted` is False)."""
+        """Send a signal to the run.
+
+        It is recorded when this returns, even if the run cannot apply it (`accepted` is False).
+        """
 
     async def fork(self, execution_id: str, request: ForkRequest) -> Forked:
-        """Start a new run that continues this one: after an event (`at`), from a step, or with what failed.
-        Raises RequestRejected, PlaybookError, Conflict, or DoesNotFit with what has no place in the playbook.
+        """Start a new run that continues this one: after an event (`at`), from a step, or with the failed parts.
+
+        Raises RequestRejected, PlaybookError, Conflict, or DoesNotFit if the recorded state does not fit the playbook.
         """
 
     async def replay(self, execution_id: str) -> ReplayCheck:
         """Repeat every decision of the run's log and compare. Raises NewerLog."""
 
     async def diff(self, execution_id: str, other: str) -> RunsDiff:
-        """Compare two runs: where they part, which steps and values differ, how long each took."""
+        """Compare two runs: the first difference, different steps and values, and durations."""
 
     async def simulate(self, request: SimulateRequest) -> SimulationReport:
-        """Run a playbook against the recorded outcomes of runs: no task is run and nothing is written. Raises
-        RequestRejected, PlaybookError, or NotFound.
+        """Run a playbook against the recorded outcomes of runs: no task is run and nothing is written.
+
+        Raises RequestRejected, PlaybookError, or NotFound.
         """
 
     def export(self, execution_id: str) -> AsyncIterator[bytes]:
-        """A run as a file: log, plan, playbook and stored results, each with its checksum."""
+        """Export a run as a file: log, plan, playbook and stored results, each with its checksum."""
 
     async def import_run(self, file: BinaryIO) -> Imported:
-        """Import a run from an exported file, read-only. Raises RequestRejected, which names the damaged part, or Conflict
-        if another state of the run exists.
+        """Import a run from an exported file, read-only.
+
+        Raises RequestRejected, which names the damaged part, or Conflict if another state of the run exists.
         """
 
     async def lineage(self, execution_id: str) -> builtins.list[dict[str, Any]]:
-        """OpenLineage events of a run as far as its log goes: of the playbook, and of tasks that move data."""
+        """Return OpenLineage events of a run up to the end of its log: of the playbook, and of tasks that move data."""
 
     async def trace(self, execution_id: str, path: str) -> Trace:
-        """Follow a value (`result.total`, `ctx.total`, `fetch.data.rows[0].id`) back to where it came into the run. Raises
-        RequestRejected when the run has no such value.
+        """Trace a value (`result.total`, `ctx.total`, `fetch.data.rows[0].id`) back to its origin.
+
+        Raises RequestRejected if the run has no such value.
         """
 
     async def stats(self, path: str, *, since: str = "", limit: int = 200) -> PlaybookStats:
-        """Statistics of the latest runs of a playbook, at most `limit`, requested at or after `since` (RFC 3339). Raises NotFound."""
+        """Return statistics of the latest runs of a playbook, at most `limit`. Raises NotFound.
+
+        Only runs that were requested at or after `since` (RFC 3339) count.
+        """
 
     async def pausing(self, execution_id: str) -> bool:
-        """Whether the run is paused, or draining to be."""
+        """Return whether the run is paused or pausing."""
 
     async def cancel(self, execution_id: str, reason: str) -> Status:
-        """End the run at once."""
+        """Cancel the run at once."""
 
     async def source(self, execution_id: str) -> str:
-        """The playbook as it was written."""
+        """Return the text of the playbook."""
 
     async def graph(self, execution_id: str, form: str = "json") -> Any:
-        """The run's plan as `json` (a map), `mermaid` or `text`."""
+        """Return the run's plan as `json` (a map), `mermaid` or `text`."""
 
     # -- the catalog --------------------------------------------------------------------------------------------------
 
     async def register(self, request: RegisterRequest) -> CatalogVersion:
-        """Keep a playbook under its path (metadata.path, else its name). Raises PlaybookError."""
+        """Register a playbook under its path (metadata.path, else its name). Raises PlaybookError."""
 
     async def catalog(
         self, *, prefix: str = "", after: str = "", limit: int = 100, archived: bool = False
     ) -> builtins.list[CatalogEntry]:
-        """The registered playbooks, ordered by path, after a path; with archived ones on request."""
+        """Return the registered playbooks, ordered by path, after a path; with archived ones on request."""
 
     async def versions(self, path: str, *, before: int = 0, limit: int = 100) -> builtins.list[CatalogVersion]:
-        """The versions of a path, newest first. Raises NotFound."""
+        """Return the versions of a path, newest first. Raises NotFound."""
 
     async def registered(self, path: str, version: int = 0) -> CatalogVersion:
-        """One version (0 = the newest) with its text. Raises NotFound."""
+        """Return one version (0 for the newest) with its text. Raises NotFound."""
 
     async def difference(self, path: str, older: int, newer: int = 0) -> CatalogDiff:
-        """The differences between two versions (0 = the newest). Raises NotFound."""
+        """Return the differences between two versions (0 for the newest). Raises NotFound."""
 
     async def archive(self, path: str, *, archived: bool = True) -> CatalogEntry:
-        """Put a path away, or bring it back. Its versions stay, and so do runs of them. Raises NotFound."""
+        """Archive a path, or restore it. Its versions and their runs stay. Raises NotFound."""
 
 
 @runtime_checkable
 class Following(Protocol):
     """Additional methods of a remote `Api`: events are streamed, so that callers need not poll.
 
-    Each record comes once and in order, also across restarts of the other side. Raises NotFound, Unauthenticated, or
-    ServerUnavailable once patience is over.
+    Each record is delivered once and in order, even across restarts of the server. Raises NotFound, Unauthenticated, or
+    ServerUnavailable when the time for reconnecting is over.
     """
 
     def follow(
         self, execution_id: str, *, after: int = 0, types: Sequence[str] = ()
     ) -> AsyncGenerator[dict[str, Any], None]:
-        """Full envelopes behind a seq, as they happen, to the end of the log."""
+        """Return full envelopes after a seq, as they happen, to the end of the log."""
 
     def follow_logs(
         self, execution_id: str, *, after: int = 0, where: LogFilter = ANY_LINE
     ) -> AsyncGenerator[dict[str, Any], None]:
-        """Task log lines behind a position, as they are written, to the run's end."""
+        """Return task log lines after a position, as they are written, to the end of the run."""

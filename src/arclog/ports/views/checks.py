@@ -5,14 +5,14 @@ from __future__ import annotations
 from msgspec import Struct
 
 OK = "ok"
-#: it works, and something is not as it should be
+#: it works, but needs attention
 WARN = "warn"
-#: something does not work
+#: it does not work
 FAIL = "fail"
 
 SECRETS = "secrets"
 CONFINEMENT = "confinement"
-#: Checks that each server has its own answer to: its key and its kernel are its own.
+#: Checks with a separate answer per server, since each has its own key and kernel.
 OWN = frozenset({SECRETS, CONFINEMENT})
 
 
@@ -31,7 +31,7 @@ class Diagnosis(Struct, frozen=True):
     """The health checks of a server."""
 
     version: str
-    #: of workers, see ports.work
+    #: protocol of workers, see ports.work
     protocol: int
     #: the server's clock, microseconds since 1970
     now: int

@@ -14,26 +14,26 @@ class SimulateRequest(Struct, frozen=True, omit_defaults=True):
     #: YAML or JSON text of the playbook
     playbook: str
     file: str = ""
-    #: texts of the files that it names
+    #: texts of the included files
     files: Mapping[str, str] = {}
-    #: execution ids of the recorded runs; none: the latest of the playbook's path
+    #: execution ids of the recorded runs; empty for the latest of the playbook's path
     runs: Sequence[str] = ()
     #: number of latest runs
     last: int = 100
-    #: laid over the workload of each run
+    #: merged over the workload of each run
     workload: Mapping[str, Any] = {}
     #: steps that have another name in the new playbook: old → new
     map: Mapping[str, str] = {}
-    #: a call whose inputs or code were others has no answer
+    #: whether a call with other inputs or code has no answer
     strict: bool = False
 
 
 class SimulatedCall(Struct, frozen=True):
-    """A call of a simulated run that the log does not answer, or that it answers for another question."""
+    """A call of a simulated run that the log does not answer, or only with other inputs or code."""
 
     step: str
     run: int
-    #: indexes of the loop item, the outermost first
+    #: indexes of the loop item, outermost first
     item: list[int]
     task: str
     kind: str
@@ -43,35 +43,35 @@ class SimulatedCall(Struct, frozen=True):
 
 
 class SimulatedRun(Struct, frozen=True):
-    """The simulated course of a run."""
+    """The simulation of one run."""
 
     execution_id: str
-    #: same | result (the same path, another result) | path | unanswered | refused (it would not have started) | cut (no end
-    #: within history.simulate_max_events)
+    #: same | result (the same path, another result) | path | unanswered | refused (it would not have started) | cut (no
+    #: end within history.simulate_max_events)
     verdict: str
-    #: of the recorded run, and of the simulated one: COMPLETED FAILED CANCELLED OPEN
+    #: state of the recorded run, and of the simulated one: COMPLETED FAILED CANCELLED OPEN
     recorded: str
     simulated: str
-    #: step runs that were simulated
+    #: number of simulated step runs
     steps: int
-    #: the first difference of the paths: step, run, what, cause, seq, recorded, simulated; None: it does not
+    #: the first difference of the paths: step, run, what, cause, seq, recorded, simulated; None if there is none
     divergence: dict[str, Any] | None
-    #: the results, if they differ: recorded, simulated; None: they are equal
+    #: the results, if they differ: recorded, simulated; None if they are equal
     result: dict[str, Any] | None
-    #: calls that have no recorded answer
+    #: calls without a recorded answer
     unanswered: list[SimulatedCall]
-    #: calls that got the recorded answer though their inputs or their code were others
+    #: calls that got the recorded answer although their inputs or code differ
     assumed: list[SimulatedCall]
     #: why it was refused
     problem: str = ""
 
 
 class SimulationReport(Struct, frozen=True):
-    """The simulated course of several runs."""
+    """The simulation of several runs."""
 
-    #: every run takes the same path to the same result
+    #: whether every run takes the same path to the same result
     ok: bool
-    #: runs by verdict
+    #: number of runs by verdict
     verdicts: dict[str, int]
     steps: int
     runs: list[SimulatedRun]
@@ -83,24 +83,24 @@ class Imported(Struct, frozen=True):
     execution_id: str
     run_id: str
     events: int
-    #: stored results that came with it
+    #: number of stored results that were imported with it
     results: int
     #: names of results that were removed before the export
     missing: list[str] = []
-    #: False when it had been imported before
+    #: False if it had been imported before
     created: bool = True
 
 
 class TraceNode(Struct, frozen=True, omit_defaults=True):
-    """A value, and where it came from."""
+    """A value and its origin."""
 
     #: result | ctx | step | task | item | args | workload (of the request) | default (of the playbook) | constant | keychain | run
     what: str
     #: its name there, e.g. `fetch.fetch_task.data.total`
     name: str
-    #: None of what is secret, or not in the log; {ref} of what is stored outside the log
+    #: None for a secret or a value that is not in the log; {ref} for stored data
     value: Any = None
-    #: of the event that brought it; 0: none did
+    #: sequence number of the event that has it; 0 if there is none
     seq: int = 0
     step: str = ""
     task: str = ""
@@ -110,20 +110,20 @@ class TraceNode(Struct, frozen=True, omit_defaults=True):
     kind: str = ""
     #: file:line:column in the playbook
     source: str = ""
-    #: as the playbook has it
+    #: the template in the playbook
     template: str = ""
-    #: of a task that asked an outside system: url, status, command …; of a called run: execution_id
+    #: for a task that called another system: url, status, command …; for a child run: execution_id
     origin: dict[str, Any] = {}
-    #: of another run than the one that was asked about: its id
+    #: id of the run, if it is another one than the requested
     execution_id: str = ""
-    #: it occurs earlier in the tree, where its sources are listed
+    #: whether it occurs earlier in the tree, where its sources are listed
     is_repeated: bool = False
-    #: the values that it was made from
+    #: the values that it was computed from
     sources: list[TraceNode] = []
 
 
 class Lineage(Struct, frozen=True):
-    """OpenLineage events of a run, in order of their time."""
+    """OpenLineage events of a run, in order of time."""
 
     events: list[dict[str, Any]]
 
@@ -134,5 +134,5 @@ class Trace(Struct, frozen=True):
     execution_id: str
     path: str
     node: TraceNode
-    #: there are more sources than history.trace_max_nodes, or more than 100 templates in a row
+    #: whether there are more sources than history.trace_max_nodes, or more than 100 templates in a row
     is_cut: bool = False

@@ -8,7 +8,10 @@ from msgspec import Struct
 
 
 class ItemCounts(Struct, frozen=True):
-    """Counts of the items of a loop step, all its runs together; items that did not run or were cancelled only count in `total`."""
+    """Counts of the items of a loop step over all its runs.
+
+    Items that did not run or were cancelled only count in `total`.
+    """
 
     total: int
     ok: int
@@ -26,14 +29,15 @@ class ItemError(Struct, frozen=True):
 
 
 class StepSummary(Struct, frozen=True, omit_defaults=True):
-    #: status of the latest run: queued | running | done | failed | skipped | cancelled; skipped too, when no token was admitted
+    #: status of the latest run: queued | running | done | failed | skipped | cancelled; also skipped if no token was
+    #: admitted
     status: str
     runs: int
-    #: of a loop
+    #: set for a loop
     items: ItemCounts | None = None
     #: its first failed items
     errors: list[ItemError] = []
-    #: tokens that its admission rules refused
+    #: number of tokens that its admission rules denied
     denied: int = 0
     #: duration of the latest ended run
     took_ms: int | None = None
@@ -42,16 +46,16 @@ class StepSummary(Struct, frozen=True, omit_defaults=True):
 
 
 class Wait(Struct, frozen=True):
-    """One thing that a run waits for."""
+    """A reason why a run waits."""
 
     #: worker | lease | task | retry | timer | signal | approval | child | join | token | routing | pause | slot | none
     what: str
     #: a sentence for people
     text: str
     step: str = ""
-    #: when it will end without intervention, if known
+    #: when it ends without intervention, if known
     until: str | None = None
-    #: of an approval: what `approve --step` calls it, when several wait
+    #: for an approval: its name for `approve --step`, if several wait
     key: str = ""
     #: the signal's name
     signal: str = ""
@@ -62,7 +66,7 @@ class Wait(Struct, frozen=True):
 class Cause(Struct, frozen=True):
     """The root cause of a failed run: the first failure that is not a consequence of another.
 
-    Step, task and place are those of the run in which it happened: of a child, when the run failed because of one.
+    Step, task and location are those of the run in which it happened, which may be a child.
     """
 
     kind: str
@@ -72,31 +76,33 @@ class Cause(Struct, frozen=True):
     step_run: int = 0
     task: str = ""
     task_run: int = 0
-    #: of the task run; 0 when no task failed
+    #: attempt of the task run; 0 if no task failed
     attempt: int = 0
-    #: of the loop item, '' outside loops: '3', or '3.1' in a nested loop
+    #: the loop item: '3', '3.1' in a nested loop, '' outside loops
     iteration: str = ""
-    #: 'line:column' of the task (else the step) in the playbook, '' when unknown
+    #: 'line:column' of the task (else the step) in the playbook; '' if unknown
     at: str = ""
     #: the policy rule that decided, as a sentence; '' without a policy
     rule: str = ""
-    #: the event that says so
+    #: sequence number of the event that records it
     seq: int = 0
     #: the playbook's file, else its path and version in the catalog
     file: str = ""
-    #: the line of the file that failed: of python code its own line, else that of the template or the task; 0: unknown
+    #: the line of the file that failed: of python code its own line, else that of the template or the task; 0 if
+    #: unknown
     line: int = 0
     #: the text of that line
     source: str = ""
-    #: of a python task, with the lines of the file; of one that took too long, where it was
+    #: of a python task, with the lines of the file; after a timeout, the position of the code
     traceback: str = ""
     #: the run in which it happened
     execution_id: str = ""
-    #: the calls that led there, from the outermost on: 'step call, task call_task'; none when it is the run's own
+    #: the calls that led there, from the outermost on: 'step call, task call_task'; empty if it happened in the run
+    #: itself
     via: list[str] = []
 
     def calls(self) -> list[str]:
-        """`via` for people: of a long chain the middle is counted, not named."""
+        """Return `via` for people: the middle of a long chain is only counted."""
         ends = 2
         left_out = len(self.via) - 2 * ends
         if left_out <= 1:
@@ -117,16 +123,16 @@ class Problem(Struct, frozen=True):
 
 
 class Account(Struct, frozen=True):
-    """The account of a run that `run`, `show`, `list`, `why`, the HTTP API and the clients all use."""
+    """The summary of a run that `run`, `show`, `list`, `why`, the HTTP API and the clients all use."""
 
     #: one line
     summary: str
-    #: by step, in the order in which they first ran
+    #: by step, in the order of their first runs
     steps: dict[str, StepSummary]
     problems: list[Problem]
-    #: of a run that ended otherwise than well: kind, message, code, retryable, step, task, item, traceback, cause
+    #: for a run that failed or was cancelled: kind, message, code, retryable, step, task, item, traceback, cause
     error: dict[str, Any] | None
-    #: of a failed run
+    #: for a failed run
     cause: Cause | None
     #: commands worth running now
     next: list[str]
@@ -138,7 +144,7 @@ class Why(Struct, frozen=True):
     #: one line
     summary: str
     waits: list[Wait]
-    #: of a failed run
+    #: for a failed run
     cause: Cause | None = None
     #: commands worth running now
     next: list[str] = []
@@ -149,13 +155,13 @@ class Why(Struct, frozen=True):
 class TokenView(Struct, frozen=True):
     id: int
     place: str
-    #: step that it is on its way to
+    #: the step that it moves to
     step: str
     args: dict[str, Any]
 
 
 class LoopView(Struct, frozen=True):
-    #: items before this one were handed out
+    #: number of issued items
     handed: int
     total: int
     ok: int
@@ -167,13 +173,13 @@ class LoopView(Struct, frozen=True):
 class TaskView(Struct, frozen=True):
     """The position of a pipeline."""
 
-    #: label of the task that runs or comes next; '' when the pipeline is over
+    #: label of the task that runs or comes next; '' if the pipeline is over
     task: str
     task_run: int
     #: 0 before its start
     attempt: int
     in_flight: bool
-    #: when the attempt began
+    #: when the attempt started
     since: str | None
     #: when a retry is due
     due: str | None
@@ -190,7 +196,7 @@ class StepRunView(Struct, frozen=True):
     args: dict[str, Any]
     scheduled_at: str
     command_ids: list[str]
-    #: one for each open pipeline: the step's own, or those of its iterations
+    #: one per open pipeline: the step's own, or those of its iterations
     tasks: list[TaskView]
     loop: LoopView | None
 
@@ -199,7 +205,7 @@ class CommandView(Struct, frozen=True):
     command_id: str
     step: str
     run: int
-    #: of its holder now, or of the next one
+    #: fence of the current holder, or of the next one
     fence: int
     #: number of lost leases
     losses: int
@@ -209,9 +215,9 @@ class StateView(Struct, frozen=True):
     """A run as it was after one event."""
 
     execution_id: str
-    #: seq of that event; 0 = before anything
+    #: sequence number of that event; 0 for before the first
     at: int
-    #: seq of the last event that there is
+    #: sequence number of the last event
     head: int
     #: the event itself: type, time, step; None at 0
     event_type: str | None
@@ -224,5 +230,5 @@ class StateView(Struct, frozen=True):
     ctx: dict[str, Any]
     result: Any
     error: dict[str, Any] | None
-    #: the result's ref, when it is stored outside the log
+    #: the result's ref, if it is stored outside the log
     result_ref: dict[str, Any] | None = None

@@ -1,6 +1,6 @@
-"""Data for an overview: search results, recent outcomes of runs, and what needs attention.
+"""Data for an overview: search results, recent outcomes of runs, and problems.
 
-Every answer is bounded, and its cost does not grow with the number of runs that are stored.
+Every answer is bounded, and its cost does not grow with the number of stored runs.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from msgspec import Struct
 
 
 class Waiting(Struct, frozen=True):
-    """The reason why a run waits while no worker has work of it."""
+    """The reason why a run waits while no worker has any of its commands."""
 
-    #: signal, timer, approval, child, retry (the next attempt of a task) or slot (a free place for a run)
+    #: signal, timer, approval, child, retry (the next attempt of a task) or slot (a concurrency slot)
     what: str
     step: str = ""
-    #: the signal that it waits for, or the id of the run that it called
+    #: the signal that it waits for, or the id of its child
     name: str = ""
-    #: when the wait ends at the latest
+    #: latest end of the wait
     until: str | None = None
     #: number of waits; this is the first
     count: int = 1
@@ -35,42 +35,42 @@ class Listed(Struct, frozen=True):
     created_at: str
     started_at: str | None
     ended_at: str | None
-    #: the root cause of a run that failed, or why it was cancelled
+    #: the root cause of a failed run, or why it was cancelled
     error: str | None
-    #: the run that called it
+    #: the parent run
     parent: str | None = None
     paused: bool = False
     #: problems of a run that continues or completed: '997 ok, 3 failed' and the step
     warning: str | None = None
-    #: approvals that it waits for
+    #: number of pending approvals
     approvals: int = 0
-    #: it was recorded elsewhere, and is read-only
+    #: whether it was recorded elsewhere and is read-only
     imported: bool = False
-    #: its first wait while no worker has work of it; null while a task runs, and after its end
+    #: its first wait while no worker has any of its commands; null while a task runs, and after its end
     waiting: Waiting | None = None
 
 
-#: The runs that a search covers: all, those without a caller, those with a caller.
+#: The runs that a search covers: all, those without a parent, children.
 LEVELS = ("", "top", "called")
 
 
 class RunQuery(Struct, frozen=True):
     """A search for runs, newest first."""
 
-    #: PENDING RUNNING COMPLETED FAILED CANCELLED; none: all of them
+    #: PENDING RUNNING COMPLETED FAILED CANCELLED; empty for all
     states: tuple[str, ...] = ()
     #: catalog path
     path: str = ""
-    #: in the playbook's name
+    #: part of the playbook's name
     name: str = ""
-    #: in the name, path, current step, error, execution id or run id; whatever the case
+    #: part of the name, path, current step, error, execution id or run id, ignoring case
     text: str = ""
-    #: created at or after this moment, and before that one; RFC 3339
+    #: created at or after `since`, and before `until`; RFC 3339
     since: str = ""
     until: str = ""
     #: one of LEVELS
     level: str = ""
-    #: only runs that this one called
+    #: only children of this run
     parent: str = ""
     #: only runs older than this one
     before: str = ""
@@ -79,15 +79,15 @@ class RunQuery(Struct, frozen=True):
 
 class RunPage(Struct, frozen=True):
     runs: list[Listed]
-    #: continue with `before`: the page is full, or as many runs were searched as one request may (`overview.search_runs`); None
-    #: when there are no more
+    #: continue with `before`: the page is full, or the search limit of one request is reached (`overview.search_runs`);
+    #: None if there are no more
     next: str | None
 
 
 class Hour(Struct, frozen=True):
-    """Runs that ended within an hour; runs that another run called are not counted."""
+    """The runs that ended within an hour, without children."""
 
-    #: its beginning
+    #: start of the hour
     at: str
     completed: int
     failed: int
@@ -106,7 +106,7 @@ class Failing(Struct, frozen=True):
 
     path: str
     name: str
-    #: runs that failed since the last one that completed, at most 100
+    #: number of failed runs since the last one that completed, at most 100
     failures: int
     #: when the first of them ended
     since: str | None
@@ -115,14 +115,14 @@ class Failing(Struct, frozen=True):
 
 
 class Stuck(Struct, frozen=True):
-    """A run with work that no worker takes."""
+    """A run with work that no worker claims."""
 
     run: Listed
     step: str
     pool: str
     #: when the work was offered
     since: str
-    #: the reason of the wait, as a sentence
+    #: the reason for the wait, as a sentence
     why: str
 
 
@@ -138,7 +138,7 @@ class Lease(Struct, frozen=True):
     worker_id: str
     #: number of claims; more than 1 after a lost lease
     claims: int
-    #: the worker extends its lease before this moment, or the work is offered again
+    #: the worker extends its lease before this time, or the work is offered again
     until: str
 
 
@@ -146,12 +146,12 @@ class Approval(Struct, frozen=True):
     """A pending approval."""
 
     run: Listed
-    #: send it as the `step` of the signals APPROVE and REJECT; '' for the start of the run
+    #: `step` of the signals APPROVE and REJECT; '' for the start of the run
     key: str
     #: '' for the start of the run
     step: str
     task: str
-    #: of a loop item: '3', or '3.1' in a nested loop
+    #: for a loop item: '3', or '3.1' in a nested loop
     iteration: str
     prompt: str
     since: str
@@ -162,5 +162,5 @@ class Approval(Struct, frozen=True):
 class ApprovalPage(Struct, frozen=True):
     #: oldest runs first
     approvals: list[Approval]
-    #: continue with `after`; None when there are no more
+    #: `after` for the next page; None if there are no more
     next: str | None

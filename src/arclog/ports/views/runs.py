@@ -1,12 +1,12 @@
 """The Run Events Contract (v1.1) as calls: startRun, cancelRun, getRunStatus, signal, and the records of a run.
 
 Rules:
-- A run is named by its runId; one of another tenant, or of a project or an environment that the caller does not reach, is
-  not there.
+- A run is named by its runId; a run of another tenant, or of a project or an environment outside the caller's boundary,
+  does not exist for it.
 - Statuses are PENDING APPROVED RUNNING PAUSED COMPLETED FAILED CANCELLED; a run that is about to pause is RUNNING with
-  substatus DRAINING until what is in flight has ended.
-- A signal is recorded before it is applied, once per (tenant, runId, signalId): the same id again gets the same decision.
-- Records come in ascending runSeq with gaps; there is no way to append one.
+  substatus DRAINING until the work in progress has ended.
+- A signal is recorded before it is applied, once per (tenant, runId, signalId): a repeated id gets the same decision.
+- Records are in ascending runSeq with gaps; they cannot be appended.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from msgspec import Struct
 
 
 class StartRun(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """startRun: of a plan in the catalog, or of a playbook's own text."""
+    """startRun, of a plan in the catalog or of a playbook's text."""
 
     #: catalog path
     plan_id: str = ""
-    #: catalog version; '' = the newest
+    #: catalog version; '' for the newest
     plan_version: str = ""
-    #: YAML or JSON text, in the place of planId
+    #: YAML or JSON text, in place of planId
     playbook: str = ""
-    #: the run's workload, laid over the playbook's defaults
+    #: the run's workload, merged over the playbook's defaults
     parameters: dict[str, Any] = {}
-    #: the caller's own, or nothing: a run of another tenant cannot be asked for
+    #: the caller's own tenant, or empty
     tenant_id: str = ""
     project_id: str = ""
     environment_id: str = ""
-    #: the same key again is the same run
+    #: the same key returns the same run
     idempotency_key: str = ""
 
 
@@ -47,26 +47,27 @@ class RunStatus(Struct, frozen=True, rename="camel"):
     plan_version: str
     #: PENDING APPROVED RUNNING PAUSED COMPLETED FAILED CANCELLED
     status: str
-    #: DRAINING: it will be paused once what is in flight has ended
+    #: DRAINING: it pauses once the work in progress has ended
     substatus: str | None
     started_at: str | None
     ended_at: str | None
-    #: first line of what went wrong
+    #: first line of the error
     error: str | None
 
 
 class RunSignal(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """A signal to a run."""
 
-    #: PAUSE RESUME CANCEL APPROVE REJECT RETRY_STEP SKIP_STEP RETRY_RUN UPDATE_PARAMS EMERGENCY_STOP, or a playbook's own
+    #: PAUSE RESUME CANCEL APPROVE REJECT RETRY_STEP SKIP_STEP RETRY_RUN UPDATE_PARAMS EMERGENCY_STOP, or a custom
+    #: signal
     type: str
-    #: the sender's; the same id again gets the same decision
+    #: the sender's id; a repeated id gets the same decision
     signal_id: str
     #: required with CANCEL, REJECT, SKIP_STEP and EMERGENCY_STOP
     reason: str = ""
-    #: of RETRY_STEP, SKIP_STEP, APPROVE and REJECT
+    #: for RETRY_STEP, SKIP_STEP, APPROVE and REJECT
     step_id: str = ""
-    #: of UPDATE_PARAMS, and of a playbook's own signals
+    #: for UPDATE_PARAMS and custom signals
     payload: Any = None
 
 
@@ -84,12 +85,12 @@ class SignalDecision(Struct, frozen=True, rename="camel"):
     decision: str
     #: why it was rejected
     message: str
-    #: of the run, afterwards
+    #: status of the run afterwards
     status: str
     substatus: str | None
     #: with RETRY_RUN: the run that was started
     started_run_id: str | None = None
-    #: a task, or the start of the run, was waiting for it; a signal of the playbook's own is kept otherwise
+    #: whether a task, or the start of the run, was waiting for it; otherwise a custom signal is stored
     waiting: bool = False
 
 
@@ -98,24 +99,27 @@ class RunPage(Struct, frozen=True, rename="camel"):
 
     #: RunEventRecords in ascending runSeq
     events: list[dict[str, Any]]
-    #: ask for what comes after this
+    #: `after` for the next page
     next_after_seq: int
-    #: False: there was nothing more
+    #: False if there are no more
     has_more: bool
 
 
 class Runs(Protocol):
     async def start(self, request: StartRun) -> tuple[RunStatus, bool]:
-        """Start a run; False when the key had started it before. Raises PlaybookError, RequestRejected, Conflict."""
+        """Start a run.
+
+        Returns False if the key had started it before. Raises PlaybookError, RequestRejected, Conflict.
+        """
 
     async def status(self, run_id: str) -> RunStatus:
-        """The status of the run. Raises NotFound."""
+        """Return the status of the run. Raises NotFound."""
 
     async def cancel(self, run_id: str, reason: str) -> RunStatus:
-        """End the run at once; one that is cancelled already stays so. Raises Conflict when it ended otherwise."""
+        """Cancel the run at once; a cancelled run stays so. Raises Conflict if it ended otherwise."""
 
     async def signal(self, run_id: str, signal: RunSignal) -> SignalDecision:
         """Send a signal to the run."""
 
     async def events(self, run_id: str, *, after: int = 0, limit: int = 100) -> RunPage:
-        """Records with runSeq above `after`."""
+        """Return records with runSeq above `after`."""

@@ -1,5 +1,7 @@
-"""AWS Secrets Manager. Credentials come from a file or the environment, a web identity (EKS), a container's service (ECS,
-EKS Pod Identity) or the instance (EC2, by IMDSv2), whichever is there first.
+"""AWS Secrets Manager.
+
+Credentials come from the first available source: a file or the environment, a web identity (EKS), a container's service
+(ECS, EKS Pod Identity), or the instance (EC2, with IMDSv2).
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from arclog.secrets.naming import Paths, json_fields
 _REMEDY = "see the policy of the identity that it is asked with, and its credentials"
 _CONTAINER = "http://169.254.170.2"
 _INSTANCE = "http://169.254.169.254"
-#: Errors of the service that mean: who asks is not known, or not allowed to.
+#: A secret name for the health check, and the errors that prove that the service knows the caller.
 _PROBE = "arclog-doctor"
 _KNOWN_CALLER = frozenset({"ResourceNotFoundException", "AccessDeniedException"})
 _PASSING = frozenset({"ThrottlingException", "Throttling", "InternalServiceError", "RequestLimitExceeded"})
@@ -189,17 +191,17 @@ class AwsSecretsManager:
 
 
 def _code(answer: Answer) -> str:
-    """The service's own word for what is wrong."""
+    """Return the service's error code."""
     return str(answer.fields.get("__type", "")).rpartition("#")[2]
 
 
 def _tag(text: str, name: str) -> str:
-    """What stands in the first element of that name."""
+    """Return the text of the first element of that name."""
     element = re.search(rf"<{name}>([^<]*)</{name}>", text)
     return html.unescape(element[1].strip()) if element else ""
 
 
-# AWS Signature Version 4 of a request with a body and no query, as its documentation describes it. Pure.
+# AWS Signature Version 4 of a request with a body and no query. No I/O.
 
 
 _ALGORITHM = "AWS4-HMAC-SHA256"
@@ -218,7 +220,7 @@ def signed(
     service: str,
     at: str,
 ) -> dict[str, str]:
-    """The headers of a request with its signature. `at` is the time as 20150830T123600Z."""
+    """Return the headers of a request with its signature. `at` is the time in the form 20150830T123600Z."""
     parts = urlsplit(url)
     sent = {**headers, "Host": parts.netloc, "X-Amz-Date": at}
     if session_token:

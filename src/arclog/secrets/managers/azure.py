@@ -1,5 +1,7 @@
-"""Azure Key Vault. The process is known by a client secret, a federated token (AKS workload identity) or the machine's
-managed identity.
+"""Azure Key Vault.
+
+The process authenticates with a client secret, a federated token (AKS workload identity) or the machine's managed
+identity.
 """
 
 from __future__ import annotations
@@ -61,7 +63,7 @@ class AzureKeyVault:
 
     async def check(self) -> None:
         answer = await self._asked(_PROBE)
-        # Whoever is told that it may not read is known there.
+        # A caller that may not read the secret is authenticated.
         if answer.status not in (200, 403, 404):
             raise self._http.refusal(answer, self._url, _code(answer), _REMEDY)
 
@@ -86,7 +88,7 @@ class AzureKeyVault:
         if not secret and not assertion:
             return await self._by_machine(client)
         if not _ID.fullmatch(tenant) or not client:
-            message = "Azure Key Vault needs tenant_id and client_id beside the client's secret or token"
+            message = "Azure Key Vault needs tenant_id and client_id in addition to the client's secret or token"
             raise SecretUnavailable(f"{message} (AZURE_TENANT_ID, AZURE_CLIENT_ID)", kind="config")
         form = {"grant_type": "client_credentials", "client_id": client, "scope": f"{self._resource}/.default"}
         if secret:
@@ -126,6 +128,6 @@ class AzureKeyVault:
 
 
 def _code(answer: Answer) -> str:
-    """The service's own word for what is wrong."""
+    """Return the service's error code."""
     problem = answer.fields.get("error")
     return str(problem.get("code", "")) if isinstance(problem, dict) else ""

@@ -1,5 +1,7 @@
-"""Google Secret Manager. The process is known by a service account's key file or by the machine's metadata service (GCE,
-GKE with workload identity).
+"""Google Secret Manager.
+
+The process authenticates with a service account's key file or with the machine's metadata service (GCE, GKE with
+workload identity).
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ _ACCESS = "https://www.googleapis.com/auth/cloud-platform"
 _GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 _REMEDY = "give the service account the role roles/secretmanager.secretAccessor"
 _PROBE = "arclog-doctor"
-#: How long an assertion is good for, seconds.
+#: Lifetime of an assertion, in seconds.
 _ASSERTED_S = 3600
 
 
@@ -61,7 +63,7 @@ class GoogleSecretManager:
 
     async def check(self) -> None:
         url, answer = await self._asked(_PROBE)
-        # Whoever is told that it may not read is known there.
+        # A caller that may not read the secret is authenticated.
         if answer.status not in (200, 403, 404):
             raise self._http.refusal(answer, url, _status(answer), _REMEDY)
 
@@ -77,10 +79,10 @@ class GoogleSecretManager:
         url = f"{self._url}/v1/projects/{project}/secrets/{name}/versions/latest:access"
         return url, await self._http.ask("GET", url, headers={"Authorization": f"Bearer {token}"})
 
-    # -- who asks ------------------------------------------------------------------------------------------------------
+    # -- authentication ------------------------------------------------------------------------------------------------
 
     def _account(self) -> dict[str, Any]:
-        """The service account's key; {} when there is none."""
+        """Return the service account's key; {} if there is none."""
         text = credentials_text(self._settings)
         name = os.environ.get("GOOGLE_APPLICATION_CREDENTIALS", "")
         if not text and name:
@@ -114,7 +116,7 @@ class GoogleSecretManager:
         return token, float(lasts) if isinstance(lasts, int) else None
 
     def _assertion(self, account: dict[str, Any]) -> str:
-        """A JWT by which a service account asks for a token."""
+        """Return the JWT with which a service account requests a token."""
         from cryptography.hazmat.primitives import hashes, serialization
         from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
@@ -134,7 +136,7 @@ class GoogleSecretManager:
         return f"{signed}.{_base64(signature)}"
 
     async def _own_project(self) -> str:
-        """The project of the credentials."""
+        """Return the project of the credentials."""
         project = self._account().get("project_id")
         if not isinstance(project, str):
             url = f"{self._metadata}/project/project-id"
@@ -155,6 +157,6 @@ def _base64(body: bytes) -> str:
 
 
 def _status(answer: Answer) -> str:
-    """The service's own word for what is wrong."""
+    """Return the service's error status."""
     problem = answer.fields.get("error")
     return str(problem.get("status", "")) if isinstance(problem, dict) else ""

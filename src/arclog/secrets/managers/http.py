@@ -1,7 +1,7 @@
-"""Requests to a secret manager, and what their failures mean: one small client for all of them.
+"""Requests to a secret manager and the meaning of their failures: one small client for all managers.
 
-Law: a message names the manager and its host, never a header, a body or a query. Redirects are not followed: a credential
-goes where the settings say, to an address that the guard lets through.
+Messages name the manager and its host, never a header, a body or a query. Redirects are not followed: a credential is
+sent only to the configured address, if the network guard allows it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from arclog.drivers.http.fetch import Fetcher
 
 
-#: Answers after which the same request may succeed a little later.
+#: Statuses after which the same request may succeed later.
 _PASSING = frozenset({408, 425, 429})
 
 
@@ -35,7 +35,7 @@ class Answer(NamedTuple):
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The JSON object that it is; {} of anything else."""
+        """Return the fields of a JSON object; {} for anything else."""
         try:
             value = msgspec.json.decode(self.body)
         except (msgspec.MsgspecError, UnicodeError):
@@ -44,12 +44,12 @@ class Answer(NamedTuple):
 
 
 class ManagerHttp:
-    """Asks one manager. `name` is what messages call it."""
+    """Sends requests to one manager. `name` is its name in messages."""
 
     def __init__(self, name: str, settings: Settings) -> None:
         self.name = name
         self._timeout_s = settings.number("secrets.manager_timeout_s")
-        self._most = 2 * settings.integer("secrets.max_bytes") + 64 * 1024  # base64, and what is around it
+        self._most = 2 * settings.integer("secrets.max_bytes") + 64 * 1024  # base64 and the JSON around it
         self._settings = settings
         self._fetcher: Fetcher | None = None
 
@@ -62,7 +62,7 @@ class ManagerHttp:
         form: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> Answer:
-        """The answer, whatever its status. Raises SecretUnavailable when there is none."""
+        """Return the answer, whatever its status. Raises SecretUnavailable if there is none."""
         from arclog.drivers.http.fetch import Late, NoAnswer, TooLarge
 
         where = f"{self.name} at {shown(url)}"
@@ -88,14 +88,14 @@ class ManagerHttp:
             from arclog.drivers.http.guard import METADATA_SERVICES, guard_of
 
             guard = guard_of(self._settings, "network.allow_networks", "secret managers", *METADATA_SERVICES)
-            # A metadata service is asked by this client, too: no proxy of the environment may be in between.
+            # The client also asks metadata services: no proxy of the environment may be used.
             self._fetcher = Fetcher(
                 self._settings, guard, timeout_s=self._timeout_s, max_bytes=self._most, proxies=False
             )
         return self._fetcher
 
     def refusal(self, answer: Answer, url: str, code: str, remedy: str) -> SecretUnavailable:
-        """The error for an answer that is not a secret. `code` is the manager's own word for it, of letters only."""
+        """Return the error for an answer without a secret. `code` is the manager's error code."""
         word = f" {code}" if code.replace("_", "").isalnum() and len(code) <= 80 else ""
         message = f"{self.name} at {shown(url)} answered {answer.status}{word}"
         if answer.status >= 500 or answer.status in _PASSING:
@@ -109,25 +109,26 @@ class ManagerHttp:
 
 
 class SecretNotThere(SecretUnavailable):
-    """The manager has no secret of that name: a wider scope may have one."""
+    """The manager has no secret of that name; a wider scope may have one."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"there is no secret {name}", kind="config")
 
 
 def checked_address(url: str, noun: str) -> str:
-    """An address that secrets may be asked for at, without its last slash. Raises SettingsError."""
+    """Return a manager's address without its last slash. Raises SettingsError if it is not safe for secrets."""
     wrong = check_url(url)
     if wrong:
         raise SettingsError(f"{noun}: {wrong.replace('token_url', 'it')}")
     return url.rstrip("/")
 
 
-# A token by which a secret manager knows this process: fetched when it is needed, kept until shortly before it ends.
+# The token that authenticates this process at a secret manager: fetched when needed, cached until shortly before it
+# expires.
 
 
 T = TypeVar("T")
-#: Gives a token and for how many seconds it is good; None: it does not say.
+#: Returns a token and its lifetime in seconds; None if the lifetime is unknown.
 Fetch = Callable[[], Awaitable[tuple[T, float | None]]]
 
 
@@ -142,7 +143,7 @@ class Login(Generic[T]):
         self._token: T | None = None
         self._until = 0.0
         self._asking = asyncio.Lock()
-        #: it was given for a time: another one can be had
+        #: whether the token has a lifetime, so that a new one can be fetched
         self.renewable = False
 
     async def token(self) -> T:
@@ -150,7 +151,7 @@ class Login(Generic[T]):
             if self._token is None or self._clock.monotonic() >= self._until:
                 self._token, lasts_s = await self._fetch()
                 self.renewable = lasts_s is not None
-                # One that does not say how long it is good for may be replaced where it came from.
+                # A token without a lifetime may be replaced at its source.
                 good_s = self._unsaid_s if lasts_s is None else max(lasts_s - self._margin_s, lasts_s / 2)
                 self._until = self._clock.monotonic() + good_s
             return self._token
@@ -160,7 +161,7 @@ class Login(Generic[T]):
 
 
 def credentials_text(settings: Settings) -> str:
-    """What is in `secrets.manager_credentials_file`; '' when that is not set."""
+    """Return the content of `secrets.manager_credentials_file`; '' if it is not set."""
     name = settings.text("secrets.manager_credentials_file")
     if not name:
         return ""
@@ -173,7 +174,7 @@ def credentials_text(settings: Settings) -> str:
 
 
 def file_text(path: str, noun: str) -> str:
-    """A small file that another program keeps up to date, as a token of the platform."""
+    """Return the content of a small file that another program updates, such as a token of the platform."""
     try:
         return read_small(Path(path), 64 * 1024).decode().strip()
     except (OSError, ValueError) as problem:

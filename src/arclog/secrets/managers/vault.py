@@ -1,4 +1,4 @@
-"""HashiCorp Vault, and what speaks like it (OpenBao): key-value engine, version 2, by token or AppRole."""
+"""HashiCorp Vault and compatible servers (OpenBao): key-value engine version 2, with a token or AppRole."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from arclog.secrets.managers.http import Answer, Login, ManagerHttp, SecretNotTh
 from arclog.secrets.naming import Paths, json_fields
 
 _REMEDY = "see the token's policy, and ARCLOG_SECRETS_MANAGER_CREDENTIALS_FILE or VAULT_TOKEN"
-#: The field of a secret that is one text.
+#: The field of a secret with a single value.
 _VALUE = "value"
 
 

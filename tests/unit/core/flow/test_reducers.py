@@ -137,7 +137,7 @@ def test_a_value_that_a_reducer_cannot_go_on_from_fails_the_step(loop: Any, name
     assert (failed["kind"], failed["code"]) == ("conflict", "CTX_REDUCER")
     assert "before" in failed["message"]
     assert not core.of("loop.done")
-    with pytest.raises(PlaybookError, match=f"ctx.{name}.initial: the reducer {name} cannot go on from"):
+    with pytest.raises(PlaybookError, match=f"ctx.{name}.initial: the reducer {name} cannot continue from"):
         Looping(loop, sets={"any": 1}, ctx=reducers(name, **{name: value}))
 
 

@@ -34,7 +34,7 @@ def test_the_example_is_true(entry: documented.Entry) -> None:
 @pytest.mark.parametrize(
     ("expression", "why"),
     [
-        ("'x' | date", "no date or time"),
+        ("'x' | date", "not a date or time"),
         ("1e300 | datetime", "seconds since 1970"),
         ("'2027-01-31' | date_add(days=1e12)", "year 9999"),
         ("'9999-12-01' | date_add(months=1)", "year 9999"),
