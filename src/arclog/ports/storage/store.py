@@ -140,6 +140,16 @@ class Scope(Struct, frozen=True):
         )
 
 
+class RunOrigin(Struct, frozen=True):
+    """The run whose events a retry or a fork began with."""
+
+    execution_id: int
+    #: the last event of that run that was looked at
+    seq: int
+    #: retry | fork
+    how: str
+
+
 class NewExecution(Struct, frozen=True):
     """The immutable half of an execution's record; handed in with its first append."""
 
@@ -153,6 +163,8 @@ class NewExecution(Struct, frozen=True):
     #: '' or the caller's key: a second execution with the same key in the same scope is refused
     idempotency_key: str = ""
     parent_execution_id: int = 0
+    #: of a retry or a fork
+    origin: RunOrigin | None = None
 
 
 class ExecutionState(Struct, frozen=True):
@@ -353,6 +365,8 @@ class ExecutionFilter(Struct, frozen=True):
     environment: str = ""
     #: only runs that this one called
     parent: int = 0
+    #: only retries and forks of this one
+    origin: int = 0
     #: only runs that some run called and that have not ended
     children: bool = False
     #: top: only runs that no run called; called: only the others

@@ -371,9 +371,11 @@ class Api(Protocol):
         name: str = "",
         since: str = "",
         parent: str = "",
+        origin: str = "",
     ) -> builtins.list[Listed]:
         """Newest first: of these states, of a catalog path, whose playbook's name has `name` in it, asked for at or after
-        `since` (RFC 3339), called by run `parent`.
+        `since` (RFC 3339), called by run `parent`, retried or
+        forked from run `origin`.
         """
 
     async def find(self, query: RunQuery) -> RunPage:

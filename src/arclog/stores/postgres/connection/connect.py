@@ -154,7 +154,7 @@ async def check(connection: AsyncConnection[Any], address: Address) -> int:
 # wait.
 
 #: number of the newest migration
-SCHEMA = 10
+SCHEMA = 12
 #: key of advisory locks
 _LOCK_CLASS = 1634886666
 #: how long a migration waits for tables that others use
