@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -355,3 +357,23 @@ def test_a_run_and_a_playbook_are_not_compared(home: Home) -> None:
         assert f"last is a run and {file} is a playbook" in said
         assert f"arclog simulate {file} --from last" in said
     assert "cannot read" in home.says("diff", file, str(home.folder / "none.yaml"), code=2)
+
+
+@pytest.mark.parametrize("words", [("show",), ("why",), ("state",), ("retry", "--from", "a")])
+def test_a_log_of_a_newer_release_is_one_error(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """In a process of its own: pytest takes log records away from standard error."""
+    file = tmp_path / "a.yaml"
+    file.write_text("metadata: {name: a}\nworkflow: [{step: a, tool: {kind: noop}}]\n", encoding="utf-8")
+    home = str(tmp_path / "home")
+    assert command(["run", str(file), "--home", home]) == 0
+    with sqlite3.connect(tmp_path / "home" / "arclog.db") as database:
+        database.execute(
+            """UPDATE log SET body = CAST(replace(CAST(body AS TEXT), 'step.done', 'step.dreamt') AS BLOB)"""
+        )
+    database.close()
+    name, *rest = words
+    arclog = [sys.executable, "-m", "arclog", name, "last", *rest, "--home", home]
+    done = subprocess.run(arclog, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert (done.stdout, done.stderr.count("newer arclog wrote")) == ("", 1)
+    assert done.stderr.startswith("arclog: error: event ")
