@@ -264,4 +264,4 @@ def _explained(verdict: fork_check.Verdict, execution_id: int) -> str:
         if verdict.fits_at
         else "it fits at no event of the run"
     )
-    return f"the recorded state of run {execution_id} does not fit this playbook: {'; '.join(lines)}. {latest}"
+    return f"the recorded state of run {execution_id} does not fit this playbook: {'; '.join(lines)}; {latest}"
