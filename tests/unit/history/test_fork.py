@@ -118,8 +118,8 @@ def test_a_task_without_a_name_keeps_its_place_in_a_step_that_has_a_new_one() ->
                 state = await went_on(world, ForkRequest(at=seq, playbook=changed, map={"each": "every"}))
                 assert state.status == end.status, f"forked at {seq}: {state.error}"
                 assert (await replay_of(world, state.execution_id)).difference is None, f"forked at {seq}"
+            named = changed.replace('kind: act, returns: "', 'name: own, kind: act, returns: "')
             with pytest.raises(DoesNotFit, match="step every has no task each_task"):
-                named = changed.replace("tool: {kind: act, returns: \"", "tool: {name: own, kind: act, returns: \"")
                 await went_on(world, ForkRequest(at=seq, playbook=named, map={"each": "every"}))
 
     run_virtually(go())

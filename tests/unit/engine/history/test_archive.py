@@ -94,6 +94,7 @@ def test_an_imported_run_is_read_only_and_can_be_forked() -> None:
         head = len(await here.stored())
         answer = await there.here.api.signal(number, SignalRequest("CANCEL", reason="no"))
         assert not answer.accepted
+        assert answer.message == "the run was imported and is read-only; fork it to continue"
         assert (await there.here.engine.put(int(number), Continue())).refused is not None
         assert len(await there.store.events(int(number), limit=10_000)) == head
         forked = await there.here.api.fork(number, ForkRequest(step="each"))
