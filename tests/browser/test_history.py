@@ -210,6 +210,18 @@ def test_what_failed_is_retried_with_a_changed_playbook(page: Page, furnished: F
     page.goto(f"{furnished.url}/runs/compare?a={execution_id}&b={kept.group(1)}")
     expect(page.get_by_text(re.compile("First difference: each"))).to_be_visible()
     expect(page.get_by_role("region", name="Playbook changes")).to_contain_text("step changed: each")
+    # The list says of which run it is a retry, and the old run leads to those that were made from it.
+    page.goto(f"{furnished.url}/runs/{execution_id}")
+    made = page.locator("header dl").locator("div").filter(has_text="Retries and forks")
+    made.get_by_role("link", name="1").click()
+    expect(page).to_have_url(re.compile(rf"/runs\?origin=.*{execution_id}"))
+    expect(page.get_by_text(f"Retries and forks of {execution_id}")).to_be_visible()
+    table = page.get_by_role("table", name="Runs")
+    expect(table.get_by_role("row")).to_have_count(2)
+    mark = table.get_by_role("link", name=f"retry of {execution_id}")
+    expect(mark).to_have_text("retry")
+    mark.click()
+    expect(page).to_have_url(re.compile(rf"/runs/{execution_id}\?seq={origin['seq']}"))
 
 
 def test_a_fork_takes_changed_values_and_renamed_steps(page: Page, furnished: Furnished) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -313,3 +315,65 @@ def test_lineage_is_written_as_openlineage_events(home: Home, tmp_path: Path) ->
     kinds = [json.loads(line)["eventType"] for line in file.read_text(encoding="utf-8").splitlines()]
     assert kinds == ["START", "START", "COMPLETE", "COMPLETE"]
     assert "nowhere" in home.says("lineage", "last", "--openlineage", str(tmp_path / "nowhere" / "x"), code=2)
+
+
+def test_two_playbooks_are_compared_by_their_nets_and_their_texts(home: Home) -> None:
+    changed = ITEMS.replace("- {step: end,", "- {step: finish,").replace("step: end}", "step: finish}")
+    changed = changed.replace("metadata: {name: items}", "metadata: {name: items}\nworkload: {at: 1}")
+    a, b = home.file("a.yaml", ITEMS), home.file("b.yaml", changed)
+    found = home.json("diff", a, b, code=1)
+    assert found["net"] == {
+        "steps_added": ["finish"],
+        "steps_removed": ["end"],
+        "steps_changed": [],
+        "arcs_added": ["each → finish"],
+        "arcs_removed": ["each → end"],
+    }
+    assert found["settings"] == ["workload"]
+    assert "+workload: {at: 1}\n" in found["diff"]
+    said = home.says("diff", a, b, code=1)
+    assert all(line in said for line in ("+ step finish", "- step end", "+ arc each → finish", "~ workload"))
+    commented = home.file("c.yaml", "# the same\n\n" + ITEMS)
+    assert "the same steps, arcs and settings" in home.says("diff", a, commented)
+    other = home.file("d.yaml", changed.replace("{at: 1}", "{at: 2}"))
+    assert home.json("diff", b, other, code=1)["settings"] == ["workload"], "a key of one's own, and no place in a file"
+
+
+def test_two_versions_of_the_catalog_and_a_file_are_compared(home: Home) -> None:
+    for text in (ITEMS, FIXED):
+        home.says("catalog", "register", home.file("items.yaml", text))
+    found = home.json("diff", "items@1", "items@2", code=1)
+    assert (found["a"], found["b"], found["net"]["steps_changed"]) == ("items@1", "items@2", ["each"])
+    assert found["diff"] == home.json("catalog", "diff", "items@1", "2")["diff"].replace("items ", "items@")
+    assert home.json("diff", home.file("own.yaml", FIXED), "items@2")["net"] is None
+    assert "nothing is registered under" in home.says("diff", "other@1", "items@2", code=2)
+
+
+def test_a_run_and_a_playbook_are_not_compared(home: Home) -> None:
+    file = home.file("a.yaml", "metadata: {name: a}\nworkflow: [{step: a, tool: {kind: noop}}]\n")
+    home.says("run", file)
+    for words in (("last", file), (file, "last")):
+        said = home.says("diff", *words, code=2)
+        assert f"last is a run and {file} is a playbook" in said
+        assert f"arclog simulate {file} --from last" in said
+    assert "cannot read" in home.says("diff", file, str(home.folder / "none.yaml"), code=2)
+
+
+@pytest.mark.parametrize("words", [("show",), ("why",), ("state",), ("retry", "--from", "a")])
+def test_a_log_of_a_newer_release_is_one_error(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """In a process of its own: pytest takes log records away from standard error."""
+    file = tmp_path / "a.yaml"
+    file.write_text("metadata: {name: a}\nworkflow: [{step: a, tool: {kind: noop}}]\n", encoding="utf-8")
+    home = str(tmp_path / "home")
+    assert command(["run", str(file), "--home", home]) == 0
+    with sqlite3.connect(tmp_path / "home" / "arclog.db") as database:
+        database.execute(
+            """UPDATE log SET body = CAST(replace(CAST(body AS TEXT), 'step.done', 'step.dreamt') AS BLOB)"""
+        )
+    database.close()
+    name, *rest = words
+    arclog = [sys.executable, "-m", "arclog", name, "last", *rest, "--home", home]
+    done = subprocess.run(arclog, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert (done.stdout, done.stderr.count("newer arclog wrote")) == ("", 1)
+    assert done.stderr.startswith("arclog: error: event ")

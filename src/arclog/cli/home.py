@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from arclog.cli.exits import Usage
 from arclog.model.config.settings import Settings
-from arclog.model.errors import NotFound, RequestRejected
+from arclog.model.errors import NewerLog, NotFound, RequestRejected
 from arclog.model.ids import MAX_ID, parse_id
 
 if TYPE_CHECKING:
+    import logging
+
     from arclog.ports.views.api import Api, Listed
 
 #: the newest run
@@ -51,9 +53,17 @@ def opened(settings: Settings, *, read_only: bool = False) -> AbstractAsyncConte
         from arclog.wiring.remote import remote
 
         return remote(settings)
+    import logging
+
     from arclog.wiring.embedded import embedded
 
+    logging.getLogger("arclog.engine").addFilter(_is_not_of_newer_log)
     return embedded(settings, read_only=read_only)
+
+
+def _is_not_of_newer_log(record: logging.LogRecord) -> bool:
+    """A log that a newer release wrote is the error of the command itself; servers log it for operators."""
+    return not (isinstance(record.args, tuple) and any(isinstance(value, NewerLog) for value in record.args))
 
 
 def exists(settings: Settings) -> bool:

@@ -178,8 +178,11 @@ class RemoteApi(Caller, Api):
         name: str = "",
         since: str = "",
         parent: str = "",
+        origin: str = "",
     ) -> builtins.list[Listed]:
-        wanted = run_ops.ListExecutions(state=builtins.list(states), path=path, name=name, since=since, parent=parent)
+        wanted = run_ops.ListExecutions(
+            state=builtins.list(states), path=path, name=name, since=since, parent=parent, origin=origin
+        )
 
         async def read(at: str, most: int) -> builtins.list[Listed]:
             return (await self._call(run_ops.LIST, replace(wanted, before=at, limit=most))).executions

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct
 from msgspec.structs import astuple, replace
 
 from arclog.core.transitions.state import State
 from arclog.history.step_runs import Log, RecordedRun
+from arclog.model.errors import Position
 from arclog.model.events import Event, is_closing, status_of
 from arclog.model.outcome import data_of
 from arclog.plan.net import Plan
@@ -358,6 +359,16 @@ def net_diff(a: Plan, b: Plan) -> NetDiff | None:
     return difference if any(astuple(difference)) else None
 
 
+#: Parts of a plan that `net_diff` compares, that follow from it, or that say where something stands in a file.
+_NOT_SETTINGS = frozenset({"steps", "entry", "places", "transitions", "net", "spots", "format"})
+
+
+def changed_settings(a: Plan, b: Plan) -> list[str]:
+    """The parts of two plans besides steps and arcs that differ: workload, result, ctx, timeout_s …"""
+    fields = [field for field in a.__struct_fields__ if field not in _NOT_SETTINGS]
+    return [field for field in fields if _unplaced(getattr(a, field)) != _unplaced(getattr(b, field))]
+
+
 def _arc(arc: Any) -> str:
     when = "" if arc.when is None else f" when {arc.when}"
     return f"{arc.source} → {arc.target}{when}"
@@ -365,12 +376,17 @@ def _arc(arc: Any) -> str:
 
 def _content(step: Any) -> Any:
     """Return a step without its position in the file and without its arcs."""
-    return _unplaced(to_builtins(replace(step, arcs=())))
+    return _unplaced(replace(step, arcs=()))
 
 
 def _unplaced(value: Any) -> Any:
+    if isinstance(value, Position):
+        return None
+    if isinstance(value, Struct):
+        fields = [field for field in value.__struct_fields__ if field != "origin"]
+        return {field: _unplaced(getattr(value, field)) for field in fields}
     if isinstance(value, dict):
-        return {key: _unplaced(below) for key, below in value.items() if key not in ("at", "origin")}
+        return {key: _unplaced(below) for key, below in value.items()}
     if isinstance(value, list | tuple):
         return [_unplaced(below) for below in value]
     return value

@@ -96,6 +96,7 @@ class Taking:
         so the log must not be used afterwards.
         """
         self._base = base_id
+        self._rename_tasks()
         self._head(head, now)
         events, runs = self._log.events, self._chosen.runs
         beside = self._chosen.beside
@@ -132,6 +133,19 @@ class Taking:
         results = self._share_results(execution_id)
         self._out[0].payload["origin"]["events"] = len(self._out)
         return Taken(self._out, self._sources, results)
+
+    def _rename_tasks(self) -> None:
+        """A task without a name of its own is called after its step, also after a step that has a new name."""
+        names = {old: (f"{old}_task", f"{new}_task") for old, new in self._steps.items()}
+        for step, (old, new) in list(names.items()):
+            program = self._program.steps.get(self._steps[step])
+            if program is None or old in program.index or new not in program.index:
+                del names[step]
+        if not names:
+            return
+        for event in self._log.events:
+            if event.task and event.step in names and event.task == names[event.step][0]:
+                event.task = names[event.step][1]
 
     def _has_place(self, index: int, event: Event) -> bool:
         """Return whether an event outside of step runs is kept. An admission that started a step stays with its step

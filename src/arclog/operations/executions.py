@@ -104,6 +104,7 @@ class ListExecutions(Struct, frozen=True, omit_defaults=True):
         ),
     ] = ""
     parent: Annotated[str, Meta(description="Only runs called by this run", max_length=32)] = ""
+    origin: Annotated[str, Meta(description="Only retries and forks of this run", max_length=32)] = ""
 
 
 LIST = Operation(

@@ -21,6 +21,7 @@ from arclog.ports.storage.store import (
     ExecutionState,
     NewCommand,
     NewExecution,
+    RunOrigin,
     Scope,
     TerminalExists,
 )
@@ -34,7 +35,8 @@ HELD = -1
 COLUMNS = {
     "executions": """
         execution_id head state current_step started_at ended_at terminal_event paused error
-        run_id name path version plan tenant project environment created_at idempotency_key parent approvals""",
+        run_id name path version plan tenant project environment created_at idempotency_key parent approvals
+        origin origin_seq origin_how""",
     "sessions": "digest key_id name tenant roles subject created_at expires_at project environment",
     "commands": """
         execution_id command_id step run kinds pool item0 item1 fence worker_id lease_until rank resources""",
@@ -48,6 +50,9 @@ _ROLES = msgspec.json.Decoder(tuple[str, ...])
 _KINDS = msgspec.json.Decoder(tuple[str, ...])
 
 Bindings = tuple[Any, ...]
+
+#: origin … origin_how of a run that is neither a retry nor a fork
+_NO_ORIGIN: Bindings = (0, 0, "")
 
 
 def state_columns(now: ExecutionState) -> Bindings:
@@ -69,8 +74,8 @@ def state_columns(now: ExecutionState) -> Bindings:
 
 
 def new_columns(new: NewExecution) -> Bindings:
-    """Return the columns from `run_id` to `parent`, in the table's order."""
-    scope = new.scope
+    """Return the columns from `run_id` to `origin_how`, in the table's order."""
+    scope, origin = new.scope, new.origin
     return (
         new.run_id,
         new.name,
@@ -83,6 +88,7 @@ def new_columns(new: NewExecution) -> Bindings:
         new.created_at,
         new.idempotency_key,
         new.parent_execution_id,
+        *(_NO_ORIGIN if origin is None else (origin.execution_id, origin.seq, origin.how)),
     )
 
 
@@ -90,11 +96,14 @@ def execution_record(row: Sequence[Any]) -> ExecutionRecord:
     execution_id, head, state, current_step, started_at, ended_at, terminal_event, paused, error = row[:9]
     if isinstance(error, bytes):  # PostgreSQL stores bytes
         error = error.decode()
-    run_id, name, path, version, plan, tenant, project, environment, created_at, key, parent, approvals = row[9:]
+    run_id, name, path, version, plan, tenant, project, environment, created_at, key, parent, approvals, *source = row[
+        9:
+    ]
+    scope, origin = Scope(tenant, project, environment), RunOrigin(*source) if source[0] else None
     return ExecutionRecord(
         execution_id,
         head,
-        NewExecution(run_id, name, path, version, plan, Scope(tenant, project, environment), created_at, key, parent),
+        NewExecution(run_id, name, path, version, plan, scope, created_at, key, parent, origin),
         ExecutionState(state, current_step, started_at, ended_at, terminal_event, bool(paused), error, approvals),
     )
 

@@ -63,8 +63,9 @@ async def test_a_store_of_every_older_schema_is_brought_up_to_date(tmp_path):
         for version, script in load_migrations(0)[:schema]:
             connection.execute(script).fetchall()
             connection.execute(f"PRAGMA user_version = {version}; PRAGMA application_id = {APPLICATION}")
-        columns = "1, 1, 'RUNNING', NULL, 5, NULL, NULL, 0, NULL, 0, 'r', 'n', 'p', 1, 'd', 't', 'p', 'e', 1, '', 0"
-        connection.execute(f"INSERT INTO executions VALUES ({columns})")
+        first = [row[1] for row in connection.execute("PRAGMA table_info(executions)")][:21]
+        values = "1, 1, 'RUNNING', NULL, 5, NULL, NULL, 0, NULL, 0, 'r', 'n', 'p', 1, 'd', 't', 'p', 'e', 1, '', 0"
+        connection.execute(f"INSERT INTO executions ({', '.join(first)}) VALUES ({values})")
         connection.close()
         store = store_at(path)
         await store.open()
@@ -73,6 +74,7 @@ async def test_a_store_of_every_older_schema_is_brought_up_to_date(tmp_path):
         )
         assert (await store.append(change(1, 1))).last_seq == 2
         assert await store.results(1) == []
+        assert [run.new.origin for run in await store.executions()] == [None]
         await store.close()
 
 

@@ -150,6 +150,7 @@ class FakeApi:
         name: str = "",
         since: str = "",
         parent: str = "",
+        origin: str = "",
     ) -> builtins.list[Listed]:
         rows = []
         for execution_id in sorted(self.runs, key=int, reverse=True):
@@ -158,12 +159,14 @@ class FakeApi:
                 continue
             if name not in "demo" or parent or (since and since > timestamp(T0)):
                 continue
+            if origin and int(execution_id) != int(origin) + 1:  # a run is a retry of the one before
+                continue
             times = (timestamp(T0), now.started_at, now.ended_at)
             rows.append(Listed(execution_id, RUN_ID, "demo", "demo", "1", now.state, "start", *times, None))
         return rows[:limit]
 
     async def find(self, query: RunQuery) -> RunPage:
-        narrowed = {"name": query.name, "since": query.since, "parent": query.parent}
+        narrowed = {"name": query.name, "since": query.since, "parent": query.parent, "origin": query.origin}
         found = await self.list(states=query.states, before=query.before, limit=query.limit, **narrowed)
         return RunPage(found, found[-1].execution_id if len(found) == query.limit else None)
 

@@ -235,7 +235,7 @@ def test_list(arclog, api, home):
     assert [row["execution_id"] for row in rows] == ["12", "11", "9"]
     assert list(rows[0]) == ["execution_id", "run_id", "name", "path", "version", "state", "current_step", "created_at",
                              "started_at", "ended_at", "error", "parent", "paused", "warning", "approvals", "imported",
-                             "waiting"]  # fmt: skip
+                             "waiting", "origin"]  # fmt: skip
     assert [row["execution_id"] for row in json.loads(arclog("list", "--json", "--state", "RUNNING").out)] == ["9"]
     assert len(json.loads(arclog("list", "--json", "--limit", "2").out)) == 2
     assert arclog("list", "--state", "cancelled").out == "no cancelled runs\n"

@@ -97,6 +97,34 @@ def test_a_map_of_steps_that_are_not_there_is_refused(renamed: dict[str, str], s
         run_virtually(verdict_of(CHANGED, ForkRequest(failed=True, playbook=changed, map=renamed)))
 
 
+UNNAMED = """
+metadata: {name: unnamed}
+workflow:
+  - {step: start, tool: {kind: act, returns: [1, 2]}, next: {arcs: [{step: each}]}}
+  - step: each
+    loop: {in: "{{ start.data }}", iterator: n, spec: {mode: sequential}}
+    tool: {kind: act, returns: "{{ iter.n }}"}
+"""
+
+
+def test_a_task_without_a_name_keeps_its_place_in_a_step_that_has_a_new_one() -> None:
+    async def go() -> None:
+        async with World(UNNAMED) as world:
+            end = await world.run()
+            stored = await world.stored()
+            started = next(one.seq for one in stored if one.event.type == "workflow.started")
+            changed = UNNAMED.replace("step: each", "step: every")
+            for seq in range(started, len(stored) - 2):
+                state = await went_on(world, ForkRequest(at=seq, playbook=changed, map={"each": "every"}))
+                assert state.status == end.status, f"forked at {seq}: {state.error}"
+                assert (await replay_of(world, state.execution_id)).difference is None, f"forked at {seq}"
+            named = changed.replace('kind: act, returns: "', 'name: own, kind: act, returns: "')
+            with pytest.raises(DoesNotFit, match="step every has no task each_task"):
+                await went_on(world, ForkRequest(at=seq, playbook=named, map={"each": "every"}))
+
+    run_virtually(go())
+
+
 def test_what_is_new_in_a_playbook_needs_no_place() -> None:
     changed = CHANGED.replace("fail_attempts: 1}}", "fail_attempts: 0}, next: {arcs: [{step: more}]}}")
     changed += "  - {step: more, tool: {name: last, kind: act, returns: '{{ start.data }}'}}\n"

@@ -71,10 +71,11 @@ def copies(connection: apsw.Connection, count: int, original: int = FIRST) -> li
 #: rows of every table that grows, as PostgreSQL makes them: {n} runs, and as much of everything else
 POSTGRES = """
 INSERT INTO arclog.executions (execution_id, head, state, current_step, started_at, ended_at, terminal_event, paused, error, over,
-    run_id, name, path, version, plan, tenant, project, environment, created_at, idempotency_key, parent)
+    run_id, name, path, version, plan, tenant, project, environment, created_at, idempotency_key, parent, origin, origin_seq, origin_how)
 SELECT {first} + n * 1000, 9, CASE WHEN n % 20 = 0 THEN 'RUNNING' ELSE 'COMPLETED' END, NULL, n, n, NULL, false, NULL, n % 20 <> 0,
     'run-' || n, 'a', 'flows/' || n % 50, 1, 'd', 't' || n % 100, 'p', 'e', n, CASE WHEN n % 7 = 0 THEN 'key' || n ELSE '' END,
-    CASE WHEN n % 10 = 0 THEN {first} + (n - 1) * 1000 ELSE 0 END
+    CASE WHEN n % 10 = 0 THEN {first} + (n - 1) * 1000 ELSE 0 END,
+    CASE WHEN n % 10 = 5 THEN {first} + (n - 1) * 1000 ELSE 0 END, n, CASE WHEN n % 10 = 5 THEN 'fork' ELSE '' END
 FROM generate_series(1, {n}) n;
 INSERT INTO arclog.log (execution_id, seq0, seq1, base, ts, types, pos, body)
 SELECT {first} + n * 1000, k, k, n * 100 + k, n, 3, n * 10 + k, '[]' FROM generate_series(1, {n}) n, generate_series(1, 3) k;

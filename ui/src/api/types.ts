@@ -373,6 +373,14 @@ export interface Listed {
   approvals: number;
   imported: boolean;
   waiting: Waiting | null;
+  origin: ListedOrigin | null;
+}
+
+/** The run whose events a retry or a fork began with. */
+export interface ListedOrigin {
+  execution_id: string;
+  seq: number;
+  how: string;
 }
 
 export interface LogPage {
@@ -1125,7 +1133,7 @@ export interface Routes {
   };
   "GET /api/executions": {
     path: Record<string, never>;
-    query: { state?: string[]; path?: string; before?: string; name?: string; limit?: number; q?: string; since?: string; until?: string; level?: string; parent?: string };
+    query: { state?: string[]; path?: string; before?: string; name?: string; limit?: number; q?: string; since?: string; until?: string; level?: string; parent?: string; origin?: string };
     body: never;
     answer: Executions;
   };

@@ -45,6 +45,7 @@ const runs = createRoute({
       until: textOf(raw.until, 64),
       called: flagOf(raw.called),
       parent: textOf(raw.parent, 32),
+      origin: textOf(raw.origin, 32),
       focus: flagOf(raw.focus),
     }),
   component: Runs,

@@ -54,6 +54,7 @@ def list_arguments(parser: Parser) -> None:
         help="top: only runs that were not called by another run; called: only runs that were",
     )
     parser.add_argument("--parent", metavar="ID", default="", help="only runs called by this run")
+    parser.add_argument("--origin", metavar="ID", default="", help="only retries and forks of this run")
     parser.add_argument(
         "--where",
         metavar="EXPR",
@@ -77,7 +78,7 @@ def list_command(options: Namespace) -> int:
 
     from msgspec.structs import replace
 
-    from arclog.cli.home import exists, nothing_yet, opened, settings_of
+    from arclog.cli.home import exists, nothing_yet, opened, resolve, settings_of
     from arclog.cli.render import out_of
     from arclog.ports.views.overview import RunQuery
 
@@ -87,7 +88,9 @@ def list_command(options: Namespace) -> int:
 
     async def read() -> list[Listed]:
         async with opened(settings, read_only=True) as here:
-            return await _listed(here.api, query, options.limit, matches)
+            parent, origin = [await resolve(here.api, given) if given else "" for given in (query.parent, query.origin)]
+            wanted = replace(query, parent=parent, origin=origin)
+            return await _listed(here.api, wanted, options.limit, matches)
 
     rows = asyncio.run(read()) if exists(settings) else []
     narrowed = query != RunQuery() or bool(options.where)
@@ -116,6 +119,7 @@ def _query(options: Namespace) -> RunQuery:
         until=timestamp(options.until) if options.until else "",
         level=options.level,
         parent=options.parent,
+        origin=options.origin,
     )
 
 
@@ -161,7 +165,7 @@ async def _listed(
 
 def list_table(rows: list[Listed], out: Out) -> str:
     """The runs as lines that fit the terminal."""
-    from arclog.cli.render import bare, clip, one_line, table, width_of
+    from arclog.cli.render import bare, clip, table, width_of
 
     columns = out.size()[0]
     wide = columns >= _WIDE
@@ -172,7 +176,8 @@ def list_table(rows: list[Listed], out: Out) -> str:
     )
     room = max(_NARROWEST_NAME, columns - taken - (_NARROWEST_DETAIL if wide else 0))
     cells = [(*row[:2], clip(row[2], room), *row[3:]) for row in cells]
-    details = [one_line(_detail(row)) for row in rows]
+    named = max(width_of(row[2]) for row in (head, *cells)) + 2
+    details = [_with_origin(row, columns - taken - named if wide else columns - 2) for row in rows]
     if wide:
         full = [(*row, detail) for row, detail in zip(cells, details, strict=True)]
         return table((*head, "STEP OR ERROR"), full, columns, out, right=(4,))
@@ -235,6 +240,17 @@ def _detail(row: Listed) -> str:
     if row.imported:
         return f"imported; {detail}" if detail else "imported"
     return detail
+
+
+def _with_origin(row: Listed, room: int) -> str:
+    """The detail of a run, and of a retry or fork where it comes from; a long detail leaves room for that."""
+    from arclog.cli.render import clip, one_line
+
+    detail, origin = one_line(_detail(row)), row.origin
+    if origin is None:
+        return detail
+    source = f"{origin.how} of {origin.execution_id}" + (f" at {origin.seq:,}" if origin.how == "fork" else "")
+    return f"{clip(detail, max(_NARROWEST_DETAIL // 2, room - len(source) - 2))}; {source}" if detail else source
 
 
 def _now() -> str:

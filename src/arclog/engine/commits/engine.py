@@ -368,7 +368,7 @@ class Engine:
                 news = await self.live.catch_up(execution_id) or news
             live = await self.live.get(execution_id)
             if is_imported(live.record.new):
-                refused = Refused("imported", f"run {execution_id} was imported and is read-only; fork it to continue")
+                refused = Refused("imported", "the run was imported and is read-only; fork it to continue")
                 for asked in batched:
                     asked.answer(Answer(refused))
                 return len(batched)

@@ -43,11 +43,13 @@ from arclog.ports.storage.store import (
     Append,
     ExecutionRecord,
     NewExecution,
+    RunOrigin,
     Scope,
     StoredEvent,
     is_imported,
 )
 from arclog.ports.storage.stored_results import ResultRecord
+from arclog.ports.views.api import Origin
 from arclog.ports.views.history import Imported
 
 #: The version of the archive's layout. A newer one is refused.
@@ -422,6 +424,7 @@ async def read_run(
         raise Conflict(f"another run has the runId {manifest.run_id} of the run in the file")
     lines = await asyncio.to_thread(list, archive.lines())
     state = await asyncio.to_thread(_folded, program, manifest, lines)
+    origin = _origin(lines[0].event)
     for content in manifest.results:
         await _store(results, scope.tenant, archive, content)
     path = (FOLDER + manifest.path)[:_LONGEST_PATH]
@@ -436,6 +439,7 @@ async def read_run(
         scope=scope,
         created_at=manifest.created_at,
         idempotency_key=key,
+        origin=origin,
     )
     now = projected(state, approvals_of(state))
     if state.terminal is None:
@@ -559,6 +563,23 @@ def _folded(program: Program, manifest: Manifest, lines: Sequence[Line]) -> Stat
         ) as problem:
             raise RequestRejected(f"event {seq} of the log in the file does not fit its plan: {problem!r}") from problem
     return state
+
+
+def _origin(requested: Event) -> RunOrigin | None:
+    """The origin of a retry or a fork, as its first event has it."""
+    recorded = requested.payload.get("origin")
+    if recorded is None:
+        return None
+    try:
+        origin = Origin.of(recorded)
+        source = RunOrigin(parse_id(origin.execution_id, "its execution id"), origin.seq, origin.how)
+    except (msgspec.ValidationError, RequestRejected) as problem:
+        raise RequestRejected(f"event 1 of the log in the file has no valid origin: {problem}") from problem
+    if not 0 < source.seq <= MAX_ID or not 0 <= origin.events <= MAX_ID or source.how not in ("retry", "fork"):
+        raise RequestRejected(
+            "event 1 of the log in the file has no valid origin: seq, events or how is none that there is"
+        )
+    return source
 
 
 async def _store(results: Results, tenant: str, archive: Archive, content: Content) -> None:

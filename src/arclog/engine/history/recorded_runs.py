@@ -23,7 +23,7 @@ from arclog.model.errors import Conflict, DoesNotFit, NotFound, RequestRejected
 from arclog.model.events import Event
 from arclog.model.inputs import FORGOTTEN_SECRETS, secret_names
 from arclog.plan.program import Program
-from arclog.ports.storage.store import ExecutionFilter, ExecutionRecord, NewExecution, NoSlot, StoredEvent
+from arclog.ports.storage.store import ExecutionFilter, ExecutionRecord, NewExecution, NoSlot, RunOrigin, StoredEvent
 from arclog.ports.views.api import Forked, ForkRequest, Origin, PlaybookStats, ReplayCheck, ReplayDifference, RunsDiff
 
 _PAGE = 10_000
@@ -146,6 +146,7 @@ async def _forked(
         scope=record.new.scope,
         created_at=engine.clock.now(),
         idempotency_key=key,
+        origin=RunOrigin(record.execution_id, last, origin.how),
     )
     removed = await _removed_results(engine, record.execution_id)
 
@@ -267,4 +268,4 @@ def _explained(verdict: fork_check.Verdict, execution_id: int) -> str:
         if verdict.fits_at
         else "it fits at no event of the run"
     )
-    return f"the recorded state of run {execution_id} does not fit this playbook: {'; '.join(lines)}. {latest}"
+    return f"the recorded state of run {execution_id} does not fit this playbook: {'; '.join(lines)}; {latest}"

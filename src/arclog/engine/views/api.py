@@ -247,6 +247,7 @@ class EngineApi:
         name: str = "",
         since: str = "",
         parent: str = "",
+        origin: str = "",
     ) -> builtins.list[Listed]:
         reached = self._boundary.reach
         which = ExecutionFilter(
@@ -256,6 +257,7 @@ class EngineApi:
             project=reached.project,
             environment=reached.environment,
             parent=ids.parse_id(parent, "parent") if parent else 0,
+            origin=ids.parse_id(origin, "origin") if origin else 0,
             name=name,
             since=_first_id(since) if since else 0,
         )

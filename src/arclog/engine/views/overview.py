@@ -72,6 +72,7 @@ class Overview:
             project=self._project,
             environment=self._environment,
             parent=parse_id(query.parent, "execution id") if query.parent else 0,
+            origin=parse_id(query.origin, "execution id") if query.origin else 0,
             level=query.level,
             name=query.name,
             since=_first_id(query.since, "since") if query.since else 0,
@@ -271,6 +272,7 @@ def _fits(record: ExecutionRecord, which: ExecutionFilter) -> bool:
         and (not which.states or record.now.state in which.states)
         and which.path in ("", record.new.path)
         and which.parent in (0, parent)
+        and (not which.origin or (record.new.origin is not None and record.new.origin.execution_id == which.origin))
         and (not which.level or (which.level == "called") is bool(parent))
         and which.name in record.new.name
         and record.execution_id >= which.since

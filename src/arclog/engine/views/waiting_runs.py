@@ -16,7 +16,7 @@ from arclog.model.data.lru import LruCache
 from arclog.model.errors import ArclogError
 from arclog.model.ids import timestamp
 from arclog.ports.storage.store import ExecutionRecord, is_imported
-from arclog.ports.views.overview import Listed, Waiting
+from arclog.ports.views.overview import Listed, ListedOrigin, Waiting
 
 # An execution's record, as shown in lists.
 
@@ -26,7 +26,7 @@ _WITH_ERROR = (status.FAILED, status.CANCELLED)
 
 
 def listed(record: ExecutionRecord, waiting: Waiting | None = None) -> Listed:
-    new, now = record.new, record.now
+    new, now, origin = record.new, record.now, record.new.origin
     return Listed(
         execution_id=str(record.execution_id),
         run_id=new.run_id,
@@ -45,6 +45,7 @@ def listed(record: ExecutionRecord, waiting: Waiting | None = None) -> Listed:
         approvals=now.approvals,
         imported=is_imported(new),
         waiting=waiting,
+        origin=None if origin is None else ListedOrigin(str(origin.execution_id), origin.seq, origin.how),
     )
 
 

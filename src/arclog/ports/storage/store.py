@@ -142,6 +142,16 @@ class Scope(Struct, frozen=True):
         )
 
 
+class RunOrigin(Struct, frozen=True):
+    """The run whose events a retry or a fork began with."""
+
+    execution_id: int
+    #: the last event of that run that was looked at
+    seq: int
+    #: retry | fork
+    how: str
+
+
 class NewExecution(Struct, frozen=True):
     """The immutable part of an execution's record, created with its first append."""
 
@@ -155,6 +165,8 @@ class NewExecution(Struct, frozen=True):
     #: '' or the caller's key: a second execution with the same key in the same scope is refused
     idempotency_key: str = ""
     parent_execution_id: int = 0
+    #: of a retry or a fork
+    origin: RunOrigin | None = None
 
 
 class ExecutionState(Struct, frozen=True):
@@ -355,6 +367,8 @@ class ExecutionFilter(Struct, frozen=True):
     environment: str = ""
     #: only children of this run
     parent: int = 0
+    #: only retries and forks of this run
+    origin: int = 0
     #: only children that have not ended
     children: bool = False
     #: top: only runs without a parent; called: only children

@@ -372,10 +372,12 @@ class Api(Protocol):
         name: str = "",
         since: str = "",
         parent: str = "",
+        origin: str = "",
     ) -> builtins.list[Listed]:
-        """Return runs, newest first, filtered by state, catalog path, name, time and parent.
+        """Return runs, newest first, filtered by state, catalog path, name, time, parent and origin.
 
-        `name` is a part of the playbook's name, `since` (RFC 3339) the earliest time of the request.
+        `name` is a part of the playbook's name, `since` (RFC 3339) the earliest time of the request, `origin` the run
+        that they are retries or forks of.
         """
 
     async def find(self, query: RunQuery) -> RunPage:

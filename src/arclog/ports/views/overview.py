@@ -22,6 +22,16 @@ class Waiting(Struct, frozen=True):
     count: int = 1
 
 
+class ListedOrigin(Struct, frozen=True):
+    """The run whose events a retry or a fork began with."""
+
+    execution_id: str
+    #: the last event of that run that was looked at
+    seq: int
+    #: retry | fork
+    how: str
+
+
 class Listed(Struct, frozen=True):
     """A run in a list."""
 
@@ -48,6 +58,8 @@ class Listed(Struct, frozen=True):
     imported: bool = False
     #: its first wait while no worker has any of its commands; null while a task runs, and after its end
     waiting: Waiting | None = None
+    #: of a retry or a fork
+    origin: ListedOrigin | None = None
 
 
 #: The runs that a search covers: all, those without a parent, children.
@@ -72,6 +84,8 @@ class RunQuery(Struct, frozen=True):
     level: str = ""
     #: only children of this run
     parent: str = ""
+    #: only retries and forks of this one
+    origin: str = ""
     #: only runs older than this one
     before: str = ""
     limit: int = 50

@@ -52,6 +52,7 @@ async def list_executions(call: Call, request: ops.ListExecutions) -> ops.Execut
             until=request.until,
             level=request.level,
             parent=request.parent,
+            origin=request.origin,
             before=request.before,
             limit=request.limit,
         )

@@ -194,6 +194,7 @@ def _matches(record: ExecutionRecord, which: ExecutionFilter) -> bool:
         and (not which.path or record.new.path == which.path)
         and Scope(which.tenant, which.project, which.environment).covers(record.new.scope)
         and (not which.parent or record.new.parent_execution_id == which.parent)
+        and (not which.origin or (record.new.origin is not None and record.new.origin.execution_id == which.origin))
         and (not which.children or (record.new.parent_execution_id != 0 and record.now.terminal_event is None))
         and (not which.level or (record.new.parent_execution_id == 0) is (which.level == "top"))
         and which.name in record.new.name

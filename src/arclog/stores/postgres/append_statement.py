@@ -32,7 +32,7 @@ _COLUMNS = {
     "to_hold": "iii",
     "from_outside": "iibi",
     "given": "iiittiitybiy",
-    "created": "iittiitybiytttittttiti",
+    "created": "iittiitybiytttittttitiiit",
     "rows": "iiiiiib",
     "marks": "iii",
     "opened": "itiiiit",

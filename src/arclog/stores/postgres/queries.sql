@@ -23,14 +23,16 @@ advanced AS (
 created AS (
     INSERT INTO arclog.executions AS e (
         execution_id, head, state, current_step, started_at, ended_at, terminal_event, paused, error, approvals, over,
-        run_id, name, path, version, plan, tenant, project, environment, created_at, idempotency_key, parent
+        run_id, name, path, version, plan, tenant, project, environment, created_at, idempotency_key, parent,
+        origin, origin_seq, origin_how
     )
     SELECT * FROM unnest(
         $1::int8[], $2::int8[], $3::text[], $4::text[], $5::int8[], $6::int8[], $7::text[], $8::bool[], $9::bytea[],
         $10::int8[], $11::bool[], $12::text[], $13::text[], $14::text[], $15::int8[], $16::text[], $17::text[],
-        $18::text[], $19::text[], $20::int8[], $21::text[], $22::int8[])
+        $18::text[], $19::text[], $20::int8[], $21::text[], $22::int8[], $23::int8[], $24::int8[], $25::text[])
         AS e (execution_id, head, state, current_step, started_at, ended_at, terminal_event, paused, error, approvals, over,
-              run_id, name, path, version, plan, tenant, project, environment, created_at, idempotency_key, parent)
+              run_id, name, path, version, plan, tenant, project, environment, created_at, idempotency_key, parent,
+              origin, origin_seq, origin_how)
     WHERE true$slots
     ON CONFLICT DO NOTHING
     RETURNING e.execution_id, e.tenant$more

@@ -22,11 +22,15 @@ class Executions(SqlPart):
         self, which: ExecutionFilter = ExecutionFilter(), *, before: int = 0, limit: int = 50
     ) -> list[ExecutionRecord]:
         first, part = before or MAX_ID, (which.project, which.environment)
-        if which.parent or which.children:
-            if which.level == "top":
-                return []
+        if which.origin or which.parent or which.children:
             states = self._texts(which.states)
             narrowed = (first, states, which.path, which.tenant, limit, which.since, which.name, *part)
+            if which.origin:  # no run calls a retry or a fork
+                if which.parent or which.children or which.level == "called":
+                    return []
+                return execution_records(await self._list("forks_of", *narrowed, which.origin))
+            if which.level == "top":
+                return []
             if which.parent:
                 return execution_records(await self._list("children_of", *narrowed, which.parent))
             return execution_records(await self._list("live_children", *narrowed))

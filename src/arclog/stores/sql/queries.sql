@@ -66,6 +66,14 @@ WHERE parent = $10 AND parent <> 0 AND execution_id < $1
   AND $8::text IN ('', project) AND $9::text IN ('', environment)
 ORDER BY execution_id DESC LIMIT $5
 
+-- name: forks_of
+SELECT {executions} FROM arclog.executions {indexed executions_by_origin}
+WHERE origin = $10 AND origin <> 0 AND execution_id < $1
+  AND ({empty $2} OR state {in $2}) AND ($3::text = '' OR path = $3) AND ($4::text = '' OR tenant = $4)
+  AND execution_id >= $6 AND ($7::text = '' OR {contains name $7})
+  AND $8::text IN ('', project) AND $9::text IN ('', environment)
+ORDER BY execution_id DESC LIMIT $5
+
 -- name: live_in_path
 SELECT {executions} FROM arclog.executions {indexed executions_by_path}
 WHERE over = {false} AND tenant = $1 AND path = $2 AND state = $3 AND execution_id > $4

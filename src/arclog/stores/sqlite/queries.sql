@@ -4,8 +4,9 @@
 -- name: create_execution
 INSERT INTO executions (
     execution_id, head, state, current_step, started_at, ended_at, terminal_event, paused, error, over, approvals,
-    run_id, name, path, version, plan, tenant, project, environment, created_at, idempotency_key, parent
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    run_id, name, path, version, plan, tenant, project, environment, created_at, idempotency_key, parent,
+    origin, origin_seq, origin_how
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING
 
 -- name: advance
@@ -41,12 +42,13 @@ ON CONFLICT DO UPDATE SET
 -- name: group.create
 INSERT INTO executions (
     execution_id, head, state, current_step, started_at, ended_at, terminal_event, paused, error, over, approvals,
-    run_id, name, path, version, plan, tenant, project, environment, created_at, idempotency_key, parent
+    run_id, name, path, version, plan, tenant, project, environment, created_at, idempotency_key, parent,
+    origin, origin_seq, origin_how
 )
 SELECT
     value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7, value ->> 8,
     value ->> 9, value ->> 10, value ->> 11, value ->> 12, value ->> 13, value ->> 14, value ->> 15, value ->> 16,
-    value ->> 17, value ->> 18, value ->> 19, value ->> 20, value ->> 21
+    value ->> 17, value ->> 18, value ->> 19, value ->> 20, value ->> 21, value ->> 22, value ->> 23, value ->> 24
 FROM {each}(?) WHERE true
 ON CONFLICT DO NOTHING RETURNING execution_id
 

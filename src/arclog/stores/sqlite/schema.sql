@@ -1,7 +1,7 @@
 -- The schema of a new store, as the migrations up to this one make it: it takes half of their time. A newer migration may be
 -- left out here; it then runs after this script. A test compares both, and
 -- `./x pytest tests/integration/stores/test_sqlite_opening.py --redraw` writes this file again.
--- schema: 17
+-- schema: 18
 CREATE TABLE log (
     pos          INTEGER PRIMARY KEY,
     execution_id INTEGER NOT NULL,
@@ -56,7 +56,7 @@ CREATE TABLE executions (
     created_at      INTEGER NOT NULL,
     idempotency_key TEXT    NOT NULL,
     parent          INTEGER NOT NULL
-, approvals INTEGER NOT NULL DEFAULT 0) STRICT;
+, approvals INTEGER NOT NULL DEFAULT 0, origin INTEGER NOT NULL DEFAULT 0, origin_seq INTEGER NOT NULL DEFAULT 0, origin_how TEXT NOT NULL DEFAULT '') STRICT;
 
 CREATE INDEX executions_live ON executions (execution_id) WHERE over = 0;
 
@@ -508,5 +508,7 @@ CREATE TABLE sessions (
 CREATE INDEX sessions_by_end ON sessions (expires_at);
 
 CREATE INDEX sessions_of_subject ON sessions (tenant, subject, created_at);
+
+CREATE INDEX executions_by_origin ON executions (origin, execution_id) WHERE origin <> 0;
 
 INSERT INTO compatibility (oldest) VALUES (11);

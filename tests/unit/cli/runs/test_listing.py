@@ -10,10 +10,12 @@ import pytest
 from arclog.cli.render import Out, width_of
 from arclog.cli.runs.listing import list_table
 from arclog.ports.views.api import Listed
+from arclog.ports.views.overview import ListedOrigin
 from tests.unit.cli.conftest import Arclog
 from tests.unit.cli.fake import RUN_ID, FakeApi, FakeRun, completed, failed
 
 AT, END = "2026-01-02T03:04:05.000000Z", "2026-01-02T04:04:06.000000Z"
+OLD = "381192014401900544"
 ERROR = "step load, item 5, task fetch: exception: ValueError: a long story about a row that could not be read at all"
 
 
@@ -26,6 +28,8 @@ def rows() -> list[Listed]:
         Listed("380452616754167807", *base, "COMPLETED", "load", AT, AT, END, None, warning="step load: 997 ok, 3 failed"),
         Listed("380452616754167806", *base, "CANCELLED", "x", AT, AT, END, "enough"),
         Listed("380452616754167805", *base, "PENDING", None, AT, None, None, None),
+        Listed("380452616754167804", *base, "FAILED", "load", AT, AT, END, ERROR, origin=ListedOrigin(OLD, 57, "retry")),
+        Listed("380452616754167803", *base, "COMPLETED", "load", AT, AT, END, None, origin=ListedOrigin(OLD, 57, "fork")),
     ]  # fmt: skip
 
 
@@ -36,9 +40,12 @@ def test_no_line_is_wider_than_the_terminal(columns: int) -> None:
     lines = list_table(rows(), out).splitlines()
     assert max(map(width_of, lines)) <= columns
     text = "\n".join(lines)
-    assert text.count("38045261675416780") == 5, "ids are whole: they are what the other commands take"
+    assert text.count("38045261675416780") == 7, "ids are whole: they are what the other commands take"
     assert "997 ok, 3 failed" in text
     assert "‖ paused" in text
+    assert "retry of 3811" in text
+    assert f"fork of {OLD} at 57" in text
+    assert text.count("step load, item 5") == 2, "an error is not pushed out by where its run comes from"
 
 
 def test_in_80_columns_what_went_wrong_has_a_line_of_its_own() -> None:
@@ -61,6 +68,9 @@ def test_filters(arclog: Arclog, api: FakeApi) -> None:
     assert ids("--since", "2020-01-01") == ["12", "11"]
     assert ids("--since", "2100-01-01") == []
     assert ids("--name", "demo", "--state", "failed") == ["12"]
+    assert ids("--origin", "11") == ["12"]
+    assert ids("--origin", "last") == []
+    assert arclog("list", "--origin", "77").code == 2
     assert arclog("list", "--name", "other").out == "no runs match\n"
     assert arclog("list", "--name", "other", "--state", "failed").out == "no failed runs match\n"
     done = arclog("list", "--since", "soon")

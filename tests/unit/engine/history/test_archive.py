@@ -7,6 +7,7 @@ import hashlib
 import json
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from io import BytesIO
 from typing import Any
 
@@ -19,6 +20,7 @@ from arclog.plan import net
 from arclog.ports.storage.store import Scope
 from arclog.ports.views.api import ForkRequest, SignalRequest
 from arclog.ports.views.history import SimulateRequest
+from arclog.ports.views.overview import ListedOrigin
 from arclog.testing.harness import World
 
 TEXT = """
@@ -92,6 +94,7 @@ def test_an_imported_run_is_read_only_and_can_be_forked() -> None:
         head = len(await here.stored())
         answer = await there.here.api.signal(number, SignalRequest("CANCEL", reason="no"))
         assert not answer.accepted
+        assert answer.message == "the run was imported and is read-only; fork it to continue"
         assert (await there.here.engine.put(int(number), Continue())).refused is not None
         assert len(await there.store.events(int(number), limit=10_000)) == head
         forked = await there.here.api.fork(number, ForkRequest(step="each"))
@@ -100,6 +103,34 @@ def test_an_imported_run_is_read_only_and_can_be_forked() -> None:
         there.here.start_worker("w")
         assert await there.here.api.ended(forked.execution_id, timeout_s=600.0)
         assert (await there.here.api.summary(forked.execution_id)).result == [1, 2]
+
+    with_world(work)
+
+
+def _replaced(old: str, new: str, part: bytes) -> bytes:
+    return part.replace(old.encode(), new.encode(), 1)
+
+
+def test_an_imported_retry_keeps_its_origin_and_one_that_is_none_is_refused() -> None:
+    async def work(here: World, there: World, body: bytes) -> None:
+        forked = await here.here.api.fork(str(here.execution_id), ForkRequest(step="each"))
+        body = b"".join([chunk async for chunk in here.here.api.export(forked.execution_id)])
+        seq, events = forked.origin.seq, forked.origin.events
+        for old, new in (
+            (f'"execution_id":"{here.execution_id}","seq":{seq}', f'"execution_id":"me","seq":{seq}'),
+            (f'"seq":{seq},"how"', '"seq":0,"how"'),
+            (f'"seq":{seq},"how"', f'"seq":{1 << 80},"how"'),
+            (f'"seq":{seq},"how"', '"seq":"x","how"'),
+            ('"how":"retry"', '"how":"dream"'),
+            (f'"events":{events}', '"events":-1'),
+        ):
+            with pytest.raises(RequestRejected, match="event 1 of the log in the file has no valid origin"):
+                await imported(resealed(body, "log.jsonl", partial(_replaced, old, new)), there)
+        assert await there.store.executions() == []
+        await imported(body, there)
+        (run,) = await there.here.api.list(origin=str(here.execution_id))
+        assert run.origin == ListedOrigin(str(here.execution_id), seq, "retry")
+        assert (await there.here.api.summary(forked.execution_id)).origin == forked.origin
 
     with_world(work)
 
@@ -207,6 +238,8 @@ def test_a_log_and_a_plan_of_a_newer_release_are_refused(name: str, old: bytes, 
         assert text.endswith("update arclog to import it")
         assert await there.store.executions() == []
         assert [result async for result in there.results.all()] == []
+
+    with_world(work)
 
 
 # --- files that were made to do harm: every checksum in them is right ---------------------------------------------------------

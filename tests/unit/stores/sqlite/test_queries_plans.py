@@ -235,6 +235,7 @@ class Filled:
                 ExecutionFilter(tenant=tenant, states=("PENDING", "RUNNING")),
                 ExecutionFilter(tenant=tenant, path="flows/none"),
                 ExecutionFilter(tenant=tenant, path="flows/a", states=("FAILED",)),
+                ExecutionFilter(tenant=tenant, origin=FIRST),
                 ExecutionFilter(tenant=tenant, name="none"),
                 ExecutionFilter(tenant=tenant, name="a", states=("FAILED",)),
             ):

@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { GitCompareArrows } from "lucide-react";
 import type { ReactNode } from "react";
-import { eventQuery } from "../../api/queries.ts";
+import { eventQuery, runsQuery } from "../../api/queries.ts";
 import type { Listed } from "../../api/types.ts";
 import { isOver, stateOfRun } from "../../lib/states.ts";
 import { CopyAs } from "../../parts/CopyAs.tsx";
@@ -78,6 +78,7 @@ export function Head({ run, selection, steps }: Props): ReactNode {
           </dd>
         </div>
         <OriginFact id={id} steps={steps} />
+        <ForksFact id={id} />
         {run.parent && (
           <div>
             <dt>Parent</dt>
@@ -98,6 +99,26 @@ export function Head({ run, selection, steps }: Props): ReactNode {
         </div>
       </dl>
     </header>
+  );
+}
+
+const MOST_FORKS = 20;
+
+/** How many runs were made from this one. */
+function ForksFact({ id }: { id: string }): ReactNode {
+  const { data } = useQuery({ ...runsQuery({ origin: id, limit: MOST_FORKS }), refetchInterval: false });
+  const count = data?.executions.length ?? 0;
+  if (!count) return null;
+  return (
+    <div>
+      <dt>Retries and forks</dt>
+      <dd>
+        <Link to="/runs" search={{ origin: id }}>
+          {count}
+          {data?.next ? " or more" : ""}
+        </Link>
+      </dd>
+    </div>
   );
 }
 

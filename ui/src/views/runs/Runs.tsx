@@ -1,7 +1,7 @@
 import { getRouteApi, Link } from "@tanstack/react-router";
 import { ListTree, SearchX } from "lucide-react";
 import { type ReactNode, useEffect, useMemo, useRef, useState } from "react";
-import type { Listed } from "../../api/types.ts";
+import type { Listed, ListedOrigin } from "../../api/types.ts";
 import { useCrumbs } from "../../app/crumbs.ts";
 import { useKeys } from "../../lib/keys.ts";
 import { isOver, stateOfRun, waitingText } from "../../lib/states.ts";
@@ -139,7 +139,7 @@ export function Runs(): ReactNode {
           <Import />
         </span>
       </search>
-      {(search.path || search.parent) && (
+      {(search.path || search.parent || search.origin) && (
         <div className={styles.narrowed}>
           {search.path && (
             <span>
@@ -154,7 +154,15 @@ export function Runs(): ReactNode {
               </Link>
             </span>
           )}
-          <Button kind="quiet" onClick={() => change({ path: undefined, parent: undefined })}>
+          {search.origin && (
+            <span>
+              Retries and forks of{" "}
+              <Link to="/runs/$id" params={{ id: search.origin }}>
+                {search.origin}
+              </Link>
+            </span>
+          )}
+          <Button kind="quiet" onClick={() => change({ path: undefined, parent: undefined, origin: undefined })}>
             Show all
           </Button>
         </div>
@@ -221,8 +229,26 @@ function Name({ run }: { run: Listed }): ReactNode {
         v{run.version}
         {run.parent ? " · child" : ""}
         {run.imported ? " · imported, read-only" : ""}
+        {run.origin ? " · " : ""}
+        {run.origin && <OriginMark origin={run.origin} />}
       </span>
     </span>
+  );
+}
+
+/** A retry or a fork, with a link to the run that it began with, at the event. */
+function OriginMark({ origin }: { origin: ListedOrigin }): ReactNode {
+  const { execution_id: id, seq, how } = origin;
+  return (
+    <Link
+      to="/runs/$id"
+      params={{ id }}
+      search={{ seq }}
+      title={`${how === "fork" ? "Fork" : "Retry"} of ${id} after event ${seq}`}
+      aria-label={`${how} of ${id}`}
+    >
+      {how}
+    </Link>
   );
 }
 

@@ -18,6 +18,7 @@ export interface RunsSearch {
   until?: string | undefined;
   called?: true | undefined;
   parent?: string | undefined;
+  origin?: string | undefined;
 }
 
 /** What the server is asked for. A span begins at a whole minute, so that the question stays the same for a while. */
@@ -26,6 +27,7 @@ export function askedOf(search: RunsSearch, now: number): NonNullable<RunsAsked>
   if (search.q) asked.q = search.q;
   if (search.state) asked.state = search.state;
   if (search.path) asked.path = search.path;
+  if (search.origin) asked.origin = search.origin;
   if (search.parent) asked.parent = search.parent;
   else if (!search.called) asked.level = "top";
   if (search.since) asked.since = search.since;
@@ -37,6 +39,13 @@ export function askedOf(search: RunsSearch, now: number): NonNullable<RunsAsked>
 
 export function isFiltered(search: RunsSearch): boolean {
   return Boolean(
-    search.q || search.state || search.path || search.span || search.since || search.until || search.parent,
+    search.q ||
+      search.state ||
+      search.path ||
+      search.span ||
+      search.since ||
+      search.until ||
+      search.parent ||
+      search.origin,
   );
 }

@@ -5,7 +5,7 @@ import { type ActionForm, pythonText } from "../../lib/forms.ts";
 export function formOf(asked: NonNullable<RunsAsked>): ActionForm {
   const cli = ["list"];
   for (const state of asked.state ?? []) cli.push("--state", state.toLowerCase());
-  for (const name of ["path", "q", "since", "until", "level", "parent"] as const) {
+  for (const name of ["path", "q", "since", "until", "level", "parent", "origin"] as const) {
     const value = asked[name];
     if (value) cli.push(name === "q" ? "--search" : `--${name}`, value);
   }
@@ -17,6 +17,7 @@ export function formOf(asked: NonNullable<RunsAsked>): ActionForm {
     ["until", asked.until],
     ["level", asked.level],
     ["parent", asked.parent],
+    ["origin", asked.origin],
   ];
   const given = fields.filter(([, value]) => value).map(([name, value]) => `${name}=${pythonText(value)}`);
   return {

@@ -81,7 +81,7 @@ def _extended(error: apsw.Error) -> int:
 log = logging.getLogger("arclog.store")
 
 #: number of the newest migration
-SCHEMA = 17
+SCHEMA = 18
 #: "arcl": marks the file as ours
 APPLICATION = 0x6172636C
 _FULL = 2

@@ -14,6 +14,7 @@ import pytest
 from arclog.model.errors import Conflict, DoesNotFit, NotFound, PlaybookError, RequestRejected
 from arclog.ports.views.api import Api, ForkRequest
 from arclog.ports.views.history import SimulateRequest
+from arclog.ports.views.overview import ListedOrigin, RunQuery
 from arclog.testing.conformance.api.base import HELLO, UNKNOWN, WAITING, Rules, done, over, started, until_event
 
 _BROKEN = """\
@@ -61,6 +62,10 @@ class HistoryRules(Rules):
         assert summary.origin is not None
         assert (summary.origin.execution_id, summary.origin.seq, summary.origin.how) == (execution_id, head, "retry")
         assert summary.origin == new.origin
+        (listed,) = await api.list(origin=execution_id)
+        assert listed.execution_id == new.execution_id
+        assert listed.origin == ListedOrigin(execution_id, head, "retry")
+        assert [run.origin for run in (await api.find(RunQuery(text=execution_id))).runs] == [None]
         log = await api.events(new.execution_id, after=new.origin.events, limit=10_000)
         ran = [(event["step"], event.get("iteration")) for event in log if event["event_type"] == "task.started"]
         assert ran == [("each", 7), ("end", None)]
@@ -82,6 +87,13 @@ class HistoryRules(Rules):
         again = await api.fork(new.execution_id, ForkRequest(at=new.origin.events, playbook=HELLO))
         assert (await over(api, again.execution_id)).state == "COMPLETED"
         assert (await api.summary(again.execution_id)).result == "hello world"
+        for source, made, at in ((execution_id, new, routed["seq"]), (new.execution_id, again, new.origin.events)):
+            (listed,) = (await api.find(RunQuery(origin=source))).runs
+            assert (listed.execution_id, listed.origin) == (made.execution_id, ListedOrigin(source, at, "fork"))
+        assert (await api.find(RunQuery(origin=execution_id, text=again.execution_id))).runs == []
+        assert (await api.find(RunQuery(origin=execution_id, states=("FAILED",)))).runs == []
+        with pytest.raises(RequestRejected):
+            await api.find(RunQuery(origin="x"))
 
     async def test_a_playbook_that_the_state_does_not_fit_is_refused_with_what_has_no_place(self, api: Api) -> None:
         execution_id = await done(api)

@@ -14,7 +14,7 @@ from arclog.model.refs import ref_text
 from arclog.ports.storage.outbox import DELIVERED
 from arclog.ports.storage.pools import QueueHead
 from arclog.ports.storage.statistics import HOUR, RunCount
-from arclog.ports.storage.store import ExecutionFilter, ExecutionState, Scope
+from arclog.ports.storage.store import ExecutionFilter, ExecutionState, RunOrigin, Scope
 from arclog.ports.storage.stored_results import ResultRecord
 from arclog.ports.storage.task_logs import LogLine
 from arclog.testing.conformance.store.administration import HOOK
@@ -29,9 +29,12 @@ PENDING = ExecutionState("PENDING")
 ALL = ("PENDING", "RUNNING", "COMPLETED", "FAILED", "CANCELLED")
 
 
-async def run(world: World, now: ExecutionState, *, tenant: str = "t1", path: str = "a", parent: int = 0) -> int:
+async def run(
+    world: World, now: ExecutionState, *, tenant: str = "t1", path: str = "a", parent: int = 0, origin: int = 0
+) -> int:
     """Create a run in this state. An ended run gets its terminal event in a separate append."""
-    new = replace(world.new(scope=Scope(tenant, "p", "e"), path=path), parent_execution_id=parent)
+    source = RunOrigin(origin, 5, "retry") if origin else None
+    new = replace(world.new(scope=Scope(tenant, "p", "e"), path=path), parent_execution_id=parent, origin=source)
     execution_id = await world.create(new=new, now=now if now.terminal_event is None else RUNNING)
     if now.terminal_event is not None:
         await world.add(execution_id, 1, event(now.terminal_event), now=now)
@@ -48,7 +51,7 @@ class ListRules(Rules):
             about: dict[str, Any] = {
                 "tenant": dice.choice(("t1", "t2")),
                 "path": dice.choice(("a", "b")),
-                "parent": dice.choice((0, 0, 77)),
+                **dice.choice(({"parent": 0}, {"parent": 0, "origin": 55}, {"parent": 77})),
             }
             now = dice.choice((PENDING, RUNNING, DONE, DONE, FAILED, CANCELLED))
             made.append((await run(world, now, **about), {**about, "state": now.state}))
@@ -61,6 +64,7 @@ class ListRules(Rules):
                 level=dice.choice(("", "", "called", "top")),
                 name=dice.choice(("", "", "nothing of the kind")),
                 parent=dice.choice((0, 0, 0, 77)),
+                origin=dice.choice((0, 0, 0, 55, 56)),
                 since=dice.choice((0, 0, made[20][0])),
             )
             before, limit = dice.choice((0, 0, made[40][0])), dice.choice((3, 50))
@@ -72,12 +76,38 @@ class ListRules(Rules):
                 and which.tenant in ("", about["tenant"])
                 and (not which.level or (which.level == "called") is bool(about["parent"]))
                 and which.parent in (0, about["parent"])
+                and which.origin in (0, about.get("origin"))
                 and not which.name
                 and execution_id >= which.since
                 and (not before or execution_id < before)
             ]
             records = await world.store.executions(which, before=before, limit=limit)
             assert [record.execution_id for record in records] == expected[:limit], which
+
+    async def test_a_retry_or_fork_is_listed_with_its_origin(self, world: World) -> None:
+        store, new = world.store, world.new()
+        retry = await world.create(new=replace(new, origin=RunOrigin(77, 5, "retry")))
+        fork = await world.create(new=replace(new, origin=RunOrigin(77, 1 << 40, "fork")))
+        other = await world.create(new=replace(new, origin=RunOrigin(78, 1, "fork")))
+        plain = await world.create(new=new)
+        expected = {retry: RunOrigin(77, 5, "retry"), fork: RunOrigin(77, 1 << 40, "fork"), plain: None}
+        for execution_id, origin in expected.items():
+            record = await store.execution(execution_id)
+            assert record is not None
+            assert record.new.origin == origin
+        listed = {record.execution_id: record.new.origin for record in await store.executions()}
+        assert listed == {**expected, other: RunOrigin(78, 1, "fork")}
+        assert [run.execution_id for run in await store.executions(ExecutionFilter(origin=77))] == [fork, retry]
+        assert [run.execution_id for run in await store.executions(ExecutionFilter(origin=77), limit=1)] == [fork]
+        older = await store.executions(ExecutionFilter(origin=77, tenant=new.scope.tenant), before=fork)
+        assert [run.execution_id for run in older] == [retry]
+        assert await store.executions(ExecutionFilter(origin=77, tenant="another")) == []
+        first = event("playbook.execution.requested")
+        origins = [RunOrigin(79, seq, "fork") for seq in (1, 2)]
+        await store.append_all(
+            [world.change(world.ids(), 0, first, new=replace(new, origin=origin)) for origin in origins]
+        )
+        assert [run.new.origin for run in await store.executions(ExecutionFilter(origin=79))] == origins[::-1]
 
     async def test_a_state_that_there_is_not_has_no_runs(self, world: World) -> None:
         await run(world, DONE)
