@@ -71,7 +71,7 @@ def later(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def ahead(by: int) -> None:
         monkeypatch.setattr(SystemClock, "now", lambda self: now(self) + by)
-        monkeypatch.setattr(SystemClock, "monotonic", lambda self: monotonic(self) + by / MICROS)
+        monkeypatch.setattr(SystemClock, "monotonic", lambda _: monotonic() + by / MICROS)
 
     return ahead
 
