@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from arclog.history.fork_check import Arcs
 from arclog.history.reused_steps import DROP, KEEP, PART, ROUTE, Chosen, part_of
-from arclog.history.step_runs import Key
+from arclog.history.step_runs import Key, renamed_tasks
 from arclog.model.events import Event
 from arclog.model.ids import moved
 from arclog.plan.program import Program
@@ -135,12 +135,7 @@ class Taking:
         return Taken(self._out, self._sources, results)
 
     def _rename_tasks(self) -> None:
-        """A task without a name of its own is called after its step, also after a step that has a new name."""
-        names = {old: (f"{old}_task", f"{new}_task") for old, new in self._steps.items()}
-        for step, (old, new) in list(names.items()):
-            program = self._program.steps.get(self._steps[step])
-            if program is None or old in program.index or new not in program.index:
-                del names[step]
+        names = renamed_tasks(self._steps, self._program)
         if not names:
             return
         for event in self._log.events:

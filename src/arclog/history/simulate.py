@@ -406,6 +406,6 @@ def simulate(
     meter: Callable[[], Meter | None] = lambda: None,
 ) -> Simulated:
     """Run `program` against what a run of `old` has recorded."""
-    answers = Answers(recorded, old, renamed)
+    answers = Answers(recorded, old, renamed, program)
     simulation = Simulation(program, execution_id, answers, recorded, limits, strict=strict, read=read, meter=meter)
     return simulation.run(request)

@@ -18,6 +18,7 @@ from arclog.core.flow.scopes import items_scope, task_scope
 from arclog.core.transitions.iterations import are_stored, as_payload, item_at, iterator_of, stored_item
 from arclog.core.transitions.state import path_of
 from arclog.expr import Stored
+from arclog.history.step_runs import renamed_tasks
 from arclog.model.commands import Command, LoopWork, Pipeline
 from arclog.model.errors import ExpressionError
 from arclog.model.events import Event, is_closing
@@ -64,8 +65,8 @@ class RecordedCall(Struct):
 class Answers:
     """The answers of one log."""
 
-    def __init__(self, events: Sequence[Event], program: Program, renamed: Mapping[str, str]) -> None:
-        """`program` is the one that was recorded, `renamed` gives steps their new names."""
+    def __init__(self, events: Sequence[Event], program: Program, renamed: Mapping[str, str], new: Program) -> None:
+        """`program` is the recorded one, `new` that of the changed playbook; `renamed` gives steps their new names."""
         self._events = events
         self._program = program
         self._calls: dict[Place, RecordedCall] = {}
@@ -76,26 +77,30 @@ class Answers:
         #: index of the end of each step run and iteration
         self._ends: dict[tuple[str, int, tuple[int, ...]], int] = {}
         #: old name of each step
-        self._old = {new: old for old, new in renamed.items()}
+        self._old = {new_step: old_step for old_step, new_step in renamed.items()}
+        tasks = renamed_tasks(renamed, new)
+        #: (step, task) → the old name of the task, where it has a new one
+        self._old_tasks = {(renamed[step], new_task): old_task for step, (old_task, new_task) in tasks.items()}
         for index, event in enumerate(events):
             if not event.run or event.informative:
                 continue
             step = renamed.get(event.step, event.step)
             if event.task:
-                self._take(index, event, step)
+                old_task, new_task = tasks.get(event.step, ("", ""))
+                self._take(index, event, step, new_task if event.task == old_task else event.task)
             elif event.type in _BOUNDARIES:
                 self._ends[step, event.run, event.iteration or ()] = index
 
-    def _take(self, index: int, event: Event, step: str) -> None:
+    def _take(self, index: int, event: Event, step: str, task: str) -> None:
         starts = event.type == "task.started"
         if not starts and event.type not in _ENDS:
             return
         path = event.iteration or ()
-        place = (step, event.run, path, event.task, event.task_run)
+        place = (step, event.run, path, task, event.task_run)
         call = self._calls.get(place)
         if call is None:
             call = self._calls[place] = RecordedCall(place, attempts={})
-            self._alike.setdefault((step, path, event.task), []).append(call)
+            self._alike.setdefault((step, path, task), []).append(call)
         if starts:
             call.inputs = event.payload.get("inputs")
             return
@@ -139,7 +144,8 @@ class Answers:
     def task_of(self, place: Place) -> TaskProgram | None:
         """The task as it was when it ran."""
         step = self._program.steps.get(self._old.get(place[0], place[0]))
-        return None if step is None or place[3] not in step.index else step.tasks[step.index[place[3]]]
+        task = self._old_tasks.get((place[0], place[3]), place[3])
+        return None if step is None or task not in step.index else step.tasks[step.index[task]]
 
 
 def same_inputs(recorded: Any, config: dict[str, Any]) -> bool:

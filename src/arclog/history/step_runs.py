@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from arclog.core.transitions.apply import newer_log
 from arclog.model.events import REGISTRY, Event, is_closing, is_newer
+from arclog.plan.program import Program
 
 #: Events that say something of a step run as a whole.
 BOUNDARIES = frozenset({"step.scheduled", "step.done", "step.failed", "next.evaluated", "loop.done"})
@@ -26,6 +27,19 @@ def check_release(execution_id: int, events: Sequence[Event]) -> None:
     index = first_newer(events)
     if index >= 0:
         raise newer_log(execution_id, index + 1, events[index])
+
+
+def renamed_tasks(steps: Mapping[str, str], program: Program) -> dict[str, tuple[str, str]]:
+    """Return the old and the new name of each task that is named after a renamed step, by the step's old name.
+
+    A task without a name in the playbook is named after its step. `program` is that of the new playbook.
+    """
+    names: dict[str, tuple[str, str]] = {}
+    for old_step, new_step in steps.items():
+        step, old, new = program.steps.get(new_step), f"{old_step}_task", f"{new_step}_task"
+        if step is not None and old not in step.index and new in step.index:
+            names[old_step] = (old, new)
+    return names
 
 
 class RecordedRun:

@@ -100,18 +100,12 @@ def test_a_call_with_other_inputs_is_answered_and_said_and_has_no_answer_when_th
     assert (beside.verdict, [call.task for call in found.unanswered]) == ("unanswered", ["ship_task"])
 
 
-def test_steps_that_were_renamed_keep_their_answers() -> None:
-    changed = ORDER.replace("step: ship", "step: send")
-    renamed = {"ship": "send"}
-    found, beside, _ = run_virtually(
-        tried(
-            ORDER,
-            changed.replace(
-                'tool: {kind: act, returns: "{{ price', 'tool: {name: ship_task, kind: act, returns: "{{ price'
-            ),
-            renamed=renamed,
-        )
-    )
+@pytest.mark.parametrize("name", ["name: ship_task, ", ""])
+def test_steps_that_were_renamed_keep_their_answers(name: str) -> None:
+    """Also where a task has no name and is called after its step."""
+    tool = 'tool: {kind: act, returns: "{{ price'
+    changed = ORDER.replace("step: ship", "step: send").replace(tool, tool.replace("{kind", f"{{{name}kind"))
+    found, beside, _ = run_virtually(tried(ORDER, changed, renamed={"ship": "send"}))
     assert (beside.verdict, found.unanswered) == ("same", [])
 
 
