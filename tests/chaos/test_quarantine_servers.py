@@ -79,8 +79,7 @@ class Servers(Pair):
     def _answer(self, index: int, path: str, body: object = None) -> httpx2.Response | None:
         url = f"http://127.0.0.1:{self.ports[index]}{path}"
         try:
-            with httpx2.Client(trust_env=False, verify=False) as client:
-                return client.get(url) if body is None else client.post(url, json=body)
+            return httpx2.get(url) if body is None else httpx2.post(url, json=body)
         except httpx2.HTTPError:
             return None
 
