@@ -82,7 +82,7 @@ def test_pages_wait_for_a_server_that_is_away(
         page.get_by_role("link", name="Settings", exact=True).click()
         expect(page.get_by_role("alert")).to_contain_text("The server cannot be reached")
         server.start()
-        expect(page.get_by_role("table", name="Health checks")).to_be_visible(timeout=20_000)
+        expect(page.get_by_role("table", name="Health checks")).to_be_visible()
         page.get_by_role("link", name="Runs", exact=True).click()
         expect(page.get_by_text("No runs yet")).to_be_visible()
     watched.expected += ["Unable to preload", "dynamically imported module"]

@@ -15,10 +15,10 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import yaml
 
 from tests.security import bombs
@@ -38,14 +38,15 @@ _CODED = (
 Attack = dict[str, Any]
 
 
-def attacks() -> list[Attack]:
+@cache
+def attacks() -> tuple[Attack, ...]:
     """All of them, by class; `class` and `name` are unique together."""
-    return [
+    return tuple(
         {"class": path.stem, **entry}
         for path in sorted(_FOLDER.glob("*.yaml"))
-        for entry in yaml.safe_load(path.read_text(encoding="utf-8"))
+        for entry in yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
         if os.geteuid() == 0 or not entry.get("root")
-    ]
+    )
 
 
 def carried_out(site: Site, attack: Attack) -> str:
@@ -354,7 +355,7 @@ def hostile(site: Site, attack: Attack) -> str:
 def session(site: Site, attack: Attack) -> str:
     """A request with the cookie of a session that somebody opened. `status`: the answers that mean that it was refused."""
     asked = attack["session"]
-    with httpx2.Client(base_url=site.url, timeout=60) as client:
+    with site.stranger() as client:
         opened = client.post("/api/session", json={"key": site.keys["mallory", "admin"]})
         assert opened.status_code == 201, opened.text
         body = None if "body" not in asked else json.dumps(asked["body"])
@@ -365,7 +366,7 @@ def session(site: Site, attack: Attack) -> str:
 
 def sessions(site: Site, attack: Attack) -> str:
     """Sessions opened with one key; the first must be over when there are too many."""
-    with httpx2.Client(base_url=site.url, timeout=60) as client:
+    with site.stranger() as client:
         cookies = []
         for _ in range(attack["sessions"]):
             answer = client.post("/api/session", json={"key": site.keys["mallory", "viewer"]})
@@ -387,7 +388,7 @@ def connections(site: Site, attack: Attack) -> str:
         for _ in range(attack["connections"]):
             with suppress(OSError):
                 held.append(socket.create_connection((host, int(port)), timeout=5, source_address=("127.0.0.3", 0)))
-        with httpx2.Client(base_url=site.url, timeout=10) as client:
+        with site.stranger(timeout=10) as client:
             answer = client.get("/health")
         return "" if answer.status_code == 200 else f"HTTP {answer.status_code}"
     finally:

@@ -1,7 +1,7 @@
 """A real PostgreSQL for tests, from packages alone: no root, no Docker, nothing to install.
 
 - `postgres` is a new, empty database for one test; `postgres_server` is the server behind it, started when the first
-  test of a worker process asks for it, durable as a server in production is.
+  test of a worker process asks for it, durable as a server in production is, on a disk that may be memory.
 - A test that stops, kills or slows its server makes one of its own: `with running_postgres() as server: …`.
   `unsafe=True` turns fsync off, where durability is not a part of what is tested.
 - A keeper process stops the server and removes its folder when the test process ends, however it ends.
@@ -26,6 +26,8 @@ from typing import TYPE_CHECKING, LiteralString
 
 import pytest
 
+from tests.servers.memory import memory
+
 if TYPE_CHECKING:
     import psycopg
 
@@ -33,6 +35,8 @@ USER = "postgres"
 PASSWORD = "correct horse"
 _KEEPER = Path(__file__).with_name("postgres_keeper.py")
 _START_S = 60
+#: Of memory, below which a server is on the disk: several run at a time, and the log of each may grow to 1 GiB.
+_ROOM_GIB = 8
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ class PostgresServer:
 
     def __init__(self, *options: str) -> None:
         binaries = _binaries()
-        self.folder = Path(tempfile.mkdtemp(prefix="arclog-pg-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="arclog-pg-", dir=memory(_ROOM_GIB)))
         self.port = _free_port()
         self._count = 0
         self._keeper = subprocess.Popen(

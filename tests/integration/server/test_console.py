@@ -40,7 +40,7 @@ async def client(folder: Path) -> AsyncIterator[httpx2.AsyncClient]:
 
     app = Starlette(routes=[Route("/api/executions", api), Route("/health", api)])
     transport = httpx2.ASGITransport(app=console.Console(app, folder))
-    async with httpx2.AsyncClient(transport=transport, base_url="http://console") as one:
+    async with httpx2.AsyncClient(transport=transport, base_url="http://console", verify=False) as one:
         yield one
 
 
@@ -112,7 +112,7 @@ async def test_a_server_can_refuse_its_pages_by_the_name_it_is_called(folder: Pa
         return True
 
     transport = httpx2.ASGITransport(app=console.Console(Starlette(), folder, is_open))
-    async with httpx2.AsyncClient(transport=transport, base_url=f"http://{host}") as client:
+    async with httpx2.AsyncClient(transport=transport, base_url=f"http://{host}", verify=False) as client:
         for path in ("/", "/runs/1", "/assets/index-abc123.js"):
             answer = await client.get(path, headers=HTML)
             assert answer.status_code == status, path
