@@ -76,7 +76,7 @@ def input_at(events: Sequence[Event], at: int, state: State) -> Given | None:
         return _report(events, at)
     if event.informative:
         return _given_up(events, at, state) if event.type == "command.failed" and event.fence else None
-    given = _TOLD.get(event.type)
+    given = _RECORDED_INPUTS.get(event.type)
     if given is not None:
         recorded = given(events, at, state)
         if recorded is not None:
@@ -116,7 +116,7 @@ def _report(events: Sequence[Event], at: int) -> Given | None:
             and event.run == run
             and event.step == step
             and not (event.report or event.informative or event.own_id or event.sent)
-            and event.payload.get("source") != "server"
+            and ("source" not in event.payload or event.payload["source"] != "server")
         ):
             own.append(event)  # what most of them are
             continue
@@ -279,7 +279,7 @@ def shared_events(first: Event) -> int:
     return int(origin["events"]) if origin else 0
 
 
-_TOLD: dict[str, Any] = {
+_RECORDED_INPUTS: dict[str, Any] = {
     "playbook.execution.requested": _requested,
     "signal.received": _signalled,
     "timer.fired": _fired,

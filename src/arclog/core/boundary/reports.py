@@ -74,14 +74,14 @@ def check_report(program: Program, state: State, report: WorkReported) -> Refuse
     place = _Place(program, program.steps[command.step], step_run, chunk, state.execution_id)
     first = True
     for event in report.events:
-        problem = _forged(event, report, first=first) or place.take(event)
+        problem = _forged(event, report, first) or place.take(event)
         if problem:
             return Refused("malformed", f"{event.type}: {problem}", event_type=event.type)
         first = False
     return None
 
 
-def _forged(event: Event, report: WorkReported, *, first: bool) -> str:
+def _forged(event: Event, report: WorkReported, first: bool) -> str:
     """Return the problem if the event sets fields that only the server may set, or ''.
 
     The first event may carry them from a decision that was not committed.
@@ -91,7 +91,7 @@ def _forged(event: Event, report: WorkReported, *, first: bool) -> str:
         or event.cause
         or (event.own_id and event.own_id not in report.digests)
         or (event.sent and not report.from_wire)
-        or (event.payload and event.payload.get("source") == "server")
+        or ("source" in event.payload and event.payload["source"] == "server")
         or (not first and (event.report or event.command_id or event.fence or event.worker_id))
     ):
         return "sets a field that only the server may set"

@@ -287,12 +287,16 @@ class Decision:
         first.report, first.command_id, first.fence = report.n, report.command_id, report.fence
         first.worker_id = report.worker_id
         self._enough = max(EVENTS_PER_DECISION, len(report.events) + EVENTS_AFTER_REPORT)
+        program, state, txn = self.program, self.state, self.txn
         coming = iter(report.events)
         for event in coming:
             kind = event.type
             if kind in _TIMED:
                 self.measure(event)
-            self.emit(event)
+            txn.events.append(event)  # `emit`, without its call
+            moves = apply(program, state, event)
+            if moves:
+                txn.timers.update(moves)
             if kind not in _LEADING:
                 continue
             # Tasks and items come first: the report of a loop has thousands of them.
