@@ -14,10 +14,13 @@ declare global {
 /** What nobody took after this long is of no use any more. */
 const KEPT_MS = 10_000;
 
-setTimeout(() => {
+setTimeout(dropEarly, KEPT_MS);
+
+/** Forget the answers that nobody took: they are too old, or they were for another user. */
+export function dropEarly(): void {
   for (const { abort } of window.arclogEarly?.values() ?? []) abort.abort();
   window.arclogEarly?.clear();
-}, KEPT_MS);
+}
 
 /** The answer to a GET that was asked for early, if it was. */
 export function takeEarly(address: string, init: RequestInit): Promise<Response> | undefined {

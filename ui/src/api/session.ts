@@ -1,6 +1,7 @@
 /** Who uses the page. The session itself is a cookie that no script can read: nothing of it is kept here or in storage. */
 import { Store, useStore } from "../lib/store.ts";
 import { access, call, type Route } from "./client.ts";
+import { dropEarly } from "./early.ts";
 import { messageOf, type Problem } from "./problem.ts";
 import type { Me, SignIn } from "./types.ts";
 
@@ -26,10 +27,16 @@ export function watchOwner(other: () => void, same: () => void): void {
   onSameOwner = same;
 }
 
+/** What the server sent to one user is not shown to the next, even if nobody has looked at it yet. */
+function forget(): void {
+  dropEarly();
+  onOtherOwner();
+}
+
 function enter(me: Me, ways: SignIn): void {
   const before = session.get();
   const isOther = before.status === "in" && (before.me.name !== me.name || before.me.tenant !== me.tenant);
-  if (isOther) onOtherOwner();
+  if (isOther) forget();
   access.csrf = me.csrf;
   session.set({ status: "in", me, ways, expired: "" });
   if (before.status === "in" && before.expired && !isOther) onSameOwner();
@@ -66,7 +73,7 @@ export async function signOut(): Promise<void> {
   await call("DELETE /api/session", {});
   access.csrf = "";
   const before = session.get();
-  onOtherOwner();
+  forget();
   if (before.status === "in") session.set({ status: "out", ways: { ...before.ways, me: null }, reason: "" });
   tabs?.postMessage("changed");
 }
