@@ -5,8 +5,8 @@ A command that only reads never creates a home.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,16 +53,26 @@ def opened(settings: Settings, *, read_only: bool = False) -> AbstractAsyncConte
         from arclog.wiring.remote import remote
 
         return remote(settings)
+    return _embedded(settings, read_only=read_only)
+
+
+@asynccontextmanager
+async def _embedded(settings: Settings, *, read_only: bool) -> AsyncIterator[Any]:
     import logging
 
     from arclog.wiring.embedded import embedded
 
-    logging.getLogger("arclog.engine").addFilter(_is_not_of_newer_log)
-    return embedded(settings, read_only=read_only)
+    log = logging.getLogger("arclog.engine")
+    log.addFilter(_is_not_of_newer_log)
+    try:
+        async with embedded(settings, read_only=read_only) as here:
+            yield here
+    finally:
+        log.removeFilter(_is_not_of_newer_log)
 
 
 def _is_not_of_newer_log(record: logging.LogRecord) -> bool:
-    """A log that a newer release wrote is the error of the command itself; servers log it for operators."""
+    """Return False for a log that a newer release wrote: it is the error of the command itself. Servers log it."""
     return not (isinstance(record.args, tuple) and any(isinstance(value, NewerLog) for value in record.args))
 
 
