@@ -88,8 +88,13 @@ export function Run(): ReactNode {
   const whyIsEarly = why.data?.execution_id === id && !isOver(why.data);
   const isStale = run !== undefined && (isOver(run) ? whyIsEarly : isWhole);
   useEffect(() => {
-    // The run has ended since it was asked for, or since its cause was: both are asked for again at once.
-    if (isStale) void queries.invalidateQueries({ queryKey: ["run", id] });
+    // The run has ended since it was asked for, or since its cause was: both are asked for again, at once and until the
+    // answers agree. Another server may be a moment behind.
+    if (!isStale) return;
+    const ask = (): void => void queries.invalidateQueries({ queryKey: ["run", id] });
+    ask();
+    const timer = setInterval(ask, AGAIN_MS);
+    return () => clearInterval(timer);
   }, [isStale, queries, id]);
   const view = useMemo<RunView | null>(
     () =>
