@@ -17,6 +17,7 @@ from typing import TypeVar
 from arclog.client import AsyncClient
 from arclog.model.config.settings import Settings
 from arclog.model.errors import Conflict, ServerUnavailable, StoreUnavailable
+from arclog.ports.views.api import SignalRequest
 from cluster.checks import Verdict, keys_of
 from cluster.local import Cluster, Process
 from tests.servers.proxy import Mode, Proxy
@@ -27,6 +28,8 @@ PASSING = (ServerUnavailable, StoreUnavailable, Conflict)
 #: Runs that are handed in and not ended, at most.
 AT_A_TIME = 100
 _SHORTEST_S, _LONGEST_S = 0.1, 1.5
+#: A run that has not ended for so long is looked at.
+_LOOK_S = 10.0
 
 T = TypeVar("T")
 
@@ -67,6 +70,8 @@ class Storm:
         self._ended = 0
         #: what was done to whom, and how often
         self.struck: Counter[str] = Counter()
+        #: runs that were in quarantine, and were resumed
+        self.quarantined: set[str] = set()
         #: between whom the network was struck
         self.cut: Counter[str] = Counter()
 
@@ -96,11 +101,18 @@ class Storm:
         async with self._places:
             key = f"storm-{number}"
             started = await _patiently(lambda: client.start(text, workload, idempotency_key=key))
-            await _patiently(lambda: client.ended(started.execution_id))
+            while not await _patiently(lambda: client.ended(started.execution_id, timeout_s=_LOOK_S)):
+                await self._resume_if_in_quarantine(client, started.execution_id)
             self._ended += 1
             if self._ended > 0.9 * self._runs:
                 self._calm.set()
             return started.execution_id
+
+    async def _resume_if_in_quarantine(self, client: AsyncClient, run: str) -> None:
+        """Do what an operator does: a run on which two servers were killed in a row looks as if it had killed them."""
+        if await _patiently(lambda: client.pausing(run)):
+            self.quarantined.add(run)
+            await _patiently(lambda: client.signal(run, SignalRequest("RESUME", reason="the storm killed the servers")))
 
     # -- strikes -------------------------------------------------------------------------------------------------------
 
