@@ -330,9 +330,11 @@ def check(
     events: Sequence[Event],
     event_ids: Sequence[int],
     meter: Callable[[], Meter | None] = lambda: None,
+    give_way: Callable[[], None] = lambda: None,
 ) -> Checked:
     """Replay the whole log of an execution. The events must not be used afterwards; `meter` bounds what the templates of a
-    decision cost. A log that a newer release wrote is not replayed: the difference says so.
+    decision cost, and `give_way` is called between decisions. A log that a newer release wrote is not replayed: the
+    difference says so.
     """
     newer = first_newer(events)
     if newer >= 0:
@@ -342,6 +344,7 @@ def check(
     total = len(events)
     given: Given | None
     while at < total:
+        give_way()
         if at == 0 and (shared := shared_events(events[0])):
             for event in events[:shared]:
                 apply(program, state, event)

@@ -48,3 +48,18 @@ def test_so_is_the_log_of_a_run_that_something_ended(name: str) -> None:
     for found in run_virtually(checked_ending(name)):
         assert found.difference is None
         assert found.folded == 0
+
+
+def test_it_gives_way_before_every_decision() -> None:
+    async def main() -> tuple[Checked, int]:
+        calls: list[None] = []
+        async with World((GOLDEN / f"{CASES[0]}.yaml").read_text(encoding="utf-8")) as world:
+            await world.run()
+            stored = await world.stored()
+            events, ids = [one.event for one in stored], [one.event_id for one in stored]
+            found = check(world.program, stored[0].execution_id, events, ids, give_way=lambda: calls.append(None))
+        return found, len(calls)
+
+    found, calls = run_virtually(main())
+    assert found.difference is None
+    assert calls == found.decisions > 1

@@ -1,9 +1,9 @@
 """Turns: decisions with heavy templates are made in threads, one slice at a time, so that the event loop and other
 tenants continue.
 
-Invariants: one thread computes at a time, and after a slice no thread computes for four times its duration, so that the
-event loop has at least four fifths of the time. Threads get slices in order of request. A tenant has one such decision
-in progress; tenants that wait for a thread take turns.
+Invariants: one thread computes at a time, and after a slice of templates no thread computes for four times its duration
+(for MAX_REST_S at most), so that the event loop has at least four fifths of the time. Threads get slices in order of
+request. A tenant has one such decision in progress; tenants that wait for a thread take turns.
 """
 
 from __future__ import annotations
@@ -25,6 +25,10 @@ T = TypeVar("T")
 SLICE_S = 0.001
 #: Ratio of the pause after a slice to the slice.
 _REST = 4
+#: Maximum duration of that pause. A computation that cannot be interrupted must not delay the next one for long.
+MAX_REST_S = 0.25
+#: Duration of the pause between slices of the engine's own work: long enough for a waiting thread to wake up.
+_BRIEF_S = 0.000_05
 #: Number of operations after which a thread checks whether its slice is over.
 SLICE_WORK = 1_000
 #: Maximum number of tenants with a heavy decision in progress.
@@ -63,7 +67,18 @@ class Turns:
         if self._closed:
             raise Stopped
         if monotonic() - self._began >= SLICE_S:
-            self._give()
+            self._give(_REST)
+            self._take()
+
+    def give_way(self) -> None:
+        """Yield to other work if the slice is over, for no longer than it needs. For work of the engine itself, such as
+        repeating recorded decisions; call it only inside `run`.
+        """
+        if self._closed:
+            raise Stopped
+        if monotonic() - self._began >= SLICE_S:
+            self._give(0)
+            sleep(_BRIEF_S)
             self._take()
 
     def close(self) -> None:
@@ -77,7 +92,7 @@ class Turns:
         try:
             return compute()
         finally:
-            self._give()
+            self._give(_REST)
 
     def _take(self) -> None:
         own = object()
@@ -89,9 +104,9 @@ class Turns:
             sleep(rest)
         self._began = monotonic()
 
-    def _give(self) -> None:
+    def _give(self, rest: int) -> None:
         now = monotonic()
-        self._free_at = now + _REST * (now - self._began)
+        self._free_at = max(self._free_at, now + min(rest * (now - self._began), MAX_REST_S))
         with self._moved:
             self._line.popleft()
             self._moved.notify_all()

@@ -68,7 +68,7 @@ async def _replayed(engine: Engine, record: ExecutionRecord) -> replay.Checked:
         return await aside(len(events), replay.check, *given, engine.deciding.meter)
     # The templates of the run cost the same again, so they are evaluated in turns, as in the run itself.
     meter = engine.deciding.sliced_meter(turns)
-    return await turns.run(record.new.scope.tenant, lambda: replay.check(*given, meter))
+    return await turns.run(record.new.scope.tenant, lambda: replay.check(*given, meter, turns.give_way))
 
 
 async def compared(engine: Engine, a: ExecutionRecord, b: ExecutionRecord) -> RunsDiff:

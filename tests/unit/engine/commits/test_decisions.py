@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 
 import pytest
 
-from arclog.engine.commits.turns import Stopped, Turns
+from arclog.engine.commits import turns as turns_module
+from arclog.engine.commits.turns import MAX_REST_S, Stopped, Turns
 from arclog.model.config.settings import Settings
 from arclog.ports.views.api import ExecuteRequest
 from arclog.testing.harness import World
@@ -89,3 +91,41 @@ async def test_a_thread_stops_at_its_next_pause_when_the_engine_closes() -> None
     turns.close()
     with pytest.raises(Stopped):
         await running
+
+
+async def test_a_long_slice_delays_the_next_computation_for_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, slept = [0.0], []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        now[0] += seconds
+
+    def compute() -> None:
+        now[0] += 100.0  # nothing in it can be interrupted
+
+    monkeypatch.setattr(turns_module, "monotonic", lambda: now[0])
+    monkeypatch.setattr(turns_module, "sleep", sleep)
+    turns = Turns()
+    await turns.run("acme", compute)
+    await turns.run("globex", lambda: None)
+    turns.close()
+    assert slept == [MAX_REST_S]
+
+
+async def test_repeated_decisions_give_way_to_other_tenants() -> None:
+    turns = Turns()
+    was_other_tenant_served = threading.Event()
+    began = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def check() -> None:
+        loop.call_soon_threadsafe(began.set)
+        while not was_other_tenant_served.is_set():
+            turns.give_way()
+
+    async with asyncio.timeout(60):
+        checked = asyncio.ensure_future(turns.run("acme", check))
+        await began.wait()
+        await turns.run("globex", was_other_tenant_served.set)
+        await checked
+    turns.close()
