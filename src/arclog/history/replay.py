@@ -7,6 +7,7 @@ because later events were decided on a state that the current code does not reac
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -105,21 +106,20 @@ def _report(events: Sequence[Event], at: int) -> Given | None:
     step, run = first.step, first.run
     own = [first]
     now = 0
-    index = at
-    last = len(events) - 1
-    while index < last:
-        index += 1
-        event = events[index]
-        kind = event.type
+    for event in islice(events, at + 1, None):
         if (
-            kind in WORKER_TYPES
+            event.type in WORKER_TYPES
             and event.run == run
             and event.step == step
-            and not (event.report or event.informative or event.own_id or event.sent)
-            and ("source" not in event.payload or event.payload["source"] != "server")
+            and not event.report
+            and not event.informative
+            and not event.own_id
+            and not event.sent
+            and "source" not in event.payload
         ):
             own.append(event)  # what most of them are
             continue
+        kind = event.type
         if event.report or kind in _HEADS or event.sent or event.own_id:
             break
         if kind not in WORKER_TYPES or event.payload.get("source") == "server":
@@ -396,11 +396,12 @@ def _decided(
                 return Difference(index + 1, ["type"], None, _shown(event))
             if event is not events[index] and (fields := differing(events[index], event)):
                 return Difference(index + 1, fields, _shown(events[index]), _shown(event))
-    for event, before in zip(reported, took, strict=True):
-        if event.duration_ms != before and event.type in _TIMED:
-            index = next(index for index in range(at, end) if events[index] is event)
-            recorded = {**_shown(event), "duration_ms": before}
-            return Difference(index + 1, ["duration_ms"], recorded, _shown(event))
+    if [event.duration_ms for event in reported] != took:
+        for event, before in zip(reported, took, strict=True):
+            if event.duration_ms != before and event.type in _TIMED:
+                index = next(index for index in range(at, end) if events[index] is event)
+                recorded = {**_shown(event), "duration_ms": before}
+                return Difference(index + 1, ["duration_ms"], recorded, _shown(event))
     return len(decided)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -98,33 +99,36 @@ class Taking:
         self._base = base_id
         self._rename_tasks()
         self._head(head, now)
-        events, runs = self._log.events, self._chosen.runs
-        beside = self._chosen.beside
+        runs, beside = self._chosen.runs, self._chosen.beside
         step, run, how = "", 0, DROP
         changes = self._payloads.keys()
-        for index in range(self._log.started + 1, len(events)):
-            event = events[index]
-            if event.run:
+        out, sources, at = self._out, self._sources, self._at
+        can_stay = not self._steps
+        first = self._log.started + 1
+        for index, event in enumerate(islice(self._log.events, first, None), first):
+            if (
+                can_stay
+                and event.run == run
+                and event.step == step
+                and how == KEEP
+                and event.type not in changes
+                and not event.cause
+                and not event.command_id
+                and not event.informative
+                and not event.sent
+                and not event.own_id
+            ):
+                at[index] = len(out)  # most events of tasks and items stay unchanged
+                out.append(event)
+                sources.append(index)
+            elif event.run:
                 if event.informative:
                     continue
                 if event.run != run or event.step != step:
                     step, run = event.step, event.run
                     how = runs.get((step, run), DROP)
-                if how != KEEP and (how != ROUTE or event.type == "next.evaluated"):
-                    continue
-                if (
-                    event.cause
-                    or event.command_id
-                    or event.sent
-                    or event.own_id
-                    or event.type in changes
-                    or self._steps
-                ):
+                if how == KEEP or (how == ROUTE and event.type != "next.evaluated"):
                     self._keep(index, event)
-                else:  # most events of tasks and items stay unchanged
-                    self._at[index] = len(self._out)
-                    self._out.append(event)
-                    self._sources.append(index)
             elif index in beside and self._has_place(index, event):
                 self._keep(index, event)
         for key, how in runs.items():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from msgspec import Struct
@@ -43,6 +44,7 @@ from arclog.plan.reads import payload_paths, value_at
 #: Signals that steer steps and values of a run; others are part of the outcomes of the tasks that waited for them.
 _STEERING = frozenset({"RETRY_STEP", "SKIP_STEP", "UPDATE_PARAMS", "CANCEL", "EMERGENCY_STOP"})
 _WORKER = "simulation"
+_TYPE = attrgetter("type")
 
 
 class Call(Struct, frozen=True):
@@ -116,15 +118,8 @@ class Simulation:
         #: (order, number, command id) of open commands
         self._ready: list[tuple[int, int, int]] = []
         self._pushed = 0
-        #: (index, event) of steering signals that are still to come
-        self._signals = [
-            (index, event)
-            for index, event in enumerate(recorded)
-            if event.type == "signal.received"
-            and event.payload.get("signal") in _STEERING
-            and "error" not in event.payload
-        ]
-        self._signals.reverse()
+        #: (index, event) of steering signals that are still to come, the last one first
+        self._signals = list(reversed(_steering_signals(recorded)))
         #: step runs with a task that the server ended in the log
         self._late: set[tuple[str, int]] = set()
         self._waiting: set[str] = set()
@@ -385,6 +380,16 @@ class Simulation:
             "extracted": {**(record.get("extracted") or {}), **extracted},
             "left_out": {**(record.get("left_out") or {}), **left_out},
         }
+
+
+def _steering_signals(recorded: Sequence[Event]) -> list[tuple[int, Event]]:
+    if "signal.received" not in set(map(_TYPE, recorded)):
+        return []
+    return [
+        (index, event)
+        for index, event in enumerate(recorded)
+        if event.type == "signal.received" and event.payload.get("signal") in _STEERING and "error" not in event.payload
+    ]
 
 
 def _reads_files(task: TaskProgram) -> bool:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 _ENDS = frozenset({"task.done", "task.failed", "task.attempt.done", "task.attempt.failed"})
 _BOUNDARIES = frozenset({"step.done", "step.failed", "loop.iteration.done", "loop.iteration.failed"})
+_USED = _ENDS | _BOUNDARIES | {"task.started"}
 
 #: step, run, item, task, task run
 Place = tuple[str, int, tuple[int, ...], str, int]
@@ -82,19 +83,21 @@ class Answers:
         #: (step, task) → the old name of the task, where it has a new one
         self._old_tasks = {(renamed[step], new_task): old_task for step, (old_task, new_task) in tasks.items()}
         for index, event in enumerate(events):
-            if not event.run or event.informative:
+            kind = event.type
+            if kind not in _USED or event.informative:
                 continue
-            step = renamed.get(event.step, event.step)
-            if event.task:
-                old_task, new_task = tasks.get(event.step, ("", ""))
-                self._take(index, event, step, new_task if event.task == old_task else event.task)
-            elif event.type in _BOUNDARIES:
+            step = renamed.get(event.step, event.step) if renamed else event.step
+            if kind in _BOUNDARIES:
                 self._ends[step, event.run, event.iteration or ()] = index
+                continue
+            task = event.task
+            if tasks:
+                old_task, new_task = tasks.get(event.step, ("", ""))
+                task = new_task if task == old_task else task
+            self._take(index, event, step, task)
 
     def _take(self, index: int, event: Event, step: str, task: str) -> None:
         starts = event.type == "task.started"
-        if not starts and event.type not in _ENDS:
-            return
         path = event.iteration or ()
         place = (step, event.run, path, task, event.task_run)
         call = self._calls.get(place)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from arclog.core.transitions.apply import newer_log
@@ -11,13 +12,14 @@ from arclog.plan.program import Program
 
 #: Events that say something of a step run as a whole.
 BOUNDARIES = frozenset({"step.scheduled", "step.done", "step.failed", "next.evaluated", "loop.done"})
+_TYPE, _VERSION = attrgetter("type"), attrgetter("version")
 #: (step, run)
 Key = tuple[str, int]
 
 
 def first_newer(events: Sequence[Event]) -> int:
     """Return the index of the first event that only a newer release understands, or -1 if there is none."""
-    if REGISTRY.keys() >= {event.type for event in events} and all(event.version == 1 for event in events):
+    if REGISTRY.keys() >= set(map(_TYPE, events)) and {1} >= set(map(_VERSION, events)):
         return -1
     return next((index for index, event in enumerate(events) if is_newer(event) and not event.informative), -1)
 

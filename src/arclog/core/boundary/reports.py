@@ -35,6 +35,8 @@ TASK_TYPES = frozenset(name for name in WORKER_TYPES if name.startswith(("task."
 _OF_TASKS = TASK_TYPES - {"result.stored", "result.manifest.updated"}
 _OF_ITEMS = frozenset({"loop.iteration.started", "loop.iteration.done", "loop.iteration.failed"})
 _ENDS = frozenset({"task.done", "task.failed"})
+#: Events whose task may pass to the engine.
+HANDOVERS = frozenset({"task.started", "task.attempt.started", "policy.task.evaluated"})
 
 #: Successes. A worker may not report one for a task that waits: only the end of the wait is a success.
 _SUCCESSES = frozenset({"task.done", "task.attempt.done"})
@@ -72,12 +74,25 @@ def check_report(program: Program, state: State, report: WorkReported) -> Refuse
         return Refused("closed", f"step {command.step} run {command.run} is over")
     chunk = step_run.chunks.get(command.chunk)
     place = _Place(program, program.steps[command.step], step_run, chunk, state.execution_id)
-    first = True
+    first = report.events[0]
+    take = place.take
     for event in report.events:
-        problem = _forged(event, report, first) or place.take(event)
+        if (
+            event.informative
+            or event.cause
+            or event.own_id
+            or event.sent
+            or event.report
+            or event.command_id
+            or event.fence
+            or event.worker_id
+            or "source" in event.payload
+        ):
+            problem = _forged(event, report, event is first) or take(event)
+        else:  # most events have no field of the server
+            problem = take(event)
         if problem:
             return Refused("malformed", f"{event.type}: {problem}", event_type=event.type)
-        first = False
     return None
 
 
@@ -117,29 +132,34 @@ class _Place:
         self.chunk = chunk
         self.next = 0 if chunk is None else chunk.next
         self.open = set(step_run.iterations)
+        #: open iterations that are known to belong to this command
+        self.own: set[str] = set()
         self.over = False
         self.expanding = step_run.expanding is not None
+        #: whether events of tasks and items may come now
+        self.is_inside = self.started and not self.expanding
         #: pipelines that the report touches, by iteration; None is the step's pipeline
         self.courses: dict[str | None, Course] = {}
 
     def take(self, event: Event) -> str:
         """Check the next event. Returns its problem, or ''."""
         kind = event.type
+        if self.is_inside and event.run == self.run and event.step == self.name:
+            if kind in _OF_TASKS:
+                return self._take_task(event, kind)
+            if kind in _OF_ITEMS:
+                return self._take_iteration(event, kind)
         if kind not in WORKER_TYPES:
             return "is not a worker's to emit"
         if event.run != self.run or event.step != self.name:
             return f"belongs to step {event.step} run {event.run}, the command to step {self.step.name} run {self.run}"
         if self.over:
             return "comes after the end of the command"
-        if self.started and not self.expanding:
-            if kind in _OF_TASKS:
-                return self._take_task(event, kind)
-            if kind in _OF_ITEMS:
-                return self._take_iteration(event, kind)
         if kind == "step.started":
             if self.started:
                 return "the step run has started already"
             self.started = True
+            self.is_inside = not self.expanding
             return ""
         if not self.started:
             return "comes before step.started"
@@ -153,8 +173,12 @@ class _Place:
             return self._take_task(event, kind)
         if self.chunk is not None:
             return "the server ends a loop step"
-        self.over = True
+        self._end()
         return self._course(None).end(failed=kind == "step.failed")
+
+    def _end(self) -> None:
+        self.over = True
+        self.is_inside = False
 
     def _course(self, key: str | None) -> Course:
         course = self.courses.get(key)
@@ -168,14 +192,19 @@ class _Place:
         return course
 
     def _take_task(self, event: Event, kind: str) -> str:
-        if event.task not in self.step.index:
-            return f"step {self.step.name} has no task {event.task!r}"
+        step, path = self.step, event.iteration
+        if event.task not in step.index:
+            return f"step {step.name} has no task {event.task!r}"
         key = None
         if self.chunk is None:
-            if event.iteration is not None:
-                return f"step {self.step.name} is no loop"
-        elif event.iteration is None or not self._is_open(event.iteration, key := path_key(event.iteration)):
-            return "comes outside an iteration"
+            if path is not None:
+                return f"step {step.name} is no loop"
+        else:
+            if path is None:
+                return "comes outside an iteration"
+            key = str(path[0]) if len(path) == 1 else path_key(path)
+            if key not in self.own and not self._is_open(path, key):
+                return "comes outside an iteration"
         if kind in _ENDS:
             outcome = event.payload.get("outcome")
             if not isinstance(outcome, dict) or outcome.get("status") not in (OK, ERROR):
@@ -190,12 +219,13 @@ class _Place:
                 return problem
         elif event.payload and "rounds" in event.payload and (problem := self._wrong_rounds(event.payload["rounds"])):
             return problem
-        if kind in _SUCCESSES and event.task in self.step.on_engine:
+        if kind in _SUCCESSES and event.task in step.on_engine:
             return f"task {event.task} is the engine's to do"
-        if problem := self._course(key).take(event):
+        check = Course.checks.get(kind)
+        if check is not None and (problem := check(self.courses.get(key) or self._course(key), event)):
             return problem
-        if event.payload and suspends(self.program, event):
-            self.over = True
+        if kind in HANDOVERS and event.payload and suspends(self.program, event):
+            self._end()
         return ""
 
     def _wrong_rounds(self, rounds: Any) -> str:
@@ -209,7 +239,7 @@ class _Place:
         """Check the items of a loop that a worker evaluated, or the failure of the step. Returns the problem, or ''."""
         if event.type == "result.stored":
             return ""
-        self.over = True
+        self._end()
         if event.type == "step.failed":
             return ""
         if event.type != "result.manifest.updated":
@@ -268,18 +298,22 @@ class _Place:
         chunk = self.chunk
         if chunk is None:
             return f"step {self.step.name} is no loop"
-        if event.iteration is None or event.iteration[:-1] != chunk.path:
-            return f"iteration {event.iteration} does not belong to the command"
-        key, index = path_key(event.iteration), event.iteration[-1]
+        path = event.iteration
+        if path is None or path[:-1] != chunk.path:
+            return f"iteration {path} does not belong to the command"
+        key = str(path[0]) if len(path) == 1 else path_key(path)
         if kind == "loop.iteration.started":
+            index = path[-1]
             if index != self.next or index >= chunk.last:
                 return f"iteration {key} is not the next one of the command"
             self.next += 1
             self.open.add(key)
+            self.own.add(key)
             return ""
-        if not self._is_open(event.iteration, key):
+        if key not in self.own and not self._is_open(path, key):
             return f"iteration {key} is not open"
         self.open.discard(key)
+        self.own.discard(key)
         return self._course(key).end(failed=kind == "loop.iteration.failed")
 
     def _is_open(self, path: tuple[int, ...], key: str) -> bool:
@@ -287,7 +321,10 @@ class _Place:
         chunk = self.chunk
         if chunk is None or path[:-1] != chunk.path or not chunk.first <= path[-1] < chunk.last:
             return False
-        return key in self.open
+        if key not in self.open:
+            return False
+        self.own.add(key)
+        return True
 
 
 # The order of task events in a report.
@@ -312,11 +349,6 @@ class Course:
         self._runs = pipeline.runs
         self._state = pipeline.state
 
-    def take(self, event: Event) -> str:
-        """Check the next task event. Returns its problem, or ''."""
-        taken = self._taken.get(event.type)
-        return "" if taken is None else taken(self, event)
-
     def end(self, *, failed: bool) -> str:
         """Check that the pipeline may end here. Returns the problem, or ''."""
         if self._attempt:
@@ -325,7 +357,9 @@ class Course:
             return ""
         if self._state == "failed":
             return "the pipeline has failed"
-        return self._not_ended() if self._state == "open" else ""
+        if self._state != "open" or (self._step.guards is None and self._at == len(self._step.tasks)):
+            return ""
+        return self._not_ended()
 
     def _may_reach(self, index: int) -> bool:
         """Return whether the task with this index may come next. The number of tasks stands for the end of the list."""
@@ -359,7 +393,7 @@ class Course:
         if self._state != "open":
             return "the pipeline has ended"
         index = self._step.index[event.task]
-        if not self._may_reach(index):
+        if (index != self._at or self._step.guards is not None) and not self._may_reach(index):
             if self._undecided:
                 return self._no_decision()
             following = self._following
@@ -434,7 +468,8 @@ class Course:
         return ""
 
     def _not_open(self, event: Event) -> str:
-        if self._attempt and event.task == self._label and event.task_run == self._runs[event.task]:
+        at = self._at  # of a task run that is open
+        if self._attempt and event.task == self._step.tasks[at].plan.name and event.task_run == self._runs[event.task]:
             return ""
         if self._runs.get(event.task, 0) >= event.task_run:
             return f"run {event.task_run} of task {event.task} has ended"
@@ -443,8 +478,8 @@ class Course:
     def _no_decision(self) -> str:
         return f"the policy of task {self._label} has not been evaluated (policy.task.evaluated)"
 
-    #: event type → check
-    _taken: ClassVar[dict[str, Callable[[Course, Event], str]]] = {
+    #: event type → the check of the next task event, which returns its problem, or ''
+    checks: ClassVar[dict[str, Callable[[Course, Event], str]]] = {
         "task.started": _start,
         "task.attempt.started": _start_attempt,
         "task.attempt.done": _end_attempt,

@@ -148,14 +148,16 @@ def iteration_ended(decision: Decision, event: Event, command_id: int = 0, comin
 
 def _stops(decision: Decision, step_run: StepRun, path: tuple[int, ...]) -> dict[str, Any] | None:
     """Return the error that stops the loop; None if it continues."""
-    loop = loop_at(step_run, path[:-1])
+    outer = path[:-1]
+    loop = loop_at(step_run, outer)
     if loop.broken is not None:
         return {**loop.broken, "message": f"iteration {path_key(path)}: {loop.broken.get('message', '')}"}
     gathered = step_run.gathered or _NOTHING
     if gathered.problem is not None:
         return gathered.problem
     cap = decision.program.plan.limits.max_loop_results_bytes
-    if loop_at(step_run, ()).results_bytes > cap or gathered.ordered_bytes > cap:
+    own = loop_at(step_run, ()) if outer else loop
+    if own.results_bytes > cap or gathered.ordered_bytes > cap:
         step = step_run.step
         message = f"the results of the loop of step {step} take more than {cap} bytes (limits.max_loop_results_bytes)"
         if gathered.ordered_bytes > cap:
@@ -171,7 +173,8 @@ def _go_on(decision: Decision, step_run: StepRun, path: tuple[int, ...]) -> None
     """Issue commands while there is room; when a level is finished, continue one level up."""
     while True:
         loop = loop_at(step_run, path)
-        _hand_out(decision, step_run, loop)
+        if loop.handed < loop.total:
+            _hand_out(decision, step_run, loop)
         if not _is_over(step_run, loop) or not _close(decision, step_run, loop) or not path:
             return
         path = path[:-1]

@@ -222,7 +222,7 @@ def _refusal(move: Run, index: int | None) -> TaskError:
 
 def fold(pipeline: Pipeline, step: StepProgram, event: Event) -> None:
     """Apply one event to the pipeline."""
-    _FOLD[event.type](pipeline, step, event)
+    FOLD[event.type](pipeline, step, event)
 
 
 def _on_started(pipeline: Pipeline, step: StepProgram, event: Event) -> None:
@@ -327,7 +327,8 @@ def _on_stored(_pipeline: Pipeline, _step: StepProgram, _event: Event) -> None:
     """Do nothing: the next event has the reference of the stored content."""
 
 
-_FOLD = {
+#: event type → the function that applies it to a pipeline
+FOLD = {
     "task.started": _on_started,
     "task.attempt.started": _on_attempt_started,
     "task.attempt.done": _on_attempt_ended,

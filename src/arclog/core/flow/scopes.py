@@ -10,7 +10,7 @@ A step or task that has not run is known as well: `absent` describes it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from arclog.core.flow import final_step
@@ -43,6 +43,10 @@ class Views(Mapping[str, Any]):
     def __getitem__(self, name: str) -> View:
         return view(self._records[name], self._read)
 
+    def get(self, name: str, default: Any = None) -> Any:
+        record = self._records.get(name)
+        return default if record is None else view(record, self._read)
+
     def __contains__(self, name: object) -> bool:
         return name in self._records
 
@@ -51,6 +55,32 @@ class Views(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._records)
+
+
+class _Lazy(Mapping[str, Any]):
+    """Names whose values are computed when they are looked up: few templates use them."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: dict[str, tuple[Callable[..., Any], Any, Any]]) -> None:
+        #: name → a function and its two arguments
+        self._values = values
+
+    def __getitem__(self, name: str) -> Any:
+        compute, first, second = self._values[name]
+        return compute(first, second)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name] if name in self._values else default
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
 
 
 def view(record: Mapping[str, Any], read: Reader | None = None) -> View:
@@ -80,39 +110,39 @@ def task_scope(
     pipeline: Pipeline, frame: Frame, move: Run, record: Mapping[str, Any] | None = None, keychain: Any = None
 ) -> Scope:
     """Return the names for a task's fields; with an outcome record, those for its policy."""
-    own, scope = _names_between(pipeline, frame)
-    own["_task"] = {
-        "name": move.task.plan.name,
-        "kind": move.task.plan.kind,
-        "run": move.task_run,
-        "key": task_key(frame, move),
-    }
+    own, lazy, scope = _names_between(pipeline, frame)
+    lazy["_task"] = (_task_names, frame, move)
     own["_attempt"] = move.attempt
     if record is not None:
-        own["outcome"] = view(record, frame.read)
+        lazy["outcome"] = (view, record, frame.read)
     elif keychain is not None:
         own["keychain"] = keychain
     return scope
 
 
+def _task_names(frame: Frame, move: Run) -> dict[str, Any]:
+    """Return the value of `_task` in templates."""
+    plan = move.task.plan
+    return {"name": plan.name, "kind": plan.kind, "run": move.task_run, "key": task_key(frame, move)}
+
+
 def guard_scope(pipeline: Pipeline, frame: Frame) -> Scope:
     """Return the names for conditions between two tasks."""
-    return _names_between(pipeline, frame)[1]
+    return _names_between(pipeline, frame)[2]
 
 
-def _names_between(pipeline: Pipeline, frame: Frame) -> tuple[dict[str, Any], Scope]:
-    captured = frame.captured
+def _names_between(pipeline: Pipeline, frame: Frame) -> tuple[dict[str, Any], dict[str, Any], Scope]:
+    captured, read = frame.captured, frame.read
     own: dict[str, Any] = {
         "args": frame.args,
-        "iter": _iter(pipeline, frame.read),
-        "ctx": ctx_of(pipeline, frame),
+        "iter": _iter(pipeline, read) if pipeline.stored else pipeline.iter,
+        "ctx": ctx_of(pipeline, frame) if pipeline.ctx else captured.ctx,
         "workload": captured.workload,
         "execution_id": frame.execution_id,
     }
-    if pipeline.prev:
-        own["_prev"] = view(pipeline.results[pipeline.prev], frame.read)
-    layers = (own, Views(pipeline.results, frame.read), Views(captured.steps, frame.read), captured.bare)
-    return own, Scope(*layers, absent=frame.names.absent)
+    lazy: dict[str, Any] = {"_prev": (view, pipeline.results[pipeline.prev], read)} if pipeline.prev else {}
+    layers = (own, _Lazy(lazy), Views(pipeline.results, read), Views(captured.steps, read), captured.bare)
+    return own, lazy, Scope(*layers, absent=frame.names.absent)
 
 
 def ctx_of(pipeline: Pipeline, frame: Frame) -> dict[str, Any]:
@@ -122,8 +152,6 @@ def ctx_of(pipeline: Pipeline, frame: Frame) -> dict[str, Any]:
 
 
 def _iter(pipeline: Pipeline, read: Reader | None) -> Mapping[str, Any]:
-    if not pipeline.stored:
-        return pipeline.iter
     return {**pipeline.iter, **{name: Stored(ref, read) for name, ref in pipeline.stored.items()}}
 
 
@@ -150,10 +178,10 @@ def arrival_scope(
 def _server_scope(
     program: Program, state: State, own: dict[str, Any], meter: Meter | None, event: Mapping[str, Any] | None = None
 ) -> Scope:
-    layers = (own, Views(state.results), state.workload, _RunNames(program, state))
+    layers: tuple[Mapping[str, Any], ...] = (own, Views(state.results), state.workload, _RunNames(program, state))
     if event is not None and final_step.is_final(event):
         more = final_step.names(dict(event))
-        layers = (*layers, {name: value for name, value in more.items() if name not in program.steps})  # type: ignore[assignment]  # one layer more
+        layers = (*layers, {name: value for name, value in more.items() if name not in program.steps})
     return Scope(*layers, absent=program.names.absent, meter=meter)
 
 
@@ -223,8 +251,9 @@ def arc_scope(program: Program, state: State, step_run: StepRun, meter: Meter | 
     }
     # A run that ended before any task has an outcome as well; that of an earlier run would mislead.
     record = step_run.record or {"status": "error" if step_run.state == "failed" else "ok", "error": step_run.error}
-    own["outcome"] = view(record)
-    return _server_scope(program, state, own, meter)
+    lazy = _Lazy({"outcome": (view, record, None)})
+    layers = (own, lazy, Views(state.results), state.workload, _RunNames(program, state))
+    return Scope(*layers, absent=program.names.absent, meter=meter)
 
 
 def result_scope(program: Program, state: State, meter: Meter | None = None) -> Scope:

@@ -38,11 +38,13 @@ RETRY = "retry"
 # -- folding: called by core.apply only ----------------------------------------------------------------------------------
 
 
+#: Payload keys of task events that start or end a wait.
+FOLDED_KEYS = frozenset({"source", "config", "suspended"})
+
+
 def fold_task(program: Program, state: State, event: Event) -> None:
-    """Fold a task event that may start or end a wait."""
+    """Fold a task event that may start or end a wait: one with a key of `FOLDED_KEYS`."""
     payload = event.payload
-    if not payload:
-        return
     if payload.get("source") == "server":
         state.waits.pop(wait_key(event), None)
     if "config" in payload and runs_here(program, event):

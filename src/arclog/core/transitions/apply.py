@@ -55,10 +55,12 @@ def apply(program: Program, state: State, event: Event) -> Sequence[timers.Move]
     if event.report:
         _count_report(state, event)
     moves_of, closes, effect = known
-    moves: Sequence[timers.Move] = ()
     # In most runs, an event that can only close timers has none to close.
-    if moves_of is not None and not (closes and not state.timers and not state.stopped):
-        moves = timers.moved(moves_of, program, state, event)
+    if moves_of is None or (closes and not state.timers and not state.stopped):
+        if effect is not None:
+            effect(program, state, event)
+        return ()
+    moves = timers.moved(moves_of, program, state, event)
     if effect is not None:
         effect(program, state, event)
     return moves
@@ -158,8 +160,9 @@ def _step_started(_: Program, state: State, event: Event) -> None:
 
 
 def _task_event(program: Program, state: State, event: Event) -> None:
-    pipelines.fold(iterations.pipeline_of(_run(state, event), event.iteration), program.steps[event.step], event)
-    if event.payload:
+    pipeline = iterations.pipeline_of(_run(state, event), event.iteration)
+    pipelines.FOLD[event.type](pipeline, program.steps[event.step], event)
+    if event.payload and not waits.FOLDED_KEYS.isdisjoint(event.payload):
         waits.fold_task(program, state, event)
 
 

@@ -30,7 +30,7 @@ from arclog.core.boundary.inputs import (
     Txn,
     WorkReported,
 )
-from arclog.core.boundary.reports import check_report, numbered
+from arclog.core.boundary.reports import HANDOVERS, check_report, numbered
 from arclog.core.flow import arrivals, final_step, joins, loops, routing, waits
 from arclog.core.flow.scopes import result_scope
 from arclog.core.transitions import closing
@@ -289,21 +289,23 @@ class Decision:
         self._enough = max(EVENTS_PER_DECISION, len(report.events) + EVENTS_AFTER_REPORT)
         program, state, txn = self.program, self.state, self.txn
         coming = iter(report.events)
+        append = txn.events.append
         for event in coming:
             kind = event.type
             if kind in _TIMED:
                 self.measure(event)
-            txn.events.append(event)  # `emit`, without its call
+            append(event)  # `emit`, without its call
             moves = apply(program, state, event)
             if moves:
                 txn.timers.update(moves)
             if kind not in _LEADING:
                 continue
             # Tasks and items come first: the report of a loop has thousands of them.
+            if kind in HANDOVERS:
+                if event.payload and waits.suspends(program, event):
+                    waits.suspend(self, event, report.command_id)
+                continue
             match kind:
-                case "task.started" | "task.attempt.started" | "policy.task.evaluated":
-                    if event.payload and waits.suspends(self.program, event):
-                        waits.suspend(self, event, report.command_id)
                 case "loop.iteration.done" | "loop.iteration.failed":
                     loops.iteration_ended(self, event, report.command_id, coming)
                 case "step.started":

@@ -51,7 +51,8 @@ def open_chunk(step_run: StepRun, path: tuple[int, ...], first: int, last: int) 
 
 
 def loop_at(step_run: StepRun, path: tuple[int, ...]) -> Loop:
-    loop = step_run.loops.get(path_key(path) if path else "")
+    loops = step_run.loops
+    loop = loops.get(path_key(path)) if path else loops.get("")
     if loop is None:
         raise InvariantBroken(f"step {step_run.step} run {step_run.run} has no loop at {path}")
     return loop
@@ -71,7 +72,7 @@ def pipeline_of(step_run: StepRun, path: tuple[int, ...] | None) -> Pipeline:
     if path is None:
         pipeline = step_run.pipeline
     else:
-        iteration = step_run.iterations.get(path_key(path))
+        iteration = step_run.iterations.get(str(path[0]) if len(path) == 1 else path_key(path))
         pipeline = None if iteration is None else iteration.pipeline
     if pipeline is None:
         where = "" if path is None else f" iteration {path_key(path)}"
@@ -123,7 +124,7 @@ def started(program: Program, step_run: StepRun, event: Event) -> None:
     pipeline = Pipeline(iter=iter_of(plan, loop, index))
     if are_stored(loop.items):
         pipeline.stored = {plan.iterator: stored_item(loop.items, index)}
-    step_run.iterations[path_key(path)] = Iteration(event.at, pipeline)
+    step_run.iterations[path_key(path)] = Iteration(event.at, pipeline, chunk.id)
 
 
 def inner_started(step: StepProgram, step_run: StepRun, event: Event) -> None:
@@ -141,7 +142,7 @@ def ended(program: Program, state: State, step_run: StepRun, event: Event) -> No
     step, outer = program.steps[event.step], path[:-1]
     loop = loop_at(step_run, outer)
     failed = event.type == "loop.iteration.failed"
-    inner = level_of(step, outer).inner is not None
+    inner = len(path) < len(step.loops)
     if failed and is_closing(event):
         _cancelled(step_run, path, inner=inner)
         return
@@ -170,12 +171,12 @@ def ended(program: Program, state: State, step_run: StepRun, event: Event) -> No
     if record is not None and (loop.broken is not None or path >= step_run.record_of):
         # Not the iteration that ended last: that would depend on timing.
         step_run.record, step_run.record_of = record, path
-    own = loop_at(step_run, ())
+    own = loop_at(step_run, ()) if outer else loop
     if own.results is not None:
         _keep_result(program, step_run, own, own.results, key, record)
     if pipeline.ctx or pipeline.error:
         reducers.take(program, state, step_run, path, pipeline)
-    chunk = chunk_with(step_run, path)
+    chunk = step_run.chunks[iteration.chunk] if iteration.chunk else chunk_with(step_run, path)
     chunk.open -= 1
     if chunk.open == 0 and chunk.next == chunk.last:
         del step_run.chunks[chunk.id]

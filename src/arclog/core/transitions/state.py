@@ -204,6 +204,8 @@ class Iteration(Struct, omit_defaults=True):
 
     started_at: int
     pipeline: Pipeline
+    #: id of the chunk that it belongs to; 0 in snapshots of older releases
+    chunk: int = 0
 
 
 class Wait(Struct, omit_defaults=True):

@@ -565,7 +565,10 @@ class Engine:
         for due in batch.timers.values():
             if due:
                 self.hints.timer_set(due)
-        self.hints.committed(state, [event for event in batch.events if not event.informative])
+        events = batch.events
+        if state.informative:
+            events = [event for event in events if not event.informative]
+        self.hints.committed(state, events)
         if state.terminal is not None:
             self.hints.ended(execution_id)
             if live.program.plan.concurrency is not None:

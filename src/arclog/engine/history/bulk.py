@@ -17,8 +17,9 @@ T = TypeVar("T")
 
 #: Logs with up to this many events are processed on the event loop.
 SHORT = 2_000
-#: Number of new objects after which the collector runs during such work. It is not turned off, since other work
-#: continues.
+#: Number of new objects after which the collector runs during such work: of each event, and at least. It is not turned
+#: off, since other work continues.
+_OBJECTS_PER_EVENT = 50
 _NEW_OBJECTS = 2_000_000
 
 
@@ -30,12 +31,12 @@ class _Thresholds:
         self._users = 0
         self._before = gc.get_threshold()
 
-    def raise_(self) -> None:
+    def raise_(self, objects: int) -> None:
         with self._lock:
             if self._users == 0:
                 self._before = gc.get_threshold()
-                if 0 < self._before[0] < _NEW_OBJECTS:  # 0 means that the program has turned it off
-                    gc.set_threshold(_NEW_OBJECTS, *self._before[1:])
+            if 0 < gc.get_threshold()[0] < objects:  # 0 means that the program has turned it off
+                gc.set_threshold(objects, *self._before[1:])
             self._users += 1
 
     def restore(self) -> None:
@@ -54,7 +55,7 @@ def few_collections(events: int) -> Iterator[None]:
     if events <= SHORT:
         yield
         return
-    _thresholds.raise_()
+    _thresholds.raise_(max(_NEW_OBJECTS, events * _OBJECTS_PER_EVENT))
     try:
         yield
     finally:

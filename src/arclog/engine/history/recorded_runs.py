@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from operator import attrgetter
 
 from msgspec import to_builtins
 from msgspec.structs import asdict
@@ -26,6 +27,7 @@ from arclog.plan.program import Program
 from arclog.ports.storage.store import ExecutionFilter, ExecutionRecord, NewExecution, NoSlot, RunOrigin, StoredEvent
 from arclog.ports.views.api import Forked, ForkRequest, Origin, PlaybookStats, ReplayCheck, ReplayDifference, RunsDiff
 
+_EVENT, _EVENT_ID = attrgetter("event"), attrgetter("event_id")
 _PAGE = 10_000
 _LONGEST_KEY = 200
 #: Maximum number of ends of step runs that are counted for one run.
@@ -61,7 +63,7 @@ async def checked(engine: Engine, record: ExecutionRecord) -> ReplayCheck:
 async def _replayed(engine: Engine, record: ExecutionRecord) -> replay.Checked:
     program = await engine.live.program(record.new.plan)
     stored = await read_log(engine, record.execution_id, record.head)
-    events, event_ids = [event.event for event in stored], [event.event_id for event in stored]
+    events, event_ids = list(map(_EVENT, stored)), list(map(_EVENT_ID, stored))
     given = (program, record.execution_id, events, event_ids)
     turns = engine.deciding.turns
     if turns is None:
@@ -77,7 +79,7 @@ async def compared(engine: Engine, a: ExecutionRecord, b: ExecutionRecord) -> Ru
     with few_collections(a.head + b.head):
         for record in (a, b):
             program = await engine.live.program(record.new.plan)
-            events = [stored.event for stored in await read_log(engine, record.execution_id, record.head)]
+            events = list(map(_EVENT, await read_log(engine, record.execution_id, record.head)))
             sides.append(await aside(len(events), _side, program, record.execution_id, events))
         differences = to_builtins(await aside(a.head + b.head, diff.compare, *sides))
     return RunsDiff(str(a.execution_id), str(b.execution_id), **differences)
@@ -124,7 +126,7 @@ async def fork(engine: Engine, record: ExecutionRecord, request: ForkRequest, go
 async def _forked(
     engine: Engine, record: ExecutionRecord, request: ForkRequest, going: Going | None, key: str, last: int
 ) -> Forked:
-    events = [stored.event for stored in await read_log(engine, record.execution_id, last)]
+    events = list(map(_EVENT, await read_log(engine, record.execution_id, last)))
     check_release(record.execution_id, events)
     log = Log(events)
     old = await engine.live.program(record.new.plan)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Collection, Coroutine, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import msgspec
@@ -14,7 +15,7 @@ from msgspec import to_builtins
 
 from arclog.core.boundary.inputs import Request
 from arclog.engine.commits.engine import Engine
-from arclog.engine.history.bulk import aside, few_collections
+from arclog.engine.history.bulk import SHORT, few_collections
 from arclog.engine.history.recorded_runs import read_log
 from arclog.engine.runs.inputs import fitted
 from arclog.expr import MISSING
@@ -35,6 +36,7 @@ from arclog.ports.views.history import SimulatedCall, SimulatedRun, SimulateRequ
 
 T = TypeVar("T")
 
+_EVENT = attrgetter("event")
 #: Maximum number of runs in one request.
 MOST_RUNS = 1000
 #: Maximum number of listed calls of one run.
@@ -82,14 +84,17 @@ async def _simulated(
     limits: Limits,
 ) -> SimulatedRun:
     old = await engine.live.program(record.new.plan)
-    events = [stored.event for stored in await read_log(engine, record.execution_id, record.head)]
+    events = list(map(_EVENT, await read_log(engine, record.execution_id, record.head)))
     check_release(record.execution_id, events)
     try:
         asked = _request(program, old, record, events[0], request.workload)
     except InputsRefused as refused:
         state = path_comparison.end_of(events).state
         return SimulatedRun(str(record.execution_id), "refused", state, "REFUSED", 0, None, None, [], [], str(refused))
-    reads = any("result_ref" in event.payload or "result_ref" in event.payload.get("outcome", ()) for event in events)
+    # A reader waits for the event loop, so it is used in a thread only. A long log has one anyway.
+    reads = len(events) > SHORT or any(
+        "result_ref" in event.payload or "result_ref" in event.payload.get("outcome", ()) for event in events
+    )
     reader = _Reader(results, record.new.scope.tenant, asyncio.get_running_loop()) if reads else None
 
     def work() -> tuple[Simulated, path_comparison.Compared]:
@@ -107,8 +112,7 @@ async def _simulated(
         )
         return simulated, path_comparison.compared(events, simulated, request.map)
 
-    # A reader waits for the event loop, so it must not run on it.
-    simulated, beside = await (asyncio.to_thread(work) if reads else aside(len(events), work))
+    simulated, beside = await asyncio.to_thread(work) if reads else work()
     return _shown(record, simulated, beside)
 
 
