@@ -359,6 +359,12 @@ def net_diff(a: Plan, b: Plan) -> NetDiff | None:
     return difference if any(astuple(difference)) else None
 
 
+def changed_steps(a: Plan, b: Plan) -> set[str]:
+    """Return the steps of `b` that `a` does not have, or has with other content or arcs."""
+    mine = {step.name: _unplaced(step) for step in a.steps}
+    return {step.name for step in b.steps if mine.get(step.name) != _unplaced(step)}
+
+
 #: Parts of a plan that `net_diff` compares, that follow from it, or that say where something stands in a file.
 _NOT_SETTINGS = frozenset({"steps", "entry", "places", "transitions", "net", "spots", "format"})
 

@@ -84,11 +84,23 @@ class _Place(Struct, frozen=True):
     in_tasks: bool = False
 
 
+class Kept(Struct, frozen=True):
+    """The events that a run kept of another one, whose playbook may have been different."""
+
+    #: id of the other run
+    execution_id: str
+    #: number of these events
+    events: int
+    #: steps that are new or different in this run's playbook; None if the other playbook is unknown
+    changed: frozenset[str] | None
+
+
 class Tracer:
     """Traces values of one run."""
 
-    def __init__(self, plan: Plan, events: Sequence[Event], max_nodes: int) -> None:
+    def __init__(self, plan: Plan, events: Sequence[Event], max_nodes: int, kept: Kept | None = None) -> None:
         self._plan = plan
+        self._kept = kept
         self._steps: dict[str, StepPlan] = {step.name: step for step in plan.steps}
         self._events = events
         self._log = Log(events)
@@ -454,7 +466,7 @@ class Tracer:
         record = event.payload.get("outcome") or {}
         node = self._node("task", (event.step, event.task, *path), _of_record(record, path), index)
         self._made["task", index, path] = node
-        if task_plan is None:
+        if task_plan is None or self._is_of_other_playbook(node, index, event.step):
             return node
         number, plan = task_plan
         node.kind = plan.kind
@@ -520,6 +532,8 @@ class Tracer:
 
     def _templated(self, node: Node, raw: Any, path: Path, place: _Place, at: Any) -> Node:
         """Trace a value of a nested template: the part of it that the path names."""
+        if place.key is not None and self._is_of_other_playbook(node, place.index, place.key[0]):
+            return node
         taken: Path = ()
         while path:
             key = path[0]
@@ -537,6 +551,16 @@ class Tracer:
                 return node
         self._read(node, raw, (), place, lambda keys: at((*taken, *keys)))
         return node
+
+    def _is_of_other_playbook(self, node: Node, index: int, step: str) -> bool:
+        """Return whether a value was computed before a fork or retry, by a step that has changed since. Its template is
+        not the one in this run's playbook, so the node only names the run that has it.
+        """
+        kept = self._kept
+        if kept is None or index >= kept.events or (kept.changed is not None and step not in kept.changed):
+            return False
+        node.origin = {"kept_from": kept.execution_id}
+        return True
 
     def _read(self, node: Node, raw: Any, below: Path, place: _Place, at: Any) -> None:
         """Add the values that templates read as sources. `below` is the path below a lone name."""

@@ -13,7 +13,7 @@ import pytest
 
 from arclog.model.config.settings import Settings
 from arclog.model.errors import RequestRejected
-from arclog.ports.views.api import ExecuteRequest
+from arclog.ports.views.api import ExecuteRequest, ForkRequest
 from arclog.ports.views.history import Trace, TraceNode
 from arclog.testing.harness import World
 from arclog.testing.virtual import run_virtually
@@ -188,3 +188,43 @@ async def test_a_number_is_followed_to_its_query_and_a_text_to_its_file(tmp_path
 def test_a_path_that_leads_nowhere_is_refused_with_what_is_there(path: str, there: str) -> None:
     with pytest.raises(RequestRejected, match=rf"has no value '{re.escape(path)}'; {there}"):
         run_virtually(traced(path))
+
+
+ITEMS = """
+metadata: {name: items}
+workflow:
+  - {step: start, tool: {kind: noop, data: 2}, next: {arcs: [{step: each}]}}
+  - step: each
+    loop: {in: "{{ [1, 0, 4] }}", iterator: n}
+    spec: {policy: {failure: {mode: best_effort}}}
+    tool: {kind: noop, data: "{{ start.data / iter.n }}"}
+    next: {arcs: [{step: end}]}
+  - {step: end, tool: {kind: noop, data: "{{ each.results }}"}}
+"""
+
+
+def test_a_value_that_a_changed_step_computed_before_a_retry_is_not_given_the_new_template() -> None:
+    async def main() -> tuple[list[str], list[Trace]]:
+        async with World(ITEMS) as world:
+            await world.run()
+            api, runs = world.here.api, [str(world.execution_id)]
+            fixed = ITEMS.replace("start.data / iter.n", "start.data + iter.n")
+            # The fork has the playbook of the retry, and events that are older than that playbook.
+            for request in (ForkRequest(failed=True, playbook=fixed), ForkRequest(step="end")):
+                runs.append((await api.fork(runs[-1], request)).execution_id)
+                await api.ended(runs[-1])
+            return runs, [await api.trace(run, "result") for run in runs]
+
+    runs, traces = run_virtually(main())
+    first, retry, fork = (below(trace.node, "end.end_task", "each.results").sources for trace in traces)
+    assert [(item.value, item.template) for item in first] == [
+        (2.0, "{{ start.data / iter.n }}"),
+        (None, "{{ start.data / iter.n }}"),
+        (0.5, "{{ start.data / iter.n }}"),
+    ]
+    assert [(item.value, item.template, item.origin, item.source != "") for item in retry] == [
+        (2.0, "", {"kept_from": runs[0]}, False),
+        (2, "{{ start.data + iter.n }}", {}, True),
+        (0.5, "", {"kept_from": runs[0]}, False),
+    ]
+    assert [item.origin for item in fork] == [{"kept_from": runs[1]}] * 3

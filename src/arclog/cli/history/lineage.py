@@ -88,6 +88,8 @@ def _lineage_lines(event: dict[str, Any]) -> list[str]:
 # `arclog trace`: where a value of a run came from.
 
 _LONGEST = 60
+#: Names of facts in the text form, where they differ from those in JSON.
+_FACTS = {"kept_from": "kept from run"}
 
 
 def trace_arguments(parser: Parser) -> None:
@@ -142,7 +144,8 @@ def _line(node: TraceNode) -> str:
     if node.kind:
         parts.append(node.kind)
     parts += [
-        f"{key} {clip(one_line(json_text(value)).strip(chr(34)), _LONGEST)}" for key, value in node.origin.items()
+        f"{_FACTS.get(key, key)} {clip(one_line(json_text(value)).strip(chr(34)), _LONGEST)}"
+        for key, value in node.origin.items()
     ]
     if node.template:
         parts.append(clip(one_line(node.template), _LONGEST))

@@ -8,10 +8,16 @@ from arclog.engine.commits.engine import Engine
 from arclog.engine.history.bulk import aside
 from arclog.engine.history.recorded_runs import read_log
 from arclog.expr import path_of_text
-from arclog.history.trace import Node, Tracer
+from arclog.history.diff import changed_steps
+from arclog.history.trace import Kept, Node, Tracer
 from arclog.model.errors import RequestRejected
+from arclog.model.events import Event
+from arclog.plan.net import Plan
 from arclog.ports.storage.store import ExecutionRecord
 from arclog.ports.views.history import Trace, TraceNode
+
+#: Maximum number of forks of forks whose playbooks are compared.
+_LONGEST_CHAIN = 20
 
 Reached = Callable[[int], Awaitable[ExecutionRecord | None]]
 
@@ -55,7 +61,26 @@ async def traced(engine: Engine, record: ExecutionRecord, path: str, reached: Re
 async def _tracer(engine: Engine, record: ExecutionRecord, left: int) -> Tracer:
     program = await engine.live.program(record.new.plan)
     events = [stored.event for stored in await read_log(engine, record.execution_id, record.head)]
-    return Tracer(program.plan, events, left)
+    return Tracer(program.plan, events, left, await _kept(engine, program.plan, events[0]))
+
+
+async def _kept(engine: Engine, plan: Plan, first: Event) -> Kept | None:
+    """Return the events that a run kept of another one; None if it did not begin with any."""
+    origin = first.payload.get("origin")
+    if origin is None:
+        return None
+    changed: set[str] = set()
+    older = origin
+    for _ in range(_LONGEST_CHAIN):
+        record = await engine.store.execution(int(older["execution_id"]))
+        if record is None:
+            break
+        program = await engine.live.program(record.new.plan)
+        changed |= changed_steps(program.plan, plan)
+        older = (await engine.store.events(record.execution_id, limit=1))[0].event.payload.get("origin")
+        if older is None:
+            return Kept(origin["execution_id"], origin["events"], frozenset(changed))
+    return Kept(origin["execution_id"], origin["events"], None)
 
 
 class _Showing:

@@ -112,7 +112,8 @@ class TraceNode(Struct, frozen=True, omit_defaults=True):
     source: str = ""
     #: the template in the playbook
     template: str = ""
-    #: for a task that called another system: url, status, command …; for a child run: execution_id
+    #: for a task that called another system: url, status, command …; for a child run: execution_id; for a value that a
+    #: step computed before a fork or retry changed it: kept_from, the run whose playbook has its template
     origin: dict[str, Any] = {}
     #: id of the run, if it is another one than the requested
     execution_id: str = ""

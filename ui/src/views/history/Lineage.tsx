@@ -92,8 +92,9 @@ function Node({ node, run, value }: { node: TraceNode; run: string; value: strin
   const sources = node.sources ?? [];
   const place = { ...(node.step ? { step: node.step } : {}), ...(item ? { item } : {}) };
   const [, file = "", line = ""] = /^(?:(.*):)?(\d+):\d+$/.exec(node.source ?? "") ?? [];
-  const facts = Object.entries(node.origin ?? {}).filter(([name]) => name !== "execution_id");
+  const facts = Object.entries(node.origin ?? {}).filter(([name]) => name !== "execution_id" && name !== "kept_from");
   const child = node.origin?.execution_id;
+  const keptFrom = node.origin?.kept_from;
   return (
     <li>
       <div className={styles.node}>
@@ -122,6 +123,11 @@ function Node({ node, run, value }: { node: TraceNode; run: string; value: strin
         {typeof child === "string" && child && (
           <Link to="/runs/$id" params={{ id: child }}>
             run {child}
+          </Link>
+        )}
+        {typeof keptFrom === "string" && keptFrom && (
+          <Link to="/runs/$id" params={{ id: keptFrom }} search={{ tab: "lineage", value }}>
+            kept from run {keptFrom}
           </Link>
         )}
         {facts.length > 0 && (
