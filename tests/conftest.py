@@ -20,7 +20,7 @@ from hypothesis import settings
 from tests.servers.memory import memory
 
 # Servers that tests start themselves; each plugin imports its drivers only when a test asks for the server.
-pytest_plugins = ["tests.servers.postgres", "tests.servers.nats", "tests.servers.arclog"]
+pytest_plugins = ["tests.early_failures", "tests.servers.postgres", "tests.servers.nats", "tests.servers.arclog"]
 
 # `ci` (the default) draws the same examples every time, so a red test is red for everybody; `explore` looks further.
 # Both print what reproduces a failure: HYPOTHESIS_PROFILE=explore ./x pytest …
@@ -42,6 +42,13 @@ IN_MEMORY = (
     "tests/integration/stores/",
 )
 _ROOM_GIB = 4
+#: The folders of tests, in the order in which they run: groups that take minutes come first.
+LONGEST_FIRST = (
+    *("browser", "security", "server", "deploy", "chaos", "bench", "docs", "e2e"),
+    *("simulation", "integration", "conformance", "golden", "seeds", "project", "unit"),
+)
+#: Folders in which no test takes long.
+SHORT = ("conformance", "golden", "seeds", "unit")
 
 
 @pytest.fixture(autouse=True)
@@ -112,10 +119,24 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that share a fixture of their module stay in one process, which makes it once."""
+    """Long tests start first, so that short ones fill the processes at the end. Tests that share a fixture of their module stay in one
+    process, which makes it once; so do the many short ones, since pytest-xdist's bookkeeping grows with the square of the groups.
+    """
+    items.sort(key=_turn)
     for item in items:
-        if item.get_closest_marker("xdist_group") is None and _shares_a_fixture(item):
+        if item.get_closest_marker("xdist_group") is None and (_tier(item) in SHORT or _shares_a_fixture(item)):
             item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+
+
+def _turn(item: pytest.Item) -> int:
+    tier = _tier(item)
+    return LONGEST_FIRST.index(tier) if tier in LONGEST_FIRST else 0
+
+
+def _tier(item: pytest.Item) -> str:
+    """The folder of `tests` that a test is in."""
+    parts = item.nodeid.split("/", 2)
+    return parts[1] if len(parts) > 2 else ""
 
 
 def _shares_a_fixture(item: pytest.Item) -> bool:
