@@ -23,7 +23,7 @@ import httpx2
 from arclog.plan import net
 from tests.integration.server.callers import make_keys
 
-_PATIENCE_S = 30
+_PATIENCE_S = 60
 #: A name that would run as code wherever a page takes text for markup.
 EVIL = "</script><img src=x onerror=window.hacked=1>"
 

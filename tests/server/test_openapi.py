@@ -20,7 +20,7 @@ HELLO = "metadata: {name: hello}\nworkflow:\n  - step: start\n    tool: {kind: n
 #: of each route; together they stay below half a minute
 EXAMPLES = int(os.environ.get("OPENAPI_EXAMPLES", "3"))
 #: nothing waits longer than this, whatever is asked
-LONGEST_S = 10
+LONGEST_S = 25
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,6 @@ def test_every_route_has_an_example_and_says_its_errors(url: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 def test_nothing_that_fits_the_document_breaks_the_server(url: str, ended: str) -> None:
     import schemathesis  # takes a second: only the process that runs this test pays for it
     from schemathesis import GenerationMode
