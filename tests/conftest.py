@@ -121,7 +121,7 @@ def pytest_collection() -> Iterator[None]:
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests that share a fixture of their module stay in one process, which makes it once."""
-    if hasattr(config, "workerinput"):
+    if config.getoption("loadgroup", default=False):  # otherwise tests share a browser with those before and after them
         items[:] = mixed(items)
     for item in items:
         if item.get_closest_marker("xdist_group") is None and (_tier(item) in BY_FILE or _shares_a_fixture(item)):
