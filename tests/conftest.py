@@ -20,7 +20,7 @@ from hypothesis import settings
 from tests.servers.memory import memory
 
 # Servers that tests start themselves; each plugin imports its drivers only when a test asks for the server.
-pytest_plugins = ["tests.servers.postgres", "tests.servers.nats", "tests.servers.arclog"]
+pytest_plugins = ["tests.early_failures", "tests.servers.postgres", "tests.servers.nats", "tests.servers.arclog"]
 
 # `ci` (the default) draws the same examples every time, so a red test is red for everybody; `explore` looks further.
 # Both print what reproduces a failure: HYPOTHESIS_PROFILE=explore ./x pytest …
@@ -42,6 +42,14 @@ IN_MEMORY = (
     "tests/integration/stores/",
 )
 _ROOM_GIB = 4
+#: Folders whose tests wait for processes most of the time, in the order in which they start: groups that take minutes come first.
+WAITING = ("browser", "security", "chaos", "server", "deploy", "bench", "docs", "e2e", "integration")
+#: Of the run, by when the last of them start: the rest is for tests that take milliseconds, so that all processes end together.
+WAITING_SHARE = 0.9
+#: Folders whose tests compute. Those without long tests are grouped by file: the bookkeeping of pytest-xdist grows with the square of
+#: the number of groups.
+COMPUTING = ("simulation", "conformance", "project", "seeds", "golden", "unit")
+BY_FILE = COMPUTING[1:]
 
 
 @pytest.fixture(autouse=True)
@@ -111,11 +119,32 @@ def pytest_collection() -> Iterator[None]:
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests that share a fixture of their module stay in one process, which makes it once."""
+    if config.getoption("loadgroup", default=False):  # otherwise tests share a browser with those before and after them
+        items[:] = mixed(items)
     for item in items:
-        if item.get_closest_marker("xdist_group") is None and _shares_a_fixture(item):
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+        if item.get_closest_marker("xdist_group") is None and (_tier(item) in BY_FILE or _shares_a_fixture(item)):
+            item.add_marker(pytest.mark.xdist_group(_file(item)))
+
+
+def mixed(items: list[pytest.Item]) -> list[pytest.Item]:
+    """File by file, waiting tests beside computing ones, which use the cores that the others leave idle."""
+    places: dict[str, float] = {}
+    for tiers, share in ((WAITING, WAITING_SHARE), (COMPUTING, 1.0)):
+        of_kind = sorted((item for item in items if _tier(item) in tiers), key=lambda item: tiers.index(_tier(item)))
+        for number, item in enumerate(of_kind):
+            places.setdefault(_file(item), share * number / len(of_kind))
+    return sorted(items, key=lambda item: places.get(_file(item), 0.0))
+
+
+def _file(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
+
+
+def _tier(item: pytest.Item) -> str:
+    """The folder of `tests` that a test is in."""
+    return item.nodeid.split("/", 2)[1] if item.nodeid.count("/") > 1 else ""
 
 
 def _shares_a_fixture(item: pytest.Item) -> bool:

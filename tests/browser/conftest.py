@@ -19,7 +19,7 @@ expect.set_options(timeout=PATIENCE_MS)
 
 
 #: The first test of a process builds the console and fills a server: on a busy machine that takes longer than any test may.
-FIRST_TEST_S = 300
+FIRST_TEST_S = 600
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

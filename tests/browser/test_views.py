@@ -110,7 +110,7 @@ def test_events_are_found_narrowed_by_time_and_downloaded(page: Page, furnished:
     x, y = box["x"] + box["width"] * 0.7, box["y"] + box["height"] - 12
     page.mouse.move(x, y)
     page.mouse.down()
-    page.mouse.move(x + box["width"] * 0.2, y, steps=4)
+    page.mouse.move(x + box["width"] * 0.28, y, steps=4)  # to the events at its end
     page.mouse.up()
     expect(page).to_have_url(re.compile(r"range=\d+-\d+"))
     expect(events.get_by_role("cell", name="playbook.started")).to_have_count(0)

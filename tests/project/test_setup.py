@@ -147,3 +147,38 @@ def test_x_parses_on_old_pythons_so_that_they_get_a_sentence():
     tree = ast.parse((ROOT / "x").read_text(), feature_version=(3, 7))
     first_code = next(node for node in tree.body if not isinstance(node, ast.Import | ast.Expr | ast.Assign))
     assert isinstance(first_code, ast.If), "the version check comes before anything that an old Python cannot run"
+
+
+#: Runs `./x test` with a quick check, a mypy that waits for the tests to start, and tests that end with the code that was asked for.
+TESTED = """
+import importlib.machinery, importlib.util, subprocess, sys
+script, folder, mypy, tests = sys.argv[1:]
+loader = importlib.machinery.SourceFileLoader("arclog_x", script)
+x = importlib.util.module_from_spec(importlib.util.spec_from_loader("arclog_x", loader))
+loader.exec_module(x)
+started = f"{folder}/started"
+waits = "import os, sys, time\\nfor _ in range(6000):\\n  if os.path.exists(sys.argv[1]): sys.exit(int(sys.argv[2]))\\n  time.sleep(0.01)\\nsys.exit(9)"
+with open(f"{folder}/tests.py", "w") as file:
+    file.write(f"print('tests ran', flush=True)\\nopen({started!r}, 'w').close()\\nraise SystemExit({tests})")
+
+def started_check(*command):
+    return subprocess.Popen([sys.executable, "-c", *command], stdout=subprocess.PIPE, text=True)
+
+x.start_checks = lambda args, collect: {"quick": started_check("1"), "mypy": started_check(waits, started, mypy)}
+x.stale_locks = list
+x.inside = lambda *parts: f"{folder}/tests.py"
+sys.exit(x.main(["test"]))
+"""
+
+
+@pytest.mark.parametrize(("mypy", "tests", "code"), [(0, 0, 0), (0, 3, 3), (1, 0, 1), (1, 3, 1)])
+def test_x_runs_mypy_beside_the_tests_and_fails_with_either(tmp_path: Path, mypy: int, tests: int, code: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", TESTED, ROOT / "x", tmp_path, str(mypy), str(tests)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "check: quick ok" in done.stdout
+    assert "tests ran" in done.stdout
+    assert ("check: mypy ok" in done.stdout) == (mypy == 0)
+    assert ("the checks failed, see above: mypy" in done.stderr) == (mypy != 0)

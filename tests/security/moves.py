@@ -134,7 +134,7 @@ def run(site: Site, attack: Attack) -> str:
         answer = site.client("mallory", "engineer").put(f"/api/credentials/{name}", json={"value": value})
         assert answer.status_code == 200, answer.text
     site.trap.allowed = 0
-    done = site.run(playbook, role=attack.get("role", "engineer"), most_s=attack.get("most_s", 60))
+    done = site.run(playbook, role=attack.get("role", "engineer"), most_s=attack.get("most_s"))
     if "refused" in done:
         return "" if 400 <= done["refused"] < 500 else f"HTTP {done['refused']}: {done['text'][:100]}"
     if done.get("endless"):

@@ -14,7 +14,7 @@ from tests.security.moves import MOVES, attacks, carried_out
 from tests.security.site import Site
 
 #: One server for all classes: each has threads that watch it and runs that never end.
-pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("security")]
+pytestmark = [pytest.mark.timeout(1200), pytest.mark.xdist_group("security")]
 
 CLASSES = sorted({attack["class"] for attack in attacks()})
 #: Classes with attacks that take long.

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from itertools import product
 from pathlib import Path
 from typing import Any, cast
@@ -16,13 +15,12 @@ import httpx2
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from hypothesis.errors import Unsatisfiable
 
 HELLO = "metadata: {name: hello}\nworkflow:\n  - step: start\n    tool: {kind: noop}\n"
 #: of each route; together they stay below half a minute
 EXAMPLES = int(os.environ.get("OPENAPI_EXAMPLES", "3"))
 #: nothing waits longer than this, whatever is asked
-LONGEST_S = 10
+LONGEST_S = 25
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +79,6 @@ def test_every_route_has_an_example_and_says_its_errors(url: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 def test_nothing_that_fits_the_document_breaks_the_server(url: str, ended: str) -> None:
     import schemathesis  # takes a second: only the process that runs this test pays for it
     from schemathesis import GenerationMode
@@ -91,6 +88,8 @@ def test_nothing_that_fits_the_document_breaks_the_server(url: str, ended: str) 
     operations: list[Any] = [cast("Any", found).ok() for found in schema.get_all_operations()]
     modes = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
     for operation, mode in product(operations, modes):
+        if mode is GenerationMode.NEGATIVE and not can_be_wrong(operation.definition.raw):
+            continue  # Hypothesis would try 500 times
         strategy = operation.as_strategy(generation_mode=mode)
 
         @given(case=strategy, real=st.booleans())
@@ -104,12 +103,17 @@ def test_nothing_that_fits_the_document_breaks_the_server(url: str, ended: str) 
             if answer.status_code >= 400:
                 assert answer.headers["content-type"][0] == "application/problem+json"
 
-        with suppress(Unsatisfiable):  # what takes nothing can be given nothing wrong
-            send()
+        send()
     assert httpx2.get(f"{url}/ready", trust_env=False, verify=False).status_code == 200
     # It was not all refused at the door.
     assert sum(count for code, count in answers.items() if code < 300) > 100, answers
     print(answers)
+
+
+def can_be_wrong(route: dict[str, Any]) -> bool:
+    """Whether a route takes more than texts in its path, which can be any."""
+    limits = [{"in": parameter["in"], **parameter["schema"], "title": ""} for parameter in route.get("parameters", ())]
+    return "requestBody" in route or any(each != {"in": "path", "type": "string", "title": ""} for each in limits)
 
 
 @pytest.mark.parametrize("raw", [b"\xff", b'"\\ud800"', b"[" * 60_000, b'{"playbook": "\\u0000"}', b"1e999", b"{}" * 2])

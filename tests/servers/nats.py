@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-_START_S = 30
+_START_S = 60
 
 
 class NatsServer:

@@ -117,7 +117,7 @@ def test_a_shell_takes_its_script(shell: str, capsys: pytest.CaptureFixture[str]
     script = capsys.readouterr().out
     assert script == SCRIPTS[shell]
     if shutil.which(shell) is not None:
-        subprocess.run([shell, "-n"], input=script, text=True, check=True, timeout=20)
+        subprocess.run([shell, "-n"], input=script, text=True, check=True, timeout=60)
 
 
 def test_the_tests_of_an_empty_folder_and_of_an_unknown_name_fail(

@@ -12,7 +12,7 @@ import pytest
 from arclog.server.connections import Connections
 from tests.servers.arclog import RunningServer, running
 
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from tests.servers.postgres import Database
 HOUR = 3600.0
 LEASE_S = 1.0
 #: Far above the step of any poll, far below the step of the clock.
-SOON_S = 20.0
+SOON_S = 60.0
 WAITS = "metadata: {name: waits}\nworkflow: [{step: start, tool: {kind: wait, for_s: 1}}]\n"
 CLAIMED = "metadata: {name: claimed}\nworkflow: [{step: start, spec: {pool: apart}, tool: {kind: noop}}]\n"
 SCHEDULED = "metadata: {name: tidy, path: flows/tidy}\nworkflow: [{step: start, tool: {kind: noop}}]\n"
@@ -38,7 +38,7 @@ async def test_timers_leases_and_schedules_are_neither_early_nor_late(
         "engine.sweep_s": 0.2,
     }
     now = SystemClock.now
-    async with embedded(Settings(settings)) as here, asyncio.timeout(100):
+    async with embedded(Settings(settings)) as here, asyncio.timeout(250):
         here.start_duties()
         here.start_scheduler()
         await here.start_worker(on_its_own=True)

@@ -13,8 +13,8 @@ from arclog.stores.postgres.connection import connect
 from tests.servers.proxy import Mode, Proxy
 from tests.unit.stores.support import RUNNING, change, creation
 
-#: Far above the timeouts here: whoever takes so long hangs.
-FOR_EVER_S = 25
+#: Far above the timeouts here, and below the default of store.timeout_s: whoever takes so long hangs.
+FOR_EVER_S = 50
 SHORT = {"store__timeout_s": 0.3, "store__patience_s": 0.3, "store__connect_timeout_s": 1}
 #: One that ends connections, one that ends nothing, and one of which the server knows nothing.
 CUTS = [Mode.RESET, Mode.BLACK_HOLE, Mode.ONLY_THERE]

@@ -19,8 +19,8 @@ from tests.servers.arclog import running
 from tests.servers.postgres import running_postgres
 from tests.unit.stores.support import change, creation
 
-#: Far above the timeouts here: whoever takes so long hangs.
-FOR_EVER_S = 25
+#: Far above the timeouts here, and below the default of store.timeout_s: whoever takes so long hangs.
+FOR_EVER_S = 50
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,7 @@ async def made(store):
     """Until the next span stands, or was given up."""
     making = store._spans._making
     assert making is not None
-    await asyncio.wait_for(making, 25)
+    await asyncio.wait_for(making, 50)
 
 
 async def finished(store, execution_id):

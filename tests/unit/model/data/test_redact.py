@@ -204,9 +204,9 @@ def test_other_numbers_stay() -> None:
 def test_much_base64_does_not_take_long() -> None:
     text = base64.encodebytes(bytes(range(256)) * 4000).decode()
     clean = redactor("correct-horse-battery-staple-42", "48151623")
-    begun = time.perf_counter()
+    begun = time.process_time()
     assert clean.text(text) == text
-    assert time.perf_counter() - begun < 1.0
+    assert time.process_time() - begun < 1.0
 
 
 SPECIAL = "".join(chr(33 + number * 7 % 14) for number in range(65_000)) + "ANCHOR"
