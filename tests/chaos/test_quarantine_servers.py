@@ -44,6 +44,7 @@ class Servers(Pair):
         super().__init__(folder, store)
         self.environment |= {
             "DIES_AT": dies_at,
+            "STANDS_WHILE": str(folder / "stand"),
             "PYTHONPATH": os.pathsep.join(sys.path),
             "ARCLOG_LEASES_SECONDS": "1",
             "ARCLOG_TASKS_CONFINEMENT": "off",
@@ -111,6 +112,18 @@ class Servers(Pair):
 
     def _log(self, index: int) -> str:
         return (self.folder / f"output-{index}").read_text()
+
+    def kill_the_next_that_stands(self, stand: Path) -> int:
+        """Kill the server that waits in the middle of its work on a run. Returns its number."""
+        end = time.monotonic() + DEADLINE_S
+        while time.monotonic() < end:
+            for index, process in enumerate(self.all):
+                if process.poll() is None and stand.with_name(f"{stand.name}-{process.pid}").exists():
+                    os.killpg(process.pid, signal.SIGKILL)
+                    process.wait()
+                    return index
+            time.sleep(0.02)
+        raise AssertionError(f"no server stands still; dead: {self.dead}")
 
     def runs_healthy(self) -> None:
         """Every server that is left runs what is healthy."""
@@ -195,3 +208,29 @@ def test_reading_a_log_kills_two_servers_of_four(servers: Servers) -> None:
     servers.worker_of_all()
     servers.runs_healthy()
     assert servers.dead == [-signal.SIGKILL] * 2
+
+
+@pytest.mark.parametrize("servers", ["standing"], indirect=True)
+def test_a_run_whose_servers_were_killed_from_outside_is_resumed_once_the_second_one_is_back(
+    servers: Servers, postgres: Database
+) -> None:
+    """Both wait for the store when they are killed: neither of them died of the run."""
+    stand = servers.folder / "stand"
+    stand.touch()
+    servers.worker_of_all()
+    run = servers.start(doomed(NOOP))
+    killed = [servers.kill_the_next_that_stands(stand) for _ in range(2)]
+    assert "the first time without a record of its work" in servers.reason(run)
+    assert servers.dead == [-signal.SIGKILL] * 2
+    stand.unlink()
+    servers.all[killed[1]] = servers._process(killed[1])
+    servers._wait_for(killed[1])
+    assert servers.ended_at(killed[1], run) == "COMPLETED"
+    events = servers.ask_at(killed[1], f"/api/executions/{run}/events")["events"]
+    resumed = [event["payload"] for event in events if event["event_type"] == "signal.received"][-1]
+    assert (resumed["signal"], resumed["by"]) == ("RESUME", "arclog")
+    assert (
+        "released from quarantine: the server that was working on the run died between two steps" in resumed["reason"]
+    )
+    with postgres.connect() as connection:
+        assert connection.execute("SELECT * FROM arclog.crashes WHERE execution_id <> 0").fetchall() == []

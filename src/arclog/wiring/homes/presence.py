@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from arclog.model.errors import StoreUnavailable
-from arclog.ports.storage.marks import SLOTS, Crash
+from arclog.ports.storage.marks import ALL_SLOTS, ATTEMPT, Crash
 
 # ── presence ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 # The live workers of a home on this machine: each holds a lock on its own file while its process runs.
@@ -107,7 +107,7 @@ class Presence:
 # Each process has its own file, locked while it runs. The next process that starts counts the marks of dead ones.
 
 _MARK = struct.Struct("=qq")
-_SIZE = _MARK.size * SLOTS
+_SIZE = _MARK.size * ALL_SLOTS
 _CRASHES = "crashes.json"
 
 
@@ -170,7 +170,8 @@ class FileMarks:
     def _counted(self) -> list[Crash]:
         """Known crashes, including those that dead processes left."""
         known = {(known_crash.execution_id, known_crash.work): known_crash for known_crash in self._read()}
-        left = self._left = list(self._left_behind())
+        self._left = list(self._left_behind())
+        left = [key for key in self._left if not key[1] & ATTEMPT]
         for key in left:
             crash = known.setdefault(key, Crash(*key, 0))
             crash.count += 1
