@@ -51,16 +51,23 @@ def die(*_: object) -> None:
 
 
 def stand_still(file: Path) -> None:
-    """Have the process wait for the store while it writes a report of a run that is not healthy, as long as there is a file. Files
-    beside it name the processes that wait.
+    """Have the process stand still while it writes a report of a run that is not healthy, as long as there is a file: it waits for
+    the store, or executes code if the file says so. Files beside it name the processes that stand still.
     """
     write = commits.Engine._append
+    mine = file.with_name(f"{file.name}-{os.getpid()}")
+
+    def execute_if_asked() -> None:
+        if file.read_text() == "executes":
+            mine.touch()
+            time.sleep(3600)
 
     async def written(engine: commits.Engine, append: Append) -> Appended:
         kept = engine.live.kept(append.execution_id)
         is_healthy = kept is None or kept.program.plan.name == "healthy"
         if not is_healthy and os.access(file, os.F_OK) and any(event.type == "task.done" for event in append.events):
-            file.with_name(f"{file.name}-{os.getpid()}").touch()
+            execute_if_asked()
+            asyncio.get_running_loop().call_soon(mine.touch)  # once it waits
             await asyncio.sleep(3600)
         return await write(engine, append)
 

@@ -146,9 +146,11 @@ class Engine:
         self._tasks: set[asyncio.Task[None]] = set()
         self._groups = Groups(self)
 
-    async def keep_marks(self, marks: Marks, book: CrashBook | None = None) -> None:
-        """Mark runs while they are processed, and quarantine runs that killed this process before or, with `book`, other servers."""
-        quarantine = Quarantine(self, marks, book)
+    async def keep_marks(self, marks: Marks, book: CrashBook | None = None, owner: str = "") -> None:
+        """Mark runs while they are processed, and quarantine runs that killed this process before or, with `book`, other
+        servers. `owner` is the name of this process there.
+        """
+        quarantine = Quarantine(self, marks, book, owner)
         self._quarantine = self.deciding.quarantine = self.live.quarantine = quarantine
         await quarantine.open()
 
@@ -344,7 +346,7 @@ class Engine:
             batched, queue.waiting = queue.waiting[:count], queue.waiting[count:]
             try:
                 committing = self._commit(execution_id, batched)
-                if self._quarantine is None or not self._quarantine.is_recording:
+                if self._quarantine is None or not self._quarantine.is_shared:
                     taken = await committing
                 else:
                     taken = await self._quarantine.stepwise(execution_id, work_of(batched[0].given), committing)

@@ -222,7 +222,7 @@ class LiveStates:
         if why := quarantine.unread(execution_id):
             raise Poisoned(f"execution {execution_id}: {why}")
         if not records:
-            return await self._fold(execution_id, at)
+            return await quarantine.stepwise(execution_id, READING, self._fold(execution_id, at))
         async with quarantine.attempt(execution_id, READING):
             return await quarantine.stepwise(execution_id, READING, self._fold(execution_id, at))
 

@@ -3,9 +3,9 @@
 Servers that share a store count crashes together. If a server gets work at which another server may have died (it took
 over a duty, or a client repeats an unanswered request), it cannot know why that server died. It records in the store
 what it begins. If it dies as well, the record stays and does not change any more: two servers died, and the run is in
-quarantine before a third server tries it. That the first server died of this run is presumed. A server that is back, or
-that was only slow, knows from its own marks whether the code of the recorded work was running. If it was not, nothing is
-presumed any more: the one recorded death stays counted, and the run is resumed.
+quarantine before a third server tries it. That another server died of this run before is presumed until the servers
+that died are back: their own marks show what they were executing. If that was something else, nothing is presumed any
+more: the one recorded death stays counted, and the run is resumed.
 
 Invariants: before work on a run begins, a mark is written where it outlives the process (`ports.storage.marks`);
 afterwards it is removed. A mark that a dead process left counts as a crash of that run at that work. Work that ends
@@ -159,10 +159,11 @@ class _Stepwise(Generic[T]):
 class Quarantine:
     """The runs in quarantine and the known crashes."""
 
-    def __init__(self, engine: Engine, marks: Marks, book: CrashBook | None = None) -> None:
+    def __init__(self, engine: Engine, marks: Marks, book: CrashBook | None = None, owner: str = "") -> None:
         self._engine = engine
         self._marks = marks
         self._book = book
+        self._owner = owner
         self._looked_at = engine.clock.monotonic()
         self._writing: set[asyncio.Task[Any]] = set()
         #: end of this server's cautious period, and the runs that it began during it
@@ -200,6 +201,13 @@ class Quarantine:
         """Pause the runs that the last crash put in quarantine."""
         if self._book is not None:
             await self._look(await self._judge(self._book, self._marks.left()))
+            for owner in self._marks.dead():
+                await self._book.vouch(owner)
+                # Nobody has to wait for the end of its lease, and it is a suspect no more.
+                now = self._engine.clock.now()
+                await self._engine.store.lease_node(owner, now, now)
+            self._marks.judged()
+            await self._look(())
         await self._pause_held()
 
     async def _judge(self, book: CrashBook, left: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -212,14 +220,11 @@ class Quarantine:
         for run, work in left:
             if not work & ATTEMPT:
                 continue
+            was = "while its code was running" if run in marked else "between two steps of that work"
+            log.warning("execution %s: a process of this server that %s died %s", run, _activity(work), was)
             if run in marked:
                 await book.count_attempt(run, work, 0, now, MAX_CRASHES)
             else:
-                log.warning(
-                    "execution %s: a process of this server died while it %s, but its code was not running then",
-                    run,
-                    _activity(work),
-                )
                 await book.excuse_attempt(run, work, now)
         return [(run, work) for run, work in left if not work & ATTEMPT and run not in recorded]
 
@@ -248,6 +253,9 @@ class Quarantine:
         await self._look(list(self._attempts))
         await self._excuse_own(self._book)
         await self._count_attempts(self._book)
+        if any(crash.presumed for crash in self._crashes.values()):
+            await self._book.vouch(self._owner)
+            await self._look(())
         for crash in [crash for crash in self._crashes.values() if crash.paused_at and crash.count < MAX_CRASHES]:
             # In the background, since the resumption is recorded, and the record has to be renewed here.
             if crash.execution_id not in self._held and crash.execution_id not in self._resuming:
@@ -347,16 +355,16 @@ class Quarantine:
         return crash is not None and crash.presumed > 0
 
     def stepwise(self, execution_id: int, work: int, doing: Coroutine[Any, Any, T]) -> Awaitable[T]:
-        """Return what runs recorded work with a mark while its code runs, so that this server, if it is killed and comes
-        back, knows whether it died of it. Work without a record has no such mark.
+        """Return what runs work with a mark while its code runs, so that this server, if it is killed and comes back, knows
+        whether it died of it. Without other servers, only decisions and the reading of logs have marks.
         """
-        if not self._attempts or all(run != execution_id for run, _ in self._attempts):
+        if self._book is None:
             return doing
         return _Stepwise(self._steps, execution_id, work, doing)
 
     @contextmanager
     def throughout(self) -> Iterator[None]:
-        """Keep the mark of the recorded work whose code runs now while that waits for a thread that does a part of it."""
+        """Keep the mark of the work whose code runs now while that waits for a thread that does a part of it."""
         mark = self._steps.current
         if mark is None or not self._free_slots:
             yield
@@ -370,9 +378,9 @@ class Quarantine:
             self._free_slots.append(slot)
 
     @property
-    def is_recording(self) -> bool:
-        """Return whether recorded work is in progress here."""
-        return bool(self._attempts)
+    def is_shared(self) -> bool:
+        """Return whether servers count crashes together."""
+        return self._book is not None
 
     @asynccontextmanager
     async def attempt(self, execution_id: int, work: int) -> AsyncIterator[None]:
@@ -581,13 +589,24 @@ class Quarantine:
         pause = (await engine.seen(execution_id)).state.pause
         if pause is None or pause.signal_id != pause_id:
             return  # an operator was first
-        if (await engine.live.folded(execution_id, crash.paused_at - 1)).state.pause is not None:
+        if await self._was_paused(execution_id, crash.paused_at - 1):
             log.warning("execution %s: it was paused before it was in quarantine, and stays paused", execution_id)
             return
-        why = "died between two steps of that work" if crash.count else "is alive and was slow"
-        reason = f"released from quarantine: the server that was working on the run {why}"
+        why = "no two servers died while they executed it" if crash.count else "the server that was executing it is alive"
+        reason = f"released from quarantine: {why}"
         await engine.put(execution_id, Signal("RESUME", f"{pause_id}-withdrawn", reason, "arclog"))
         log.warning("execution %s: %s", execution_id, reason)
+
+    async def _was_paused(self, execution_id: int, head: int) -> bool:
+        """Return whether a run was paused at some head, other than by a quarantine."""
+        while True:
+            pause = (await self._engine.live.folded(execution_id, head)).state.pause
+            if pause is None:
+                return False
+            before = pause.signal_id.rpartition("-")[2]
+            if not before.isdecimal() or int(before) >= head or pause.signal_id != _pause_id(execution_id, int(before)):
+                return True
+            head = int(before)
 
     async def _append_pause(self, record: ExecutionRecord, crash: Crash) -> None:
         engine = self._engine

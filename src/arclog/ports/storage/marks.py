@@ -57,6 +57,12 @@ class Marks(Protocol):
         `ATTEMPT` had a record; whether its code was running shows in the marks without that bit.
         """
 
+    def dead(self) -> list[str]:
+        """Return the names of the processes that left these marks."""
+
+    def judged(self) -> None:
+        """Forget what dead processes left, since it is in the store now. Until then the next process finds it as well."""
+
     def save(self, crashes: Sequence[Crash]) -> None:
         """Store crashes for the next process. Those that other processes of this machine know of are kept."""
 
@@ -73,17 +79,22 @@ class CrashBook(Protocol):
 
     async def count_attempt(self, execution_id: int, attempt: int, seen: int, at: int, least: int) -> None:
         """Replace the record of work whose server is gone by a crash of that work. If no earlier crash of it is known, as
-        many are presumed as make `least`. Does nothing if the record is gone or, unless `seen` is 0, no longer has the
-        count `seen`.
+        many are presumed as make `least`, and every process that is registered now is a suspect. Does nothing if the record
+        is gone or, unless `seen` is 0, no longer has the count `seen`.
         """
 
     async def excuse_attempt(self, execution_id: int, attempt: int, at: int) -> None:
         """Replace the record of work by one crash of that work and presume no other. If the record was counted already,
-        withdraw what was presumed, unless other work on the run killed servers, too.
+        withdraw what was presumed, unless code of other work on the run was running when a server died.
         """
 
     async def excuse_crash(self, execution_id: int, work: int) -> None:
         """Withdraw a crash that was counted though its server is alive, and what was presumed with it."""
+
+    async def vouch(self, owner: str) -> None:
+        """Record that a process is alive, or that its own marks are known: what was presumed is not about it. Withdraws
+        what is about no process any more.
+        """
 
     async def pause_crash(self, crash: Crash, at_head: int, least: int) -> bool:
         """Store the run's head at its pause. Returns False if another server stored one since this crash was read, or if

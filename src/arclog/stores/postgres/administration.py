@@ -37,11 +37,14 @@ class Duties(SqlDuties, PostgresPart):
     async def excuse_attempt(self, execution_id: int, attempt: int, at: int) -> None:
         work = attempt & ~ATTEMPT
         # Withdrawn first: the crash that replaces a record is not a presumed one.
-        withdraw = ("excuse_crash", (execution_id, work, 0, ATTEMPT))
+        withdraw = ("excuse_crash", (execution_id, work, 0, 1, ATTEMPT))
         await self._run([withdraw, ("excuse_attempt", (execution_id, attempt, work, at))])
 
     async def excuse_crash(self, execution_id: int, work: int) -> None:
-        await self._write("excuse_crash", execution_id, work, 1, ATTEMPT)
+        await self._write("excuse_crash", execution_id, work, 1, 0, ATTEMPT)
+
+    async def vouch(self, owner: str) -> None:
+        await self._run([("vouch", (owner,)), ("excuse_vouched", (ATTEMPT,))], again=True)
 
     async def pause_crash(self, crash: Crash, at_head: int, least: int) -> bool:
         values = (crash.execution_id, crash.work, at_head, crash.paused_at, least)

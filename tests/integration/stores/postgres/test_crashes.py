@@ -92,3 +92,40 @@ async def test_a_crash_of_a_server_that_is_alive_is_withdrawn(postgres, opened):
     await store.resume_crash(crash)
     assert await store.add_crashes([], 100, 0) == []
     assert not await store.forget_crash(5, 3)
+
+
+async def test_what_is_presumed_is_withdrawn_when_every_registered_process_has_a_voucher(postgres, opened):
+    store = await opened(postgres)
+    for owner, until in (("first", 200), ("second", 200), ("third", 200), ("long gone", 100)):
+        await store.lease_node(owner, 50, until)
+    await store.add_crashes([(5, 3 | ATTEMPT), (6, 3 | ATTEMPT)], 100, 0)
+    await store.count_attempt(5, 3 | ATTEMPT, 0, 100, 2)
+    await store.vouch("first")
+    await store.count_attempt(6, 3 | ATTEMPT, 0, 100, 2)
+    await store.vouch("second")
+    await store.vouch("third")
+    known = {crash.execution_id: (crash.count, crash.presumed) for crash in await store.add_crashes([], 100, 0)}
+    assert known == {5: (1, 0), 6: (2, 1)}
+    await store.vouch("first")
+    known = {crash.execution_id: (crash.count, crash.presumed) for crash in await store.add_crashes([], 100, 0)}
+    assert known == {5: (1, 0), 6: (1, 0)}
+
+
+async def test_the_suspects_of_a_run_that_was_released_are_forgotten(postgres, opened):
+    store = await opened(postgres)
+    await store.lease_node("first", 50, 200)
+    await store.add_crashes([(5, 3 | ATTEMPT)], 100, 0)
+    await store.count_attempt(5, 3 | ATTEMPT, 0, 100, 2)
+    await store.forget_crash(5)
+    await store.vouch("another")
+    assert postgres.rows("SELECT count(*) FROM arclog.crash_suspects") == [(0,)]
+
+
+async def test_deaths_while_the_work_was_waiting_do_not_keep_another_one_from_being_withdrawn(postgres, opened):
+    store = await opened(postgres)
+    await store.add_crashes([(5, 3 | ATTEMPT), (5, 1 | ATTEMPT)], 100, 0)
+    await store.excuse_attempt(5, 3 | ATTEMPT, 100)
+    await store.count_attempt(5, 1 | ATTEMPT, 0, 100, 2)
+    await store.excuse_attempt(5, 1 | ATTEMPT, 100)
+    known = await store.add_crashes([], 100, 0)
+    assert {(crash.work, crash.count, crash.presumed) for crash in known} == {(1, 1, 0), (3, 1, 0)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 
 import pytest
@@ -24,6 +25,11 @@ class Book:
 
     def __init__(self) -> None:
         self.rows: dict[tuple[int, int], Crash] = {}
+        #: how many of the crashes of some work happened while it was waiting
+        self.waiting: Counter[tuple[int, int]] = Counter()
+        #: processes that are registered, and those of which nothing is known, by run
+        self.owners: set[str] = {"lost"}
+        self.suspects: dict[int, set[str]] = {}
 
     async def add_crashes(self, work: Sequence[tuple[int, int]], at: int, since: int) -> list[Crash]:
         for key in work:
@@ -45,20 +51,29 @@ class Book:
         crash = self.rows.setdefault((execution_id, work), Crash(execution_id, work, 0))
         if not crash.count:
             crash.presumed = least - 1
+            self.suspects[execution_id] = set(self.owners)
         crash.count = max(crash.count + 1, least)
 
     async def excuse_attempt(self, execution_id: int, attempt: int, at: int) -> None:
         work = attempt & ~ATTEMPT
-        await self._withdraw(execution_id, work, 0)
+        self._withdraw(execution_id, work, 0)
         if self.rows.pop((execution_id, attempt), None) is not None:
             self.rows.setdefault((execution_id, work), Crash(execution_id, work, 0)).count += 1
+        self.waiting[execution_id, work] += 1
 
     async def excuse_crash(self, execution_id: int, work: int) -> None:
-        await self._withdraw(execution_id, work, 1)
+        self._withdraw(execution_id, work, 1)
 
-    async def _withdraw(self, execution_id: int, work: int, deaths: int) -> None:
+    async def vouch(self, owner: str) -> None:
+        for run, suspects in self.suspects.items():
+            suspects.discard(owner)
+            for key in [key for key in self.rows if key[0] == run and not suspects]:
+                self._withdraw(*key, 0)
+
+    def _withdraw(self, execution_id: int, work: int, deaths: int) -> None:
         row = self.rows.get((execution_id, work))
-        if row is not None and row.presumed:
+        others = [key for key in self.rows if key[0] == execution_id and key[1] != work and not key[1] & ATTEMPT]
+        if row is not None and row.presumed and all(self.rows[key].count <= self.waiting[key] for key in others):
             row.count, row.presumed = row.count - row.presumed - deaths, 0
 
     async def pause_crash(self, crash: Crash, at_head: int, least: int) -> bool:
@@ -85,8 +100,9 @@ class Book:
 class Slots:
     """Marks in memory, and what a process that died here left of its own."""
 
-    def __init__(self, left: Sequence[tuple[int, int]] = ()) -> None:
+    def __init__(self, left: Sequence[tuple[int, int]] = (), dead: str = "") -> None:
         self._left = list(left)
+        self._dead = [dead] if dead else []
         self.slots: dict[int, tuple[int, int]] = {}
 
     def begin(self, slot: int, execution_id: int, work: int) -> None:
@@ -102,10 +118,17 @@ class Slots:
     def left(self) -> list[tuple[int, int]]:
         return self._left
 
+    def dead(self) -> list[str]:
+        return self._dead
 
-async def serving(world: World, book: Book, marks: Slots | None = None) -> Life:
+    def judged(self) -> None:
+        self._left, self._dead = [], []
+
+
+async def serving(world: World, book: Book, marks: Slots | None = None, owner: str = "") -> Life:
     life = world.begin_life()
-    await life.engine.keep_marks(marks or Slots(), book)
+    book.owners.add(owner)
+    await life.engine.keep_marks(marks or Slots(), book, owner)
     return life
 
 
@@ -610,5 +633,68 @@ def test_recorded_work_that_waits_for_a_thread_keeps_its_mark() -> None:
             async with quarantine.attempt(run, 3):
                 await quarantine.stepwise(run, 3, compiling())
             assert seen == [True, False]
+
+    run_virtually(story())
+
+
+def test_what_was_presumed_is_withdrawn_once_every_process_is_alive_or_has_left_other_marks() -> None:
+    async def story() -> None:
+        async with World(WAITING) as world:
+            book = Book()
+            book.owners = {"first", "second"}
+            third = await serving(world, book, owner="third")
+            run = await world.start()
+            await book.add_crashes([(run, BEGUN)], 1, 0)
+            await seconds_pass(third, 10)
+            assert book.suspects == {run: {"first", "second"}}, "the server that looks is alive"
+            # The second one was killed while code of the run was running.
+            await serving(world, book, Slots([(run, BEGUN), (run, work_of(TIMER))], "second"))
+            await seconds_pass(third, 3)
+            assert third.engine.is_held(run)
+            await serving(world, book, Slots([(run + 1, work_of(TIMER))], "first"))
+            await seconds_pass(third, 3)
+            assert not third.engine.is_held(run)
+            assert await signals(world) == [("PAUSE", "arclog"), ("RESUME", "arclog")]
+            assert book.rows[run, work_of(TIMER)].count == 1
+
+    run_virtually(story())
+
+
+@pytest.mark.parametrize("work", [work_of(TIMER), 1], ids=["the same work", "reading"])
+def test_the_marks_of_the_first_server_keep_the_run_in_quarantine(work: int) -> None:
+    async def story() -> None:
+        async with World(WAITING) as world:
+            book = Book()
+            book.owners = {"first", "second"}
+            third = await serving(world, book, owner="third")
+            run = await world.start()
+            await book.add_crashes([(run, BEGUN)], 1, 0)
+            await seconds_pass(third, 10)
+            await serving(world, book, Slots([(run, work)], "first"))
+            await serving(world, book, Slots([(run, BEGUN)], "second"))
+            await seconds_pass(third, 20)
+            assert third.engine.is_held(run)
+            assert await signals(world) == [("PAUSE", "arclog")]
+            assert book.rows[run, work_of(TIMER)].count == 2
+
+    run_virtually(story())
+
+
+def test_a_server_that_is_killed_while_it_resumes_a_run_does_not_keep_it_in_quarantine() -> None:
+    async def story() -> None:
+        async with World(WAITING) as world:
+            book = Book()
+            life = await serving(world, book)
+            run = await world.start()
+            await book.add_crashes([(run, BEGUN)], 1, 0)
+            await seconds_pass(life, 10)
+            await serving(world, book, Slots([(run, BEGUN)]))
+            await book.add_crashes([(run, 1 | ATTEMPT)], 1, 0)  # it reads the log, and is killed
+            await seconds_pass(life, 10)
+            assert life.engine.is_held(run)
+            await serving(world, book, Slots([(run, 1 | ATTEMPT)]))
+            await seconds_pass(life, 5)
+            assert not life.engine.is_held(run)
+            assert (await world.state()).pause is None
 
     run_virtually(story())

@@ -43,3 +43,21 @@ def test_a_record_that_a_dead_process_left_is_not_a_crash_by_itself(tmp_path: Pa
     assert set(back.left()) == {(1, 3), (2, 3), (2, 3 | ATTEMPT), (4, 5 | ATTEMPT)}
     assert {(crash.execution_id, crash.work, crash.count) for crash in back.crashes()} == {(1, 3, 1), (2, 3, 1)}
     back.close()
+
+
+def test_what_a_dead_process_left_is_there_until_it_is_in_the_store(tmp_path: Path) -> None:
+    dead = FileMarks(tmp_path, "dead", is_shared=True)
+    dead.begin(0, 1, 3)
+    dead._marks.close()
+    os.close(dead._file)
+    for _ in range(2):
+        back = FileMarks(tmp_path, "back", is_shared=True)
+        assert (back.left(), back.dead()) == ([(1, 3)], ["dead"])
+        sibling = FileMarks(tmp_path, "sibling", is_shared=True)
+        assert (sibling.left(), sibling.dead()) == ([], []), "one process looks after it"
+        sibling.close()
+        back.close()
+    back = FileMarks(tmp_path, "back", is_shared=True)
+    back.judged()
+    back.close()
+    assert FileMarks(tmp_path, "later", is_shared=True).dead() == []
