@@ -592,7 +592,9 @@ class Quarantine:
         if await self._was_paused(execution_id, crash.paused_at - 1):
             log.warning("execution %s: it was paused before it was in quarantine, and stays paused", execution_id)
             return
-        why = "no two servers died while they executed it" if crash.count else "the server that was executing it is alive"
+        why = (
+            "no two servers died while they executed it" if crash.count else "the server that was executing it is alive"
+        )
         reason = f"released from quarantine: {why}"
         await engine.put(execution_id, Signal("RESUME", f"{pause_id}-withdrawn", reason, "arclog"))
         log.warning("execution %s: %s", execution_id, reason)
