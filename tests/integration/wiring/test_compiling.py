@@ -126,7 +126,7 @@ child.serve()
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", program, str(1 << 30), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )
-    request = ("plan", LARGE, "large.yaml", {"compile.timeout_s": 0.5}, {})
+    request: tuple[object, ...] = ("plan", LARGE, "large.yaml", {"compile.timeout_s": 0.5}, {})
     _, code = await asyncio.gather(process.communicate(packed(request)), process.wait())
     assert code == -signal.SIGXCPU
 
