@@ -26,6 +26,8 @@ log = logging.getLogger("arclog.server")
 
 #: Concurrent processes, each with a playbook of another tenant.
 MAX_PROCESSES = 2
+#: A process that closed its output ends within this time, or is killed.
+_END_S = 5.0
 #: Environment variables that such a process inherits.
 _ENVIRONMENT = ("PYTHONPATH", "PATH", "HOME", "LANG", "LC_ALL", "TMPDIR")
 
@@ -73,6 +75,10 @@ class CompilingProcesses:
                     message, text, file, "make it smaller, or try again when the server is less busy"
                 ) from None
             except (EOFError, OSError):
+                # A signal to a process that is about to end can hide how it ended.
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_END_S):
+                        await process.wait()
                 await _killed(process)
                 raise _refused(self._why_it_died(process), text, file) from None
             except BaseException:
