@@ -216,7 +216,6 @@ class Quarantine:
         """
         now = self._engine.clock.now()
         marked = {run for run, work in left if not work & ATTEMPT}
-        recorded = {run for run, work in left if work & ATTEMPT}
         for run, work in left:
             if not work & ATTEMPT:
                 continue
@@ -226,7 +225,10 @@ class Quarantine:
                 await book.count_attempt(run, work, 0, now, MAX_CRASHES)
             else:
                 await book.excuse_attempt(run, work, now)
-        return [(run, work) for run, work in left if not work & ATTEMPT and run not in recorded]
+        # A mark beside a record is the same death, unless the record was deleted: that work had ended.
+        known = {(crash.execution_id, crash.work) for crash in await book.add_crashes((), now, 0)}
+        counted = {run for run, work in left if work & ATTEMPT and (run, work & ~ATTEMPT) in known}
+        return [(run, work) for run, work in left if not work & ATTEMPT and run not in counted]
 
     async def _pause_held(self) -> None:
         for crash in list(self._held.values()):

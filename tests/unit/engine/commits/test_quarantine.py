@@ -698,3 +698,16 @@ def test_a_server_that_is_killed_while_it_resumes_a_run_does_not_keep_it_in_quar
             assert (await world.state()).pause is None
 
     run_virtually(story())
+
+
+def test_work_that_follows_on_recorded_work_counts_when_its_server_dies() -> None:
+    async def story() -> None:
+        async with World(WAITING) as world:
+            book = Book()
+            await serving(world, book)
+            run = await world.start()
+            # The record is deleted already, its mark is not, and the server dies of the work after it.
+            await serving(world, book, Slots([(run, BEGUN), (run, 5)]))
+            assert {key: crash.count for key, crash in book.runs.items()} == {(run, 5): 1}
+
+    run_virtually(story())
