@@ -12,12 +12,11 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from arclog.client import AsyncClient
 from arclog.model.config.settings import Settings
 from arclog.model.errors import Conflict, ServerUnavailable, StoreUnavailable
-from arclog.ports.views.api import SignalRequest
 from cluster.checks import Verdict, keys_of
 from cluster.local import Cluster, Process
 from tests.servers.proxy import Mode, Proxy
@@ -28,7 +27,7 @@ PASSING = (ServerUnavailable, StoreUnavailable, Conflict)
 #: Runs that are handed in and not ended, at most.
 AT_A_TIME = 100
 _SHORTEST_S, _LONGEST_S = 0.1, 1.5
-#: A run that has not ended for so long is looked at.
+#: How long one request waits for the end of a run.
 _LOOK_S = 10.0
 
 T = TypeVar("T")
@@ -70,7 +69,7 @@ class Storm:
         self._ended = 0
         #: what was done to whom, and how often
         self.struck: Counter[str] = Counter()
-        #: runs that were in quarantine, and were resumed
+        #: runs that were in quarantine, and went on by themselves
         self.quarantined: set[str] = set()
         #: between whom the network was struck
         self.cut: Counter[str] = Counter()
@@ -90,7 +89,10 @@ class Storm:
                 await asyncio.gather(striking, return_exceptions=True)
             verdict, ledger = Verdict(), keys_of(self._ledger)
             for run in runs:
-                verdict.look_at(run, await _patiently(partial(client.events, run, limit=1000)), ledger)
+                events = await _patiently(partial(client.events, run, limit=1000))
+                verdict.look_at(run, events, ledger)
+                if any(_is_quarantine(event) for event in events):
+                    self.quarantined.add(run)
             verdict.close(ledger)
             return verdict
 
@@ -102,17 +104,11 @@ class Storm:
             key = f"storm-{number}"
             started = await _patiently(lambda: client.start(text, workload, idempotency_key=key))
             while not await _patiently(lambda: client.ended(started.execution_id, timeout_s=_LOOK_S)):
-                await self._resume_if_in_quarantine(client, started.execution_id)
+                pass
             self._ended += 1
             if self._ended > 0.9 * self._runs:
                 self._calm.set()
             return started.execution_id
-
-    async def _resume_if_in_quarantine(self, client: AsyncClient, run: str) -> None:
-        """Do what an operator does: a run on which two servers were killed in a row looks as if it had killed them."""
-        if await _patiently(lambda: client.pausing(run)):
-            self.quarantined.add(run)
-            await _patiently(lambda: client.signal(run, SignalRequest("RESUME", reason="the storm killed the servers")))
 
     # -- strikes -------------------------------------------------------------------------------------------------------
 
@@ -193,6 +189,11 @@ class Storm:
             nats.wipe()
             await asyncio.sleep(away_s)
             await asyncio.to_thread(nats.start)
+
+
+def _is_quarantine(event: dict[str, Any]) -> bool:
+    payload = event["payload"]
+    return event["event_type"] == "signal.received" and (payload["signal"], payload.get("by")) == ("PAUSE", "arclog")
 
 
 async def _flap(proxy: Proxy, mode: Mode, random: Random) -> None:

@@ -30,7 +30,7 @@ def test_log_is_ledger_and_nothing_is_stuck_whatever_is_killed(tmp_path: Path) -
         storm = Storm(cluster, runs=RUNS, strikes=STRIKES, seed=SEED)
         verdict = asyncio.run(storm.rage(PATIENCE_S))
         done = f"{verdict.runs} runs, {verdict.tasks} tasks, {verdict.repeated} done again"
-        print(f"{done}; {len(storm.quarantined)} were in quarantine; {dict(storm.struck)}")
+        print(f"{done}; {len(storm.quarantined)} were in quarantine for a while; {dict(storm.struck)}")
         assert not verdict.problems, "\n".join(verdict.problems[:20]) + cluster.last_words()
         assert (verdict.runs, verdict.tasks) == (RUNS, 6 * RUNS)
         assert sum(storm.struck.values()) >= 1

@@ -44,6 +44,7 @@ class Servers(Pair):
         super().__init__(folder, store)
         self.environment |= {
             "DIES_AT": dies_at,
+            "STANDS_WHILE": str(folder / "stand"),
             "PYTHONPATH": os.pathsep.join(sys.path),
             "ARCLOG_LEASES_SECONDS": "1",
             "ARCLOG_TASKS_CONFINEMENT": "off",
@@ -111,6 +112,29 @@ class Servers(Pair):
 
     def _log(self, index: int) -> str:
         return (self.folder / f"output-{index}").read_text()
+
+    def kill_the_next_that_stands(self, stand: Path, then: str = "") -> int:
+        """Kill the server that stands still in the middle of its work on a run. `then` is what the next one does. Returns its number."""
+        end = time.monotonic() + DEADLINE_S
+        while time.monotonic() < end:
+            for index, process in enumerate(self.all):
+                if process.poll() is None and stand.with_name(f"{stand.name}-{process.pid}").exists():
+                    stand.write_text(then or stand.read_text())
+                    os.killpg(process.pid, signal.SIGKILL)
+                    process.wait()
+                    return index
+            time.sleep(0.02)
+        raise AssertionError(f"no server stands still; dead: {self.dead}")
+
+    def start_again(self, index: int) -> None:
+        self.all[index] = self._process(index)
+        self._wait_for(index)
+
+    def signals(self, run: str) -> list[tuple[str, str, str]]:
+        """The signals in a run's log: their names, senders and reasons."""
+        events = self.ask_at(self.alive(), f"/api/executions/{run}/events")["events"]
+        payloads = [event["payload"] for event in events if event["event_type"] == "signal.received"]
+        return [(payload["signal"], payload["by"], payload["reason"]) for payload in payloads]
 
     def runs_healthy(self) -> None:
         """Every server that is left runs what is healthy."""
@@ -195,3 +219,50 @@ def test_reading_a_log_kills_two_servers_of_four(servers: Servers) -> None:
     servers.worker_of_all()
     servers.runs_healthy()
     assert servers.dead == [-signal.SIGKILL] * 2
+
+
+@pytest.mark.parametrize("servers", ["standing"], indirect=True)
+@pytest.mark.parametrize("second", ["waits", "executes"])
+def test_a_run_whose_servers_were_killed_from_outside_is_resumed_once_they_are_back(
+    servers: Servers, postgres: Database, second: str
+) -> None:
+    """The first server waits for the store when it is killed. If the second one does, too, it is enough that this one is back."""
+    stand = servers.folder / "stand"
+    stand.write_text("waits")
+    servers.worker_of_all()
+    run = servers.start(doomed(NOOP))
+    first = servers.kill_the_next_that_stands(stand, second)
+    killed = servers.kill_the_next_that_stands(stand)
+    assert "the first time without a record of its work" in servers.reason(run)
+    assert servers.dead == [-signal.SIGKILL] * 2
+    stand.unlink()
+    for index in [killed, first] if second == "executes" else [killed]:
+        servers.start_again(index)
+    assert servers.ended_at(killed, run) == "COMPLETED"
+    paused, resumed = servers.signals(run)
+    assert paused[:2] == ("PAUSE", "arclog")
+    assert resumed == ("RESUME", "arclog", "released from quarantine: no two servers died while they executed it")
+    with postgres.connect() as connection:
+        assert connection.execute("SELECT * FROM arclog.crashes WHERE execution_id <> 0").fetchall() == []
+
+
+@pytest.mark.parametrize("servers", ["standing"], indirect=True)
+def test_a_run_that_both_servers_executed_when_they_died_stays_in_quarantine(
+    servers: Servers, postgres: Database
+) -> None:
+    stand = servers.folder / "stand"
+    stand.write_text("executes")
+    servers.worker_of_all()
+    run = servers.start(doomed(NOOP))
+    killed = [servers.kill_the_next_that_stands(stand) for _ in range(2)]
+    assert "the first time without a record of its work" in servers.reason(run)
+    stand.unlink()
+    for index in killed:
+        servers.start_again(index)
+    servers.runs_healthy()
+    with postgres.connect() as connection:
+        known = connection.execute(
+            "SELECT count, presumed FROM arclog.crashes WHERE execution_id = %s", [run]
+        ).fetchall()
+    assert known == [(2, 0)], "the marks of the first server confirm what was presumed"
+    assert [name for name, _, _ in servers.signals(run)] == ["PAUSE"]

@@ -8,11 +8,15 @@ With `--before`, an older arclog is attacked in the same way first, and the tabl
 from __future__ import annotations
 
 import argparse
+import ctypes
+import os
+import signal
 import subprocess
 import sys
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.security import demo
@@ -22,6 +26,9 @@ from tests.security.site import ROOT, Site
 from tests.security.test_confinement import Case, attacked
 
 DEMO, HOSTILE = "demo", "hostile"
+#: The name of the process that starts and ends a confined task.
+GUARD = "arclog-guard"
+_SET_CHILD_SUBREAPER = 36
 #: The arclog in which the attacks of the first audit were found.
 AUDITED = "8cb47d61"
 
@@ -60,6 +67,7 @@ def main(argv: Sequence[str]) -> int:
         for attack in attacks()
         if (not asked.classes or attack["class"] in asked.classes) and (asked.full or not attack.get("full"))
     ]
+    adopt_orphans()
     columns: dict[str, list[str]] = {}
     if asked.before:
         with older(asked.before) as tree:
@@ -80,12 +88,52 @@ def older(revision: str) -> Iterator[Path]:
         yield Path(folder)
 
 
+def adopt_orphans() -> None:
+    """Become the parent of processes whose parents end. An older arclog leaves tasks behind that go on starting processes."""
+    ctypes.CDLL(None, use_errno=True).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def end_orphans() -> None:
+    """End the tasks whose server is gone, with all processes that they started."""
+    while True:
+        children = _children_by_parent()
+        tasks = [child for child in children[os.getpid()] if _name(child) == GUARD]
+        if not tasks:
+            return
+        processes = list(tasks)
+        for process in processes:
+            processes += children[process]
+        for process in processes:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        for task in tasks:
+            with suppress(ChildProcessError):
+                os.waitpid(task, 0)
+
+
+def _children_by_parent() -> defaultdict[int, list[int]]:
+    children: defaultdict[int, list[int]] = defaultdict(list)
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+            children[parent].append(int(path.name))
+    return children
+
+
+def _name(process: int) -> str:
+    try:
+        return Path(f"/proc/{process}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
 def results(tree: Path, chosen: Sequence[Attack], label: str) -> list[str]:
     site = Site(tree)
     try:
         found = []
         for number, attack in enumerate(chosen, start=1):
             found.append(carried_out(site, attack))
+            end_orphans()
             print(f"\r{label}: {number} of {len(chosen)}", end="", file=sys.stderr, flush=True)
         print(file=sys.stderr)
         return found

@@ -35,7 +35,8 @@ class Names:
         self._allowed, self._forbidden = allowed, forbidden
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.bind((address, 53))
-        threading.Thread(target=self._serve, daemon=True).start()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
         # It stays while processes have it mounted: confinement cannot show tasks a file that was removed.
         with tempfile.NamedTemporaryFile("w", prefix="arclog-names-", delete=False) as file:
             file.write(f"nameserver {address}\noptions timeout:2 attempts:2\n")
@@ -46,6 +47,8 @@ class Names:
         with suppress(OSError):
             while True:
                 question, sender = self._socket.recvfrom(4096)
+                if not question:
+                    return
                 self._socket.sendto(self._answer(question), sender)
 
     def _answer(self, question: bytes) -> bytes:
@@ -76,6 +79,9 @@ class Names:
         }.get(name, [])
 
     def close(self) -> None:
+        # A thread that waits for a question would keep the port, though the socket is closed.
+        self._socket.sendto(b"", (self.address, self._socket.getsockname()[1]))
+        self._thread.join(10)
         self._socket.close()
         self.file.unlink()
 

@@ -411,11 +411,12 @@ async def embedded(
             engine = Engine(store, clock, settings, minter, secrets if works_here else None, wall)
             engine.deciding.turns = engine.live.turns = Turns()
             engine.run_secrets = RunSecrets(engine, lambda: choose_vault(settings, store))
-            marks = None if read_only else FileMarks(home, owner)
+            book = store if isinstance(store, CrashBook) else None
+            marks = None if read_only else FileMarks(home, owner, is_shared=book is not None)
             here = Embedded(settings, home, store, engine, owner, secrets, kinds or tool_kinds())
             try:
                 if marks is not None:
-                    await engine.keep_marks(marks, store if isinstance(store, CrashBook) else None)
+                    await engine.keep_marks(marks, book, owner)
                 if not read_only:
                     await here.open_bus()
                 yield here

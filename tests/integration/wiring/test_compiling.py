@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
+import sys
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
@@ -17,6 +19,7 @@ from arclog.model.config.settings import Settings
 from arclog.model.errors import PlaybookError
 from arclog.plan import draw, net
 from arclog.plan.build import build, build_or_raise
+from arclog.wiring.compiling.child import packed
 from arclog.wiring.compiling.pool import CompilingProcesses
 from arclog.wiring.kinds import installed_kinds
 
@@ -82,7 +85,8 @@ async def test_a_check_comes_back_with_the_graph_and_what_is_no_error(processes:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("compile.max_memory_bytes", 16 * 1024 * 1024), ("compile.timeout_s", 0.1)]
+    ("name", "value"),
+    [("compile.max_memory_bytes", 16 * 1024 * 1024), ("compile.timeout_s", 0.1), ("compile.max_elapsed_s", 0.1)],
 )
 async def test_a_playbook_that_costs_too_much_is_refused(name: str, value: float) -> None:
     compiling = CompilingProcesses(Settings({name: value}))
@@ -92,6 +96,39 @@ async def test_a_playbook_that_costs_too_much_is_refused(name: str, value: float
         assert refused.value.findings[0].code == "playbook-too-costly"
     finally:
         await compiling.close()
+
+
+async def test_the_time_limit_counts_processor_time() -> None:
+    """A process that stands still, as one of idle priority does on a busy machine, uses none of it."""
+    compiling = CompilingProcesses(Settings({"compile.timeout_s": 2.0, "compile.max_elapsed_s": 100.0}))
+    try:
+        await compiling(LARGE, "large.yaml", "acme")
+        (process,) = compiling._idle
+        process.send_signal(signal.SIGSTOP)
+        waiting = asyncio.ensure_future(compiling(LARGE, "large.yaml", "acme"))
+        await asyncio.wait({waiting}, timeout=2.5)
+        assert not waiting.done(), "it waits longer than the limit"
+        process.send_signal(signal.SIGCONT)
+        assert (await waiting)[:1] == b"{"
+    finally:
+        await compiling.close()
+
+
+async def test_native_code_that_takes_too_long_is_ended_by_the_kernel() -> None:
+    """A handler of Python would wait for its end."""
+    program = """
+import resource, sys
+from arclog.wiring.compiling import child
+import arclog.plan.build
+arclog.plan.build.build = lambda *_: pow(3, 10**8) and None
+child.serve()
+"""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, str(1 << 30), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+    )
+    request: tuple[object, ...] = ("plan", LARGE, "large.yaml", {"compile.timeout_s": 0.5}, {})
+    _, code = await asyncio.gather(process.communicate(packed(request)), process.wait())
+    assert code == -signal.SIGXCPU
 
 
 async def test_tenants_take_turns_and_have_one_lane_each() -> None:
@@ -113,7 +150,7 @@ async def test_tenants_take_turns_and_have_one_lane_each() -> None:
 
 async def test_a_process_with_a_heavy_playbook_has_what_time_others_leave_and_is_not_kept() -> None:
     """What it gave up of its priority cannot be had back. Other tests leave it little time: hence the long limit."""
-    processes = CompilingProcesses(Settings({"compile.timeout_s": 100.0}))
+    processes = CompilingProcesses(Settings({"compile.max_elapsed_s": 100.0}))
     try:
         await processes(LARGE, "large.yaml", "acme")
         (kept,) = processes._idle

@@ -146,9 +146,11 @@ class Engine:
         self._tasks: set[asyncio.Task[None]] = set()
         self._groups = Groups(self)
 
-    async def keep_marks(self, marks: Marks, book: CrashBook | None = None) -> None:
-        """Mark runs while they are processed, and quarantine runs that killed this process before or, with `book`, other servers."""
-        quarantine = Quarantine(self, marks, book)
+    async def keep_marks(self, marks: Marks, book: CrashBook | None = None, owner: str = "") -> None:
+        """Mark runs while they are processed, and quarantine runs that killed this process before or, with `book`, other
+        servers. `owner` is the name of this process there.
+        """
+        quarantine = Quarantine(self, marks, book, owner)
         self._quarantine = self.deciding.quarantine = self.live.quarantine = quarantine
         await quarantine.open()
 
@@ -280,20 +282,21 @@ class Engine:
         """Put an input to an execution. Returns after the commit."""
         if self._quarantine is None or self._quarantine.is_idle:
             return await self._queued(execution_id, given, claimant, extend)
-        records = self._quarantine.must_record(given, is_kept=self.live.kept(execution_id) is not None)
+        is_kept = self.live.kept(execution_id) is not None
+        records = self._quarantine.must_record(execution_id, given, is_kept=is_kept)
         if records or self._quarantine.is_begun_elsewhere(execution_id):
             await self._quarantine.settled(execution_id)
+            # The server that had begun the work may have died meanwhile.
+            records = records or self._quarantine.must_record(execution_id, given, is_kept=is_kept)
         if self._quarantine.is_held(execution_id):
             refused = await self._quarantine.refusal(execution_id, given)
             if refused is not None:
                 return Answer(refused)
-        if self._quarantine.is_suspect(execution_id):
-            await self._quarantine.try_again(execution_id, given)
         if not records:
             return await self._queued(execution_id, given, claimant, extend)
         if self.live.kept(execution_id) is None:
             async with self._quarantine.attempt(execution_id, READING):
-                await self.load(execution_id)
+                await self._quarantine.stepwise(execution_id, READING, self.load(execution_id))
         async with self._quarantine.attempt(execution_id, work_of(given)):
             return await self._queued(execution_id, given, claimant, extend)
 
@@ -342,7 +345,11 @@ class Engine:
             alone = max(0, alone - 1)
             batched, queue.waiting = queue.waiting[:count], queue.waiting[count:]
             try:
-                taken = await self._commit(execution_id, batched)
+                committing = self._commit(execution_id, batched)
+                if self._quarantine is None or not self._quarantine.is_shared:
+                    taken = await committing
+                else:
+                    taken = await self._quarantine.stepwise(execution_id, work_of(batched[0].given), committing)
                 queue.waiting[:0] = batched[taken:]
             except EventIdTaken as problem:
                 # An event with this id is in the log. That concerns only the input that brought it.

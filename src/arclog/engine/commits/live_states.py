@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 from arclog.core.transitions.apply import apply
 from arclog.core.transitions.state import State
@@ -214,15 +215,16 @@ class LiveStates:
         quarantine = self.quarantine
         if quarantine is None:
             return await self._fold(execution_id, at)
-        records = quarantine.must_record(None, is_kept=False)
+        records = quarantine.must_record(execution_id, None, is_kept=False)
         if records or quarantine.is_begun_elsewhere(execution_id):
             await quarantine.settled(execution_id)
+            records = records or quarantine.must_record(execution_id, None, is_kept=False)
         if why := quarantine.unread(execution_id):
             raise Poisoned(f"execution {execution_id}: {why}")
         if not records:
-            return await self._fold(execution_id, at)
+            return await quarantine.stepwise(execution_id, READING, self._fold(execution_id, at))
         async with quarantine.attempt(execution_id, READING):
-            return await self._fold(execution_id, at)
+            return await quarantine.stepwise(execution_id, READING, self._fold(execution_id, at))
 
     async def _fold(self, execution_id: int, at: int | None) -> Live:
         quarantine = self.quarantine
@@ -297,7 +299,8 @@ class LiveStates:
 
             coming = self._coming[digest] = asyncio.ensure_future(turns.run(tenant, compute))
             coming.add_done_callback(lambda _: self._coming.pop(digest, None))
-        return self.keep(await asyncio.shield(coming))
+        with nullcontext() if self.quarantine is None else self.quarantine.throughout():
+            return self.keep(await asyncio.shield(coming))
 
     def keep(self, program: Program) -> Program:
         kept = self._programs.keep(program)

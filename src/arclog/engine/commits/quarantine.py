@@ -3,23 +3,25 @@
 Servers that share a store count crashes together. If a server gets work at which another server may have died (it took
 over a duty, or a client repeats an unanswered request), it cannot know why that server died. It records in the store
 what it begins. If it dies as well, the record stays and does not change any more: two servers died, and the run is in
-quarantine before a third server tries it.
+quarantine before a third server tries it. That another server died of this run before is presumed until the servers
+that died are back: their own marks show what they were executing. If that was something else, nothing is presumed any
+more: the one recorded death stays counted, and the run is resumed.
 
 Invariants: before work on a run begins, a mark is written where it outlives the process (`ports.storage.marks`);
 afterwards it is removed. A mark that a dead process left counts as a crash of that run at that work. Work that ends
 normally resets its count, so only consecutive crashes count. After two crashes a run is in quarantine: it accepts
 nothing but RESUME. Its pause is appended to its log without reading the log, since reading it may be what kills the
-process.
+process. What is presumed is withdrawn once: the next recorded death at the same work is the second.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Generator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from zlib import crc32
 
 from arclog.core.boundary.inputs import (
@@ -37,11 +39,13 @@ from arclog.model.errors import ArclogError, Conflict
 from arclog.model.events import Event
 from arclog.model.ids import MICROS
 from arclog.model.status import PENDING
-from arclog.ports.storage.marks import Crash, CrashBook, Marks
+from arclog.ports.storage.marks import ATTEMPT, RECORD_SLOTS, STEP_SLOT, Crash, CrashBook, Marks
 from arclog.ports.storage.store import Append, ExecutionRecord
 
 if TYPE_CHECKING:
     from arclog.engine.commits.engine import Engine
+
+T = TypeVar("T")
 
 log = logging.getLogger("arclog.engine")
 
@@ -55,8 +59,6 @@ _IN_A_ROW_US = 86_400 * MICROS
 _ENDS = ("CANCEL", "EMERGENCY_STOP")
 #: Duration of the cautious period after a takeover from a dead server.
 _CAREFUL_S = 60.0
-#: Marks work as begun by a cautious server; it is a crash only if that server is gone.
-_ATTEMPT = 0x80
 #: A record with this run's id counts the servers that are known to be gone.
 _NO_RUN = 0
 #: Recorded work is done one after another, so that the records of a dead server name one run. It waits at most this
@@ -96,28 +98,89 @@ def work_of(given: Input) -> int:
 
 
 def _activity(work: int) -> str:
-    kind = work & 0xFF & ~_ATTEMPT
+    kind = work & 0xFF & ~ATTEMPT
     if kind in _NAMES:
         return _NAMES[kind]
     return next((name for number, name in _KINDS.values() if number == kind), _OTHER[1])
 
 
+def _pause_id(execution_id: int, head: int) -> str:
+    """The id of the PAUSE of a run in quarantine, by its head before."""
+    return f"quarantine-{execution_id}-{head}"
+
+
+class _Steps:
+    """The mark of recorded work whose code runs now."""
+
+    def __init__(self, marks: Marks) -> None:
+        self._marks = marks
+        self.current: tuple[int, int] | None = None
+
+    def set(self, mark: tuple[int, int] | None) -> None:
+        self.current = mark
+        if mark is None:
+            self._marks.end(STEP_SLOT)
+        else:
+            self._marks.begin(STEP_SLOT, *mark)
+
+
+class _Stepwise(Generic[T]):
+    """Runs a coroutine with a mark that is set while its code runs, and not while it waits."""
+
+    def __init__(self, steps: _Steps, execution_id: int, work: int, doing: Coroutine[Any, Any, T]) -> None:
+        self._steps = steps
+        self._mark = (execution_id, work)
+        self._doing = doing
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        doing = self._doing
+        answer: Any = None
+        problem: BaseException | None = None
+        while True:
+            outer = self._steps.current
+            self._steps.set(self._mark)
+            try:
+                awaited = doing.send(answer) if problem is None else doing.throw(problem)
+            except StopIteration as ended:
+                result: T = ended.value
+                return result
+            finally:
+                self._steps.set(outer)
+            answer, problem = None, None
+            try:
+                answer = yield awaited
+            except GeneratorExit:
+                doing.close()
+                raise
+            except BaseException as raised:  # noqa: BLE001 - it belongs to the coroutine
+                problem = raised
+
+
 class Quarantine:
     """The runs in quarantine and the known crashes."""
 
-    def __init__(self, engine: Engine, marks: Marks, book: CrashBook | None = None) -> None:
+    def __init__(self, engine: Engine, marks: Marks, book: CrashBook | None = None, owner: str = "") -> None:
         self._engine = engine
         self._marks = marks
         self._book = book
+        self._owner = owner
         self._looked_at = engine.clock.monotonic()
-        self._writing: set[asyncio.Task[None]] = set()
+        self._writing: set[asyncio.Task[Any]] = set()
         #: end of this server's cautious period, and the runs that it began during it
         self._careful_until = 0.0
         self._attempts: set[tuple[int, int]] = set()
+        #: the slots of marks that name records of this server in the store
+        self._slots: dict[tuple[int, int], int] = {}
+        self._free_slots = list(RECORD_SLOTS)
+        self._steps = _Steps(marks)
         #: work that other servers have begun: how often they have recorded it, and since when that has not changed
         self._others: dict[tuple[int, int], tuple[int, float]] = {}
         #: records to be deleted, and the attempt to delete each
         self._obsolete: dict[tuple[int, int], asyncio.Task[None] | None] = {}
+        #: when the records of others were last read
+        self._read_at = self._looked_at
+        #: runs that are being resumed because nothing is presumed of them any more
+        self._resuming: set[int] = set()
         #: number of servers known to be gone
         self._gone = -1
         #: a server that does not renew its records for this long is gone
@@ -137,8 +200,35 @@ class Quarantine:
     async def open(self) -> None:
         """Pause the runs that the last crash put in quarantine."""
         if self._book is not None:
-            await self._look(self._marks.left())
+            await self._look(await self._judge(self._book, self._marks.left()))
+            for owner in self._marks.dead():
+                await self._book.vouch(owner)
+                # Nobody has to wait for the end of its lease, and it is a suspect no more.
+                now = self._engine.clock.now()
+                await self._engine.store.lease_node(owner, now, now)
+            self._marks.judged()
+            await self._look(())
         await self._pause_held()
+
+    async def _judge(self, book: CrashBook, left: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Decide what the recorded work of processes that died here had to do with their deaths. Returns the marks of
+        other work, each of which is a crash.
+        """
+        now = self._engine.clock.now()
+        marked = {run for run, work in left if not work & ATTEMPT}
+        for run, work in left:
+            if not work & ATTEMPT:
+                continue
+            was = "while its code was running" if run in marked else "between two steps of that work"
+            log.warning("execution %s: a process of this server that %s died %s", run, _activity(work), was)
+            if run in marked:
+                await book.count_attempt(run, work, 0, now, MAX_CRASHES)
+            else:
+                await book.excuse_attempt(run, work, now)
+        # A mark beside a record is the same death, unless the record was deleted: that work had ended.
+        known = {(crash.execution_id, crash.work) for crash in await book.add_crashes((), now, 0)}
+        counted = {run for run, work in left if work & ATTEMPT and (run, work & ~ATTEMPT) in known}
+        return [(run, work) for run, work in left if not work & ATTEMPT and run not in counted]
 
     async def _pause_held(self) -> None:
         for crash in list(self._held.values()):
@@ -163,7 +253,16 @@ class Quarantine:
             if erasing is None or erasing.done():
                 await self._erase(self._book, key)
         await self._look(list(self._attempts))
+        await self._excuse_own(self._book)
         await self._count_attempts(self._book)
+        if any(crash.presumed for crash in self._crashes.values()):
+            await self._book.vouch(self._owner)
+            await self._look(())
+        for crash in [crash for crash in self._crashes.values() if crash.paused_at and crash.count < MAX_CRASHES]:
+            # In the background, since the resumption is recorded, and the record has to be renewed here.
+            if crash.execution_id not in self._held and crash.execution_id not in self._resuming:
+                self._resuming.add(crash.execution_id)
+                self._later(self._resume(self._book, crash))
 
     async def _look(self, left: Sequence[tuple[int, int]]) -> None:
         if self._book is None:
@@ -174,10 +273,12 @@ class Quarantine:
         self._held = {
             crash.execution_id: crash
             for crash in self._crashes.values()
-            if crash.count >= MAX_CRASHES and not crash.work & _ATTEMPT
+            if crash.count >= MAX_CRASHES and not crash.work & ATTEMPT
         }
         others = {key: crash.count for key, crash in self._crashes.items() if self._is_elsewhere(key)}
-        before = self._others
+        # A server that could not look for a while does not know whether the others could renew their records meanwhile.
+        before = self._others if began - self._read_at < self._gone_after_s else {}
+        self._read_at = began
         self._others = {
             key: before[key] if key in before and before[key][0] == count else (count, began)
             for key, count in others.items()
@@ -192,7 +293,7 @@ class Quarantine:
 
     def _is_elsewhere(self, key: tuple[int, int]) -> bool:
         """Return whether a record belongs to work that another server has begun."""
-        return bool(key[1] & _ATTEMPT) and key not in self._attempts and key not in self._obsolete
+        return bool(key[1] & ATTEMPT) and key not in self._attempts and key not in self._obsolete
 
     @property
     def is_careful(self) -> bool:
@@ -204,18 +305,24 @@ class Quarantine:
         """Return whether inputs need no check: no crash is known, and no request was sent twice."""
         return not (self._crashes or self._held or self._others or self._careful_until or REPEATED.get())
 
-    def must_record(self, given: Input | None, *, is_kept: bool) -> bool:
+    def must_record(self, execution_id: int, given: Input | None, *, is_kept: bool) -> bool:
         """Return whether work may have killed another server. `given` is None if the log is read."""
         if self._book is None:
             return False
-        return REPEATED.get() or (self.is_careful and (not is_kept or isinstance(given, _OF_DUTIES)))
+        if REPEATED.get() or (self.is_careful and (not is_kept or isinstance(given, _OF_DUTIES))):
+            return True
+        if not self._crashes:
+            return False
+        return ((execution_id, READING) in self._crashes and not is_kept) or (
+            given is not None and (execution_id, work_of(given)) in self._crashes
+        )
 
     async def take_care(self) -> None:
         """Handle the loss of another server. This server, and the others once they look, record what they begin."""
         if self._book is None:
             return
         self._careful_until = self._engine.clock.monotonic() + _CAREFUL_S
-        await self._look([(_NO_RUN, _ATTEMPT)])
+        await self._look([(_NO_RUN, ATTEMPT)])
 
     async def is_back(self) -> None:
         """Handle the case that this server was considered gone, but was only slow: the others need not be cautious."""
@@ -224,22 +331,63 @@ class Quarantine:
             await self._look(())
 
     async def _count_attempts(self, book: CrashBook) -> None:
-        """Count the work that a lost server had begun as the cause of its crash and of the one before."""
+        """Count the work that a lost server had begun as the cause of its crash and, if no earlier crash of that work is
+        known, of the one before.
+        """
         async with self._counting:
             now = self._engine.clock.monotonic()
-            left = [key for key, (_, since) in self._others.items() if now - since >= self._gone_after_s]
-            for execution_id, attempt in left:
-                # Several servers may find this at the same time.
-                await book.set_crash(execution_id, attempt & ~_ATTEMPT, MAX_CRASHES, self._engine.clock.now())
-                await book.forget_crash(execution_id, attempt)
+            left = [(key, count) for key, (count, since) in self._others.items() if now - since >= self._gone_after_s]
+            for (execution_id, attempt), count in left:
+                await book.count_attempt(execution_id, attempt, count, self._engine.clock.now(), MAX_CRASHES)
             if left:
                 await self._look(())
+            if any(not crash.paused_at for crash in self._held.values()):
                 await self._pause_held()
+
+    async def _excuse_own(self, book: CrashBook) -> None:
+        """Withdraw what others presumed of work in progress here: they considered this server gone, but it was slow."""
+        excused = [key for key in self._attempts if self._is_presumed(key[0], key[1] & ~ATTEMPT)]
+        for execution_id, attempt in excused:
+            await book.excuse_crash(execution_id, attempt & ~ATTEMPT)
+        if excused:
+            await self._look(())
+
+    def _is_presumed(self, execution_id: int, work: int) -> bool:
+        crash = self._crashes.get((execution_id, work))
+        return crash is not None and crash.presumed > 0
+
+    def stepwise(self, execution_id: int, work: int, doing: Coroutine[Any, Any, T]) -> Awaitable[T]:
+        """Return what runs work with a mark while its code runs, so that this server, if it is killed and comes back, knows
+        whether it died of it. Without other servers, only decisions and the reading of logs have marks.
+        """
+        if self._book is None:
+            return doing
+        return _Stepwise(self._steps, execution_id, work, doing)
+
+    @contextmanager
+    def throughout(self) -> Iterator[None]:
+        """Keep the mark of the work whose code runs now while that waits for a thread that does a part of it."""
+        mark = self._steps.current
+        if mark is None or not self._free_slots:
+            yield
+            return
+        slot = self._free_slots.pop()
+        self.begin(slot, *mark)
+        try:
+            yield
+        finally:
+            self.end(slot)
+            self._free_slots.append(slot)
+
+    @property
+    def is_shared(self) -> bool:
+        """Return whether servers count crashes together."""
+        return self._book is not None
 
     @asynccontextmanager
     async def attempt(self, execution_id: int, work: int) -> AsyncIterator[None]:
         """Begin work that may have killed another server. It is recorded first, for later servers."""
-        key = (execution_id, work | _ATTEMPT)
+        key = (execution_id, work | ATTEMPT)
         begun = {each for run, each in self._attempts if run == execution_id}
         # The log is also read as a part of other work, which is recorded.
         if self._book is None or key[1] in begun or (work == READING and begun):
@@ -251,6 +399,9 @@ class Quarantine:
             if (erasing := self._obsolete.pop(key, None)) is not None:
                 await asyncio.wait({erasing})
             self._attempts.add(key)
+            if key not in self._slots and self._free_slots:
+                self._slots[key] = self._free_slots.pop()
+                self.begin(self._slots[key], *key)
             try:
                 await self._book.add_crashes([key], self._engine.clock.now(), 0)
                 yield
@@ -277,9 +428,14 @@ class Quarantine:
 
     async def _erase(self, book: CrashBook, key: tuple[int, int]) -> None:
         """Delete the record of finished work. If the store is unavailable, `look` tries again."""
-        await book.forget_crash(*key)
+        if not await book.forget_crash(*key):
+            # Another server has counted it as a crash.
+            await book.excuse_crash(key[0], key[1] & ~ATTEMPT)
         if key not in self._attempts:
             self._obsolete.pop(key, None)
+            if (slot := self._slots.pop(key, None)) is not None:
+                self.end(slot)
+                self._free_slots.append(slot)
 
     async def settled(self, execution_id: int) -> None:
         """Wait while another server works on a run, until it has finished or is known to be gone."""
@@ -295,23 +451,11 @@ class Quarantine:
         """Return whether another server recorded that it is working on a run, as far as is known here."""
         return bool(self._others) and any(key[0] == execution_id for key in self._others)
 
-    def is_suspect(self, execution_id: int) -> bool:
-        """Return whether any server died while it processed a run."""
-        return self._book is not None and bool(self._crashes) and any(key[0] == execution_id for key in self._crashes)
-
     def knows(self, execution_id: int) -> bool:
         """Return whether a run is in quarantine, or any process died while it processed it."""
         return self.is_held(execution_id) or (
             bool(self._crashes) and any(key[0] == execution_id for key in self._crashes)
         )
-
-    async def try_again(self, execution_id: int, given: Input) -> None:
-        """Begin work again that killed a server. It is recorded first, so that other servers do not try it at the same
-        time.
-        """
-        work = work_of(given)
-        if self._book is not None and (execution_id, work) in self._crashes:
-            await self._book.add_crashes([(execution_id, work)], self._engine.clock.now(), 0)
 
     def ended(self, execution_id: int, given: Input) -> None:
         """Record that an input to a run was processed without a crash."""
@@ -331,7 +475,10 @@ class Quarantine:
             self._forget(execution_id, READING)
 
     def _forget(self, execution_id: int, work: int) -> None:
-        if self._crashes.pop((execution_id, work), None) is not None:
+        crash = self._crashes.get((execution_id, work))
+        # A run that is paused has to be resumed before its crash is forgotten (`_resume`).
+        if crash is not None and not (crash.paused_at and self._book is not None):
+            del self._crashes[execution_id, work]
             self._save()
             if self._book is not None:
                 self._later(self._book.forget_crash(execution_id, work))
@@ -374,9 +521,10 @@ class Quarantine:
     @staticmethod
     def reason(crash: Crash) -> str:
         """The message for an operator."""
+        unrecorded = ", the first time without a record of its work" if crash.presumed else ""
         return (
-            f"poison: arclog died {crash.count} times in a row while it {_activity(crash.work)}; the run is in quarantine, "
-            f"and `arclog resume {crash.execution_id}` continues it"
+            f"poison: arclog died {crash.count} times in a row while it {_activity(crash.work)}{unrecorded}; the run is in "
+            f"quarantine, and `arclog resume {crash.execution_id}` continues it"
         )
 
     def _save(self) -> None:
@@ -384,14 +532,14 @@ class Quarantine:
         # store.
         self._marks.save([] if self._book is not None else list(self._crashes.values()))
 
-    def _later(self, writing: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _later(self, writing: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Write to the store in the background. If that fails, the crash expires eventually."""
         task = asyncio.ensure_future(writing)
         self._writing.add(task)
         task.add_done_callback(self._written)
         return task
 
-    def _written(self, task: asyncio.Task[None]) -> None:
+    def _written(self, task: asyncio.Task[Any]) -> None:
         self._writing.discard(task)
         if not task.cancelled() and (problem := task.exception()) is not None:
             log.warning("crashes of runs: %s", problem)
@@ -412,7 +560,7 @@ class Quarantine:
         log.error("execution %s: %s", execution_id, self.reason(crash))
         for _ in range(3):
             # One server pauses it. For the others, a head beyond the pause means that the run was resumed.
-            if self._book is not None and not await self._book.pause_crash(crash, record.head + 1):
+            if self._book is not None and not await self._book.pause_crash(crash, record.head + 1, MAX_CRASHES):
                 await self._look(())
                 return
             crash.paused_at = record.head + 1
@@ -423,13 +571,54 @@ class Quarantine:
                 record = await engine.store.execution(execution_id) or record
         self._save()
 
+    async def _resume(self, book: CrashBook, crash: Crash) -> None:
+        """Continue a run of which nothing is presumed any more. Several servers may do this; the signal has one id."""
+        engine, execution_id = self._engine, crash.execution_id
+        try:
+            record = await engine.store.execution(execution_id)
+            if record is not None and record.now.terminal_event is None:
+                if record.head < crash.paused_at:
+                    return  # another server is about to pause it; the next look finds that
+                await self._resume_paused(crash)
+            await book.resume_crash(crash)
+            await self._look(())
+        finally:
+            self._resuming.discard(execution_id)
+
+    async def _resume_paused(self, crash: Crash) -> None:
+        engine, execution_id = self._engine, crash.execution_id
+        pause_id = _pause_id(execution_id, crash.paused_at - 1)
+        pause = (await engine.seen(execution_id)).state.pause
+        if pause is None or pause.signal_id != pause_id:
+            return  # an operator was first
+        if await self._was_paused(execution_id, crash.paused_at - 1):
+            log.warning("execution %s: it was paused before it was in quarantine, and stays paused", execution_id)
+            return
+        why = (
+            "no two servers died while they executed it" if crash.count else "the server that was executing it is alive"
+        )
+        reason = f"released from quarantine: {why}"
+        await engine.put(execution_id, Signal("RESUME", f"{pause_id}-withdrawn", reason, "arclog"))
+        log.warning("execution %s: %s", execution_id, reason)
+
+    async def _was_paused(self, execution_id: int, head: int) -> bool:
+        """Return whether a run was paused at some head, other than by a quarantine."""
+        while True:
+            pause = (await self._engine.live.folded(execution_id, head)).state.pause
+            if pause is None:
+                return False
+            before = pause.signal_id.rpartition("-")[2]
+            if not before.isdecimal() or int(before) >= head or pause.signal_id != _pause_id(execution_id, int(before)):
+                return True
+            head = int(before)
+
     async def _append_pause(self, record: ExecutionRecord, crash: Crash) -> None:
         engine = self._engine
         commands = await engine.store.commands(record.execution_id)
         idle = [command for command in commands if command.state == "issued"]
         payload = {
             "signal": "PAUSE",
-            "signal_id": f"quarantine-{record.execution_id}-{record.head}",
+            "signal_id": _pause_id(record.execution_id, record.head),
             "reason": self.reason(crash),
             "by": "arclog",
             "held": [held.command_id for held in idle],

@@ -2,7 +2,9 @@
 
 - `begin` and `end` must be cheap: they surround every decision. The next process sees a mark even if this one is killed
   between two instructions; a mark need not outlive the machine.
-- Each slot holds one mark. Slot 0 belongs to the event loop, the others to threads.
+- Each slot holds one mark. Slot 0 belongs to the event loop, the next ones to threads. `STEP_SLOT` names recorded work
+  while its code runs, and `RECORD_SLOTS` name work that has a record in the `CrashBook`, whether its code runs or it
+  waits. A record that a dead process left is that process's own if it is among its marks.
 - `crashes` are the marks of processes that died, added up over earlier processes. Servers that share a store count
   together in its `CrashBook`: each adds the crashes of its own home.
 """
@@ -14,8 +16,17 @@ from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
-#: Number of marks at the same time.
+#: Slots of the event loop and of threads.
 SLOTS = 16
+#: The slot of recorded work whose code runs now.
+STEP_SLOT = SLOTS
+#: The slots of records, and of threads that do a part of recorded work. Work that finds none free is recorded all the
+#: same, but its server cannot excuse it later.
+RECORD_SLOTS = range(STEP_SLOT + 1, STEP_SLOT + 17)
+#: Number of marks at the same time.
+ALL_SLOTS = RECORD_SLOTS.stop
+#: A bit of a work's number: the work has begun and has a record. It is a crash only if its server is gone.
+ATTEMPT = 0x80
 
 
 class Crash(Struct):
@@ -27,6 +38,8 @@ class Crash(Struct):
     count: int
     #: the run's head when it was paused; 0 if it is not paused
     paused_at: int = 0
+    #: how many of `count` are deaths of servers that left no record of what they were doing
+    presumed: int = 0
 
 
 class Marks(Protocol):
@@ -40,7 +53,15 @@ class Marks(Protocol):
         """Return the marks at the start of this process."""
 
     def left(self) -> list[tuple[int, int]]:
-        """Return the work, as (execution, work), during which processes died since the last start here."""
+        """Return the work, as (execution, work), during which processes died since the last start here. Work with the bit
+        `ATTEMPT` had a record; whether its code was running shows in the marks without that bit.
+        """
+
+    def dead(self) -> list[str]:
+        """Return the names of the processes that left these marks."""
+
+    def judged(self) -> None:
+        """Forget what dead processes left, since it is in the store now. Until then the next process finds it as well."""
 
     def save(self, crashes: Sequence[Crash]) -> None:
         """Store crashes for the next process. Those that other processes of this machine know of are kept."""
@@ -51,16 +72,37 @@ class CrashBook(Protocol):
     """Crashes that all servers of a store know of."""
 
     async def add_crashes(self, work: Sequence[tuple[int, int]], at: int, since: int) -> list[Crash]:
-        """Count one more crash of each (execution, work). Returns all known crashes.
+        """Count one more crash of each (execution, work), or confirm a presumed one. Returns all known crashes.
 
         Those of runs that are not paused are forgotten if the latest was before `since`.
         """
 
-    async def set_crash(self, execution_id: int, work: int, count: int, at: int) -> None:
-        """Record that work on a run killed at least `count` processes in a row."""
+    async def count_attempt(self, execution_id: int, attempt: int, seen: int, at: int, least: int) -> None:
+        """Replace the record of work whose server is gone by a crash of that work. If no earlier crash of it is known, as
+        many are presumed as make `least`, and every process that is registered now is a suspect. Does nothing if the record
+        is gone or, unless `seen` is 0, no longer has the count `seen`.
+        """
 
-    async def pause_crash(self, crash: Crash, at_head: int) -> bool:
-        """Store the run's head at its pause. Returns False if another server stored one since this crash was read."""
+    async def excuse_attempt(self, execution_id: int, attempt: int, at: int) -> None:
+        """Replace the record of work by one crash of that work and presume no other. If the record was counted already,
+        withdraw what was presumed, unless code of other work on the run was running when a server died.
+        """
 
-    async def forget_crash(self, execution_id: int, work: int = 0) -> None:
-        """Forget the crashes of some work on a run (0 for any), since it succeeded."""
+    async def excuse_crash(self, execution_id: int, work: int) -> None:
+        """Withdraw a crash that was counted though its server is alive, and what was presumed with it."""
+
+    async def vouch(self, owner: str) -> None:
+        """Record that a process is alive, or that its own marks are known: what was presumed is not about it. Withdraws
+        what is about no process any more.
+        """
+
+    async def pause_crash(self, crash: Crash, at_head: int, least: int) -> bool:
+        """Store the run's head at its pause. Returns False if another server stored one since this crash was read, or if
+        fewer than `least` crashes are left.
+        """
+
+    async def resume_crash(self, crash: Crash) -> None:
+        """Record that a run is no longer paused because of a crash."""
+
+    async def forget_crash(self, execution_id: int, work: int = 0) -> bool:
+        """Forget the crashes of some work on a run (0 for any), since it succeeded. Returns False if there were none."""

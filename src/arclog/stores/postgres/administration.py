@@ -11,7 +11,7 @@ import msgspec
 
 from arclog.model.errors import Conflict
 from arclog.ports.secrets import SealedSecret, SecretInfo
-from arclog.ports.storage.marks import Crash
+from arclog.ports.storage.marks import ATTEMPT, Crash
 from arclog.stores.postgres.connection.pipeline import texts
 from arclog.stores.postgres.part import PostgresPart
 from arclog.stores.sql.administration import Access as SqlAccess
@@ -31,14 +31,31 @@ class Duties(SqlDuties, PostgresPart):
         *_, rows = await self._run([*calls, ("crashes", ())])
         return [Crash(*row) for row in rows]
 
-    async def set_crash(self, execution_id: int, work: int, count: int, at: int) -> None:
-        await self._write("set_crash", execution_id, work, count, at)
+    async def count_attempt(self, execution_id: int, attempt: int, seen: int, at: int, least: int) -> None:
+        await self._write("count_attempt", execution_id, attempt, attempt & ~ATTEMPT, seen, at, least)
 
-    async def pause_crash(self, crash: Crash, at_head: int) -> bool:
-        return bool(await self._write("pause_crash", crash.execution_id, crash.work, at_head, crash.paused_at))
+    async def excuse_attempt(self, execution_id: int, attempt: int, at: int) -> None:
+        work = attempt & ~ATTEMPT
+        # Withdrawn first: the crash that replaces a record is not a presumed one.
+        withdraw = ("excuse_crash", (execution_id, work, 0, 1, ATTEMPT))
+        await self._run([withdraw, ("excuse_attempt", (execution_id, attempt, work, at))])
 
-    async def forget_crash(self, execution_id: int, work: int = 0) -> None:
-        await self._write("forget_crash", execution_id, work)
+    async def excuse_crash(self, execution_id: int, work: int) -> None:
+        await self._write("excuse_crash", execution_id, work, 1, 0, ATTEMPT)
+
+    async def vouch(self, owner: str) -> None:
+        await self._run([("vouch", (owner,)), ("excuse_vouched", (ATTEMPT,))], again=True)
+
+    async def pause_crash(self, crash: Crash, at_head: int, least: int) -> bool:
+        values = (crash.execution_id, crash.work, at_head, crash.paused_at, least)
+        return bool(await self._write("pause_crash", *values))
+
+    async def resume_crash(self, crash: Crash) -> None:
+        values = (crash.execution_id, crash.work, crash.paused_at)
+        await self._run([("resume_crash", values), ("forget_excused", values[:2])])
+
+    async def forget_crash(self, execution_id: int, work: int = 0) -> bool:
+        return bool(await self._write("forget_crash", execution_id, work))
 
 
 # ── access ────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1119,21 +1119,64 @@ SELECT key FROM arclog.secrets LIMIT 1
 DELETE FROM arclog.secrets WHERE name = $1 AND scope = $2 RETURNING name
 
 -- name: add_crash
+-- A server that left no record was presumed to have died of it; its own marks, which come later, confirm that.
 INSERT INTO arclog.crashes AS c (execution_id, work, count, at) VALUES ($1, $2, 1, $3)
-ON CONFLICT (execution_id, work) DO UPDATE SET count = c.count + 1, at = excluded.at
+ON CONFLICT (execution_id, work) DO UPDATE SET count = c.count + 1 - c.presumed, presumed = 0, at = excluded.at
 
 -- name: crashes
-SELECT execution_id, work, count, paused_at FROM arclog.crashes
+SELECT execution_id, work, count, paused_at, presumed FROM arclog.crashes
+
+-- name: count_attempt
+-- Several servers may do this; the one that deletes the record counts it.
+WITH gone AS (
+    DELETE FROM arclog.crashes WHERE execution_id = $1 AND work = $2 AND ($4::bigint = 0 OR count = $4::bigint) RETURNING work
+), suspects AS (
+    INSERT INTO arclog.crash_suspects (execution_id, owner) SELECT $1, n.owner FROM arclog.nodes n, gone WHERE n.until > $5
+    ON CONFLICT DO NOTHING
+)
+INSERT INTO arclog.crashes AS c (execution_id, work, count, at, presumed)
+SELECT $1, $3, $6::bigint, $5, $6::bigint - 1 FROM gone
+ON CONFLICT (execution_id, work) DO UPDATE
+SET count = greatest(c.count + 1, excluded.count), at = excluded.at,
+    presumed = CASE WHEN c.count = 0 THEN excluded.presumed ELSE c.presumed END
+
+-- name: excuse_attempt
+WITH gone AS (DELETE FROM arclog.crashes WHERE execution_id = $1 AND work = $2 RETURNING work)
+INSERT INTO arclog.crashes AS c (execution_id, work, count, at, waiting) SELECT $1, $3, 1, $4, 1 FROM gone
+ON CONFLICT (execution_id, work) DO UPDATE SET count = c.count + 1, waiting = c.waiting + 1, at = excluded.at
+
+-- name: excuse_crash
+-- $3: whether the crash itself is withdrawn, since its server is alive; $4: whether the work was waiting when its server died.
+UPDATE arclog.crashes c SET count = c.count - c.presumed - $3::bigint, presumed = 0, waiting = c.waiting + $4::bigint
+WHERE c.execution_id = $1 AND c.work = $2 AND c.presumed > 0 AND NOT EXISTS (
+    SELECT FROM arclog.crashes o
+    WHERE o.execution_id = $1 AND o.work <> $2 AND o.work & $5::bigint = 0 AND o.count > o.waiting
+)
+
+-- name: vouch
+DELETE FROM arclog.crash_suspects s WHERE s.owner = $1
+OR NOT EXISTS (SELECT FROM arclog.crashes c WHERE c.execution_id = s.execution_id AND c.presumed > 0)
+
+-- name: excuse_vouched
+UPDATE arclog.crashes c SET count = c.count - c.presumed, presumed = 0
+WHERE c.presumed > 0
+AND NOT EXISTS (SELECT FROM arclog.crash_suspects s WHERE s.execution_id = c.execution_id)
+AND NOT EXISTS (
+    SELECT FROM arclog.crashes o
+    WHERE o.execution_id = c.execution_id AND o.work <> c.work AND o.work & $1::bigint = 0 AND o.count > o.waiting
+)
 
 -- name: pause_crash
-UPDATE arclog.crashes SET paused_at = $3 WHERE execution_id = $1 AND work = $2 AND paused_at = $4 RETURNING work
+UPDATE arclog.crashes SET paused_at = $3 WHERE execution_id = $1 AND work = $2 AND paused_at = $4 AND count >= $5 RETURNING work
 
--- name: set_crash
-INSERT INTO arclog.crashes AS c (execution_id, work, count, at) VALUES ($1, $2, $3, $4)
-ON CONFLICT (execution_id, work) DO UPDATE SET count = greatest(c.count, excluded.count), at = excluded.at
+-- name: resume_crash
+UPDATE arclog.crashes SET paused_at = 0 WHERE execution_id = $1 AND work = $2 AND paused_at = $3
+
+-- name: forget_excused
+DELETE FROM arclog.crashes WHERE execution_id = $1 AND work = $2 AND count = 0 AND paused_at = 0
 
 -- name: forget_crash
-DELETE FROM arclog.crashes WHERE execution_id = $1 AND ($2::bigint = 0 OR work = $2::bigint)
+DELETE FROM arclog.crashes WHERE execution_id = $1 AND ($2::bigint = 0 OR work = $2::bigint) RETURNING work
 
 -- name: forget_crashes
 -- Crashes that are far apart are not in a row; a run that is paused stays known.

@@ -6,11 +6,13 @@ PLAN is (encoded plan, findings), one of which is empty; to CHECK it is (the gra
 also contain whether the playbook was heavy. The process ends when its input is closed.
 
 It has a lower priority than the server; once a playbook has turned out to be heavy, it runs only when the processor is
-idle. If memory runs out, the kernel kills it first.
+idle. So its time limit counts processor time: on a busy server, elapsed time says little about a playbook. SIGXCPU ends
+a process that exceeds it. If memory runs out, the kernel kills it first.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 import signal
@@ -58,8 +60,12 @@ def main(max_memory: int, source: BinaryIO, sink: BinaryIO) -> None:
         Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_GO)
     kinds = installed_kinds()
     heavy: list[bool] = []
+    #: processor time of this process at which the current playbook has used up its limit
+    end = math.inf
 
     def yield_to_others(*_: object) -> None:
+        if time.process_time() >= end:
+            signal.raise_signal(signal.SIGXCPU)
         if not heavy:
             heavy.append(True)
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
@@ -68,7 +74,11 @@ def main(max_memory: int, source: BinaryIO, sink: BinaryIO) -> None:
     signal.signal(signal.SIGPROF, yield_to_others)
     while len(head := source.read(LENGTH.size)) == LENGTH.size:
         kind, text, file, settings, files = REQUEST.decode(source.read(LENGTH.unpack(head)[0]))
-        signal.setitimer(signal.ITIMER_PROF, _LIGHT_S, _SLICE_S)
+        limit = float(settings["compile.timeout_s"])
+        end = time.process_time() + limit
+        # The handler runs between two instructions of Python; the kernel's limit, in whole seconds, also ends native code.
+        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(end), resource.RLIM_INFINITY))
+        signal.setitimer(signal.ITIMER_PROF, min(_LIGHT_S, limit), _SLICE_S)
         built = build(text, file, kinds, Settings(settings), files)
         body, findings = b"", built.findings
         if kind == CHECK:

@@ -7,7 +7,9 @@ stays low after that. A process that takes too long or dies is replaced, and its
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Mapping
@@ -20,8 +22,12 @@ from arclog.model.config.settings import Settings
 from arclog.model.errors import Finding, PlaybookError
 from arclog.wiring.compiling.child import ANSWER, CHECK, LENGTH, PLAN, PROGRAM, packed
 
+log = logging.getLogger("arclog.server")
+
 #: Concurrent processes, each with a playbook of another tenant.
 MAX_PROCESSES = 2
+#: A process that closed its output ends within this time, or is killed.
+_END_S = 5.0
 #: Environment variables that such a process inherits.
 _ENVIRONMENT = ("PYTHONPATH", "PATH", "HOME", "LANG", "LC_ALL", "TMPDIR")
 
@@ -31,7 +37,7 @@ class CompilingProcesses:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._timeout_s = settings.number("compile.timeout_s")
+        self._max_elapsed_s = settings.number("compile.max_elapsed_s")
         self._idle_s = settings.number("compile.idle_s")
         self._lanes = Lanes(MAX_PROCESSES)
         self._idle: list[Process] = []
@@ -59,21 +65,22 @@ class CompilingProcesses:
         async with self._lanes.lane(tenant):
             process = await self._acquire()
             try:
-                async with asyncio.timeout(self._timeout_s):
+                async with asyncio.timeout(self._max_elapsed_s):
                     body, findings, was_heavy = await self._exchange(process, (kind, text, file, settings, dict(files)))
             except TimeoutError:
                 await _killed(process)
+                message = f"it was not compiled within {self._max_elapsed_s:g} s (compile.max_elapsed_s)"
+                log.warning("%s: %s; the processors of this machine may be overloaded", file, message)
                 raise _refused(
-                    f"it takes longer than {self._timeout_s:g} s to compile (compile.timeout_s)", text, file
+                    message, text, file, "make it smaller, or try again when the server is less busy"
                 ) from None
             except (EOFError, OSError):
+                # A signal to a process that is about to end can hide how it ended.
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_END_S):
+                        await process.wait()
                 await _killed(process)
-                most = self._settings.integer("compile.max_memory_bytes")
-                raise _refused(
-                    f"the process that compiled it died; it may take {most} bytes of memory (compile.max_memory_bytes)",
-                    text,
-                    file,
-                ) from None
+                raise _refused(self._why_it_died(process), text, file) from None
             except BaseException:
                 await _killed(process)
                 raise
@@ -82,6 +89,13 @@ class CompilingProcesses:
             else:
                 self._keep(process)
         return body, findings
+
+    def _why_it_died(self, process: Process) -> str:
+        if process.returncode == -signal.SIGXCPU:
+            most_s = self._settings.number("compile.timeout_s")
+            return f"it takes more than {most_s:g} s of processor time (compile.timeout_s)"
+        most = self._settings.integer("compile.max_memory_bytes")
+        return f"the process that compiled it died; it may take {most} bytes of memory (compile.max_memory_bytes)"
 
     async def close(self) -> None:
         for timer in self._ending.values():
@@ -133,6 +147,6 @@ async def _killed(process: Process) -> None:
     await process.wait()
 
 
-def _refused(message: str, text: str, file: str) -> PlaybookError:
-    finding = Finding("playbook-too-costly", f"the playbook cannot be compiled: {message}", hint="make it smaller")
+def _refused(message: str, text: str, file: str, hint: str = "make it smaller") -> PlaybookError:
+    finding = Finding("playbook-too-costly", f"the playbook cannot be compiled: {message}", hint=hint)
     return PlaybookError([finding], text, file)

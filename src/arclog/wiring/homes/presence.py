@@ -9,11 +9,12 @@ import struct
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
 from arclog.model.errors import StoreUnavailable
-from arclog.ports.storage.marks import SLOTS, Crash
+from arclog.ports.storage.marks import ALL_SLOTS, ATTEMPT, Crash
 
 # ── presence ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 # The live workers of a home on this machine: each holds a lock on its own file while its process runs.
@@ -107,15 +108,21 @@ class Presence:
 # Each process has its own file, locked while it runs. The next process that starts counts the marks of dead ones.
 
 _MARK = struct.Struct("=qq")
-_SIZE = _MARK.size * SLOTS
+_SIZE = _MARK.size * ALL_SLOTS
 _CRASHES = "crashes.json"
 
 
 class FileMarks:
     """Implements `ports.storage.marks.Marks` below a home."""
 
-    def __init__(self, home: Path, owner: str) -> None:
+    def __init__(self, home: Path, owner: str, *, is_shared: bool = False) -> None:
+        """`is_shared` means that crashes are counted in a store. What dead processes left is kept until `judged` then, in
+        case the store cannot be reached.
+        """
         self._folder = home / "under-way"
+        self._is_shared = is_shared
+        #: the files of dead processes, locked by this one
+        self._dead: dict[Path, BinaryIO] = {}
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._left: list[tuple[int, int]] = []
         with self._alone():
@@ -145,6 +152,15 @@ class FileMarks:
     def left(self) -> list[tuple[int, int]]:
         return list(self._left)
 
+    def dead(self) -> list[str]:
+        return [path.name for path in self._dead]
+
+    def judged(self) -> None:
+        for path, file in self._dead.items():
+            path.unlink(missing_ok=True)
+            file.close()
+        self._dead.clear()
+
     def save(self, crashes: Sequence[Crash]) -> None:
         """Save the crashes. Those that other processes of this home have counted meanwhile are kept."""
         ours = {(crash.execution_id, crash.work) for crash in self._known}
@@ -153,7 +169,9 @@ class FileMarks:
             self._write([*theirs, *crashes])
 
     def close(self) -> None:
-        """A process that ends normally leaves no marks."""
+        """A process that ends normally leaves no marks of its own."""
+        for file in self._dead.values():
+            file.close()
         self._path.unlink(missing_ok=True)
         self._marks.close()
         os.close(self._file)
@@ -170,11 +188,12 @@ class FileMarks:
     def _counted(self) -> list[Crash]:
         """Known crashes, including those that dead processes left."""
         known = {(known_crash.execution_id, known_crash.work): known_crash for known_crash in self._read()}
-        left = self._left = list(self._left_behind())
+        self._left = list(self._left_behind())
+        left = [key for key in self._left if not key[1] & ATTEMPT]
         for key in left:
             crash = known.setdefault(key, Crash(*key, 0))
             crash.count += 1
-        if left:
+        if left and not self._is_shared:
             self._write(list(known.values()))
         return list(known.values())
 
@@ -182,11 +201,25 @@ class FileMarks:
         for path in sorted(self._folder.iterdir()):
             if path.name.startswith((".", _CRASHES.partition(".")[0])):
                 continue
-            with suppress(OSError), path.open("rb") as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                body = file.read(_SIZE)
+            with suppress(OSError):
+                yield from self._taken(path)
+
+    def _taken(self, path: Path) -> Collection[tuple[int, int]]:
+        """Return the marks of a process. Raises OSError if it is alive."""
+        file = path.open("rb")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            body = file.read(_SIZE)
+            if not self._is_shared:
                 path.unlink()
-                yield from {mark for mark in _MARK.iter_unpack(body[: len(body) // 16 * 16]) if mark[0]}
+        except OSError:
+            file.close()
+            raise
+        if self._is_shared:
+            self._dead[path] = file
+        else:
+            file.close()
+        return {mark for mark in _MARK.iter_unpack(body[: len(body) // 16 * 16]) if mark[0]}
 
     def _read(self) -> list[Crash]:
         try:

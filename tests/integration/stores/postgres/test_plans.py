@@ -68,6 +68,7 @@ async def test_no_table_is_read_from_end_to_end(postgres, opened):
 #: tables that do not grow with what is run: settings of the installation, its servers and workers and their crashes, spans of time
 BOUNDED = {
     "crashes",
+    "crash_suspects",
     "limits",
     "resources",
     "workers",

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
+
+import pytest
+from msgspec.structs import replace
 
 from arclog.core.boundary.inputs import Signal, TimerFired
 from arclog.engine.commits.quarantine import REPEATED, work_of
 from arclog.model.errors import StoreUnavailable
-from arclog.ports.storage.marks import Crash
+from arclog.ports.storage.marks import ATTEMPT, Crash
 from arclog.ports.storage.store import Append, Appended
 from arclog.testing.harness import Life, World
 from arclog.testing.virtual import run_virtually
@@ -21,47 +25,110 @@ class Book:
 
     def __init__(self) -> None:
         self.rows: dict[tuple[int, int], Crash] = {}
+        #: how many of the crashes of some work happened while it was waiting
+        self.waiting: Counter[tuple[int, int]] = Counter()
+        #: processes that are registered, and those of which nothing is known, by run
+        self.owners: set[str] = {"lost"}
+        self.suspects: dict[int, set[str]] = {}
 
     async def add_crashes(self, work: Sequence[tuple[int, int]], at: int, since: int) -> list[Crash]:
         for key in work:
-            self.rows.setdefault(key, Crash(*key, 0)).count += 1
-        return [Crash(row.execution_id, row.work, row.count, row.paused_at) for row in self.rows.values()]
+            row = self.rows.setdefault(key, Crash(*key, 0))
+            row.count, row.presumed = row.count + 1 - row.presumed, 0
+        return [replace(row) for row in self.rows.values()]
 
     @property
     def runs(self) -> dict[tuple[int, int], Crash]:
         """The rows of runs; the one of run 0 counts servers that are gone."""
         return {key: crash for key, crash in self.rows.items() if key[0]}
 
-    async def set_crash(self, execution_id: int, work: int, count: int, at: int) -> None:
-        row = self.rows.setdefault((execution_id, work), Crash(execution_id, work, 0))
-        row.count = max(row.count, count)
+    async def count_attempt(self, execution_id: int, attempt: int, seen: int, at: int, least: int) -> None:
+        row = self.rows.get((execution_id, attempt))
+        if row is None or seen not in (0, row.count):
+            return
+        del self.rows[execution_id, attempt]
+        work = attempt & ~ATTEMPT
+        crash = self.rows.setdefault((execution_id, work), Crash(execution_id, work, 0))
+        if not crash.count:
+            crash.presumed = least - 1
+            self.suspects[execution_id] = set(self.owners)
+        crash.count = max(crash.count + 1, least)
 
-    async def pause_crash(self, crash: Crash, at_head: int) -> bool:
+    async def excuse_attempt(self, execution_id: int, attempt: int, at: int) -> None:
+        work = attempt & ~ATTEMPT
+        self._withdraw(execution_id, work, 0)
+        if self.rows.pop((execution_id, attempt), None) is not None:
+            self.rows.setdefault((execution_id, work), Crash(execution_id, work, 0)).count += 1
+        self.waiting[execution_id, work] += 1
+
+    async def excuse_crash(self, execution_id: int, work: int) -> None:
+        self._withdraw(execution_id, work, 1)
+
+    async def vouch(self, owner: str) -> None:
+        for run, suspects in self.suspects.items():
+            suspects.discard(owner)
+            for key in [key for key in self.rows if key[0] == run and not suspects]:
+                self._withdraw(*key, 0)
+
+    def _withdraw(self, execution_id: int, work: int, deaths: int) -> None:
+        row = self.rows.get((execution_id, work))
+        others = [key for key in self.rows if key[0] == execution_id and key[1] != work and not key[1] & ATTEMPT]
+        if row is not None and row.presumed and all(self.rows[key].count <= self.waiting[key] for key in others):
+            row.count, row.presumed = row.count - row.presumed - deaths, 0
+
+    async def pause_crash(self, crash: Crash, at_head: int, least: int) -> bool:
         row = self.rows[crash.execution_id, crash.work]
-        if row.paused_at != crash.paused_at:
+        if row.paused_at != crash.paused_at or row.count < least:
             return False
         row.paused_at = at_head
         return True
 
-    async def forget_crash(self, execution_id: int, work: int = 0) -> None:
-        for key in [key for key in self.rows if key[0] == execution_id and work in (0, key[1])]:
+    async def resume_crash(self, crash: Crash) -> None:
+        row = self.rows.get((crash.execution_id, crash.work))
+        if row is not None and row.paused_at == crash.paused_at:
+            row.paused_at = 0
+            if not row.count:
+                del self.rows[crash.execution_id, crash.work]
+
+    async def forget_crash(self, execution_id: int, work: int = 0) -> bool:
+        known = [key for key in self.rows if key[0] == execution_id and work in (0, key[1])]
+        for key in known:
             del self.rows[key]
+        return bool(known)
 
 
-class NoMarks:
-    def begin(self, slot: int, execution_id: int, work: int) -> None: ...
-    def end(self, slot: int) -> None: ...
+class Slots:
+    """Marks in memory, and what a process that died here left of its own."""
+
+    def __init__(self, left: Sequence[tuple[int, int]] = (), dead: str = "") -> None:
+        self._left = list(left)
+        self._dead = [dead] if dead else []
+        self.slots: dict[int, tuple[int, int]] = {}
+
+    def begin(self, slot: int, execution_id: int, work: int) -> None:
+        self.slots[slot] = (execution_id, work)
+
+    def end(self, slot: int) -> None:
+        self.slots.pop(slot, None)
+
     def save(self, crashes: Sequence[Crash]) -> None: ...
     def crashes(self) -> list[Crash]:
         return []
 
     def left(self) -> list[tuple[int, int]]:
-        return []
+        return self._left
+
+    def dead(self) -> list[str]:
+        return self._dead
+
+    def judged(self) -> None:
+        self._left, self._dead = [], []
 
 
-async def serving(world: World, book: Book) -> Life:
+async def serving(world: World, book: Book, marks: Slots | None = None, owner: str = "") -> Life:
     life = world.begin_life()
-    await life.engine.keep_marks(NoMarks(), book)
+    book.owners.add(owner)
+    await life.engine.keep_marks(marks or Slots(), book, owner)
     return life
 
 
@@ -117,7 +184,7 @@ def test_what_two_servers_died_of_is_not_tried_by_a_third() -> None:
             run = await world.start()
             given = TimerFired("t")
             # A server that had taken over from one that was gone died while it was at this.
-            await book.add_crashes([(run, work_of(given) | 0x80)], 1, 0)
+            await book.add_crashes([(run, work_of(given) | ATTEMPT)], 1, 0)
             assert not life.engine.is_held(run)
             await life.engine.take_care()
             answer = await life.engine.put(run, given)
@@ -142,7 +209,7 @@ def test_a_request_that_is_repeated_waits_for_a_server_that_is_alive() -> None:
             life = await serving(world, book)
             run = await world.start()
             given = Signal("PAUSE", "p1", "", "me")
-            begun = (run, work_of(given) | 0x80)
+            begun = (run, work_of(given) | ATTEMPT)
             await book.add_crashes([begun], 1, 0)
             REPEATED.set(True)
             repeated = asyncio.ensure_future(life.engine.put(run, given))
@@ -169,7 +236,7 @@ def test_a_repeated_request_is_recorded_though_the_run_is_in_memory() -> None:
             await life.engine.put(run, Signal("PAUSE", "p1", "", "me"))
             REPEATED.set(True)
             await life.engine.put(run, Signal("RESUME", "p2", "", "me"))
-            assert recorded == [set(), {work_of(Signal("RESUME", "", "", "")) | 0x80}]
+            assert recorded == [set(), {work_of(Signal("RESUME", "", "", "")) | ATTEMPT}]
             await life.engine.close()
             assert book.runs == {}
 
@@ -207,7 +274,7 @@ def test_a_group_of_timers_is_recorded_timer_by_timer() -> None:
             (answer,) = await life.engine.put_all([(run, TimerFired(timer))])
             assert not isinstance(answer, Exception)
             assert answer.refused is None
-            assert recorded == [{work_of(TimerFired(timer)) | 0x80}]
+            assert recorded == [{work_of(TimerFired(timer)) | ATTEMPT}]
 
     run_virtually(story())
 
@@ -224,7 +291,7 @@ def test_servers_without_a_duty_take_care_too() -> None:
             life.engine.live.drop(run)
             await life.engine.put(run, Signal("PAUSE", "p1", "", "me"))
             # Another server took a duty over, and says that somebody is gone.
-            await book.add_crashes([(0, 0x80)], 1, 0)
+            await book.add_crashes([(0, ATTEMPT)], 1, 0)
             await seconds_pass(life, 2)
             life.engine.live.drop(run)
             await life.engine.put(run, Signal("RESUME", "p2", "", "me"))
@@ -247,7 +314,7 @@ def test_what_a_server_that_is_gone_had_begun_is_counted_once() -> None:
             book = SlowBook()
             life = await serving(world, book)
             run = await world.start()
-            await book.add_crashes([(run, work_of(TimerFired("t")) | 0x80)], 1, 0)
+            await book.add_crashes([(run, work_of(TimerFired("t")) | ATTEMPT)], 1, 0)
             await asyncio.gather(*(life.engine.take_care() for _ in range(3)))
             await asyncio.gather(seconds_pass(life, 8), *(life.engine.put(run, TimerFired("t")) for _ in range(3)))
             assert [crash.count for crash in book.runs.values()] == [2]
@@ -260,10 +327,10 @@ class FailingBook(Book):
 
     is_away = True
 
-    async def forget_crash(self, execution_id: int, work: int = 0) -> None:
+    async def forget_crash(self, execution_id: int, work: int = 0) -> bool:
         if self.is_away:
             raise StoreUnavailable("away")
-        await super().forget_crash(execution_id, work)
+        return await super().forget_crash(execution_id, work)
 
 
 def test_a_record_that_could_not_be_deleted_is_deleted_later() -> None:
@@ -292,7 +359,7 @@ def test_one_of_several_servers_pauses_a_run_and_the_others_do_not_take_that_for
             run = await world.start()
             second = await serving(world, book)
             given = TimerFired("t")
-            await book.add_crashes([(run, work_of(given) | 0x80)], 1, 0)
+            await book.add_crashes([(run, work_of(given) | ATTEMPT)], 1, 0)
             lives = (first, second)
             await asyncio.gather(*(seconds_pass(life, 8) for life in lives))
             for life in lives * 2:
@@ -301,5 +368,346 @@ def test_one_of_several_servers_pauses_a_run_and_the_others_do_not_take_that_for
                 assert answer.refused.reason == "poison"
                 await seconds_pass(life, 2)
             assert [stored.event.type for stored in await world.stored()].count("signal.received") == 1
+
+    run_virtually(story())
+
+
+# -- evidence: a record alone does not show that its run killed the server ---------------------------------------------
+
+TIMER = TimerFired("t")
+BEGUN = work_of(TIMER) | ATTEMPT
+
+
+async def signals(world: World) -> list[tuple[str, str]]:
+    """The signals in the run's log, and who sent them."""
+    events = [stored.event for stored in await world.stored()]
+    return [(each.payload["signal"], each.payload["by"]) for each in events if each.type == "signal.received"]
+
+
+def test_a_server_that_was_killed_while_its_recorded_work_waited_is_back_before_it_counts_as_gone() -> None:
+    async def story() -> None:
+        async with World(WAITING) as world:
+            book = Book()
+            first = await serving(world, book)
+            run = await world.start()
+            await book.add_crashes([(run, BEGUN)], 1, 0)
+            await seconds_pass(first, 2)
+            back = await serving(world, book, Slots([(run, BEGUN)]))
+            await seconds_pass(first, 20)
+            for life in (first, back):
+                answer = await life.engine.put(run, TIMER)
+                assert answer.refused is not None
+                assert answer.refused.message == "there is no open timer t"
+            assert await signals(world) == []
+            await asyncio.sleep(0)
+            assert book.runs == {}, "the work went well, so its crash is forgotten"
+
+    run_virtually(story())
+
+
+def test_a_run_in_quarantine_is_resumed_when_the_server_is_back_and_was_not_working_on_it() -> None:
+    async def story() -> None:
+        async with World(WAITING) as world:
+            book = SlowBook()
+            first = await serving(world, book)
+            run = await world.start()
+            await book.add_crashes([(run, BEGUN)], 1, 0)
+            await seconds_pass(first, 10)
+            assert first.engine.is_held(run)
+            state = await world.state()
+            assert state.pause is not None
+            assert "while it fired a timer, the first time without a record of its work" in state.pause.reason
+            back = await serving(world, book, Slots([(run, BEGUN)]))
+            await asyncio.gather(seconds_pass(first, 5), seconds_pass(back, 5))
+            assert await signals(world) == [("PAUSE", "arclog"), ("RESUME", "arclog")]
+            assert (await world.state()).pause is None
+            assert [(crash.count, crash.paused_at) for crash in book.runs.values()] == [(1, 0)]
+            for life in (first, back):
+                answer = await life.engine.put(run, TIMER)
+                assert answer.refused is not None
+                assert answer.refused.message == "there is no open timer t"
+
+    run_virtually(story())
+
+
+def test_a_run_whose_code_was_running_is_in_quarantine_at_once_and_its_deaths_are_counted_once() -> None:
+    async def story() -> None:
+        async with World(WAITING) as world:
+            book = Book()
+            await serving(world, book)
+            run = await world.start()
+            await book.add_crashes([(run, BEGUN)], 1, 0)
+            back = await serving(world, book, Slots([(run, BEGUN), (run, work_of(TIMER))]))
+            assert back.engine.is_held(run)
+            await seconds_pass(back, 20)
+            assert [crash.count for crash in book.runs.values()] == [2]
+            assert await signals(world) == [("PAUSE", "arclog")]
+
+    run_virtually(story())
+
+
+def test_a_second_recorded_death_at_the_same_work_is_not_excused() -> None:
+    async def story() -> None:
+        async with World(WAITING) as world:
+            book = Book()
+            first = await serving(world, book)
+            run = await world.start()
+            for died in range(2):
+                await book.add_crashes([(run, BEGUN)], 1, 0)
+                back = await serving(world, book, Slots([(run, BEGUN)]))
+                assert back.engine.is_held(run) == (died == 1)
+            await seconds_pass(first, 20)
+            answer = await first.engine.put(run, TIMER)
+            assert answer.refused is not None
+            assert answer.refused.reason == "poison"
+            assert await signals(world) == [("PAUSE", "arclog")]
+
+    run_virtually(story())
+
+
+def test_what_killed_a_server_before_is_recorded_whenever_it_is_tried_again() -> None:
+    async def story() -> None:
+        async with World(WAITING) as world:
+            book = Book()
+            first = await serving(world, book)
+            run = await world.start()
+            timer = TimerFired(await due_timer(world))
+            await asyncio.sleep(601)
+            await serving(world, book, Slots([(run, work_of(timer))]))
+            await seconds_pass(first, 2)
+            recorded = watched(first, book)
+            await first.engine.put(run, timer)
+            assert recorded == [{work_of(timer), work_of(timer) | ATTEMPT}]
+
+    run_virtually(story())
+
+
+def test_a_server_that_was_only_slow_withdraws_its_crash_when_its_work_has_ended() -> None:
+    async def story() -> None:
+        async with World(WAITING) as world:
+            book = Book()
+            slow = await serving(world, book)
+            run = await world.start()
+            other = await serving(world, book)
+            async with slow.engine._quarantine.attempt(run, work_of(TIMER)):  # type: ignore[union-attr]
+                await seconds_pass(other, 10)
+                assert other.engine.is_held(run)
+            await seconds_pass(other, 5)
+            assert not other.engine.is_held(run)
+            assert book.runs == {}
+            assert await signals(world) == [("PAUSE", "arclog"), ("RESUME", "arclog")]
+
+    run_virtually(story())
+
+
+def test_a_server_that_is_slow_for_long_withdraws_its_crash_before_its_work_has_ended() -> None:
+    async def story() -> None:
+        async with World(WAITING) as world:
+            book = Book()
+            slow = await serving(world, book)
+            run = await world.start()
+            other = await serving(world, book)
+            async with slow.engine._quarantine.attempt(run, work_of(TIMER)):  # type: ignore[union-attr]
+                await seconds_pass(other, 10)
+                assert other.engine.is_held(run)
+                await asyncio.gather(seconds_pass(slow, 5), seconds_pass(other, 5))
+                assert not other.engine.is_held(run)
+                await asyncio.gather(seconds_pass(slow, 20), seconds_pass(other, 20))
+                assert not other.engine.is_held(run), "it renews its record"
+
+    run_virtually(story())
+
+
+def test_a_server_that_could_not_look_gives_the_others_time_to_renew_their_records() -> None:
+    async def story() -> None:
+        async with World(WAITING) as world:
+            book = Book()
+            life = await serving(world, book)
+            run = await world.start()
+            await book.add_crashes([(run, BEGUN)], 1, 0)
+            await seconds_pass(life, 2)
+            await asyncio.sleep(60)  # the store is away, for this server and for the one at work
+            await seconds_pass(life, 1)
+            await book.add_crashes([(run, BEGUN)], 1, 0)
+            await seconds_pass(life, 3)
+            assert not life.engine.is_held(run)
+            await seconds_pass(life, 8)
+            assert life.engine.is_held(run), "that one is gone after all"
+
+    run_virtually(story())
+
+
+def test_a_run_that_somebody_had_paused_stays_paused() -> None:
+    async def story() -> None:
+        async with World(WAITING) as world:
+            book = Book()
+            life = await serving(world, book)
+            run = await world.start()
+            await life.engine.put(run, Signal("PAUSE", "p", "", "me"))
+            await book.add_crashes([(run, BEGUN)], 1, 0)
+            await seconds_pass(life, 10)
+            await serving(world, book, Slots([(run, BEGUN)]))
+            await seconds_pass(life, 5)
+            assert await signals(world) == [("PAUSE", "me"), ("PAUSE", "arclog")]
+            assert (await world.state()).pause is not None
+            assert [(crash.count, crash.paused_at) for crash in book.runs.values()] == [(1, 0)]
+
+    run_virtually(story())
+
+
+def test_the_mark_of_recorded_work_stands_while_its_code_runs_and_its_record_while_it_waits() -> None:
+    async def story() -> None:
+        async with World(WAITING) as world:
+            book, marks = Book(), Slots()
+            life = await serving(world, book, marks)
+            run = await world.start()
+            seen: list[tuple[str, set[tuple[int, int]]]] = []
+            append = life.engine.store.append
+
+            async def append_and_wait(what: Append) -> Appended:
+                seen.append(("runs", set(marks.slots.values())))
+                asyncio.get_running_loop().call_soon(lambda: seen.append(("waits", set(marks.slots.values()))))
+                await asyncio.sleep(1.0)
+                seen.append(("runs", set(marks.slots.values())))
+                return await append(what)
+
+            life.engine.store.append = append_and_wait  # type: ignore[method-assign, assignment]  # watched
+            REPEATED.set(True)
+            given = Signal("PAUSE", "p1", "", "me")
+            await life.engine.put(run, given)
+            running, waiting = (run, work_of(given)), (run, work_of(given) | ATTEMPT)
+            assert seen == [("runs", {running, waiting}), ("waits", {waiting}), ("runs", {running, waiting})]
+            await life.engine.close()
+            assert marks.slots == {}
+
+    run_virtually(story())
+
+
+def test_recorded_work_that_is_cancelled_or_fails_leaves_no_mark() -> None:
+    async def story() -> None:
+        async with World(WAITING) as world:
+            marks = Slots()
+            life = await serving(world, Book(), marks)
+            run = await world.start()
+            quarantine = life.engine._quarantine
+            assert quarantine is not None
+
+            async def inner() -> set[tuple[int, int]]:
+                await asyncio.sleep(0)
+                return set(marks.slots.values())
+
+            async def nested() -> None:
+                assert (run, 1) in await quarantine.stepwise(run, 1, inner())
+                assert (run, 2) in marks.slots.values(), "the mark of the outer work stands again"
+                raise StoreUnavailable("away")
+
+            async with quarantine.attempt(run, 3):
+                with pytest.raises(StoreUnavailable):
+                    await quarantine.stepwise(run, 2, nested())
+                assert set(marks.slots.values()) == {(run, 3 | ATTEMPT)}
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(1):
+                        await quarantine.stepwise(run, 2, asyncio.sleep(10))
+                assert set(marks.slots.values()) == {(run, 3 | ATTEMPT)}
+
+    run_virtually(story())
+
+
+def test_recorded_work_that_waits_for_a_thread_keeps_its_mark() -> None:
+    async def story() -> None:
+        async with World(WAITING) as world:
+            marks = Slots()
+            life = await serving(world, Book(), marks)
+            run = await world.start()
+            quarantine = life.engine._quarantine
+            assert quarantine is not None
+            seen: list[bool] = []
+
+            async def compiling() -> None:
+                with quarantine.throughout():
+                    asyncio.get_running_loop().call_soon(lambda: seen.append((run, 3) in marks.slots.values()))
+                    await asyncio.sleep(1)
+                asyncio.get_running_loop().call_soon(lambda: seen.append((run, 3) in marks.slots.values()))
+                await asyncio.sleep(1)
+
+            async with quarantine.attempt(run, 3):
+                await quarantine.stepwise(run, 3, compiling())
+            assert seen == [True, False]
+
+    run_virtually(story())
+
+
+def test_what_was_presumed_is_withdrawn_once_every_process_is_alive_or_has_left_other_marks() -> None:
+    async def story() -> None:
+        async with World(WAITING) as world:
+            book = Book()
+            book.owners = {"first", "second"}
+            third = await serving(world, book, owner="third")
+            run = await world.start()
+            await book.add_crashes([(run, BEGUN)], 1, 0)
+            await seconds_pass(third, 10)
+            assert book.suspects == {run: {"first", "second"}}, "the server that looks is alive"
+            # The second one was killed while code of the run was running.
+            await serving(world, book, Slots([(run, BEGUN), (run, work_of(TIMER))], "second"))
+            await seconds_pass(third, 3)
+            assert third.engine.is_held(run)
+            await serving(world, book, Slots([(run + 1, work_of(TIMER))], "first"))
+            await seconds_pass(third, 3)
+            assert not third.engine.is_held(run)
+            assert await signals(world) == [("PAUSE", "arclog"), ("RESUME", "arclog")]
+            assert book.rows[run, work_of(TIMER)].count == 1
+
+    run_virtually(story())
+
+
+@pytest.mark.parametrize("work", [work_of(TIMER), 1], ids=["the same work", "reading"])
+def test_the_marks_of_the_first_server_keep_the_run_in_quarantine(work: int) -> None:
+    async def story() -> None:
+        async with World(WAITING) as world:
+            book = Book()
+            book.owners = {"first", "second"}
+            third = await serving(world, book, owner="third")
+            run = await world.start()
+            await book.add_crashes([(run, BEGUN)], 1, 0)
+            await seconds_pass(third, 10)
+            await serving(world, book, Slots([(run, work)], "first"))
+            await serving(world, book, Slots([(run, BEGUN)], "second"))
+            await seconds_pass(third, 20)
+            assert third.engine.is_held(run)
+            assert await signals(world) == [("PAUSE", "arclog")]
+            assert book.rows[run, work_of(TIMER)].count == 2
+
+    run_virtually(story())
+
+
+def test_a_server_that_is_killed_while_it_resumes_a_run_does_not_keep_it_in_quarantine() -> None:
+    async def story() -> None:
+        async with World(WAITING) as world:
+            book = Book()
+            life = await serving(world, book)
+            run = await world.start()
+            await book.add_crashes([(run, BEGUN)], 1, 0)
+            await seconds_pass(life, 10)
+            await serving(world, book, Slots([(run, BEGUN)]))
+            await book.add_crashes([(run, 1 | ATTEMPT)], 1, 0)  # it reads the log, and is killed
+            await seconds_pass(life, 10)
+            assert life.engine.is_held(run)
+            await serving(world, book, Slots([(run, 1 | ATTEMPT)]))
+            await seconds_pass(life, 5)
+            assert not life.engine.is_held(run)
+            assert (await world.state()).pause is None
+
+    run_virtually(story())
+
+
+def test_work_that_follows_on_recorded_work_counts_when_its_server_dies() -> None:
+    async def story() -> None:
+        async with World(WAITING) as world:
+            book = Book()
+            await serving(world, book)
+            run = await world.start()
+            # The record is deleted already, its mark is not, and the server dies of the work after it.
+            await serving(world, book, Slots([(run, BEGUN), (run, 5)]))
+            assert {key: crash.count for key, crash in book.runs.items()} == {(run, 5): 1}
 
     run_virtually(story())

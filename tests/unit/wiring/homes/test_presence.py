@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from arclog.wiring.homes.presence import Presence
+from arclog.ports.storage.marks import ATTEMPT, RECORD_SLOTS, STEP_SLOT
+from arclog.wiring.homes.presence import FileMarks, Presence
 
 
 def test_a_run_is_served_by_a_process_for_it_for_its_caller_or_for_all(tmp_path: Path) -> None:
@@ -28,3 +29,35 @@ def test_a_process_that_is_gone_serves_nothing(tmp_path: Path) -> None:
     (tmp_path / "workers").mkdir()
     (tmp_path / "workers" / f"host-{os.getpid()}-ff").write_text("7")
     assert not Presence(tmp_path).is_served([7]), "nobody holds its lock"
+
+
+def test_a_record_that_a_dead_process_left_is_not_a_crash_by_itself(tmp_path: Path) -> None:
+    dead = FileMarks(tmp_path, "dead")
+    dead.begin(0, 1, 3)
+    dead.begin(STEP_SLOT, 2, 3)
+    dead.begin(RECORD_SLOTS[0], 2, 3 | ATTEMPT)
+    dead.begin(RECORD_SLOTS[-1], 4, 5 | ATTEMPT)
+    dead._marks.close()
+    os.close(dead._file)
+    back = FileMarks(tmp_path, "back")
+    assert set(back.left()) == {(1, 3), (2, 3), (2, 3 | ATTEMPT), (4, 5 | ATTEMPT)}
+    assert {(crash.execution_id, crash.work, crash.count) for crash in back.crashes()} == {(1, 3, 1), (2, 3, 1)}
+    back.close()
+
+
+def test_what_a_dead_process_left_is_there_until_it_is_in_the_store(tmp_path: Path) -> None:
+    dead = FileMarks(tmp_path, "dead", is_shared=True)
+    dead.begin(0, 1, 3)
+    dead._marks.close()
+    os.close(dead._file)
+    for _ in range(2):
+        back = FileMarks(tmp_path, "back", is_shared=True)
+        assert (back.left(), back.dead()) == ([(1, 3)], ["dead"])
+        sibling = FileMarks(tmp_path, "sibling", is_shared=True)
+        assert (sibling.left(), sibling.dead()) == ([], []), "one process looks after it"
+        sibling.close()
+        back.close()
+    back = FileMarks(tmp_path, "back", is_shared=True)
+    back.judged()
+    back.close()
+    assert FileMarks(tmp_path, "later", is_shared=True).dead() == []
