@@ -21,10 +21,7 @@ from arclog.model.errors import EventTooLarge, InvariantBroken, RequestRejected,
 from arclog.model.events import (
     BITS,
     LIFTS,
-    MARKED,
-    MARKED_WITH,
     REGISTRY,
-    TERMINAL,
     Event,
     is_closing,
     lifted,
@@ -43,6 +40,30 @@ T = TypeVar("T")
 _STORING = "result.stored"
 #: event types that open or close a step run
 _BOUNDARIES = frozenset({"step.scheduled", "step.done", "step.failed"})
+
+
+class _Meaning(Struct, frozen=True):
+    """What an event changes besides the log."""
+
+    #: it opens or closes a step run
+    bounds: bool
+    marked: bool
+    #: payload key that it must have to be marked; '' if none
+    marked_with: str
+    mark: int
+    terminal: bool
+
+
+#: by event type: its bit, and its meaning, if it has one
+_KINDS = {
+    name: (
+        BITS[name],
+        _Meaning(name in _BOUNDARIES, row.marked, row.marked_with, row.bit, row.terminal)
+        if row.marked or name in _BOUNDARIES
+        else None,
+    )
+    for name, row in REGISTRY.items()
+}
 _LONGEST_TTL_S = 1e12
 #: maximum size of a decompressed row; the limit of a written row is far below
 _MAX_BODY = 1 << 30
@@ -147,49 +168,55 @@ class Codec:
         change: StepChange | None = None
         for event in append.events:
             seq += 1
-            name = event.type
-            bit = BITS.get(name)
-            if bit is None:
-                raise RequestRejected(f"event type {name!r} is not in the registry; it cannot be stored")
+            try:
+                bit, meaning = _KINDS[event.type]
+            except KeyError:
+                raise RequestRejected(
+                    f"event type {event.type!r} is not in the registry; it cannot be stored"
+                ) from None
             bits |= bit
-            run, step = event.run, event.step
-            if run and step:
+            run = event.run
+            if run and (step := event.step):
                 # Most events belong to the same step run as the previous one.
                 if change is None or change.run != run or change.step != step:
                     change = steps.get((step, run))
                     if change is None:
                         change = steps[step, run] = StepChange(step, run, seq, seq)
                 change.last = seq
-                if name in _BOUNDARIES and not event.informative:
+                if meaning is not None and meaning.bounds and not event.informative:
                     _note(change, event, seq)
-            if name in MARKED and not event.informative:
-                if name in MARKED_WITH and MARKED_WITH[name] not in event.payload:
-                    continue
-                marks.append((REGISTRY[name].bit, seq))
-                terminal += name in TERMINAL
+            if meaning is None or not meaning.marked or event.informative:
+                continue
+            if not meaning.marked_with or meaning.marked_with in event.payload:
+                marks.append((meaning.mark, seq))
+                terminal += meaning.terminal
         if terminal > 1:
             raise InvariantBroken(f"append to execution {append.execution_id} holds {terminal} terminal events")
-        rows = list(self._rows(append, bits)) if append.events else ()
+        rows = self._rows(append, bits) if append.events else ()
         timers = [(timer, encode(timer.payload)) for timer in append.set_timers]
         results = _results(append) if bits & BITS[_STORING] else ()
         ingested = _ingested(append) if append.digests else ()
         return Derived(rows, marks, tuple(steps.values()), timers, bool(terminal), seq, results, ingested)
 
-    def _rows(self, append: Append, bits: int) -> Iterator[Row]:
-        events = append.events
+    def _rows(self, append: Append, bits: int) -> Sequence[Row]:
+        events, count = append.events, len(append.events)
         if append.ids:
-            yield from self._rows_of(append)
-            return
-        body = encode(events) if len(events) <= self._max_events or append.max_event_bytes else b""
+            return list(self._rows_of(append))
+        body = encode(events) if count <= self._max_events or append.max_event_bytes else b""
         if 0 < append.max_event_bytes < len(body):
             _check_sizes(append)
         #: number of events with consecutive ids; the ids of another millisecond begin another row
         run = MAX_SEQUENCE + 1 - (append.base_id & MAX_SEQUENCE)
-        fits = len(events) <= self._max_events and (len(body) <= self._max_bytes or len(events) == 1)
-        if fits and len(events) <= run:
-            last = append.expected + len(events)
-            yield Row(append.expected + 1, last, append.base_id, bits, self._packed(body), decoded_size(body))
-            return
+        fits = count <= self._max_events and (len(body) <= self._max_bytes or count == 1)
+        if not fits or count > run:
+            return list(self._cut_rows(append, run))
+        packed = body if len(body) <= self._compress_min else self._packed(body)
+        first = append.expected + 1
+        return (Row(first, append.expected + count, append.base_id, bits, packed, decoded_size(body)),)
+
+    def _cut_rows(self, append: Append, run: int) -> Iterator[Row]:
+        """Yield the rows of events that one row cannot have. The first `run` events have consecutive ids."""
+        events = append.events
         start = 0
         while start < len(events):
             left = run - start if start < run else MAX_SEQUENCE + 1 - (start - run) % (MAX_SEQUENCE + 1)

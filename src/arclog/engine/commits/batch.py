@@ -71,38 +71,38 @@ class Answer(msgspec.Struct):
 class Batch:
     """Several decisions on one execution, and the one append that makes them durable."""
 
+    # The first decision brings these.
+    events: list[Event]
+    close: list[int]
+    release: list[int]
+    #: by id; 0 = cleared
+    timers: dict[str, int]
+    hold: list[tuple[int, int]]
+    unhold: list[int]
+    digests: dict[int, str]
+    _new: list[NewWork]
+
+    slots = 0
+    more = False
+    _starts = False
+    _asks = False
+    _approvals = 0
+    _max_event_bytes = 0
+
     def __init__(self, base_id: int, queues: Queues) -> None:
         self.base_id = base_id
         self._queues = queues
         self.txns: list[Txn] = []
-        self.events: list[Event] = []
         self.issue: list[NewCommand] = []
-        self.close: list[int] = []
-        self.release: list[int] = []
-        #: by id; 0 = cleared
-        self.timers: dict[str, int] = {}
         self.answers: list[Answer] = []
-        self.hold: list[tuple[int, int]] = []
-        self.unhold: list[int] = []
-        self.slots = 0
-        self.digests: dict[int, str] = {}
-        self.more = False
         #: number of commands for workers of each pool
         self.offers: dict[str, int] = {}
         self._grants: dict[int, tuple[Answer, Claimant]] = {}
-        self._new: list[NewWork] = []
-        self._starts = False
-        self._asks = False
-        self._approvals = 0
-        self._max_event_bytes = 0
 
     def take(self, txn: Txn, claimant: Claimant | None, last_seq: int, place: Place) -> None:
         """Add a decision. `last_seq` is the head after it, `place` the queue of its command."""
         events = txn.events
-        last_id = moved(self.base_id, len(self.events) + len(events) - 1)
-        answer = Answer(txn.refused, waiting=txn.waiting, events=len(events), last_seq=last_seq, last_id=last_id)
-        if events:
-            answer.spoken, answer.spoken_at = events[txn.spoken].type, txn.spoken
+        count = len(events)
         if not self.txns:
             # Most batches have one decision, whose lists are used directly.
             self.events, self.close, self.release, self.timers = events, txn.close, txn.release, txn.timers
@@ -116,10 +116,16 @@ class Batch:
             self.unhold.extend(txn.unhold)
             self.digests.update(txn.digests)
             self._new.extend(txn.issue)
+        last_id = moved(self.base_id, len(self.events) - 1)
+        answer = Answer(txn.refused, waiting=txn.waiting, events=count, last_seq=last_seq, last_id=last_id)
+        if count:
+            answer.spoken, answer.spoken_at = events[txn.spoken].type, txn.spoken
         self.txns.append(txn)
         self.answers.append(answer)
-        self._starts = self._starts or txn.slot
-        self.more = self.more or txn.more
+        if txn.slot:
+            self._starts = True
+        if txn.more:
+            self.more = True
         if claimant is not None:
             for work in [work for work in txn.issue if claimant.can_take(work, place)][: claimant.wants]:
                 if claimant.own or self._queues.may_pass(work.pool, place.tenant):
@@ -127,12 +133,15 @@ class Batch:
 
     def settle(self, program: Program, state: State) -> None:
         """Turn new work into commands. Work that was withdrawn in the same batch is neither issued nor closed."""
-        self.slots = program.plan.concurrency or 0 if self._starts else 0
-        self._asks = program.asks
-        self._approvals = approvals_of(state) if program.asks else 0
+        if self._starts:
+            self.slots = program.plan.concurrency or 0
+        if program.asks:
+            self._asks = True
+            self._approvals = approvals_of(state)
         self._max_event_bytes = program.event_room + ENVELOPE_BYTES
-        for answer in self.answers:
-            answer.pausing = state.pause is not None
+        if state.pause is not None:
+            for answer in self.answers:
+                answer.pausing = True
         for work in self._new:
             command = state.commands.get(work.command_id)
             if command is None:
@@ -147,10 +156,11 @@ class Batch:
             answer, claimant = grant
             self.issue.append(self._command(work, grant=Grant(claimant.worker_id, claimant.lease_until, claimant.by)))
             answer.commands.append(command_of(program, state, command, claimant.lease_until))
-        for command_id in (*self.release, *self.unhold):
-            command = state.commands.get(command_id)
-            if command is not None and not command.held:
-                self._offer(program.steps[command.step].plan.pool)
+        if self.release or self.unhold:
+            for command_id in (*self.release, *self.unhold):
+                command = state.commands.get(command_id)
+                if command is not None and not command.held:
+                    self._offer(program.steps[command.step].plan.pool)
 
     def _offer(self, pool: str) -> None:
         self.offers[pool] = self.offers.get(pool, 0) + 1
@@ -178,6 +188,13 @@ class Batch:
         deliveries: Sequence[NewDelivery] = (),
     ) -> Append:
         """Return the transaction to commit. `state` is the state after the decisions."""
+        set_timers: list[Timer] = []
+        clear_timers: list[str] = []
+        for timer_id, due in self.timers.items():
+            if due:
+                set_timers.append(Timer(state.execution_id, timer_id, due))
+            else:
+                clear_timers.append(timer_id)
         return Append(
             execution_id=state.execution_id,
             expected=expected,
@@ -192,9 +209,9 @@ class Batch:
             unhold=self.unhold,
             slots=self.slots,
             extend=extend,
-            set_timers=[Timer(state.execution_id, timer_id, due) for timer_id, due in self.timers.items() if due],
+            set_timers=set_timers,
             deliveries=deliveries,
-            clear_timers=[timer_id for timer_id, due in self.timers.items() if not due],
+            clear_timers=clear_timers,
             digests=self.digests,
             asks=self._asks,
             max_event_bytes=self._max_event_bytes,

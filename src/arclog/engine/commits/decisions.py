@@ -55,7 +55,8 @@ class Deciding:
 
     def is_heavy(self, program: Program) -> bool:
         """Return whether decisions of this program are made in a thread."""
-        return self.turns is not None and self.turns.heavy.get(program.digest) is not None
+        turns = self.turns
+        return turns is not None and len(turns.heavy) > 0 and turns.heavy.get(program.digest) is not None
 
     def mark_heavy(self, program: Program) -> None:
         """Record that a decision of this program used up its turn, so that the next ones are made in a thread."""
@@ -67,7 +68,8 @@ class Deciding:
         `bounded` and the templates do more work than a turn allows.
         """
         began = 0.0 if self.measured is None else self._clock.monotonic()
-        base = self._minter.peek()
+        now = self._clock.now()
+        base = first_id = self._minter.peek(now)
         batch = Batch(base, self._queues)
         sliced = bounded and self.turns is not None
         quarantine = self.quarantine
@@ -78,18 +80,22 @@ class Deciding:
             if quarantine is not None:
                 quarantine.begin(0, state.execution_id, work_of(item))
             try:
-                txn = decide(program, state, item, self._clock.now(), moved(base, len(batch.events)), meter)
+                txn = decide(program, state, item, now, first_id, meter)
             finally:
                 if quarantine is not None:
                     quarantine.end(0)
             batch.take(txn, claimant, state.head, Place(pool, state.tenant))
             if sliced:
                 turn = meter.turn
+            if len(batch.answers) == len(given):
+                break
             if len(batch.events) >= EVENTS_PER_COMMIT or turn < self._turn // 2 or meter.is_half_spent:
                 break
+            now, first_id = self._clock.now(), moved(base, len(batch.events))
         batch.settle(program, state)
         self._minter.take(len(batch.events))
-        self._took(began)
+        if self.measured is not None:
+            self._took(began)
         return batch
 
     async def behind(self, program: Program, begin: Beginning, execution_id: int, most: int) -> tuple[State, Batch]:

@@ -193,8 +193,9 @@ class Groups:
             if isinstance(outcome, Appended):
                 if engine.live.kept(execution_id) is not decision.live:
                     engine.live.put(decision.live)
-                engine.live.grew(decision.live, outcome.decoded_bytes)
                 engine.committed(decision.live, decision.batch)
+                if engine.live.kept(execution_id) is decision.live:  # most timers end their run
+                    engine.live.grew(decision.live, outcome.decoded_bytes)
                 answers[decision.place] = decision.batch.answers[0]
             else:
                 engine.live.drop(execution_id)

@@ -40,9 +40,11 @@ class Minter:
         self._ms = EPOCH_MS
         self._sequence = 0
 
-    def peek(self) -> int:
-        """Return the first of several consecutive ids. Call `take` with the number of used ones."""
-        ms = self._clock.now() // 1000
+    def peek(self, now: int = 0) -> int:
+        """Return the first of several consecutive ids. Call `take` with the number of used ones. `now` is the time, if
+        the caller has read the clock already.
+        """
+        ms = (now or self._clock.now()) // 1000
         if ms > self._ms:
             self._ms, self._sequence = ms, 0
         elif self._sequence + LONGEST_RUN > MAX_SEQUENCE:

@@ -631,6 +631,12 @@ WITH crowds AS (
 no_lanes AS (DELETE FROM arclog.lanes l USING crowds c WHERE l.pool = ANY($1) AND l.pool = c.pool)
 DELETE FROM arclog.holding h USING crowds c WHERE h.pool = ANY($1) AND h.pool = c.pool
 
+-- name: about_turn
+-- The time, and what a claim without limits and resources relies on: that there are none, and which of its pools are crowded.
+SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8,
+       EXISTS (SELECT FROM arclog.limits) OR EXISTS (SELECT FROM arclog.resources),
+       ARRAY (SELECT pool FROM arclog.crowded WHERE pool = ANY($1::text[]) AND built)
+
 -- name: are_crowded
 SELECT pool FROM arclog.crowded WHERE pool = ANY($1::text[]) AND built
 
@@ -830,16 +836,16 @@ UPDATE arclog.resources r SET full_at = s.full_at
 FROM unnest($1::text[], $2::int8[]) AS s (name, full_at) WHERE r.name = s.name
 
 -- name: serve
-INSERT INTO arclog.service (pool, tenant, served) SELECT * FROM unnest($1::text[], $2::text[], $3::int8[])
-ON CONFLICT (pool, tenant) DO UPDATE SET served = excluded.served
-
--- name: forget_service
--- Who stands at the present, or behind it, needs no row. A few of them; the next claims find the others.
-DELETE FROM arclog.service s USING unnest($1::text[]) AS p (pool) CROSS JOIN LATERAL (
+-- Who stood at the pool's present before, or behind it, needs no row. A few of them; the next claims find the others.
+WITH served AS (
+    INSERT INTO arclog.service (pool, tenant, served) SELECT * FROM unnest($1::text[], $2::text[], $3::int8[])
+    ON CONFLICT (pool, tenant) DO UPDATE SET served = excluded.served
+)
+DELETE FROM arclog.service s USING unnest($4::text[]) AS p (pool) CROSS JOIN LATERAL (
     SELECT o.tenant FROM arclog.service o
-    WHERE o.pool = p.pool AND o.tenant <> ''
+    WHERE o.pool = p.pool AND o.tenant <> '' AND o.tenant <> ALL ($2::text[])
       AND o.served <= (SELECT now.served FROM arclog.service now WHERE now.pool = p.pool AND now.tenant = '')
-    ORDER BY o.served LIMIT $2
+    ORDER BY o.served LIMIT $5
 ) old
 WHERE s.pool = p.pool AND s.tenant = old.tenant
 

@@ -43,6 +43,8 @@ MANY, FEW = 32, 4
 _NOTES = 1000
 #: number of outdated service values that a claim accepts, and of lanes that are merged at a time
 _STALE, _SETTLED = 4, 1000
+#: a claim in this many looks whether a crowded pool has only few lanes left, although it cannot tell from those that it read
+_UNCROWDED = 16
 #: number of service rows that a claim removes in addition to those that it may have added
 _FORGOTTEN = 8
 #: maximum number of cached sets of crowded pools
@@ -81,6 +83,8 @@ class Facts(NamedTuple):
     shared: bool
     #: the crowded ones among the turn's pools, if requested
     crowded: set[str]
+    #: whether limits or resources exist that were not read
+    bounded: bool = False
 
 
 class Claims:
@@ -94,6 +98,8 @@ class Claims:
         self._lock = asyncio.Lock()
         #: the facts of the last claim from each set of crowded pools
         self._known: dict[tuple[str, ...], Turn] = {}
+        #: number of claims that read the lanes of crowded pools
+        self._windows = 0
 
     async def claim(self, asked: ClaimRequest) -> Rows:
         """Return rows of commands, in the order in which they were chosen."""
@@ -150,7 +156,7 @@ class Claims:
                         return None
                     calls, commands = self._chosen(asked, facts, turn)
                     taking = True
-                    rows = await pipeline.request([*calls, *self._tidying(facts), (_COMMIT, ())])
+                    rows = await pipeline.request([*calls, *self._tidying(facts, asked.limit), (_COMMIT, ())])
                 if crowds := _crowds(facts.rows):
                     await self._crowd(crowds)
                 if facts.window and set(turn.crowded) == set(asked.pools) and len(self._known) < _KNOWN:
@@ -168,6 +174,8 @@ class Claims:
     async def _facts(self, pipeline: Pipeline, asked: ClaimRequest, turn: Turn) -> Facts:
         """Take the turn and read the waiting commands."""
         crowded = texts(turn.crowded)
+        if turn.built and not (turn.limited or turn.wide):
+            return await self._plain_facts(pipeline, asked, turn)
         lanes = (asked.limit, texts(turn.pools), _blobs(asked.kinds), asked.tenant)
         calls: dict[str, tuple[Any, ...]] = {
             "lock_turn": (texts([*turn.pools, ""] if turn.wide else turn.pools),),
@@ -202,6 +210,20 @@ class Claims:
         rows, window = answers.get("lanes", answers.get("lanes_in", [])), answers.get("window", [])
         tenants = {row[1] for row in (*rows, *window)} | {tenant for (tenant,) in answers.get("two_lanes", ())}
         return Facts(rows, window, room, len(tenants) > 1, {pool for (pool,) in answers.get("are_crowded", ())})
+
+    async def _plain_facts(self, pipeline: Pipeline, asked: ClaimRequest, turn: Turn) -> Facts:
+        """Do the same for crowded pools without limits and resources, in fewer statements."""
+        crowded = texts(turn.crowded)
+        calls: dict[str, tuple[Any, ...]] = {
+            "lock_turn": (texts(turn.pools),),
+            "about_turn": (crowded,),
+            "read_notes": (crowded, _NOTES),
+            "window": self._window(asked, turn, Room(0)),
+        }
+        answers = await self._request(pipeline, asked, calls, begin=True)
+        [(now, bounded, built)] = answers["about_turn"]
+        window = answers["window"]
+        return Facts([], window, Room(now), len({row[1] for row in window}) > 1, set(built), bounded)
 
     def _window(self, asked: ClaimRequest, turn: Turn, room: Room) -> tuple[Any, ...]:
         pools = turn.crowded
@@ -265,12 +287,11 @@ class Claims:
         rows: list[tuple[Any, ...]] = [(*place, count) for place, count in sorted(changed.items())]
         rows += [(pool, "", service.present[pool]) for pool in pools]
         columns = (texts(row[0] for row in rows), texts(row[1] for row in rows), ints(row[2] for row in rows))
-        forget = (texts(pools), _FORGOTTEN + 2 * len(changed))
-        return [(self._sql["serve"], columns), (self._sql["forget_service"], forget)]
+        return [(self._sql["serve"], (*columns, texts(pools), _FORGOTTEN + 2 * len(changed)))]
 
     # -- crowded pools ------------------------------------------------------------------------------------------------
 
-    def _tidying(self, facts: Facts) -> list[Call]:
+    def _tidying(self, facts: Facts, limit: int) -> list[Call]:
         """Merge outdated values of service, and reset pools that are no longer crowded."""
         stale: dict[tuple[str, tuple[bytes, ...], str, int], set[int]] = {}
         lanes: dict[str, set[tuple[Any, ...]]] = {}
@@ -283,7 +304,10 @@ class Claims:
             for (pool, kinds, resources, held), values in stale.items()
             if len(values) > _STALE
         ]
-        if few := [pool for pool, some in lanes.items() if len(some) <= FEW]:
+        # A claim that saw more lanes than it may take did not read all of them, so that only some of these look.
+        self._windows += 1
+        most = FEW if self._windows % _UNCROWDED == 0 else min(FEW, limit)
+        if few := [pool for pool, some in lanes.items() if len(some) <= most]:
             calls.append((self._sql["uncrowd"], (texts(few), FEW)))
         return calls
 
@@ -309,7 +333,7 @@ def _holds(turn: Turn, facts: Facts) -> bool:
     """Return whether the turn still covers everything that the claim needs."""
     limits = facts.room.limits
     wide = bool(facts.room.resources) or any(pool == "" for pool, _ in limits)
-    return (
+    return not facts.bounded and (
         facts.crowded == set(turn.pools) and bool(facts.window) and turn.wide >= wide and turn.limited >= bool(limits)
     )
 

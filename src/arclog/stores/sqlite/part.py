@@ -54,9 +54,10 @@ class SqlitePart(SqlPart):
         """Return one statement per row, or for many rows a single statement, if such a form of it exists."""
         if len(rows) < GROUPED or _GROUP + name not in SQL:
             return [(name, (*first, *row)) for row in rows]
-        values = [
-            [value.hex() if kind == "b" else value for kind, value in zip(kinds, row, strict=True)] for row in rows
-        ]
+        values = rows
+        for column, kind in enumerate(kinds):
+            if kind == "b":
+                values = [(*row[:column], row[column].hex(), *row[column + 1 :]) for row in values]
         return [(_GROUP + name, (*first, msgspec.json.encode(values).decode()))]
 
     def _ints(self, values: Iterable[int]) -> str:
