@@ -199,10 +199,10 @@ class RemoteApi(Caller, Api):
         return await self._call(run_ops.ACTIVITY, run_ops.Hours(hours))
 
     async def failing(self, *, limit: int = 20) -> builtins.list[Failing]:
-        return (await self._call(run_ops.FAILING, run_ops.AFew(limit))).playbooks
+        return (await self._call(run_ops.FAILING, run_ops.ListFew(limit))).playbooks
 
     async def stuck(self, *, limit: int = 20) -> builtins.list[Stuck]:
-        return (await self._call(run_ops.STUCK, run_ops.AFew(limit))).runs
+        return (await self._call(run_ops.STUCK, run_ops.ListFew(limit))).runs
 
     async def leases(self, *, limit: int = 100) -> builtins.list[Lease]:
         return (await self._call(run_ops.LEASES, run_ops.ListLeases(limit))).leases

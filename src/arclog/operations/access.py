@@ -1,4 +1,4 @@
-"""Access: sessions of browsers, API keys, the audit and credentials."""
+"""Access: browser sessions, API keys, the audit log and credentials."""
 
 from __future__ import annotations
 
@@ -51,18 +51,20 @@ class SignIn(Struct, frozen=True):
 
 
 class NewSession(Struct, frozen=True, forbid_unknown_fields=True):
+    """A request for a session."""
+
     #: an API key
     key: str
 
 
 class BeginSignIn(Struct, frozen=True, omit_defaults=True, rename={"place": "next"}):
-    place: Annotated[str, Meta(description="The page to return to", max_length=2000)] = "/"
+    place: Annotated[str, Meta(description="The page to return to after the sign-in", max_length=2000)] = "/"
 
 
 class SignInCallback(Struct, frozen=True, omit_defaults=True):
-    code: Annotated[str, Meta(max_length=4096)] = ""
-    state: Annotated[str, Meta(max_length=200)] = ""
-    error: Annotated[str, Meta(max_length=200)] = ""
+    code: Annotated[str, Meta(description="The authorization code of the issuer", max_length=4096)] = ""
+    state: Annotated[str, Meta(description="The state of the request that started the sign-in", max_length=200)] = ""
+    error: Annotated[str, Meta(description="The error of the issuer", max_length=200)] = ""
 
 
 _ME = Me(
@@ -115,7 +117,7 @@ SIGN_OUT: Operation[None] = Operation(
     tag=_TAG,
     text="Close the session of this browser.",
     status=204,
-    outcome="No active session.",
+    outcome="The session is closed.",
     errors=(),
 )
 BEGIN: Operation[None] = Operation(
@@ -147,6 +149,8 @@ CALLBACK: Operation[None] = Operation(
 
 
 class KeyList(Struct, frozen=True):
+    """Keys, oldest first."""
+
     keys: list[KeyShown]
 
 
@@ -208,15 +212,17 @@ REVOKE_KEY = Operation(
 
 
 class AuditPage(Struct, frozen=True):
+    """A page of the audit log, newest entries first."""
+
     entries: list[Audited]
     #: the `before` of the next page; None if there is none
     next: int | None
 
 
 class ListAudit(Struct, frozen=True, omit_defaults=True):
-    decision: Literal["", "denied", "granted"] = ""
-    before: Annotated[int, Meta(ge=0, lt=1 << 62)] = 0
-    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+    decision: Annotated[Literal["", "denied", "granted"], Meta(description="Only entries with this decision")] = ""
+    before: Annotated[int, Meta(description="Only entries before this position", ge=0, lt=1 << 62)] = 0
+    limit: Annotated[int, Meta(description="Maximum number of items", ge=1, le=1000)] = 100
 
 
 _ENTRY = Audited(
@@ -238,7 +244,7 @@ AUDIT = Operation(
     path="/api/audit",
     access=ADMIN,
     tag=_TAG,
-    text="List granted and denied requests of the caller's tenant, newest first. Page with `next` as `before`.",
+    text="List granted and denied requests of the caller's tenant, newest first. For the next page, send `next` as `before`.",
     params=ListAudit,
     answer=AuditPage,
     example=AuditPage([_ENTRY], None),
@@ -249,7 +255,7 @@ AUDIT = Operation(
 
 
 class NewCredential(Struct, frozen=True, forbid_unknown_fields=True):
-    """A secret to keep: a text, or a JSON object as text."""
+    """A secret to store: a text, or a JSON object as text."""
 
     value: str
     #: the caller's own, or ''; naming another tenant is an error (404)
@@ -260,10 +266,14 @@ class NewCredential(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CredentialList(Struct, frozen=True):
+    """Secrets, without their values."""
+
     credentials: list[SecretInfo]
 
 
-class Forgotten(Struct, frozen=True):
+class CredentialRemoved(Struct, frozen=True):
+    """The secret that was removed."""
+
     name: str
     scope: str
     removed: bool = True
@@ -311,6 +321,6 @@ REMOVE_CREDENTIAL = Operation(
     tag=_TAG,
     text="Remove a secret of the caller's tenant.",
     params=RemoveCredential,
-    answer=Forgotten,
-    example=Forgotten("crm", "acme/shop"),
+    answer=CredentialRemoved,
+    example=CredentialRemoved("crm", "acme/shop"),
 )

@@ -1,4 +1,4 @@
-"""The server itself: whether it lives and can work, its settings, its pages."""
+"""The server itself: its health, its settings and its pages."""
 
 from __future__ import annotations
 

@@ -23,11 +23,13 @@ export interface ApprovalPage {
   next: string | null;
 }
 
+/** A request to archive or restore a path. */
 export interface ArchiveBody {
   path: string;
   archived?: boolean;
 }
 
+/** A page of the audit log, newest entries first. */
 export interface AuditPage {
   entries: Audited[];
   next: number | null;
@@ -47,19 +49,20 @@ export interface Audited {
   reason: string;
 }
 
-/** A span of time that has been, both ends included; RFC 3339. */
+/** A past period, both ends included (RFC 3339). */
 export interface Backfill {
   from: string;
   to: string;
 }
 
+/** The results of a batch. */
 export interface BatchAnswer {
   accepted: number;
   refused: number;
   results: Item[];
 }
 
-/** cancelRun. */
+/** The request of cancelRun. */
 export interface CancelRun {
   reason: string;
 }
@@ -80,7 +83,7 @@ export interface CatalogEntry {
   archived_at: string | null;
 }
 
-/** By path. */
+/** A page of registered playbooks, ordered by path. */
 export interface CatalogPage {
   playbooks: CatalogEntry[];
   next: string | null;
@@ -125,6 +128,7 @@ export interface Check {
   remedy: string;
 }
 
+/** A playbook to check. */
 export interface CheckBody {
   playbook: string;
   file?: string;
@@ -140,11 +144,13 @@ export interface CheckFinding {
   hint: string;
 }
 
+/** The result of a check. */
 export interface Checked {
   findings: CheckFinding[];
   graph: Record<string, unknown> | null;
 }
 
+/** Options of a garbage collection. */
 export interface CollectBody {
   dry_run?: boolean;
 }
@@ -168,8 +174,16 @@ export interface CommandView {
   losses: number;
 }
 
+/** Secrets, without their values. */
 export interface CredentialList {
   credentials: SecretInfo[];
+}
+
+/** The secret that was removed. */
+export interface CredentialRemoved {
+  name: string;
+  scope: string;
+  removed: boolean;
 }
 
 /** The health checks of a server. */
@@ -180,12 +194,13 @@ export interface Diagnosis {
   checks: Check[];
 }
 
-/** One of them. */
+/** A worker or a pool to drain: exactly one of the two. */
 export interface Drain {
   worker_id?: string;
   pool?: string;
 }
 
+/** A page of the events of a run, in seq order. */
 export interface EventPage {
   events: (Record<string, unknown>)[];
   next: number;
@@ -212,7 +227,7 @@ export interface ExecuteBody {
   priority?: number | null;
 }
 
-/** Newest first. */
+/** A page of runs, newest first. */
 export interface Executions {
   executions: Listed[];
   next: string | null;
@@ -227,17 +242,12 @@ export interface Failing {
   last: Listed;
 }
 
+/** Playbooks whose latest run failed. */
 export interface FailingPlaybooks {
   playbooks: Failing[];
 }
 
-export interface Forgotten {
-  name: string;
-  scope: string;
-  removed: boolean;
-}
-
-/** A new run from the state after an event. */
+/** A request for a new run that continues from the state after an event. */
 export interface ForkBody {
   at: number;
   playbook?: string | Record<string, unknown>;
@@ -256,7 +266,7 @@ export interface Forked {
   created: boolean;
 }
 
-/** The head and state of a run. */
+/** The last event of a run, and whether the run has ended or is paused. */
 export interface Head {
   head: number;
   ended: boolean;
@@ -305,6 +315,7 @@ export interface ItemError {
   message: string;
 }
 
+/** Keys, oldest first. */
 export interface KeyList {
   keys: KeyShown[];
 }
@@ -340,6 +351,7 @@ export interface Lease {
   until: string;
 }
 
+/** Commands that workers have claimed. */
 export interface Leases {
   leases: Lease[];
 }
@@ -383,6 +395,7 @@ export interface ListedOrigin {
   how: string;
 }
 
+/** A page of the log lines of a run's tasks. */
 export interface LogPage {
   lines: (Record<string, unknown>)[];
   next: number;
@@ -410,7 +423,7 @@ export interface Me {
   denied_signals: Record<string, string>;
 }
 
-/** A secret to keep: a text, or a JSON object as text. */
+/** A secret to store: a text, or a JSON object as text. */
 export interface NewCredential {
   value: string;
   tenant?: string;
@@ -451,6 +464,7 @@ export interface NewSchedule {
   overlap?: string;
 }
 
+/** A request for a session. */
 export interface NewSession {
   key: string;
 }
@@ -519,7 +533,7 @@ export interface ProblemDetails {
   detail: string;
 }
 
-/** The times that will run, oldest first. Times that have already run start nothing. */
+/** The queued times, oldest first. Times that have already run are not repeated. */
 export interface Queued {
   queued: string[];
 }
@@ -564,12 +578,13 @@ export interface Resources {
   resources: ResourceView[];
 }
 
+/** A page of the stored results of a run. */
 export interface ResultPage {
   results: StoredResult[];
   next: number;
 }
 
-/** A step to retry in a run that continues; or, of a run that has ended, what to run again in a new one. */
+/** A step to retry in the same run, or the part of an ended run to run again in a new one. */
 export interface RetryBody {
   reason?: string;
   step?: string;
@@ -655,6 +670,7 @@ export interface ScheduleView {
   note: string;
 }
 
+/** A page of schedules. */
 export interface Schedules {
   schedules: ScheduleView[];
   next: string | null;
@@ -819,7 +835,7 @@ export interface Status {
   completion_inferred: boolean;
 }
 
-/** Why, and where. */
+/** The reason and the target of a signal. */
 export interface SteerBody {
   reason?: string;
   step?: string;
@@ -881,6 +897,7 @@ export interface Stuck {
   why: string;
 }
 
+/** Runs with commands that no worker claims. */
 export interface StuckRuns {
   runs: Stuck[];
 }
@@ -964,7 +981,7 @@ export interface TraceNode {
   sources: TraceNode[];
 }
 
-/** Newest first. */
+/** A page of the versions of a path, newest first. */
 export interface VersionPage {
   versions: CatalogVersion[];
   next: number | null;
@@ -1093,7 +1110,7 @@ export interface Routes {
     path: { name: string };
     query: { tenant?: string; project?: string; environment?: string };
     body: never;
-    answer: Forgotten;
+    answer: CredentialRemoved;
   };
   "PUT /api/credentials/{name}": {
     path: { name: string };

@@ -69,9 +69,9 @@ async def list_credentials(call: Call) -> ops.CredentialList:
 
 
 @handles(ops.REMOVE_CREDENTIAL)
-async def remove_credential(call: Call, request: ops.RemoveCredential) -> ops.Forgotten:
+async def remove_credential(call: Call, request: ops.RemoveCredential) -> ops.CredentialRemoved:
     scope = _scope(request.tenant, request.project, request.environment)
-    return ops.Forgotten(request.name, await call.workspace.credentials.remove(request.name, scope))
+    return ops.CredentialRemoved(request.name, await call.workspace.credentials.remove(request.name, scope))
 
 
 def _scope(tenant: str, project: str, environment: str) -> str:
