@@ -38,7 +38,9 @@ def key_arguments(parser: Parser) -> None:
     )
     parser.add_argument("--project", metavar="P", help="create: restrict the key to this project")
     parser.add_argument("--environment", metavar="E", help="create: restrict the key to this environment")
-    parser.add_argument("--expires", metavar="SPAN", help="create: validity: 90d, 12h, 1y (default: unlimited)")
+    parser.add_argument(
+        "--expires", metavar="SPAN", help="create: period of validity, such as 90d, 12h, 1y (default: unlimited)"
+    )
     parser.epilog = (
         "A server requires keys as soon as the first one has been created (auth.mode).\n\n"
         "examples: arclog key create --name ci --role operator --expires 90d\n"
