@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 from arclog.model.principal import ROLES
 from arclog.operations.operation import ADMIN, BUILD, TEXT, VIEW, ByName, Operation
 from arclog.ports.secrets import SecretInfo
-from arclog.ports.storage.access import Audited, KeyMade, KeyShown, NewKey
+from arclog.ports.storage.access import AuditedRequest, CreatedKey, KeyInfo, NewKey
 
 _TAG = "access"
 
@@ -151,14 +151,14 @@ CALLBACK: Operation[None] = Operation(
 class KeyList(Struct, frozen=True):
     """Keys, oldest first."""
 
-    keys: list[KeyShown]
+    keys: list[KeyInfo]
 
 
 class ByKeyId(Struct, frozen=True):
     key_id: str
 
 
-_SHOWN = KeyShown(
+_SHOWN = KeyInfo(
     key_id="4k2m7q9x1c5v8b3n",
     name="ci",
     tenant="acme",
@@ -179,8 +179,8 @@ CREATE_KEY = Operation(
     text="Create a key for the caller's tenant. The `key` is returned only once.",
     takes=NewKey,
     takes_example=NewKey("ci", ("operator",)),
-    answer=KeyMade,
-    example=KeyMade("ark_4k2m7q9x1c5v8b3n_…", _SHOWN, first=False),
+    answer=CreatedKey,
+    example=CreatedKey("ark_4k2m7q9x1c5v8b3n_…", _SHOWN, first=False),
     status=201,
     errors=(),
 )
@@ -203,7 +203,7 @@ REVOKE_KEY = Operation(
     tag=_TAG,
     text="Revoke a key permanently. Every server applies this within `auth.cache_s`.",
     params=ByKeyId,
-    answer=KeyShown,
+    answer=KeyInfo,
     example=_SHOWN,
     repeatable=True,
 )
@@ -214,7 +214,7 @@ REVOKE_KEY = Operation(
 class AuditPage(Struct, frozen=True):
     """A page of the audit log, newest entries first."""
 
-    entries: list[Audited]
+    entries: list[AuditedRequest]
     #: the `before` of the next page; None if there is none
     next: int | None
 
@@ -225,7 +225,7 @@ class ListAudit(Struct, frozen=True, omit_defaults=True):
     limit: Annotated[int, Meta(description="Maximum number of items", ge=1, le=1000)] = 100
 
 
-_ENTRY = Audited(
+_ENTRY = AuditedRequest(
     position=7,
     at="2026-01-02T03:04:05.000000Z",
     decision="granted",

@@ -167,7 +167,7 @@ class CheckFinding(Struct, frozen=True):
     hint: str
 
 
-class Checked(Struct, frozen=True):
+class CheckResult(Struct, frozen=True):
     """The result of a check."""
 
     findings: list[CheckFinding]
@@ -186,8 +186,8 @@ CHECK = Operation(
     takes_example={"playbook": examples.PLAYBOOK},
     yaml_field="playbook",
     yaml_example=examples.PLAYBOOK,
-    answer=Checked,
-    example=Checked([], {"name": "hello", "entry": "start", "steps": [{"name": "start"}]}),
+    answer=CheckResult,
+    example=CheckResult([], {"name": "hello", "entry": "start", "steps": [{"name": "start"}]}),
     outcome="The findings. The status is 200 even if the playbook has errors.",
     errors=(),
 )

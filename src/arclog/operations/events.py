@@ -8,8 +8,8 @@ from msgspec import Meta, Struct
 
 from arclog.operations import examples
 from arclog.operations.operation import EVENT_STREAM, PRODUCE, VIEW, Count, ExecutionId, Limit, Operation, Types
-from arclog.ports.ingest import Taken
-from arclog.ports.views.api import EventsFound
+from arclog.ports.ingest import RecordedEvent
+from arclog.ports.views.api import EventSearchPage
 
 _TAG = "events and logs"
 _NOTHING_MORE = {204: "The run has ended; there are no events after Last-Event-ID."}
@@ -187,7 +187,7 @@ class Item(Struct, frozen=True, omit_defaults=True):
     index: int
     #: HTTP status: 200 if the event was recorded
     status: int
-    event: Taken | None = None
+    event: RecordedEvent | None = None
     title: str = ""
     detail: str = ""
 
@@ -226,7 +226,7 @@ _SENT = {
     "event_type": "call.done",
     "step": "load",
 }
-_TAKEN = Taken("320816801799016448", "320816801799016900", "task.done", 12, informative=True)
+_TAKEN = RecordedEvent("320816801799016448", "320816801799016900", "task.done", 12, informative=True)
 
 
 def published(name: str) -> dict[str, Any]:
@@ -246,7 +246,7 @@ POST_EVENT = Operation(
     takes=Any,
     takes_schema=lambda: published("wire-request"),
     takes_example=_SENT,
-    answer=Taken,
+    answer=RecordedEvent,
     example=_TAKEN,
     outcome="The event is recorded. Sending the same event again returns its first seq.",
     errors=(404, 409),
@@ -274,7 +274,7 @@ SEARCH = Operation(
     tag="events",
     text="Search the events of all runs that the caller can see, oldest first. While `more` is true, a page may have\nfewer events than `limit`, or none: repeat the request with `next` as the `cursor`.",
     params=SearchEvents,
-    answer=EventsFound,
-    example=EventsFound([examples.EVENT], "m1765000000000000-1-9", more=False),
+    answer=EventSearchPage,
+    example=EventSearchPage([examples.EVENT], "m1765000000000000-1-9", more=False),
     errors=(),
 )

@@ -17,9 +17,9 @@ from arclog.operations.operation import (
     OfExecution,
     Operation,
 )
-from arclog.ports.views.api import Listed, Started, Status, Summary
+from arclog.ports.views.api import ListedRun, Started, Status, Summary
 from arclog.ports.views.insight import StateView, Why
-from arclog.ports.views.overview import Activity, Approval, ApprovalPage, Failing, Hour, Lease, Stuck
+from arclog.ports.views.overview import Activity, Approval, ApprovalPage, FailingPlaybook, Hour, Lease, StuckRun
 
 _TAG = "executions"
 
@@ -49,7 +49,7 @@ class ExecuteBody(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
 class Executions(Struct, frozen=True):
     """A page of runs, newest first."""
 
-    executions: list[Listed]
+    executions: list[ListedRun]
     #: the `before` of the next page; null if there is none. A text search may return fewer than `limit` runs if it has
     #: examined as many as one request may (`overview.search_runs`)
     next: str | None
@@ -213,8 +213,8 @@ Few = Annotated[int, Meta(description="Maximum number of items", ge=1, le=100)]
 
 _WHY = "step resize (run 1) waits for a worker of pool gpu that supports python; no worker of pool gpu has been seen"
 _ACTIVITY = Activity("2026-01-01T04:00:00.000000Z", examples.AT, [Hour("2026-01-02T03:00:00.000000Z", 41, 2, 0)])
-_FAILING = Failing("examples/hello", "hello", 3, examples.AT, examples.LISTED)
-_STUCK = Stuck(examples.LISTED, "resize", "gpu", examples.AT, _WHY)
+_FAILING = FailingPlaybook("examples/hello", "hello", 3, examples.AT, examples.LISTED)
+_STUCK = StuckRun(examples.LISTED, "resize", "gpu", examples.AT, _WHY)
 _LEASE = Lease(examples.LISTED, "resize", 1, (0, 0), "gpu", "gpu-7-1f3a", 1, examples.AT)
 _APPROVAL = Approval(examples.LISTED, "ship#1/ask#1", "ship", "ask", "", "Ship order 17?", examples.AT, None)
 
@@ -223,14 +223,14 @@ class FailingPlaybooks(Struct, frozen=True):
     """Playbooks whose latest run failed."""
 
     #: latest failure first
-    playbooks: list[Failing]
+    playbooks: list[FailingPlaybook]
 
 
 class StuckRuns(Struct, frozen=True):
     """Runs with commands that no worker claims."""
 
     #: longest wait first
-    runs: list[Stuck]
+    runs: list[StuckRun]
 
 
 class Leases(Struct, frozen=True):

@@ -13,7 +13,7 @@ from arclog.ports.views.api import SignalAnswer, SignalRequest
 _TAG = "steering"
 
 
-class SteerBody(Struct, frozen=True, forbid_unknown_fields=True):
+class SignalBody(Struct, frozen=True, forbid_unknown_fields=True):
     """The reason and the target of a signal."""
 
     #: recorded in the log; required with cancel, skip and reject
@@ -26,7 +26,7 @@ class SteerBody(Struct, frozen=True, forbid_unknown_fields=True):
     data: Any = None
 
 
-class RetryBody(SteerBody, frozen=True, forbid_unknown_fields=True, rename={"from_step": "from"}):
+class RetryBody(SignalBody, frozen=True, forbid_unknown_fields=True, rename={"from_step": "from"}):
     """A step to retry in the same run, or the part of an ended run to run again in a new one."""
 
     #: start a new run that repeats this step and everything after it, and keeps the rest
@@ -72,7 +72,7 @@ def _steer(name: str, text: str, example: dict[str, Any], *, urgent: bool = Fals
         tag=_TAG,
         text=text,
         params=OfExecution,
-        takes=SteerBody,
+        takes=SignalBody,
         takes_example=example,
         answer=SignalAnswer,
         example=examples.SIGNALLED,

@@ -8,7 +8,7 @@ export interface Activity {
 
 /** A pending approval. */
 export interface Approval {
-  run: Listed;
+  run: ListedRun;
   key: string;
   step: string;
   task: string;
@@ -31,12 +31,12 @@ export interface ArchiveBody {
 
 /** A page of the audit log, newest entries first. */
 export interface AuditPage {
-  entries: Audited[];
+  entries: AuditedRequest[];
   next: number | null;
 }
 
 /** One entry of the audit log. */
-export interface Audited {
+export interface AuditedRequest {
   position: number;
   at: string;
   decision: string;
@@ -145,7 +145,7 @@ export interface CheckFinding {
 }
 
 /** The result of a check. */
-export interface Checked {
+export interface CheckResult {
   findings: CheckFinding[];
   graph: Record<string, unknown> | null;
 }
@@ -172,6 +172,12 @@ export interface CommandView {
   run: number;
   fence: number;
   losses: number;
+}
+
+export interface CreatedKey {
+  key: string;
+  about: KeyInfo;
+  first: boolean;
 }
 
 /** Secrets, without their values. */
@@ -208,7 +214,7 @@ export interface EventPage {
 }
 
 /** A page of events across runs, oldest first. */
-export interface EventsFound {
+export interface EventSearchPage {
   events: (Record<string, unknown>)[];
   next: string;
   more: boolean;
@@ -229,22 +235,22 @@ export interface ExecuteBody {
 
 /** A page of runs, newest first. */
 export interface Executions {
-  executions: Listed[];
+  executions: ListedRun[];
   next: string | null;
 }
 
 /** A playbook whose newest run that ended has failed. */
-export interface Failing {
+export interface FailingPlaybook {
   path: string;
   name: string;
   failures: number;
   since: string | null;
-  last: Listed;
+  last: ListedRun;
 }
 
 /** Playbooks whose latest run failed. */
 export interface FailingPlaybooks {
-  playbooks: Failing[];
+  playbooks: FailingPlaybook[];
 }
 
 /** A request for a new run that continues from the state after an event. */
@@ -295,7 +301,7 @@ export interface Imported {
 export interface Item {
   index: number;
   status: number;
-  event: Taken | null;
+  event: RecordedEvent | null;
   title: string;
   detail: string;
 }
@@ -315,19 +321,8 @@ export interface ItemError {
   message: string;
 }
 
-/** Keys, oldest first. */
-export interface KeyList {
-  keys: KeyShown[];
-}
-
-export interface KeyMade {
-  key: string;
-  about: KeyShown;
-  first: boolean;
-}
-
 /** The public metadata of a key, without its secret and hash. */
-export interface KeyShown {
+export interface KeyInfo {
   key_id: string;
   name: string;
   tenant: string;
@@ -339,9 +334,14 @@ export interface KeyShown {
   revoked_at: string | null;
 }
 
+/** Keys, oldest first. */
+export interface KeyList {
+  keys: KeyInfo[];
+}
+
 /** Work that a worker has claimed and not finished. */
 export interface Lease {
-  run: Listed;
+  run: ListedRun;
   step: string;
   step_run: number;
   items: [number, number];
@@ -366,8 +366,15 @@ export interface Lineage {
   events: (Record<string, unknown>)[];
 }
 
+/** The run whose events a retry or a fork began with. */
+export interface ListedOrigin {
+  execution_id: string;
+  seq: number;
+  how: string;
+}
+
 /** A run in a list. */
-export interface Listed {
+export interface ListedRun {
   execution_id: string;
   run_id: string;
   name: string;
@@ -386,13 +393,6 @@ export interface Listed {
   imported: boolean;
   waiting: Waiting | null;
   origin: ListedOrigin | null;
-}
-
-/** The run whose events a retry or a fork began with. */
-export interface ListedOrigin {
-  execution_id: string;
-  seq: number;
-  how: string;
 }
 
 /** A page of the log lines of a run's tasks. */
@@ -536,6 +536,20 @@ export interface ProblemDetails {
 /** The queued times, oldest first. Times that have already run are not repeated. */
 export interface Queued {
   queued: string[];
+}
+
+/** An event from outside that is in the log. */
+export interface RecordedEvent {
+  execution_id: string;
+  event_id: string;
+  event_type: string;
+  seq: number;
+  informative: boolean;
+  duplicate: boolean;
+  warnings: string[];
+  closed: boolean;
+  next: NextTask | null;
+  error: Record<string, unknown> | null;
 }
 
 /** A playbook for the catalog. */
@@ -684,17 +698,17 @@ export interface SecretInfo {
   set_at: string;
 }
 
-export interface SettingList {
-  settings: SettingShown[];
-}
-
-export interface SettingShown {
+export interface SettingInfo {
   name: string;
   value: unknown;
   default: unknown;
   unit: string;
   help: string;
   variable: string;
+}
+
+export interface SettingList {
+  settings: SettingInfo[];
 }
 
 /** The ways to sign in, and the signed-in caller. */
@@ -716,6 +730,14 @@ export interface SignalAnswer {
   paused: boolean;
   started: string | null;
   waiting: boolean;
+}
+
+/** The reason and the target of a signal. */
+export interface SignalBody {
+  reason?: string;
+  step?: string;
+  signal_id?: string;
+  data?: unknown;
 }
 
 /** The recorded decision about a signal. */
@@ -835,14 +857,6 @@ export interface Status {
   completion_inferred: boolean;
 }
 
-/** The reason and the target of a signal. */
-export interface SteerBody {
-  reason?: string;
-  step?: string;
-  signal_id?: string;
-  data?: unknown;
-}
-
 /** An open step run. */
 export interface StepRunView {
   step: string;
@@ -889,8 +903,8 @@ export interface StoredResult {
 }
 
 /** A run with work that no worker claims. */
-export interface Stuck {
-  run: Listed;
+export interface StuckRun {
+  run: ListedRun;
   step: string;
   pool: string;
   since: string;
@@ -899,7 +913,7 @@ export interface Stuck {
 
 /** Runs with commands that no worker claims. */
 export interface StuckRuns {
-  runs: Stuck[];
+  runs: StuckRun[];
 }
 
 /** A run as `arclog run --json` prints it. */
@@ -921,20 +935,6 @@ export interface Summary {
   next: string[];
   origin: Origin | null;
   imported: boolean;
-}
-
-/** An event from outside that is in the log. */
-export interface Taken {
-  execution_id: string;
-  event_id: string;
-  event_type: string;
-  seq: number;
-  informative: boolean;
-  duplicate: boolean;
-  warnings: string[];
-  closed: boolean;
-  next: NextTask | null;
-  error: Record<string, unknown> | null;
 }
 
 /** The position of a pipeline. */
@@ -1092,7 +1092,7 @@ export interface Routes {
     path: Record<string, never>;
     query: Record<string, never>;
     body: CheckBody;
-    answer: Checked;
+    answer: CheckResult;
   };
   "GET /api/check/schema": {
     path: Record<string, never>;
@@ -1128,13 +1128,13 @@ export interface Routes {
     path: Record<string, never>;
     query: { type?: string[]; since?: string; until?: string; entity?: string; where?: string; informative?: boolean; cursor?: string; limit?: number };
     body: never;
-    answer: EventsFound;
+    answer: EventSearchPage;
   };
   "POST /api/events": {
     path: Record<string, never>;
     query: Record<string, never>;
     body: unknown;
-    answer: Taken;
+    answer: RecordedEvent;
   };
   "POST /api/events/batch": {
     path: Record<string, never>;
@@ -1169,13 +1169,13 @@ export interface Routes {
   "POST /api/executions/{execution_id}/approve": {
     path: { execution_id: string };
     query: Record<string, never>;
-    body: SteerBody;
+    body: SignalBody;
     answer: SignalAnswer;
   };
   "POST /api/executions/{execution_id}/cancel": {
     path: { execution_id: string };
     query: Record<string, never>;
-    body: SteerBody;
+    body: SignalBody;
     answer: SignalAnswer;
   };
   "GET /api/executions/{execution_id}/diff": {
@@ -1247,13 +1247,13 @@ export interface Routes {
   "POST /api/executions/{execution_id}/pause": {
     path: { execution_id: string };
     query: Record<string, never>;
-    body: SteerBody;
+    body: SignalBody;
     answer: SignalAnswer;
   };
   "POST /api/executions/{execution_id}/reject": {
     path: { execution_id: string };
     query: Record<string, never>;
-    body: SteerBody;
+    body: SignalBody;
     answer: SignalAnswer;
   };
   "GET /api/executions/{execution_id}/replay": {
@@ -1271,7 +1271,7 @@ export interface Routes {
   "POST /api/executions/{execution_id}/resume": {
     path: { execution_id: string };
     query: Record<string, never>;
-    body: SteerBody;
+    body: SignalBody;
     answer: SignalAnswer;
   };
   "POST /api/executions/{execution_id}/retry": {
@@ -1289,7 +1289,7 @@ export interface Routes {
   "POST /api/executions/{execution_id}/skip": {
     path: { execution_id: string };
     query: Record<string, never>;
-    body: SteerBody;
+    body: SignalBody;
     answer: SignalAnswer;
   };
   "GET /api/executions/{execution_id}/source": {
@@ -1350,13 +1350,13 @@ export interface Routes {
     path: Record<string, never>;
     query: Record<string, never>;
     body: NewKey;
-    answer: KeyMade;
+    answer: CreatedKey;
   };
   "DELETE /api/keys/{key_id}": {
     path: { key_id: string };
     query: Record<string, never>;
     body: never;
-    answer: KeyShown;
+    answer: KeyInfo;
   };
   "GET /api/leases": {
     path: Record<string, never>;

@@ -11,7 +11,7 @@ from arclog.cli.exits import FAILED, OK, Usage
 if TYPE_CHECKING:
     from arclog.cli.args import Parser
     from arclog.cli.render import Out
-    from arclog.ports.views.api import Api, Listed, ReplayCheck
+    from arclog.ports.views.api import Api, ListedRun, ReplayCheck
 
 _PAGE = 200
 
@@ -96,7 +96,7 @@ def _replay_all(options: Namespace) -> int:
     return asyncio.run(go())
 
 
-async def _all_runs(api: Api, since: str) -> AsyncIterator[Listed]:
+async def _all_runs(api: Api, since: str) -> AsyncIterator[ListedRun]:
     before = ""
     while page := await api.list(before=before, since=since, limit=_PAGE):
         for run in page:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from arclog.cli.args import Parser
     from arclog.cli.render import Out
     from arclog.model.config.settings import Settings
-    from arclog.ports.storage.access import KeyShown
+    from arclog.ports.storage.access import KeyInfo
     from arclog.wiring.access import Access
 
 _SPAN = re.compile(r"([1-9][0-9]{0,5})([smhdwy])")
@@ -138,7 +138,7 @@ async def _revoke(access: Access, options: Namespace, settings: Settings, out: O
     return OK
 
 
-def _line(key: KeyShown) -> str:
+def _line(key: KeyInfo) -> str:
     state = f"revoked {key.revoked_at}" if key.revoked_at else f"expires {key.expires_at}" if key.expires_at else ""
     scope = "/".join(part for part in (key.tenant, key.project, key.environment) if part)
     return "  ".join(part for part in (key.key_id, key.name, ",".join(key.roles), scope, state) if part)
