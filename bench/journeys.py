@@ -1,26 +1,31 @@
-"""How many source files of arclog three requests pass through, and how often they go from one file to another.
+"""Counts the source files of arclog that a command and three requests pass through, and the switches between files.
 
     python bench/journeys.py [JOURNEY ...]
 
-A server without a worker runs in this process, and the requests are plain HTTP, so what is counted is the server's side:
-every call of a function, in all threads, from the moment the request is sent until its answer has arrived.
+Every call of a function counts, in all threads; imports do not, because each journey is made twice and only the second one
+is counted. For the requests, a server without a worker runs in this process, and they are plain HTTP: only the server's
+side is counted, from the moment the request is sent until its answer has arrived.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import io
 import json
 import os
 import sys
 import tempfile
 import threading
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from types import FrameType
 from typing import Any, Self
 
 import msgspec
 
 import arclog
+from arclog.cli.main import command as run_command
 from arclog.model.commands import Report
 from arclog.model.config.settings import Settings
 from arclog.model.events import Event
@@ -30,10 +35,12 @@ ROOT = os.path.dirname(arclog.__file__)
 #: Packages between the network and arclog, if they are installed.
 FRAMEWORKS = tuple(f"{os.sep}{name}{os.sep}" for name in ("fastapi", "starlette", "pydantic"))
 WAITS = "metadata: {name: waits}\nworkflow:\n  - step: start\n    tool: {kind: wait, signal: go}\n"
+HELLO = (Path(__file__).parents[1] / "examples/hello.yaml").read_text(encoding="utf-8")
 NOOP = "metadata: {name: hello}\nworkflow:\n  - step: start\n    tool: {kind: noop}\n"
 WORKER = {"worker_id": "w", "kinds": ["noop"]}
 AT = 1_800_000_000_000_000
-#: What the only task of a step is called.
+RUN = "run"
+#: The label of the only task of a step.
 TASK = "start_task"
 
 Ask = Callable[..., Awaitable[Any]]
@@ -121,11 +128,26 @@ async def ingest_to_stream(ask: Ask) -> Trace:
     return trace
 
 
-JOURNEYS = {"pause": pause, "claim-to-report": claim_to_report, "ingest-to-stream": ingest_to_stream}
+REQUESTS = {"pause": pause, "claim-to-report": claim_to_report, "ingest-to-stream": ingest_to_stream}
 
 
-async def main(names: list[str]) -> None:
-    for name in names or JOURNEYS:
+def run_hello(folder: Path) -> Trace:
+    """`arclog run hello.yaml`."""
+    hello = folder / "hello.yaml"
+    hello.write_text(HELLO)
+    words = ["run", str(hello), "--home", str(folder / "home")]
+    with contextlib.redirect_stdout(io.StringIO()), Trace() as trace:
+        assert run_command(words) == 0
+    return trace
+
+
+def show(name: str, trace: Trace) -> None:
+    framework = f"; {len(trace.framework)} files of a web framework"
+    print(f"{name}: {len(trace.files)} files, {trace.switches} switches{framework}")
+
+
+async def requests(names: list[str]) -> None:
+    for name in names:
         with tempfile.TemporaryDirectory() as folder:
             settings = Settings({"home": os.path.join(folder, "home"), "server.port": 0})
             started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -137,13 +159,19 @@ async def main(names: list[str]) -> None:
             async def ask(*args: Any, port: int = port) -> Any:
                 return await _request(port, *args)
 
-            await JOURNEYS[name](ask)  # what is imported and compiled once is not counted
-            trace = await JOURNEYS[name](ask)
-            framework = f"; {len(trace.framework)} files of a web framework"
-            print(f"{name}: {len(trace.files)} files, {trace.switches} switches{framework}")
+            await REQUESTS[name](ask)  # what is imported and compiled once is not counted
+            show(name, await REQUESTS[name](ask))
             stop.set()
             await server
 
 
+def main(names: list[str]) -> None:
+    if not names or RUN in names:
+        with tempfile.TemporaryDirectory() as folder:
+            run_hello(Path(folder))
+            show(RUN, run_hello(Path(folder)))
+    asyncio.run(requests([name for name in names or REQUESTS if name != RUN]))
+
+
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1:]))
+    main(sys.argv[1:])

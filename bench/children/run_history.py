@@ -63,7 +63,7 @@ async def main(events: int, short: int, steps: int) -> dict[str, float]:
             found[name.replace("_s", "_cpu_s")] = time.process_time() - used
             return answer
 
-        await here.start_worker(on_its_own=True)
+        await here.start_worker(unattended=True)
         long, found["events"] = await ran(api, LOOP, items=events // _AN_ITEM)
         one, found["short_events"] = await ran(api, LOOP, items=short // _AN_ITEM)
         two, _ = await ran(api, LOOP, items=short // _AN_ITEM)

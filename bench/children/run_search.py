@@ -28,7 +28,7 @@ TABLES = ("executions", "log", "mark")
 async def fill(home: str, events: int) -> dict[str, float]:
     began = time.perf_counter()
     async with embedded(load_settings({"home": home})) as here:
-        await here.start_worker(on_its_own=True)
+        await here.start_worker(unattended=True)
         run, head = await run_history.ran(here.api, run_history.LOOP, items=ITEMS)
         copies = -(-events // head)
         await copied_runs.make_spans(here.engine.store, copies, int(run))

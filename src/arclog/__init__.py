@@ -7,7 +7,8 @@
 
 `run` and `open` run playbooks in this process, `Client` and `AsyncClient` call a server, `kind` makes a tool kind from a
 function or a class, `arclog.testing` plays playbooks with mocked tools, and `arclog.errors` has the errors that they
-raise. The module `arclog.client.webhooks` is public as well. Every other module is private and may change in any release.
+raise. The names in `arclog.client` and the module `arclog.client.webhooks` are public as well. Every other module is private
+and may change in any release.
 """
 
 from __future__ import annotations

@@ -497,7 +497,7 @@ async def _opened(
     try:
         if serves and not reads:
             await here.free_dead()
-            await here.start_worker(on_its_own=True)
+            await here.start_worker(unattended=True)
     except BaseException:
         await stack.aclose()
         raise

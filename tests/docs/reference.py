@@ -11,6 +11,7 @@ from arclog.model.status import TRANSITIONS
 from tests.docs.conformance import conformance_page
 from tests.docs.dialects import dialects_page
 from tests.docs.operations import operations_page
+from tests.docs.playbook_keys import playbook_page
 from tests.docs.seeds import seeds_page
 
 _HEAD = "<!-- Drawn from {source} by tests/docs; change that, then run `./x pytest tests/docs --redraw`. -->\n\n"
@@ -156,4 +157,5 @@ PAGES = {
     "seeds.md": seeds_page,
     "conformance.md": conformance_page,
     "api.md": operations_page,
+    "playbook.md": playbook_page,
 }

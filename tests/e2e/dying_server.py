@@ -114,7 +114,7 @@ async def main(home: str, what: str, argument: str) -> None:
     async with embedded(settings) as here, asyncio.timeout(60):
         await here.free_dead()
         here.start_duties()
-        await here.start_worker(on_its_own=True)
+        await here.start_worker(unattended=True)
         if what == "start":
             started = await here.api.execute(ExecuteRequest(playbook=argument))
             sys.stdout.write(started.execution_id + "\n")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import pkgutil
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +15,11 @@ import msgspec
 import pytest
 
 import arclog
+import arclog.client
 import arclog.errors
 import arclog.testing
 from arclog.errors import NotFound, PlaybookError, RequestRejected, RunFailed, SettingsError, TaskFailed
+from arclog.model import errors as model_errors
 from arclog.testing import MockMismatch, play
 
 HELLO = 'metadata: {name: hello}\nworkload: {name: world}\nworkflow:\n  - {step: start, tool: {kind: noop, data: "hello {{ workload.name }}"}}\n'
@@ -55,7 +60,7 @@ def test_arguments_and_errors_of_an_open_home_are_documented(kind: type[Any], na
     assert "Raises:" in doc
 
 
-@pytest.mark.parametrize("module", [arclog, arclog.errors, arclog.testing])
+@pytest.mark.parametrize("module", [arclog, arclog.client, arclog.errors, arclog.testing])
 def test_every_public_name_and_method_is_typed_and_described(module: Any) -> None:
     for name in module.__all__:
         thing = getattr(module, name)
@@ -68,6 +73,59 @@ def test_every_public_name_and_method_is_typed_and_described(module: Any) -> Non
             for parameter in inspect.signature(member).parameters.values():
                 typed = parameter.annotation is not parameter.empty or parameter.name == "self"
                 assert typed, (name, member, parameter)
+
+
+#: Errors that no public function raises, and why.
+INTERNAL = {
+    "ExpressionError": "a template that fails is data of the run, and a search with a bad expression is a RequestRejected",
+    "EventDiffers": "only producers that post events get it, as an answer over HTTP",
+    "StaleFence": "part of the protocol between worker and engine",
+    "NotHolder": "part of the protocol between worker and engine",
+    "ReportGap": "part of the protocol between worker and engine",
+    "LeaseLost": "part of the protocol between worker and engine",
+    "BusUnavailable": "servers continue without a bus",
+}
+
+
+def test_every_error_is_public_or_internal_for_a_reason() -> None:
+    errors = {
+        name for name, thing in vars(model_errors).items() if inspect.isclass(thing) and issubclass(thing, Exception)
+    }
+    assert errors - set(arclog.errors.__all__) == INTERNAL.keys()
+
+
+def test_an_error_defined_elsewhere_has_a_public_base() -> None:
+    """Stores, drivers and expressions refine errors; a program catches them by the public class."""
+    for module in pkgutil.walk_packages(arclog.__path__, "arclog."):
+        if module.name.startswith(
+            ("arclog.stores", "arclog.ports", "arclog.secrets", "arclog.client", "arclog.server")
+        ):
+            importlib.import_module(module.name)
+    public = tuple(getattr(arclog.errors, name) for name in arclog.errors.__all__ if name != "ArclogError")
+    pending: list[type[Exception]] = [model_errors.ArclogError]
+    while pending:
+        kind = pending.pop()
+        pending += kind.__subclasses__()
+        if kind.__module__ != model_errors.__name__:
+            assert issubclass(kind, (*public, model_errors.ExpressionError)), kind
+
+
+def test_every_error_that_a_docstring_names_is_public() -> None:
+    public = {*arclog.errors.__all__, *arclog.testing.__all__, "TypeError", "ValueError"}
+    classes = (arclog.Arclog, arclog.AsyncArclog, arclog.AsyncClient, arclog.Client)
+    members = [arclog.run, arclog.open, arclog.open_async, arclog.kind, arclog.testing.play]
+    members += [thing for kind in classes for name, thing in inspect.getmembers(kind, callable) if name[0] != "_"]
+    documented = "\n".join(inspect.getdoc(member) or "" for member in members)
+    named = {name for text in re.findall(r"Raises:?\s([^.]*)", documented) for name in re.findall(r"\b[A-Z]\w+", text)}
+    known = {name for name in named if name in vars(model_errors)}
+    assert {"PlaybookError", "NotFound", "RunFailed"} <= known
+    assert known <= public
+
+
+def test_the_python_page_describes_every_error() -> None:
+    page = (Path(__file__).parents[2] / "docs/python.md").read_text(encoding="utf-8")
+    section = page.partition("\n## Errors\n")[2].partition("\n## ")[0]
+    assert [name for name in arclog.errors.__all__ if f"`{name}`" not in section] == []
 
 
 def test_importing_arclog_imports_nothing_else() -> None:

@@ -11,7 +11,7 @@ from arclog.model.config.settings import Settings
 from arclog.model.errors import NotFound
 from arclog.model.outcome import Outcome, error, failed
 from arclog.ports.tool import TaskContext
-from arclog.ports.views.api import ExecuteRequest, Listed, SignalRequest, Summary
+from arclog.ports.views.api import ExecuteRequest, ListedRun, SignalRequest, Summary
 from arclog.ports.views.insight import Why
 from arclog.testing.harness import World
 from arclog.testing.scripted import Call
@@ -21,7 +21,7 @@ from arclog.testing.virtual import run_virtually
 class Ended:
     """A run that has ended, as each reader sees it."""
 
-    def __init__(self, summary: Summary, why: Why, listed: Listed) -> None:
+    def __init__(self, summary: Summary, why: Why, listed: ListedRun) -> None:
         self.summary = summary
         self.why = why
         self.listed = listed

@@ -33,11 +33,11 @@ class LocalBus:
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
-        self._heard: Callable[[Notice], None] | None = None
-        self._sent = self._heard_count = 0
+        self._on_notice: Callable[[Notice], None] | None = None
+        self._sent = self._received_count = 0
 
-    async def open(self, heard: Callable[[Notice], None]) -> None:
-        self._heard = heard
+    async def open(self, on_notice: Callable[[Notice], None]) -> None:
+        self._on_notice = on_notice
         self._exchange.buses.append(self)
 
     def notify(self, notice: Notice) -> None:
@@ -47,17 +47,17 @@ class LocalBus:
                 self._exchange.carry(lambda other=other: other._deliver(notice))  # type: ignore[misc]  # noqa: SLF001 - one of its own kind; mypy cannot type a lambda's default
 
     def _deliver(self, notice: Notice) -> None:
-        if self._heard is not None:
-            self._heard_count += 1
-            self._heard(notice)
+        if self._on_notice is not None:
+            self._received_count += 1
+            self._on_notice(notice)
 
     def waiting(self, pools: Collection[str]) -> None:
         """Nothing to do; all buses receive all notices."""
 
     def figures(self) -> Figures:
-        return Figures(connected=self._heard is not None, sent=self._sent, heard=self._heard_count)
+        return Figures(connected=self._on_notice is not None, sent=self._sent, received=self._received_count)
 
     async def close(self) -> None:
-        self._heard = None
+        self._on_notice = None
         if self in self._exchange.buses:
             self._exchange.buses.remove(self)

@@ -141,21 +141,21 @@ class NatsBus:
         self._timeout_s = settings.number("bus.connect_timeout_s")
         self._longest_pause_s = settings.number("bus.max_retry_s")
         self._pending = Pending(settings.integer("bus.max_pending"))
-        self._offers = Offers(settings, self._prefix, self._offer_heard)
+        self._offers = Offers(settings, self._prefix, self._on_offer)
         self._topic = NatsTopic(settings, self._prefix) if settings["bus.publish_events"] else None
         self.topic: Topic | None = self._topic
-        self._heard: Callable[[Notice], None] | None = None
+        self._on_notice: Callable[[Notice], None] | None = None
         self._running: asyncio.Task[None] | None = None
         #: the connection, while it is connected and set up
         self._session: Connection | None = None
         #: set when the first session is set up, or failed
         self._settled = asyncio.Event()
         self._closing = False
-        self._sent = self._heard_count = self._lost = 0
+        self._sent = self._received_count = self._lost = 0
         self._problem = ""
 
-    async def open(self, heard: Callable[[Notice], None]) -> None:
-        self._heard = heard
+    async def open(self, on_notice: Callable[[Notice], None]) -> None:
+        self._on_notice = on_notice
         made: tuple[Connection, JetStreamContext] | None = None
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -176,7 +176,7 @@ class NatsBus:
 
     def figures(self) -> Figures:
         connected = self._session is not None
-        return Figures(connected, self._sent, self._heard_count, self._pending.dropped, self._lost)
+        return Figures(connected, self._sent, self._received_count, self._pending.dropped, self._lost)
 
     async def close(self) -> None:
         self._closing = True
@@ -191,7 +191,7 @@ class NatsBus:
         if running is not None:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
-        self._running = self._heard = None
+        self._running = self._on_notice = None
 
     # -- sessions ------------------------------------------------------------------------------------------------------
 
@@ -294,10 +294,10 @@ class NatsBus:
             return
         self._hear(notice)
 
-    def _offer_heard(self, pool: str) -> None:
+    def _on_offer(self, pool: str) -> None:
         self._hear(Notice(offered=((pool, 1),)))
 
     def _hear(self, notice: Notice) -> None:
-        if self._heard is not None:
-            self._heard_count += 1
-            self._heard(notice)
+        if self._on_notice is not None:
+            self._received_count += 1
+            self._on_notice(notice)

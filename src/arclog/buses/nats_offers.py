@@ -42,8 +42,8 @@ _PAUSE_S = 1.0
 class Offers:
     """The pools for which this process's workers wait."""
 
-    def __init__(self, settings: Settings, prefix: str, heard: Callable[[str], None]) -> None:
-        self._heard = heard
+    def __init__(self, settings: Settings, prefix: str, on_offer: Callable[[str], None]) -> None:
+        self._on_offer = on_offer
         self._prefix = prefix
         self._stream = f"{prefix}-offers"
         self._max_age_s = settings.number("bus.offer_max_age_s")
@@ -105,7 +105,7 @@ class Offers:
 
         async def overheard(message: Any) -> None:
             if _ANY in self._pools:
-                self._heard(message.data.decode())
+                self._on_offer(message.data.decode())
 
         await client.subscribe(f"{self._prefix}.offered.*", cb=overheard)
         await client.over.wait()
@@ -125,7 +125,7 @@ class Offers:
                         # The next fetch is made when a worker waits again, so that one process does not take work that
                         # several could do.
                         wanted.clear()
-                        self._heard(pool)
+                        self._on_offer(pool)
                         await message.ack()
                 else:
                     wanted.clear()

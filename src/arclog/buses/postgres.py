@@ -80,13 +80,13 @@ class PostgresBus:
         self._gather_s = settings.number("bus.gather_ms") / 1000
         self._pending = Pending(settings.integer("bus.max_pending"))
         self._me = os.urandom(8).hex()
-        self._heard: Callable[[Notice], None] | None = None
+        self._on_notice: Callable[[Notice], None] | None = None
         self._running: asyncio.Task[None] | None = None
         #: set when the first session is set up, or failed
         self._settled = asyncio.Event()
         self._pools: frozenset[str] = frozenset()
         self._notifier: psycopg.AsyncConnection[tuple[object, ...]] | None = None
-        self._sent = self._heard_count = self._lost = 0
+        self._sent = self._received_count = self._lost = 0
         #: set when a new process has announced itself
         self._company = asyncio.Event()
         self._company_until = 0.0
@@ -94,8 +94,8 @@ class PostgresBus:
         #: whether the server rejects the login, so that a setting has to be changed
         self._denied = False
 
-    async def open(self, heard: Callable[[Notice], None]) -> None:
-        self._heard = heard
+    async def open(self, on_notice: Callable[[Notice], None]) -> None:
+        self._on_notice = on_notice
         self._running = asyncio.ensure_future(self._run())
         await self._settled.wait()
         if self._notifier is None and self._denied:
@@ -110,7 +110,7 @@ class PostgresBus:
 
     def figures(self) -> Figures:
         connected = self._notifier is not None
-        return Figures(connected, self._sent, self._heard_count, self._pending.dropped, self._lost)
+        return Figures(connected, self._sent, self._received_count, self._pending.dropped, self._lost)
 
     async def close(self) -> None:
         notifier = self._notifier
@@ -121,7 +121,7 @@ class PostgresBus:
                         await self._send(notifier)
             except (psycopg.Error, TimeoutError):
                 pass
-        running, self._running, self._heard = self._running, None, None
+        running, self._running, self._on_notice = self._running, None, None
         # psycopg turns a cancellation into a request to the server, and waits for its response unless it is cancelled
         # again.
         while running is not None and not running.done():
@@ -218,7 +218,7 @@ class PostgresBus:
         except msgspec.DecodeError as problem:
             log.warning("a message on the channel %s is not a notification: %s", self._channel, problem)
             return False
-        if decoded.by == self._me or self._heard is None:
+        if decoded.by == self._me or self._on_notice is None:
             return False
         self._heard_others()
         notice = decoded.notice
@@ -226,8 +226,8 @@ class PostgresBus:
             wanted = tuple(offer for offer in notice.offered if offer[0] in self._pools)
             notice = msgspec.structs.replace(notice, offered=wanted)
         if notice != Notice():
-            self._heard_count += 1
-            self._heard(notice)
+            self._received_count += 1
+            self._on_notice(notice)
         return decoded.new
 
     async def _send_all(self, notifier: psycopg.AsyncConnection[tuple[object, ...]]) -> None:

@@ -18,7 +18,7 @@ from arclog.model.ids import MAX_ID, parse_id
 if TYPE_CHECKING:
     import logging
 
-    from arclog.ports.views.api import Api, Listed
+    from arclog.ports.views.api import Api, ListedRun
 
 #: the newest run
 LAST = "last"
@@ -130,7 +130,7 @@ async def _by_prefix(api: Api, prefix: str) -> str:
     """
     if len(prefix) in _ID_LENGTHS:
         return prefix
-    runs: dict[str, Listed] = {}
+    runs: dict[str, ListedRun] = {}
     for more in (0, *(length - len(prefix) for length in _ID_LENGTHS if length > len(prefix))):
         lowest, above = int(prefix) * 10**more, (int(prefix) + 1) * 10**more
         for run in await api.list(before=str(min(above, MAX_ID)), limit=_CANDIDATES + 1):

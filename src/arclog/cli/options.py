@@ -57,7 +57,7 @@ def change_arguments(parser: Parser) -> None:
         metavar="PATH=VALUE",
         action="append",
         default=[],
-        help="change a value of the run's workload; VALUE is JSON, else text (repeatable)",
+        help="change a value of the run's workload; VALUE is JSON, otherwise text (repeatable)",
     )
     parser.add_argument(
         "--map",

@@ -9,7 +9,7 @@ from arclog.model.errors import RequestRejected
 from arclog.operations import access, pools, schedules
 from arclog.operations.operation import ByName
 from arclog.ports.secrets import SecretInfo, checked_secret
-from arclog.ports.storage.access import Audited, KeyMade, KeyShown, NewKey
+from arclog.ports.storage.access import AuditedRequest, CreatedKey, KeyInfo, NewKey
 from arclog.ports.storage.pools import NewResource, PoolView, ResourceView, Scale, WorkerView
 from arclog.ports.storage.schedules import NewSchedule, ScheduleView
 
@@ -20,21 +20,21 @@ from arclog.ports.storage.schedules import NewSchedule, ScheduleView
 class RemoteKeys(Caller):
     """Implements `ports.storage.access.KeyApi`: the keys of the caller's tenant."""
 
-    async def create(self, new: NewKey) -> KeyMade:
+    async def create(self, new: NewKey) -> CreatedKey:
         return await self._call(access.CREATE_KEY, body=new)
 
-    async def list(self) -> builtins.list[KeyShown]:
+    async def list(self) -> builtins.list[KeyInfo]:
         return (await self._call(access.LIST_KEYS)).keys
 
-    async def revoke(self, key_id: str) -> KeyShown:
+    async def revoke(self, key_id: str) -> KeyInfo:
         return await self._call(access.REVOKE_KEY, access.ByKeyId(key_id))
 
 
 class RemoteAudit(Caller):
     """Implements `ports.storage.access.AuditApi`: what callers of the caller's tenant were granted and denied."""
 
-    async def page(self, *, decision: str = "", before: int = 0, limit: int = 100) -> list[Audited]:
-        async def read(at: int, most: int) -> list[Audited]:
+    async def page(self, *, decision: str = "", before: int = 0, limit: int = 100) -> list[AuditedRequest]:
+        async def read(at: int, most: int) -> list[AuditedRequest]:
             asked = access.ListAudit(decision, at, most)  # type: ignore[arg-type]  # the server refuses other words
             return (await self._call(access.AUDIT, asked)).entries
 

@@ -33,11 +33,11 @@ from arclog.ports.views.api import (
     CatalogEntry,
     CatalogVersion,
     Collected,
-    EventsFound,
+    EventSearchPage,
     ExecuteRequest,
     Forked,
     ForkRequest,
-    Listed,
+    ListedRun,
     PlaybookStats,
     RegisterRequest,
     ReplayCheck,
@@ -51,7 +51,7 @@ from arclog.ports.views.api import (
 )
 from arclog.ports.views.history import Imported, SimulateRequest, SimulationReport, Trace
 from arclog.ports.views.insight import StateView, Why
-from arclog.ports.views.overview import Activity, ApprovalPage, Failing, Lease, RunPage, RunQuery, Stuck
+from arclog.ports.views.overview import Activity, ApprovalPage, FailingPlaybook, Lease, RunPage, RunQuery, StuckRun
 
 _LET_GO_S = 0.2
 #: Bytes of a stored result that are requested at a time; fewer, if the server's limit is smaller
@@ -179,12 +179,12 @@ class RemoteApi(Caller, Api):
         since: str = "",
         parent: str = "",
         origin: str = "",
-    ) -> builtins.list[Listed]:
+    ) -> builtins.list[ListedRun]:
         wanted = run_ops.ListExecutions(
             state=builtins.list(states), path=path, name=name, since=since, parent=parent, origin=origin
         )
 
-        async def read(at: str, most: int) -> builtins.list[Listed]:
+        async def read(at: str, most: int) -> builtins.list[ListedRun]:
             return (await self._call(run_ops.LIST, replace(wanted, before=at, limit=most))).executions
 
         return await paged(read, before, limit, lambda run: run.execution_id)
@@ -198,11 +198,11 @@ class RemoteApi(Caller, Api):
     async def activity(self, *, hours: int = 24) -> Activity:
         return await self._call(run_ops.ACTIVITY, run_ops.Hours(hours))
 
-    async def failing(self, *, limit: int = 20) -> builtins.list[Failing]:
-        return (await self._call(run_ops.FAILING, run_ops.AFew(limit))).playbooks
+    async def failing(self, *, limit: int = 20) -> builtins.list[FailingPlaybook]:
+        return (await self._call(run_ops.FAILING, run_ops.ListFew(limit))).playbooks
 
-    async def stuck(self, *, limit: int = 20) -> builtins.list[Stuck]:
-        return (await self._call(run_ops.STUCK, run_ops.AFew(limit))).runs
+    async def stuck(self, *, limit: int = 20) -> builtins.list[StuckRun]:
+        return (await self._call(run_ops.STUCK, run_ops.ListFew(limit))).runs
 
     async def leases(self, *, limit: int = 100) -> builtins.list[Lease]:
         return (await self._call(run_ops.LEASES, run_ops.ListLeases(limit))).leases
@@ -238,7 +238,7 @@ class RemoteApi(Caller, Api):
         informative: bool = False,
         cursor: str = "",
         limit: int = 100,
-    ) -> EventsFound:
+    ) -> EventSearchPage:
         wanted = event_ops.SearchEvents(
             builtins.list(types), since, until, entity, where, informative=informative, cursor=cursor, limit=limit
         )

@@ -125,8 +125,10 @@ class AsyncClient(RemoteApi):
     Without arguments it uses the server in `ARCLOG_SERVER`, else the one on this machine, with the token in `ARCLOG_TOKEN`.
     """
 
-    def __init__(self, server: str = "", *, token: str = "", settings: Settings | None = None) -> None:
-        known = settings or Settings()
+    def __init__(
+        self, server: str = "", *, token: str = "", settings: Settings | Mapping[str, Any] | None = None
+    ) -> None:
+        known = settings if isinstance(settings, Settings) else Settings(settings)
         url = server or known.text("client.server") or os.environ.get("ARCLOG_SERVER", "") or DEFAULT_SERVER
         self._connection = Connection(url, known, token=token or token_of(known))
         super().__init__(self._connection, known)
@@ -148,7 +150,7 @@ class AsyncClient(RemoteApi):
 
     @property
     def audits(self) -> RemoteAudit:
-        """The audit: requests that were granted and denied."""
+        """The audit log: granted and denied requests."""
         return RemoteAudit(self._connection)
 
     @property

@@ -10,7 +10,7 @@ import asyncio
 import functools
 import inspect
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from arclog.client.administration import RemoteAudit, RemoteCredentials, RemoteKeys, RemotePools, RemoteSchedules
@@ -155,7 +155,9 @@ class Credentials(Blocking[RemoteCredentials]):
 class Client(Blocking[AsyncClient]):
     """A blocking client of a server, with the methods of `AsyncClient`."""
 
-    def __init__(self, server: str = "", *, token: str = "", settings: Settings | None = None) -> None:
+    def __init__(
+        self, server: str = "", *, token: str = "", settings: Settings | Mapping[str, Any] | None = None
+    ) -> None:
         super().__init__(AsyncClient(server, token=token, settings=settings), Loop())
 
     def __enter__(self) -> Self:

@@ -57,9 +57,9 @@ class RemoteControl:
         self._lease_s = math.inf
         self._reports = asyncio.Semaphore(_REPORTS_AT_A_TIME)
 
-    async def register(self, worker: WorkerInfo) -> work.Welcome:
+    async def register(self, worker: WorkerInfo) -> work.WorkerSettings:
         """Register the worker. Raises ServerUnavailable when the server cannot be reached."""
-        welcome = await self._transport.once(ops.REGISTER, work.Hello(worker))
+        welcome = await self._transport.once(ops.REGISTER, work.RegisterWorkerBody(worker))
         self._lease_s = welcome.lease_s
         self._transport.limit_s = welcome.lease_s / _TRIES_IN_A_LEASE
         return welcome
@@ -73,11 +73,11 @@ class RemoteControl:
     ) -> list[Command]:
         first = self._claims + 1
 
-        def asked(failures: int) -> work.ClaimAsked:
+        def asked(failures: int) -> work.ClaimBody:
             # The number changes only after an answer: until then it is the same claim, and the server returns the same
             # commands.
             self._claims = first + failures
-            return work.ClaimAsked(worker, min(limit, work.MOST_COMMANDS), wait_s, self._claims)
+            return work.ClaimBody(worker, min(limit, work.MOST_COMMANDS), wait_s, self._claims)
 
         return (await self._transport.call(ops.CLAIM, body=asked, wait_s=wait_s, answers=_SHUT_OUT)).commands
 
@@ -86,7 +86,7 @@ class RemoteControl:
             return await self._transport.call(ops.REPORT, body=report, answers=_ANSWERS, tries=_TRIES)
 
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]]) -> list[int]:
-        asked = work.HeartbeatAsked(worker_id, list(held))
+        asked = work.HeartbeatBody(worker_id, list(held))
         try:
             # A server that hangs must not prevent the worker from noticing that its lease expires.
             async with asyncio.timeout(self._lease_s / 4):
@@ -96,16 +96,16 @@ class RemoteControl:
             raise ServerUnavailable(f"no answer within {self._lease_s / 4:g} s, a quarter of the lease") from None
 
     async def give_back(self, worker_id: str, execution_id: int, command_id: int, fence: int) -> None:
-        await self._transport.call(ops.GIVE_BACK, body=work.GiveBackAsked(worker_id, execution_id, command_id, fence))
+        await self._transport.call(ops.GIVE_BACK, body=work.GiveBackBody(worker_id, execution_id, command_id, fence))
 
     async def revoked(self, worker_id: str, wait_s: float, held: Sequence[Held] = ()) -> list[Revocation]:
         if not wait_s:  # without a wait there are no retries either
-            return (await self._transport.once(ops.REVOKED, work.RevokedAsked(worker_id, held=list(held)))).revoked
+            return (await self._transport.once(ops.REVOKED, work.RevokedBody(worker_id, held=list(held)))).revoked
         first = self._looks + 1
 
-        def asked(failures: int) -> work.RevokedAsked:
+        def asked(failures: int) -> work.RevokedBody:
             self._looks = first + failures
-            return work.RevokedAsked(worker_id, wait_s, self._looks, list(held))
+            return work.RevokedBody(worker_id, wait_s, self._looks, list(held))
 
         return (await self._transport.call(ops.REVOKED, body=asked, wait_s=wait_s, answers=_SHUT_OUT)).revoked
 
@@ -116,7 +116,7 @@ class RemoteControl:
         return Program(net.decode(body), digest, len(body))
 
     async def loop_results(self, execution_id: int, step: str, run: int, after: int, limit: int) -> LoopPage:
-        asked = work.LoopResultsAsked(execution_id, step, run, after, limit)
+        asked = work.LoopResultsBody(execution_id, step, run, after, limit)
         return await self._transport.call(ops.LOOP_RESULTS, body=asked)
 
     async def write_logs(self, lines: Sequence[LogLine]) -> None:
@@ -137,6 +137,6 @@ class ServerSecrets:
 
     async def find(self, name: str, scope: str) -> SealedSecret | None:
         try:
-            return (await self._transport.call(ops.SECRET, body=work.SecretAsked(name, scope))).secret
+            return (await self._transport.call(ops.SECRET, body=work.SecretBody(name, scope))).secret
         except NotFound:  # it has no secrets, or none of this tenant for this worker
             return None

@@ -201,7 +201,7 @@ def _run_event(title: str, *, written: bool) -> Schema:
         "projectId": _TEXT,
         "environmentId": _TEXT,
         "planId": {"type": "string", "description": "Catalog path."},
-        "planVersion": {"type": "string", "description": "Catalog version, pinned."},
+        "planVersion": {"type": "string", "description": "Catalog version of the run."},
         "engineAttemptId": {**_FROM_1, "description": "1 + lost leases."},
         "logicalAttemptId": {**_FROM_1, "description": "1 + retries; of a pause, its ordinal."},
         "runSeq": {**_FROM_1, "description": "The event's seq; gaps are legal."},

@@ -20,7 +20,7 @@ _place = attrgetter("type", "step", "run", "iteration", "informative")
 PATH, UNANSWERED, RESULT, SAME = "path", "unanswered", "result", "same"
 
 
-class Parting(Struct, frozen=True):
+class PathDifference(Struct, frozen=True):
     """The first step run in which the simulated run takes another path."""
 
     #: '' if only the ends differ
@@ -46,7 +46,7 @@ class End(Struct, frozen=True):
 
 class Compared(Struct, frozen=True):
     verdict: str
-    parting: Parting | None
+    parting: PathDifference | None
     recorded: End
     simulated: End
 
@@ -64,7 +64,7 @@ def compared(events: Sequence[Event], simulated: Simulated, renamed: Mapping[str
         return Compared(SAME if mine.state == "OPEN" and not simulated.unanswered else UNANSWERED, None, mine, theirs)
     if mine.state != theirs.state:
         cause = f"the recorded run is {mine.state}, the simulated one {theirs.state}"
-        parting = Parting("", 0, "end", cause, len(events), mine.error, theirs.error)
+        parting = PathDifference("", 0, "end", cause, len(events), mine.error, theirs.error)
         return Compared(PATH, parting, mine, theirs)
     if mine.result != theirs.result or _message(mine.error) != _message(theirs.error):
         return Compared(RESULT, None, mine, theirs)
@@ -104,9 +104,9 @@ def _are_equal(recorded: Sequence[Event], simulated: Sequence[Event]) -> bool:
 
 def _path(
     events: Sequence[Event], mine: Log, theirs: Log, renamed: Mapping[str, str], open_runs: set[Key]
-) -> Parting | None:
+) -> PathDifference | None:
     known: set[Key] = set()
-    missing: Parting | None = None
+    missing: PathDifference | None = None
     for (name, number), run in mine.runs.items():
         key = (renamed.get(name, name), number)
         known.add(key)
@@ -114,7 +114,7 @@ def _path(
         if other is None:
             if missing is None:
                 seq = _seq(events, mine.events[run.scheduled])
-                missing = Parting(*key, "step", f"step {name} (run {number}) would not have run", seq)
+                missing = PathDifference(*key, "step", f"step {name} (run {number}) would not have run", seq)
         elif key not in open_runs and other.end is not None and run.is_over:
             parting = _step(events, run, other, key, renamed)
             if parting is not None:
@@ -123,27 +123,27 @@ def _path(
         return missing
     for key in theirs.runs:
         if key not in known:
-            return Parting(*key, "step", f"step {key[0]} (run {key[1]}) would have run", 0)
+            return PathDifference(*key, "step", f"step {key[0]} (run {key[1]}) would have run", 0)
     return None
 
 
 def _step(
     events: Sequence[Event], run: RecordedRun, other: RecordedRun, key: Key, renamed: Mapping[str, str]
-) -> Parting | None:
+) -> PathDifference | None:
     step = key[0]
     if run.has_failed != other.has_failed:
         words = [f"{'fail' if failed else 'succeed'}ed" for failed in (run.has_failed, other.has_failed)]
         cause = f"step {step} {words[0]}; it would have {words[1]}"
         sides = [None if step_run.end is None else step_run.end.payload.get("error") for step_run in (run, other)]
-        return Parting(*key, "end_of_step", cause, _seq(events, run.end), *sides)
+        return PathDifference(*key, "end_of_step", cause, _seq(events, run.end), *sides)
     if run.failed_items != other.failed_items:
         cause = f"{run.failed_items} items of step {step} failed; {other.failed_items} would fail"
-        return Parting(*key, "items", cause, _seq(events, run.end), run.failed_items, other.failed_items)
+        return PathDifference(*key, "items", cause, _seq(events, run.end), run.failed_items, other.failed_items)
     taken = [renamed.get(str(choice.get("step")), str(choice.get("step"))) for choice in run.selected]
     would = [str(choice.get("step")) for choice in other.selected]
     if taken != would:
         cause = f"after step {step} the run went to {_list(taken)}; it would go to {_list(would)}"
-        return Parting(*key, "routing", cause, _seq(events, run.routed), taken, would)
+        return PathDifference(*key, "routing", cause, _seq(events, run.routed), taken, would)
     return None
 
 

@@ -12,6 +12,7 @@
     │   ├── RequestTooLarge  a limit of the server; names the setting
     │   ├── EventTooLarge    an event that is larger than its run allows
     │   ├── RunEnded         a run that has ended accepts no more signals
+    │   ├── DoesNotFit       the recorded state of a run does not fit the playbook of its fork or retry
     │   ├── EventDiffers     an event id was repeated with other content
     │   ├── StaleFence       a worker reports on a command that it no longer holds
     │   │   └── NotHolder    a caller reports on a command that another credential holds
@@ -19,7 +20,8 @@
     ├── StoreError
     │   ├── StoreUnavailable transient or environmental: disk full, locked, server gone
     │   │   └── NewerLog     a log that only a newer arclog can continue
-    │   └── Conflict         another writer appended first: reload and decide again
+    │   │       └── Poisoned a run in quarantine
+    │   └── Conflict         the request conflicts with the current state of the store
     ├── BusUnavailable       a bus that cannot be reached, or rejected a message
     ├── ServerUnavailable    a server that cannot be reached, or does not answer like one
     │   └── ServerFailed     the server failed because of a bug
@@ -99,11 +101,11 @@ class ExpressionError(ArclogError):
 
 
 class RequestRejected(ArclogError):
-    """The request can never succeed in this form."""
+    """The request cannot succeed in this form."""
 
 
 class Unauthenticated(RequestRejected):
-    """Missing or invalid credentials: none, or wrong, expired or revoked ones."""
+    """The credentials are missing, wrong, expired or revoked."""
 
 
 class NotAllowed(RequestRejected):
@@ -119,7 +121,7 @@ class TooManyRequests(RequestRejected):
 
 
 class NotFound(RequestRejected):
-    """The object does not exist for this caller."""
+    """The object does not exist, or the caller cannot see it."""
 
 
 class InputsRefused(RequestRejected):
@@ -175,15 +177,17 @@ class StoreUnavailable(StoreError):
 
 
 class NewerLog(StoreUnavailable):
-    """A newer arclog wrote events to this run that this release does not understand. The run is left alone."""
+    """A newer arclog wrote events to this run that this release does not understand. The run is not continued."""
 
 
 class Poisoned(NewerLog):
-    """The process died twice on this run, so its log is not read any more."""
+    """The run is in quarantine, because the process died on it twice. Its log is not read until it is resumed."""
 
 
 class Conflict(StoreError):
-    """Another writer appended to the execution first."""
+    """The request conflicts with the current state: an idempotency key was used for another request, an object with this
+    name exists, or another writer appended to the execution first.
+    """
 
 
 class BusUnavailable(ArclogError):
@@ -195,11 +199,11 @@ class ServerUnavailable(ArclogError):
 
 
 class ServerFailed(ServerUnavailable):
-    """The server failed because of a bug; the same request fails again, unless another server answers it."""
+    """The server failed because of a bug. The same request is likely to fail again."""
 
 
 class ResultUnavailable(ArclogError):
-    """Data cannot be stored, or stored data is missing or changed."""
+    """A result cannot be stored, or a stored result is missing or damaged."""
 
 
 class ResultTooLarge(ResultUnavailable):
@@ -211,7 +215,7 @@ class ResultStoreAway(ResultUnavailable):
 
 
 class SecretUnavailable(ArclogError):
-    """A credential is not available; the message names the keychain entry and the remedy, never a value."""
+    """A secret is not available. The message names the keychain entry and the remedy, and never contains a value."""
 
     def __init__(self, message: str, *, retryable: bool = False, kind: str = "auth") -> None:
         #: whether the same may succeed later
@@ -224,7 +228,7 @@ class SecretUnavailable(ArclogError):
 class RunFailed(ArclogError):
     """A run that a client started and waited for has failed or was cancelled.
 
-    `run` is its `ports.api.Summary`: state, error, cause, problems, steps.
+    `run` is the summary of the run: state, error, cause, problems, steps.
     """
 
     def __init__(self, run: Any) -> None:
@@ -256,7 +260,7 @@ class MissingExtra(SettingsError):
 
 
 class InvariantBroken(ArclogError):
-    """An internal invariant does not hold; please report it with the execution's log."""
+    """A bug in arclog: an internal invariant does not hold. Please report it with the log of the execution."""
 
 
 def _shortened(source: str) -> str:

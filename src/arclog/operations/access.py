@@ -1,4 +1,4 @@
-"""Access: sessions of browsers, API keys, the audit and credentials."""
+"""Access: browser sessions, API keys, the audit log and credentials."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 from arclog.model.principal import ROLES
 from arclog.operations.operation import ADMIN, BUILD, TEXT, VIEW, ByName, Operation
 from arclog.ports.secrets import SecretInfo
-from arclog.ports.storage.access import Audited, KeyMade, KeyShown, NewKey
+from arclog.ports.storage.access import AuditedRequest, CreatedKey, KeyInfo, NewKey
 
 _TAG = "access"
 
@@ -51,18 +51,20 @@ class SignIn(Struct, frozen=True):
 
 
 class NewSession(Struct, frozen=True, forbid_unknown_fields=True):
+    """A request for a session."""
+
     #: an API key
     key: str
 
 
 class BeginSignIn(Struct, frozen=True, omit_defaults=True, rename={"place": "next"}):
-    place: Annotated[str, Meta(description="The page to return to", max_length=2000)] = "/"
+    place: Annotated[str, Meta(description="The page to return to after the sign-in", max_length=2000)] = "/"
 
 
 class SignInCallback(Struct, frozen=True, omit_defaults=True):
-    code: Annotated[str, Meta(max_length=4096)] = ""
-    state: Annotated[str, Meta(max_length=200)] = ""
-    error: Annotated[str, Meta(max_length=200)] = ""
+    code: Annotated[str, Meta(description="The authorization code of the issuer", max_length=4096)] = ""
+    state: Annotated[str, Meta(description="The state of the request that started the sign-in", max_length=200)] = ""
+    error: Annotated[str, Meta(description="The error of the issuer", max_length=200)] = ""
 
 
 _ME = Me(
@@ -115,7 +117,7 @@ SIGN_OUT: Operation[None] = Operation(
     tag=_TAG,
     text="Close the session of this browser.",
     status=204,
-    outcome="No active session.",
+    outcome="The session is closed.",
     errors=(),
 )
 BEGIN: Operation[None] = Operation(
@@ -147,14 +149,16 @@ CALLBACK: Operation[None] = Operation(
 
 
 class KeyList(Struct, frozen=True):
-    keys: list[KeyShown]
+    """Keys, oldest first."""
+
+    keys: list[KeyInfo]
 
 
 class ByKeyId(Struct, frozen=True):
     key_id: str
 
 
-_SHOWN = KeyShown(
+_SHOWN = KeyInfo(
     key_id="4k2m7q9x1c5v8b3n",
     name="ci",
     tenant="acme",
@@ -175,8 +179,8 @@ CREATE_KEY = Operation(
     text="Create a key for the caller's tenant. The `key` is returned only once.",
     takes=NewKey,
     takes_example=NewKey("ci", ("operator",)),
-    answer=KeyMade,
-    example=KeyMade("ark_4k2m7q9x1c5v8b3n_…", _SHOWN, first=False),
+    answer=CreatedKey,
+    example=CreatedKey("ark_4k2m7q9x1c5v8b3n_…", _SHOWN, first=False),
     status=201,
     errors=(),
 )
@@ -199,7 +203,7 @@ REVOKE_KEY = Operation(
     tag=_TAG,
     text="Revoke a key permanently. Every server applies this within `auth.cache_s`.",
     params=ByKeyId,
-    answer=KeyShown,
+    answer=KeyInfo,
     example=_SHOWN,
     repeatable=True,
 )
@@ -208,18 +212,20 @@ REVOKE_KEY = Operation(
 
 
 class AuditPage(Struct, frozen=True):
-    entries: list[Audited]
+    """A page of the audit log, newest entries first."""
+
+    entries: list[AuditedRequest]
     #: the `before` of the next page; None if there is none
     next: int | None
 
 
 class ListAudit(Struct, frozen=True, omit_defaults=True):
-    decision: Literal["", "denied", "granted"] = ""
-    before: Annotated[int, Meta(ge=0, lt=1 << 62)] = 0
-    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+    decision: Annotated[Literal["", "denied", "granted"], Meta(description="Only entries with this decision")] = ""
+    before: Annotated[int, Meta(description="Only entries before this position", ge=0, lt=1 << 62)] = 0
+    limit: Annotated[int, Meta(description="Maximum number of items", ge=1, le=1000)] = 100
 
 
-_ENTRY = Audited(
+_ENTRY = AuditedRequest(
     position=7,
     at="2026-01-02T03:04:05.000000Z",
     decision="granted",
@@ -238,7 +244,7 @@ AUDIT = Operation(
     path="/api/audit",
     access=ADMIN,
     tag=_TAG,
-    text="List granted and denied requests of the caller's tenant, newest first. Page with `next` as `before`.",
+    text="List granted and denied requests of the caller's tenant, newest first. For the next page, send `next` as `before`.",
     params=ListAudit,
     answer=AuditPage,
     example=AuditPage([_ENTRY], None),
@@ -249,7 +255,7 @@ AUDIT = Operation(
 
 
 class NewCredential(Struct, frozen=True, forbid_unknown_fields=True):
-    """A secret to keep: a text, or a JSON object as text."""
+    """A secret to store: a text, or a JSON object as text."""
 
     value: str
     #: the caller's own, or ''; naming another tenant is an error (404)
@@ -260,10 +266,14 @@ class NewCredential(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CredentialList(Struct, frozen=True):
+    """Secrets, without their values."""
+
     credentials: list[SecretInfo]
 
 
-class Forgotten(Struct, frozen=True):
+class CredentialRemoved(Struct, frozen=True):
+    """The secret that was removed."""
+
     name: str
     scope: str
     removed: bool = True
@@ -311,6 +321,6 @@ REMOVE_CREDENTIAL = Operation(
     tag=_TAG,
     text="Remove a secret of the caller's tenant.",
     params=RemoveCredential,
-    answer=Forgotten,
-    example=Forgotten("crm", "acme/shop"),
+    answer=CredentialRemoved,
+    example=CredentialRemoved("crm", "acme/shop"),
 )

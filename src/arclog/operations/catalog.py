@@ -17,7 +17,7 @@ CatalogPath = Annotated[str, Meta(description="Path in the catalog", examples=["
 
 
 class CatalogPage(Struct, frozen=True):
-    """By path."""
+    """A page of registered playbooks, ordered by path."""
 
     playbooks: list[CatalogEntry]
     #: the `after` of the next page; null if there is none
@@ -25,7 +25,7 @@ class CatalogPage(Struct, frozen=True):
 
 
 class VersionPage(Struct, frozen=True):
-    """Newest first."""
+    """A page of the versions of a path, newest first."""
 
     versions: list[CatalogVersion]
     #: the `before` of the next page; null if there is none
@@ -33,8 +33,10 @@ class VersionPage(Struct, frozen=True):
 
 
 class ArchiveBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """A request to archive or restore a path."""
+
     path: str
-    #: false brings it back
+    #: false restores the path
     archived: bool = True
 
 
@@ -47,19 +49,19 @@ class ListPlaybooks(Struct, frozen=True, omit_defaults=True):
 
 class ListVersions(Struct, frozen=True, omit_defaults=True):
     path: CatalogPath
-    before: Count = 0
+    before: Annotated[Count, Meta(description="Only versions before this one; 0: from the newest")] = 0
     limit: Limit = 100
 
 
 class ShowVersion(Struct, frozen=True, omit_defaults=True):
     path: CatalogPath
-    version: Annotated[Count, Meta(description="0 = the newest")] = 0
+    version: Annotated[Count, Meta(description="Version number; 0: the newest")] = 0
 
 
 class DiffVersions(Struct, frozen=True, omit_defaults=True, rename={"older": "from", "newer": "to"}):
     path: CatalogPath
-    older: Annotated[int, Meta(ge=1, le=MAX_ID)]
-    newer: Annotated[Count, Meta(description="0 = the newest")] = 0
+    older: Annotated[int, Meta(description="The first version", ge=1, le=MAX_ID)]
+    newer: Annotated[Count, Meta(description="The second version; 0: the newest")] = 0
 
 
 REGISTER = Operation(
@@ -76,8 +78,8 @@ REGISTER = Operation(
     answer=CatalogVersion,
     example=examples.VERSION,
     status=201,
-    outcome="A new version.",
-    also={200: "The content was already registered: its existing version."},
+    outcome="A new version was registered.",
+    also={200: "The content was already registered; the existing version is returned."},
     errors=(),
     repeatable=True,
 )
@@ -87,7 +89,7 @@ LIST = Operation(
     path="/api/catalog",
     access=VIEW,
     tag=_TAG,
-    text="List registered playbooks with their newest versions.",
+    text="List registered playbooks with their newest versions, ordered by path.",
     params=ListPlaybooks,
     answer=CatalogPage,
     example=CatalogPage([examples.ENTRY], None),
@@ -99,7 +101,7 @@ VERSIONS = Operation(
     path="/api/catalog/versions",
     access=VIEW,
     tag=_TAG,
-    text="List the versions of a path.",
+    text="List the versions of a path, newest first.",
     params=ListVersions,
     answer=VersionPage,
     example=VersionPage([examples.VERSION], None),
@@ -121,7 +123,7 @@ DIFF = Operation(
     path="/api/catalog/diff",
     access=VIEW,
     tag=_TAG,
-    text="Compare two versions.",
+    text="Compare the texts of two versions.",
     params=DiffVersions,
     answer=CatalogDiff,
     example=CatalogDiff("examples/hello", 1, 2, "--- …\n+++ …\n"),
@@ -145,6 +147,8 @@ ARCHIVE = Operation(
 
 
 class CheckBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """A playbook to check."""
+
     playbook: str
     #: the source of the text, for messages
     file: str = ""
@@ -163,7 +167,9 @@ class CheckFinding(Struct, frozen=True):
     hint: str
 
 
-class Checked(Struct, frozen=True):
+class CheckResult(Struct, frozen=True):
+    """The result of a check."""
+
     findings: list[CheckFinding]
     #: the plan, as GET /api/executions/{execution_id}/graph has it; null when there are errors
     graph: dict[str, Any] | None
@@ -180,8 +186,8 @@ CHECK = Operation(
     takes_example={"playbook": examples.PLAYBOOK},
     yaml_field="playbook",
     yaml_example=examples.PLAYBOOK,
-    answer=Checked,
-    example=Checked([], {"name": "hello", "entry": "start", "steps": [{"name": "start"}]}),
+    answer=CheckResult,
+    example=CheckResult([], {"name": "hello", "entry": "start", "steps": [{"name": "start"}]}),
     outcome="The findings. The status is 200 even if the playbook has errors.",
     errors=(),
 )
@@ -191,7 +197,7 @@ CHECK_SCHEMA = Operation(
     path="/api/check/schema",
     access=VIEW,
     tag=_TAG,
-    text="The JSON Schema of playbooks with the kinds that are installed here, as `arclog schema playbook` prints it.",
+    text="Get the JSON Schema of playbooks with the kinds that are installed on this server, as `arclog schema playbook` prints it.",
     answer=dict[str, Any],
     schema={"type": "object"},
     example={"type": "object", "properties": {"workflow": {}}},

@@ -1,4 +1,4 @@
-"""Events and logs: of one run, in pages or as a stream; of all runs; and events that others send."""
+"""Events and logs: those of one run, in pages or as a stream; those of all runs; and events of outside producers."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from msgspec import Meta, Struct
 
 from arclog.operations import examples
 from arclog.operations.operation import EVENT_STREAM, PRODUCE, VIEW, Count, ExecutionId, Limit, Operation, Types
-from arclog.ports.ingest import Taken
-from arclog.ports.views.api import EventsFound
+from arclog.ports.ingest import RecordedEvent
+from arclog.ports.views.api import EventSearchPage
 
 _TAG = "events and logs"
 _NOTHING_MORE = {204: "The run has ended; there are no events after Last-Event-ID."}
 
-Dialect = Annotated[str, Meta(description="canonical, lifecycle, run, wire or legacy")]
+Dialect = Annotated[str, Meta(description="Dialect of the events: canonical, lifecycle, run, wire or legacy")]
 After = Annotated[Count, Meta(description="Only events after this seq")]
 Position = Annotated[Count, Meta(description="Only lines after this position")]
-Step = Annotated[str, Meta(max_length=200)]
 
 
 class EventPage(Struct, frozen=True):
+    """A page of the events of a run, in seq order."""
+
     events: list[dict[str, Any]]
     #: the `after` of the next page
     next: int
@@ -29,18 +30,20 @@ class EventPage(Struct, frozen=True):
 
 
 class LogPage(Struct, frozen=True):
+    """A page of the log lines of a run's tasks."""
+
     lines: list[dict[str, Any]]
     #: the `after` of the next page
     next: int
 
 
 class Head(Struct, frozen=True):
-    """The head and state of a run."""
+    """The last event of a run, and whether the run has ended or is paused."""
 
     #: seq of its last event
     head: int
     ended: bool
-    #: paused, or draining to be
+    #: whether it is paused, or will be when running tasks have ended
     pausing: bool
 
 
@@ -51,7 +54,7 @@ class ListEvents(Struct, frozen=True, omit_defaults=True, rename={"types": "type
     dialect: Dialect = "canonical"
     types: Types = []
     entity_type: Annotated[
-        str, Meta(description="Only events about this type of entity: step, task, command …", max_length=64)
+        str, Meta(description="Only events about this type of entity, such as step, task or command", max_length=64)
     ] = ""
     entity_id: Annotated[
         str, Meta(description="Only events about this entity; requires `entity_type`", max_length=600)
@@ -76,19 +79,26 @@ class WaitForHead(Struct, frozen=True, omit_defaults=True):
         Count | None, Meta(description="Wait until there is an event after this seq, or the run has ended")
     ] = None
     until: Annotated[str, Meta(description="`ended`: wait for the run's end", pattern="^(ended)?$")] = ""
-    timeout_s: Annotated[float, Meta(description="Maximum time to wait", ge=0, le=86_400)] = 0
+    timeout_s: Annotated[float, Meta(description="Maximum time to wait, in seconds", ge=0, le=86_400)] = 0
 
 
 class LogLines(Struct, frozen=True, omit_defaults=True, rename={"streams": "stream"}):
     """Filters for log lines."""
 
     execution_id: ExecutionId
-    step: Step = ""
-    task: Step = ""
-    iteration: Annotated[str, Meta(description="3, or 3.1 in a nested loop", max_length=200)] = ""
-    streams: Annotated[list[str], Meta(description="stdout, stderr, log, progress (default: all but progress)")] = []
+    step: Annotated[str, Meta(description="Only lines of this step", max_length=200)] = ""
+    task: Annotated[str, Meta(description="Only lines of this task", max_length=200)] = ""
+    iteration: Annotated[
+        str, Meta(description="Only lines of this iteration: `3`, or `3.1` in a nested loop", max_length=200)
+    ] = ""
+    streams: Annotated[
+        list[str],
+        Meta(description="Only lines of these streams: stdout, stderr, log, progress. Default: all except progress"),
+    ] = []
     text: Annotated[str, Meta(description="Only lines that contain this text", max_length=1000)] = ""
-    since: Annotated[str, Meta(description="RFC 3339, or microseconds since 1970", max_length=64)] = ""
+    since: Annotated[
+        str, Meta(description="Only lines since this time (RFC 3339, or microseconds since 1970)", max_length=64)
+    ] = ""
     after: Position = 0
 
 
@@ -126,7 +136,7 @@ OUTLINE_STREAM: Operation[None] = Operation(
     path="/api/executions/{execution_id}/outline/stream",
     access=VIEW,
     tag=_TAG,
-    text="Stream an outline of the run: what each event is about, in columns and without payloads, at about a fiftieth of\nthe size.",
+    text="Stream an outline of the run for charts: the type and subject of each event, in columns and without payloads. It has about\na fiftieth of the size of the events.",
     params=FollowOutline,
     example='id: 1\ndata: {"first": 1, "kinds": [["playbook.execution.requested", "", "", 0]], "what": [0]}\n\n',
     media=EVENT_STREAM,
@@ -139,7 +149,7 @@ HEAD = Operation(
     path="/api/executions/{execution_id}/head",
     access=VIEW,
     tag=_TAG,
-    text="Get the progress of a run. With `after` or `until`, wait for it (a long poll of at most server.long_poll_s).",
+    text="Get the seq of the last event of a run and whether the run has ended. With `after` or `until`, wait for it (a long\npoll of at most `server.long_poll_s`).",
     params=WaitForHead,
     answer=Head,
     example=Head(12, ended=False, pausing=False),
@@ -150,7 +160,7 @@ LOGS = Operation(
     path="/api/executions/{execution_id}/logs",
     access=VIEW,
     tag=_TAG,
-    text="List the output of the run's tasks.",
+    text="List the log lines of the run's tasks: their output and progress.",
     params=ListLogs,
     answer=LogPage,
     example=LogPage([examples.LINE], 1),
@@ -161,7 +171,7 @@ LOG_STREAM: Operation[None] = Operation(
     path="/api/executions/{execution_id}/logs/stream",
     access=VIEW,
     tag=_TAG,
-    text="Stream the output of the run's tasks, from `after` or Last-Event-ID until the run ends.",
+    text="Stream the log lines of the run's tasks, from `after` or Last-Event-ID until the run ends.",
     params=LogLines,
     example='id: 1\ndata: {"position": 1, "text": "hello"}\n\n',
     media=EVENT_STREAM,
@@ -175,14 +185,16 @@ class Item(Struct, frozen=True, omit_defaults=True):
     """The result for one event of a batch."""
 
     index: int
-    #: as in HTTP: 200, or why it was not taken
+    #: HTTP status: 200 if the event was recorded
     status: int
-    event: Taken | None = None
+    event: RecordedEvent | None = None
     title: str = ""
     detail: str = ""
 
 
 class BatchAnswer(Struct, frozen=True):
+    """The results of a batch."""
+
     accepted: int
     refused: int
     #: in the order of the batch
@@ -191,8 +203,8 @@ class BatchAnswer(Struct, frozen=True):
 
 class SearchEvents(Struct, frozen=True, omit_defaults=True, rename={"types": "type"}):
     types: Types = []
-    since: Annotated[str, Meta(description="Stored at or after this time (RFC 3339)", max_length=64)] = ""
-    until: Annotated[str, Meta(description="Stored before this time (RFC 3339)", max_length=64)] = ""
+    since: Annotated[str, Meta(description="Only events stored at or after this time (RFC 3339)", max_length=64)] = ""
+    until: Annotated[str, Meta(description="Only events stored before this time (RFC 3339)", max_length=64)] = ""
     entity: Annotated[
         str,
         Meta(
@@ -214,7 +226,7 @@ _SENT = {
     "event_type": "call.done",
     "step": "load",
 }
-_TAKEN = Taken("320816801799016448", "320816801799016900", "task.done", 12, informative=True)
+_TAKEN = RecordedEvent("320816801799016448", "320816801799016900", "task.done", 12, informative=True)
 
 
 def published(name: str) -> dict[str, Any]:
@@ -234,7 +246,7 @@ POST_EVENT = Operation(
     takes=Any,
     takes_schema=lambda: published("wire-request"),
     takes_example=_SENT,
-    answer=Taken,
+    answer=RecordedEvent,
     example=_TAKEN,
     outcome="The event is recorded. Sending the same event again returns its first seq.",
     errors=(404, 409),
@@ -262,7 +274,7 @@ SEARCH = Operation(
     tag="events",
     text="Search the events of all runs that the caller can see, oldest first. While `more` is true, a page may have\nfewer events than `limit`, or none: repeat the request with `next` as the `cursor`.",
     params=SearchEvents,
-    answer=EventsFound,
-    example=EventsFound([examples.EVENT], "m1765000000000000-1-9", more=False),
+    answer=EventSearchPage,
+    example=EventSearchPage([examples.EVENT], "m1765000000000000-1-9", more=False),
     errors=(),
 )

@@ -1,4 +1,4 @@
-"""Runs: start, list and inspect them, and what needs attention across all of them."""
+"""Runs: start, list and inspect them; lists of the runs that need attention."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from arclog.operations.operation import (
     OfExecution,
     Operation,
 )
-from arclog.ports.views.api import Listed, Started, Status, Summary
+from arclog.ports.views.api import ListedRun, Started, Status, Summary
 from arclog.ports.views.insight import StateView, Why
-from arclog.ports.views.overview import Activity, Approval, ApprovalPage, Failing, Hour, Lease, Stuck
+from arclog.ports.views.overview import Activity, Approval, ApprovalPage, FailingPlaybook, Hour, Lease, StuckRun
 
 _TAG = "executions"
 
@@ -40,16 +40,16 @@ class ExecuteBody(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     workload: dict[str, Any] = {}
     #: project and environment, where they are not the caller's own
     scope: dict[str, str] = {}
-    #: the same key again is the same run
+    #: a request with the same key returns the same run
     idempotency_key: str = ""
-    #: -100 to 100, in the place of the playbook's own: of the tenant's commands, those with the highest come first
+    #: -100 to 100, instead of the playbook's priority: the highest of the tenant's commands come first
     priority: int | None = None
 
 
 class Executions(Struct, frozen=True):
-    """Newest first."""
+    """A page of runs, newest first."""
 
-    executions: list[Listed]
+    executions: list[ListedRun]
     #: the `before` of the next page; null if there is none. A text search may return fewer than `limit` runs if it has
     #: examined as many as one request may (`overview.search_runs`)
     next: str | None
@@ -70,7 +70,7 @@ def _start(name: str, path: str, text: str) -> Operation[Started]:
         answer=Started,
         example=Started(examples.ID, examples.RUN),
         status=201,
-        outcome="The run is recorded and will be executed.",
+        outcome="The run is recorded and will start.",
         also={200: "A run with this idempotency key already exists."},
         errors=(404, 409),
         repeatable=True,
@@ -113,7 +113,7 @@ LIST = Operation(
     path="/api/executions",
     access=VIEW,
     tag=_TAG,
-    text="List runs, newest first. Page with `before`.",
+    text="List runs, newest first. For the next page, send `next` as `before`.",
     params=ListExecutions,
     answer=Executions,
     example=Executions([examples.LISTED], examples.ID),
@@ -136,7 +136,7 @@ STATUS = Operation(
     path="/api/executions/{execution_id}/status",
     access=VIEW,
     tag=_TAG,
-    text="Get the status of a run: exactly seven fields.",
+    text="Get the status of a run, without its steps and results.",
     params=OfExecution,
     answer=Status,
     example=examples.STATUS,
@@ -156,7 +156,12 @@ WHY = Operation(
 
 class StateAt(Struct, frozen=True, omit_defaults=True):
     execution_id: ExecutionId
-    at: Annotated[Count | None, Meta(description="After this event; 0 is before the first. Default: the latest")] = None
+    at: Annotated[
+        Count | None,
+        Meta(
+            description="seq of the event after which the state is computed; 0: before the first. Default: the latest"
+        ),
+    ] = None
 
 
 STATE = Operation(
@@ -174,7 +179,7 @@ STATE = Operation(
 
 class Graph(Struct, frozen=True, omit_defaults=True, rename={"form": "format"}):
     execution_id: ExecutionId
-    form: Annotated[str, Meta(pattern="^(json|mermaid|text)$")] = "json"
+    form: Annotated[str, Meta(description="json, mermaid or text", pattern="^(json|mermaid|text)$")] = "json"
 
 
 GRAPH = Operation(
@@ -208,24 +213,30 @@ Few = Annotated[int, Meta(description="Maximum number of items", ge=1, le=100)]
 
 _WHY = "step resize (run 1) waits for a worker of pool gpu that supports python; no worker of pool gpu has been seen"
 _ACTIVITY = Activity("2026-01-01T04:00:00.000000Z", examples.AT, [Hour("2026-01-02T03:00:00.000000Z", 41, 2, 0)])
-_FAILING = Failing("examples/hello", "hello", 3, examples.AT, examples.LISTED)
-_STUCK = Stuck(examples.LISTED, "resize", "gpu", examples.AT, _WHY)
+_FAILING = FailingPlaybook("examples/hello", "hello", 3, examples.AT, examples.LISTED)
+_STUCK = StuckRun(examples.LISTED, "resize", "gpu", examples.AT, _WHY)
 _LEASE = Lease(examples.LISTED, "resize", 1, (0, 0), "gpu", "gpu-7-1f3a", 1, examples.AT)
 _APPROVAL = Approval(examples.LISTED, "ship#1/ask#1", "ship", "ask", "", "Ship order 17?", examples.AT, None)
 
 
 class FailingPlaybooks(Struct, frozen=True):
-    #: the last to fail first
-    playbooks: list[Failing]
+    """Playbooks whose latest run failed."""
+
+    #: latest failure first
+    playbooks: list[FailingPlaybook]
 
 
 class StuckRuns(Struct, frozen=True):
-    #: the longest waiting first
-    runs: list[Stuck]
+    """Runs with commands that no worker claims."""
+
+    #: longest wait first
+    runs: list[StuckRun]
 
 
 class Leases(Struct, frozen=True):
-    #: the one that ends first at the top
+    """Commands that workers have claimed."""
+
+    #: the lease that ends first comes first
     leases: list[Lease]
 
 
@@ -233,7 +244,7 @@ class Hours(Struct, frozen=True, omit_defaults=True):
     hours: Annotated[int, Meta(description="Number of hours, including the current one", ge=1, le=8_784)] = 24
 
 
-class AFew(Struct, frozen=True, omit_defaults=True):
+class ListFew(Struct, frozen=True, omit_defaults=True):
     limit: Few = 20
 
 
@@ -265,7 +276,7 @@ FAILING = Operation(
     access=VIEW,
     tag="overview",
     text="List playbooks whose latest finished run failed.",
-    params=AFew,
+    params=ListFew,
     answer=FailingPlaybooks,
     example=FailingPlaybooks([_FAILING]),
     errors=(),
@@ -276,8 +287,8 @@ STUCK = Operation(
     path="/api/stuck",
     access=VIEW,
     tag="overview",
-    text="List runs with work that no worker takes, one for each pool and set of kinds.",
-    params=AFew,
+    text="List runs with commands that no worker claims, one run for each pool and set of kinds.",
+    params=ListFew,
     answer=StuckRuns,
     example=StuckRuns([_STUCK]),
     errors=(),
@@ -288,7 +299,7 @@ LEASES = Operation(
     path="/api/leases",
     access=VIEW,
     tag="overview",
-    text="List commands held by workers, ordered by the end of their leases.",
+    text="List commands that workers have claimed, ordered by the end of their leases.",
     params=ListLeases,
     answer=Leases,
     example=Leases([_LEASE]),

@@ -28,7 +28,7 @@ _LONG_S = 120.0
 
 
 class ForkBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """A new run from the state after an event."""
+    """A request for a new run that continues from the state after an event."""
 
     #: seq of the event
     at: int
@@ -37,11 +37,11 @@ class ForkBody(Struct, frozen=True, forbid_unknown_fields=True):
     file: str = ""
     #: texts of playbooks that are called by file
     files: dict[str, str] = {}
-    #: laid over the run's workload
+    #: merged over the run's workload
     workload: dict[str, Any] = {}
     #: steps that have another name in the new playbook: old to new
     map: dict[str, str] = {}
-    #: the same key again is the same run
+    #: a request with the same key returns the same run
     idempotency_key: str = ""
 
 
@@ -55,13 +55,13 @@ class SimulateBody(Struct, frozen=True, forbid_unknown_fields=True):
     files: dict[str, str] = {}
     #: ids of the recorded runs, at most 1,000; empty: the latest of the playbook's path
     runs: list[str] = []
-    #: how many of the latest runs
+    #: number of latest runs, if `runs` is empty
     last: int = 100
-    #: laid over the workload of each run
+    #: merged over the workload of each run
     workload: dict[str, Any] = {}
     #: steps that have another name in the new playbook: old to new
     map: dict[str, str] = {}
-    #: a call whose inputs or code were others has no answer
+    #: whether a recorded outcome is used only if the inputs and the code of the call are the same
     strict: bool = False
 
 
@@ -89,14 +89,14 @@ FORK = Operation(
     path="/api/executions/{execution_id}/fork",
     access=OPERATE,
     tag=_TAG,
-    text="Start a new run from the state after an event of this run. Returns 409 if the state does not fit the playbook.",
+    text="Start a new run from the state after an event of this run. Returns 409 if the playbook cannot continue from that state.",
     params=OfExecution,
     takes=ForkBody,
     takes_example={"at": 12, "workload": {"limit": 100}},
     answer=Forked,
     example=Forked(examples.ID, examples.RUN, Origin(examples.ID, 12, "fork", 10)),
     status=201,
-    outcome="The new run is recorded and will be executed.",
+    outcome="The new run is recorded and will start.",
     also={200: "A run with this idempotency key already exists."},
     errors=(404, 409),
     repeatable=True,
@@ -107,7 +107,7 @@ REPLAY = Operation(
     path="/api/executions/{execution_id}/replay",
     access=VIEW,
     tag=_TAG,
-    text="Repeat every decision of the run's log and return the first difference.",
+    text="Replay the run's log: repeat every recorded decision with the current code, and return the first difference.",
     params=OfExecution,
     answer=ReplayCheck,
     example=ReplayCheck(examples.ID, ok=True, events=12, decisions=3, folded=0),
@@ -119,7 +119,7 @@ DIFF = Operation(
     path="/api/executions/{execution_id}/diff",
     access=VIEW,
     tag=_TAG,
-    text="Compare two runs: the first divergence and its cause, and differing steps, values and durations.",
+    text="Compare two runs: the first difference and its cause, and the steps, values and durations that differ.",
     params=DiffWith,
     answer=RunsDiff,
     example=RunsDiff(
@@ -186,7 +186,7 @@ IMPORT = Operation(
     answer=Imported,
     example=Imported(examples.ID, examples.RUN, events=12, results=0),
     status=201,
-    outcome="The run is imported, read-only.",
+    outcome="The run is imported. It is read-only.",
     also={200: "The run was already imported."},
     errors=(409, 413),
     repeatable=True,
@@ -198,7 +198,7 @@ SIMULATE = Operation(
     path="/api/simulate",
     access=BUILD,
     tag=_TAG,
-    text="Run a playbook against the recorded outcomes of runs, and report which runs would have taken another path, and\nwhere.",
+    text="Simulate a playbook with the recorded outcomes of runs. Returns the runs that would have taken another path, and the\nplace of the first difference.",
     takes=SimulateBody,
     takes_example={"playbook": "metadata: {name: hello}\n…", "runs": [examples.ID]},
     answer=SimulationReport,

@@ -1,4 +1,4 @@
-"""Pools of workers, resources that bear only so much, and the workers themselves."""
+"""Pools of workers, limits of resources, and the workers themselves."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Pools(Struct, frozen=True):
 
 
 class NewLimit(Struct, frozen=True, forbid_unknown_fields=True):
-    #: maximum number of held commands; 0 means none
+    #: maximum number of commands that workers hold at a time; 0: none may be claimed
     concurrency: int
     #: '' for all tenants together, '*' for each tenant separately
     tenant: str = ""
@@ -48,10 +48,10 @@ class Workers(Struct, frozen=True):
 
 
 class Drain(Struct, frozen=True, forbid_unknown_fields=True):
-    """One of them."""
+    """A worker or a pool to drain: exactly one of the two."""
 
     worker_id: str = ""
-    #: all workers that are in it now
+    #: all current workers of this pool
     pool: str = ""
 
 
@@ -70,7 +70,7 @@ POOLS = Operation(
     path="/api/pools",
     access=VIEW,
     tag=_TAG,
-    text="List pools that have open work, workers or a limit, by name; '' has the limits of all pools together.",
+    text="List pools that have open commands, workers or a limit, ordered by name. The pool with an empty name has the limits\nof all pools together.",
     answer=Pools,
     example=Pools([_POOL]),
     errors=(),
@@ -97,7 +97,7 @@ REMOVE_LIMIT = Operation(
     path="/api/pools/{pool}/limit",
     access=ADMIN,
     tag=_TAG,
-    text="Remove a limit: of all tenants together, of each tenant (`*`), or of one tenant.",
+    text="Remove a limit of a pool: the limit of all tenants together, or with `tenant` that of each tenant (`*`) or of one.",
     params=RemoveLimit,
     answer=PoolView,
     example=_POOL,
@@ -121,7 +121,7 @@ RESOURCES = Operation(
     path="/api/resources",
     access=VIEW,
     tag=_TAG,
-    text="List resources that have a limit, by name.",
+    text="List resources that have a limit, ordered by name.",
     answer=Resources,
     example=Resources([_RESOURCE]),
     errors=(),
@@ -132,7 +132,7 @@ SET_RESOURCE = Operation(
     path="/api/resources/{name}",
     access=ADMIN,
     tag=_TAG,
-    text="Set the limits of a resource. Steps that name it in `spec.resources` wait for it.",
+    text="Set the limits of a resource. They apply to steps that name it in `spec.resources`.",
     params=ByName,
     takes=NewResource,
     takes_example=NewResource("10/s", 20, 4),
@@ -151,7 +151,7 @@ REMOVE_RESOURCE: Operation[None] = Operation(
     text="Remove the limits of a resource.",
     params=ByName,
     status=204,
-    outcome="It no longer has a limit.",
+    outcome="The resource has no limits.",
     tenant_wide=True,
 )
 WORKERS = Operation(
@@ -160,7 +160,7 @@ WORKERS = Operation(
     path="/api/workers",
     access=VIEW,
     tag=_TAG,
-    text="List workers with their last known state, by id.",
+    text="List workers with their last known state, ordered by id.",
     answer=Workers,
     example=Workers([_WORKER]),
     errors=(),

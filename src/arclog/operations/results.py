@@ -1,4 +1,4 @@
-"""Stored results: data of runs outside the log, listed, described, read and removed."""
+"""Stored results: list, describe, read and remove the data of runs that is stored outside the log."""
 
 from __future__ import annotations
 
@@ -14,24 +14,30 @@ _TAG = "results"
 
 
 class ResultPage(Struct, frozen=True):
+    """A page of the stored results of a run."""
+
     results: list[StoredResult]
     #: the `after` of the next page
     next: int
 
 
 class CollectBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """Options of a garbage collection."""
+
     #: only report what would be removed
     dry_run: bool = False
 
 
 class ListResults(Struct, frozen=True, omit_defaults=True):
     execution_id: ExecutionId
-    after: Count = 0
+    after: Annotated[Count, Meta(description="Only results after this seq")] = 0
     limit: Limit = 1000
 
 
 class ByRef(Struct, frozen=True):
-    ref: Annotated[str, Meta(description="noetl://execution/…", examples=[examples.REF], max_length=2000)]
+    ref: Annotated[
+        str, Meta(description="Reference of the result: noetl://execution/…", examples=[examples.REF], max_length=2000)
+    ]
 
 
 LIST = Operation(

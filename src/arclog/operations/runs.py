@@ -1,4 +1,4 @@
-"""The Run Events Contract: runs by runId, their records in ascending runSeq. Nothing is appended here."""
+"""The Run Events Contract: runs by runId, and their records in ascending runSeq. It cannot append records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TAG = "runs"
 
 
 class CancelRun(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """cancelRun."""
+    """The request of cancelRun."""
 
     reason: str
 
@@ -27,7 +27,7 @@ class OfRun(Struct, frozen=True):
 class ListRunEvents(Struct, frozen=True, omit_defaults=True, rename={"after": "afterSeq"}):
     run_id: str
     after: Annotated[int, Meta(ge=0, lt=1 << 62, description="runSeq of the last known record")] = 0
-    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+    limit: Annotated[int, Meta(description="Maximum number of items", ge=1, le=1000)] = 100
 
 
 _RUN = "0d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a"
@@ -63,13 +63,13 @@ START = Operation(
     path="/api/runs",
     access=OPERATE,
     tag=_TAG,
-    text="startRun: by `planId` (and `planVersion`), or by the text of a playbook.",
+    text="startRun: start a run of a registered playbook (`planId` and optionally `planVersion`), or of the text of a playbook.",
     takes=StartRun,
     takes_example={"planId": "flows/orders", "parameters": {"day": "2026-06-04"}, "idempotencyKey": "orders-0604"},
     answer=RunStatus,
     example=_STATUS,
     status=201,
-    outcome="The run is durable.",
+    outcome="The run is recorded and will start.",
     also={200: "A run with this idempotency key already exists."},
     errors=(404, 409),
 )
@@ -79,7 +79,7 @@ STATUS = Operation(
     path="/api/runs/{run_id}/status",
     access=VIEW,
     tag=_TAG,
-    text="getRunStatus: with PENDING, APPROVED, PAUSED and the substatus DRAINING.",
+    text="getRunStatus: get the status of a run, including PENDING, APPROVED and PAUSED, and the substatus DRAINING.",
     params=OfRun,
     answer=RunStatus,
     example=_STATUS,
@@ -106,13 +106,13 @@ SIGNAL = Operation(
     path="/api/runs/{run_id}/signal",
     access=OPERATE,
     tag=_TAG,
-    text="signal: recorded once per signalId. A signal that cannot be applied is recorded as well and answered with 409.",
+    text="signal: send a signal to a run. A signalId is recorded once. A signal that cannot be applied is recorded, too, and\nanswered with 409.",
     params=OfRun,
     takes=RunSignal,
     takes_example=RunSignal("PAUSE", "6f1c2a7e-3b0d-4c55-9a41-0d2e8f7b6c13", "maintenance"),
     answer=SignalDecision,
     example=_DECISION,
-    outcome="The signal is recorded and was applied.",
+    outcome="The signal was recorded and applied.",
     errors=(404, 409),
     urgent=True,
 )
@@ -122,7 +122,7 @@ EVENTS = Operation(
     path="/api/runs/{run_id}/events",
     access=VIEW,
     tag=_TAG,
-    text="RunEventRecords in ascending runSeq (gaps are legal), after `afterSeq`.",
+    text="List the RunEventRecords of a run after `afterSeq`, in ascending runSeq. Numbers may have gaps.",
     params=ListRunEvents,
     answer=RunPage,
     schema=_page_schema,

@@ -1,4 +1,4 @@
-"""Schedules: which playbook runs when."""
+"""Schedules: the times at which playbooks run."""
 
 from __future__ import annotations
 
@@ -33,29 +33,34 @@ _VIEW = ScheduleView(
 
 
 class Schedules(Struct, frozen=True):
+    """A page of schedules."""
+
     schedules: list[ScheduleView]
     #: the `after` of the next page; None if there is none
     next: str | None
 
 
 class Backfill(Struct, frozen=True, forbid_unknown_fields=True, rename={"first": "from", "last": "to"}):
-    """A span of time that has been, both ends included; RFC 3339."""
+    """A past period, both ends included (RFC 3339)."""
 
     first: str
     last: str
 
 
 class Queued(Struct, frozen=True):
-    """The times that will run, oldest first. Times that have already run start nothing."""
+    """The queued times, oldest first. Times that have already run are not repeated."""
 
     queued: list[str]
 
 
 class ListSchedules(Struct, frozen=True, omit_defaults=True):
-    after: str = ""
-    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+    after: Annotated[str, Meta(description="Only schedules after this name")] = ""
+    limit: Annotated[int, Meta(description="Maximum number of items", ge=1, le=1000)] = 100
     order: Annotated[
-        str, Meta(description="`next`: schedules ordered by their next time, without paging", pattern="^(name|next)$")
+        str,
+        Meta(
+            description="`name`, or `next` for the order of their next times, without paging", pattern="^(name|next)$"
+        ),
     ] = "name"
 
 
@@ -65,7 +70,7 @@ LIST = Operation(
     path="/api/schedules",
     access=VIEW,
     tag=_TAG,
-    text="List schedules by name or by their next time.",
+    text="List schedules, ordered by name or by their next time.",
     params=ListSchedules,
     answer=Schedules,
     example=Schedules([_VIEW], None),
@@ -104,7 +109,7 @@ REMOVE: Operation[None] = Operation(
     text="Remove a schedule.",
     params=ByName,
     status=204,
-    outcome="Removed. Its runs are kept.",
+    outcome="The schedule is removed. Its runs are kept.",
 )
 PAUSE = Operation(
     name="schedules.pause",
@@ -125,7 +130,7 @@ RESUME = Operation(
     path="/api/schedules/{name}/resume",
     access=OPERATE,
     tag=_TAG,
-    text="Resume a schedule with its next time.",
+    text="Resume a schedule. It continues with its next time.",
     params=ByName,
     answer=ScheduleView,
     example=_VIEW,
@@ -138,7 +143,7 @@ BACKFILL = Operation(
     path="/api/schedules/{name}/backfill",
     access=OPERATE,
     tag=_TAG,
-    text="Run a schedule for a past period, one time after the other.",
+    text="Queue the times of a past period. They run one after the other.",
     params=ByName,
     takes=Backfill,
     takes_example={"from": "2026-02-01T00:00:00Z", "to": "2026-02-02T00:00:00Z"},

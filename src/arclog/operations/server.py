@@ -1,4 +1,4 @@
-"""The server itself: whether it lives and can work, its settings, its pages."""
+"""The server itself: its health, its settings and its pages."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ METRICS: Operation[None] = Operation(
 )
 
 
-class SettingShown(Struct, frozen=True):
+class SettingInfo(Struct, frozen=True):
     name: str
     #: passwords in addresses are left out
     value: Any
@@ -64,7 +64,7 @@ class SettingShown(Struct, frozen=True):
 
 
 class SettingList(Struct, frozen=True):
-    settings: list[SettingShown]
+    settings: list[SettingInfo]
 
 
 _PORT = row_of("server.port")
@@ -77,7 +77,7 @@ SETTINGS = Operation(
     tag=_TAG,
     text="List all settings with their values on this server, defaults and descriptions.",
     answer=SettingList,
-    example=SettingList([SettingShown(_PORT.name, 8421, 8420, _PORT.unit, _PORT.help, _PORT.variable)]),
+    example=SettingList([SettingInfo(_PORT.name, 8421, 8420, _PORT.unit, _PORT.help, _PORT.variable)]),
     errors=(),
 )
 DOCTOR = Operation(

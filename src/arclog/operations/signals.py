@@ -13,31 +13,31 @@ from arclog.ports.views.api import SignalAnswer, SignalRequest
 _TAG = "steering"
 
 
-class SteerBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """Why, and where."""
+class SignalBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """The reason and the target of a signal."""
 
-    #: kept in the log; required with cancel, skip and reject
+    #: recorded in the log; required with cancel, skip and reject
     reason: str = ""
-    #: required with skip; with retry: only this step, else the whole run again
+    #: required with skip; with retry: the step to retry, otherwise the whole run
     step: str = ""
-    #: the same id again is answered as before
+    #: a request with the same id gets the first answer again
     signal_id: str = ""
     #: the data that an approval passes on
     data: Any = None
 
 
-class RetryBody(SteerBody, frozen=True, forbid_unknown_fields=True, rename={"from_step": "from"}):
-    """A step to retry in a run that continues; or, of a run that has ended, what to run again in a new one."""
+class RetryBody(SignalBody, frozen=True, forbid_unknown_fields=True, rename={"from_step": "from"}):
+    """A step to retry in the same run, or the part of an ended run to run again in a new one."""
 
-    #: a new run that keeps everything except this step and what followed from it
+    #: start a new run that repeats this step and everything after it, and keeps the rest
     from_step: str = ""
-    #: a new run that keeps all but what failed
+    #: start a new run that repeats only the failed parts
     failed: bool = False
     #: with `from` or `failed`: text of the playbook to continue with; empty means the run's own
     playbook: str | dict[str, Any] = ""
     file: str = ""
     files: dict[str, str] = {}
-    #: laid over the run's workload
+    #: merged over the run's workload
     workload: dict[str, Any] = {}
     #: steps that have another name in the new playbook: old to new
     map: dict[str, str] = {}
@@ -56,7 +56,7 @@ SIGNAL = Operation(
     takes_example={"signal": "PAUSE", "signal_id": "maintenance-1", "reason": "database upgrade"},
     answer=SignalAnswer,
     example=examples.SIGNALLED,
-    outcome="The outcome. `accepted` is false if the run cannot apply the signal. `waiting` is true if a task, or the start of the run, was waiting for it; otherwise a custom signal is kept for the next task that waits for it.",
+    outcome="The result. `accepted` is false if the run cannot apply the signal. `waiting` is true if a task, or the start of the run, was waiting for it; otherwise a custom signal is kept for the next task that waits for it.",
     errors=(404, 409),
     urgent=True,
     repeatable=True,
@@ -72,7 +72,7 @@ def _steer(name: str, text: str, example: dict[str, Any], *, urgent: bool = Fals
         tag=_TAG,
         text=text,
         params=OfExecution,
-        takes=SteerBody,
+        takes=SignalBody,
         takes_example=example,
         answer=SignalAnswer,
         example=examples.SIGNALLED,
@@ -84,7 +84,7 @@ def _steer(name: str, text: str, example: dict[str, Any], *, urgent: bool = Fals
 CANCEL = _steer("cancel", "Cancel a run immediately.", {"reason": "wrong input"}, urgent=True)
 PAUSE = _steer(
     "pause",
-    "Pause a run. Starts no new tasks; running tasks finish first.",
+    "Pause a run. No new tasks start; running tasks finish first.",
     {"reason": "database upgrade"},
     urgent=True,
 )
@@ -95,7 +95,7 @@ RETRY = Operation(
     path="/api/executions/{execution_id}/retry",
     access=OPERATE,
     tag=_TAG,
-    text="Retry a step, or, without a step, start a finished run again as a new run: `started` is its id. With `from` the\nnew run repeats that step and everything after it; with `failed` it repeats only what failed.",
+    text="Retry a step of a run. Without a step, start an ended run again as a new run, whose id is `started`. With `from`, the\nnew run repeats that step and everything after it; with `failed`, it repeats only the failed parts.",
     params=OfExecution,
     takes=RetryBody,
     takes_example={"step": "fetch"},

@@ -23,7 +23,7 @@ SOURCE = (
     Field("env", "string", "Name of an environment variable of the worker."),
     Field("file", "string", "Path of a file on the worker."),
     Field("secret", "string", "Name in the local store (`arclog secret set`)."),
-    Field("key", "string", "Which field, when the secret is a JSON object."),
+    Field("key", "string", "Field of the secret, if it is a JSON object."),
 )
 _PLACES = ("env", "file", "secret")
 
@@ -34,37 +34,40 @@ def _source(name: str, doc: str, *, or_text: bool = False) -> Field:
 
 #: The fields of an entry by its kind, besides `name` and `kind`.
 KINDS: dict[str, tuple[Field, ...]] = {
-    "env": (Field("var", "string", "The variable. Default: the entry's name."),),
+    "env": (Field("var", "string", "Name of the variable. Default: the entry's name."),),
     "file": (
-        Field("path", "string", "The file; relative to the worker's working directory.", required=True),
-        Field("format", "string", "What is in it.", default="text", choices=("text", "json")),
+        Field("path", "string", "Path of the file, relative to the worker's working directory.", required=True),
+        Field("format", "string", "Format of the file.", default="text", choices=("text", "json")),
     ),
     "secret": (Field("secret", "string", "Name in the local store. Default: the entry's name."),),
     "secret_manager": (Field("secret", "string", "Name in the secret manager. Default: the entry's name."),),
-    "bearer": (_source("token", "Where the token is. Default: in the local store under the entry's name."),),
+    "bearer": (_source("token", "Source of the token. Default: the local store, under the entry's name."),),
     "basic": (
-        _source("username", "The user's name, or where it is.", or_text=True),
-        _source("password", "Where the password is."),
+        _source("username", "User name, or its source.", or_text=True),
+        _source("password", "Source of the password."),
     ),
     "postgres_credential": (
-        _source("source", "Where a JSON object or a connection text is. Default: in the local store."),
-        Field("host", "string", "The server."),
-        Field("port", "integer", "Its port.", minimum=1, maximum=65_535),
-        Field("user", "string", "The role."),
-        Field("dbname", "string", "The database."),
-        Field("sslmode", "string", "As libpq has it, e.g. verify-full."),
-        _source("password", "Where the password is."),
+        _source(
+            "source",
+            "Source of the credential: a JSON object or a connection string. Default: the local store, under the entry's name.",
+        ),
+        Field("host", "string", "Host of the server."),
+        Field("port", "integer", "Port of the server.", minimum=1, maximum=65_535),
+        Field("user", "string", "User name (PostgreSQL role)."),
+        Field("dbname", "string", "Name of the database."),
+        Field("sslmode", "string", "TLS mode of libpq, such as `verify-full`."),
+        _source("password", "Source of the password."),
     ),
     "oauth2": (
-        Field("token_url", "string", "Where tokens are given out; https, or http on this machine."),
-        _source("client_id", "The client's id, or where it is.", or_text=True),
-        _source("client_secret", "Where the client's secret is."),
+        Field("token_url", "string", "Address of the token endpoint: https, or http on this machine."),
+        _source("client_id", "Client id, or its source.", or_text=True),
+        _source("client_secret", "Source of the client secret."),
         Field("scope", "string", "Scopes to request, separated by spaces."),
-        Field("audience", "string", "Whom the token is for."),
+        Field("audience", "string", "Audience of the token."),
         Field(
             "client_auth",
             "string",
-            "How the client authenticates: with basic authentication or in the form.",
+            "How the client authenticates: with HTTP basic authentication, or in the form.",
             default="basic",
             choices=("basic", "post"),
         ),
@@ -72,7 +75,7 @@ KINDS: dict[str, tuple[Field, ...]] = {
 }
 
 _OWN = (
-    Field("name", "name", "How templates name it.", required=True),
+    Field("name", "name", "Name of the entry in templates and in `auth`.", required=True),
     Field("kind", "string", "Where the secret is stored and what it is used for.", required=True, choices=tuple(KINDS)),
 )
 #: All keys of an entry by its kind.

@@ -61,25 +61,25 @@ def _count(name: str, doc: str, minimum: float = 1) -> Field:
 
 EMIT = _closed(
     "emit",
-    "More events in the log.",
+    "Additional events in the log.",
     Field(
         "events",
         "list",
-        "Event types to write although the lean log leaves them out; `full` for all.",
+        "Event types to record in addition to those of the default (lean) log; `full` records all.",
         items=Field("event", "string"),
     ),
 )
 
 RULE = (
-    Field("when", "condition", "The rule's condition: `{{ expr }}`, a bare expression or a boolean.", required=True),
-    Field("then", "object", "What a match does.", required=True),
+    Field("when", "condition", "Condition of the rule: `{{ expr }}`, a bare expression or a boolean.", required=True),
+    Field("then", "object", "Effect of the rule if its condition holds.", required=True),
 )
 #: `- else: {then: …}`
 ELSE_RULE = (
     Field(
         "else",
         "object",
-        "When no rule before matched; the last rule.",
+        "Applies if no other rule matches. Must be the last rule.",
         fields=(Field("then", "object", required=True),),
     ),
 )
@@ -89,22 +89,34 @@ EMPTY_ELSE_RULE = (Field("else", "null"), Field("then", "object", required=True)
 ADMIT_THEN = (Field("allow", "boolean", "Whether the token may start the step.", required=True),)
 
 ACTION = (
-    Field("do", "string", "What happens next.", default="continue", choices=ACTIONS),
+    Field("do", "string", "Action after the task.", default="continue", choices=ACTIONS),
     Field("attempts", "integer", "retry: total number of attempts.", default=3, minimum=1),
     Field("backoff", "string", "retry: how the delay grows.", default="none", choices=BACKOFFS),
     Field("delay", "number", "retry: seconds before the next attempt.", default=1.0, minimum=0, maximum=LONGEST_S),
     Field(
-        "max_delay", "number", "retry: upper bound of the delay, seconds.", default=300.0, minimum=0, maximum=LONGEST_S
+        "max_delay",
+        "number",
+        "retry: upper limit of the delay, in seconds.",
+        default=300.0,
+        minimum=0,
+        maximum=LONGEST_S,
     ),
-    Field("jitter", "number", "retry: random share of the delay, 0 to 1.", default=0.0, minimum=0, maximum=1),
+    Field(
+        "jitter",
+        "number",
+        "retry: random part of the delay, as a fraction from 0 to 1.",
+        default=0.0,
+        minimum=0,
+        maximum=1,
+    ),
     Field(
         "delays",
         "list",
-        "retry: seconds before the second, third … attempt, in place of `delay` and `backoff`; the last repeats.",
+        "retry: seconds before the second, third and further attempts, instead of `delay` and `backoff`. The last value is repeated.",
         items=Field("delay", "number", minimum=0, maximum=LONGEST_S),
     ),
-    Field("message", "string", "fail: the error's message; the task's own error becomes its `cause`.", template=True),
-    Field("code", "string", "fail: the error's code."),
+    Field("message", "string", "fail: message of the error. The task's own error becomes its `cause`.", template=True),
+    Field("code", "string", "fail: code of the error."),
     Field("to", "string", "jump: label of a task in this list."),
     Field("set_iter", "object", "Keys of `iter` to set; values may be templates.", template=True),
     Field("set_ctx", "object", "Keys of `ctx` to set; values may be templates.", template=True),
@@ -124,54 +136,70 @@ ACTION_KEYS = {
 
 TASK_POLICY = _closed(
     "policy",
-    "What to do with the task's outcome.",
-    Field("rules", "list", "First match wins: `{when, then}`, last `{else: {then}}`.", required=True),
-    Field("on_unmatched", "string", "When no rule matches.", default="continue", choices=("continue", "fail")),
-    Field("mode", "string", "Placeholder, without effect.", choices=("exclusive", "inclusive")),
-    Field("before", "list|null", "Placeholder, not run."),
-    Field("after", "list|null", "Placeholder, not run."),
-    Field("finally", "list|null", "Placeholder, not run."),
+    "Rules that decide what follows the task's outcome.",
+    Field(
+        "rules",
+        "list",
+        "Rules `{when, then}`, optionally with `{else: {then}}` as the last. The first match applies.",
+        required=True,
+    ),
+    Field("on_unmatched", "string", "Action if no rule matches.", default="continue", choices=("continue", "fail")),
+    Field("mode", "string", "Placeholder; has no effect.", choices=("exclusive", "inclusive")),
+    Field("before", "list|null", "Placeholder; its entries are not run."),
+    Field("after", "list|null", "Placeholder; its entries are not run."),
+    Field("finally", "list|null", "Placeholder; its entries are not run."),
 )
 
 #: Keys of `task.spec` that only a task itself may have: values to set after an ok outcome, before those of its policy.
 ON_SUCCESS = (
-    Field("set_iter", "object", "Keys of `iter` that an ok outcome sets; values may be templates.", template=True),
-    Field("set_ctx", "object", "Keys of `ctx` that an ok outcome sets; values may be templates.", template=True),
+    Field("set_iter", "object", "Keys of `iter` to set after an ok outcome; values may be templates.", template=True),
+    Field("set_ctx", "object", "Keys of `ctx` to set after an ok outcome; values may be templates.", template=True),
 )
 
 TASK = (
     Field(
         "name",
         "name",
-        "Label of the task, unique in its step. Default: `task_<index>`, or `<step>_task` for a single object.",
+        "Label of the task, unique in its step. Default: `task_<index>` in a list, `<step>_task` for a single task.",
     ),
-    Field("kind", "string", "The tool kind.", required=True),
-    Field("desc", "string", "For readers."),
+    Field("kind", "string", "Kind of the task: the tool that runs it.", required=True),
+    Field("desc", "string", "Description for readers."),
     Field("auth", "string", "Name of a keychain entry.", template=True),
     _open("spec", "Options of this task."),
 )
 
 #: A task from the workbook.
 WORKBOOK_TASK = (
-    Field("name", "string", "The workbook entry.", required=True),
+    Field("name", "string", "Name of the workbook entry.", required=True),
     Field("kind", "string", required=True),
-    Field("desc", "string", "For readers."),
-    Field("args", "object", "Merged over the entry's.", template=True),
-    _open("spec", "Merged over the entry's."),
+    Field("desc", "string", "Description for readers."),
+    Field("args", "object", "Args, merged over those of the entry.", template=True),
+    _open("spec", "Options, merged over those of the entry."),
 )
 
 _ADMIT = _closed(
     "admit",
-    "Admission: whether a token may start the step. First match decides; no rule matched denies.",
-    Field("mode", "string", "Both are the same boolean gate.", default="exclusive", choices=("exclusive", "inclusive")),
-    Field("rules", "list", "`{when, then: {allow}}`, last `{else: {then: {allow}}}`.", required=True),
+    "Rules that decide whether a token may start the step. The first match applies; if no rule matches, the token is denied.",
+    Field(
+        "mode",
+        "string",
+        "Has no effect: both modes apply the first match.",
+        default="exclusive",
+        choices=("exclusive", "inclusive"),
+    ),
+    Field(
+        "rules",
+        "list",
+        "Rules `{when, then: {allow}}`, optionally with `{else: {then: {allow}}}` as the last.",
+        required=True,
+    ),
 )
 
 _LIFECYCLE = _closed(
     "lifecycle",
     "Time limits of a step run.",
-    _seconds("timeout_s", "Seconds from the step run's start."),
-    _seconds("deadline_s", "Seconds from the execution's start."),
+    _seconds("timeout_s", "Seconds from the start of the step run."),
+    _seconds("deadline_s", "Seconds from the start of the execution."),
 )
 
 _FAILURE = _closed(
@@ -180,7 +208,7 @@ _FAILURE = _closed(
     Field(
         "mode",
         "string",
-        "fail_fast cancels open work and fails the execution; best_effort lets a loop run all its items, and other branches finish.",
+        "`fail_fast` cancels open work and fails the execution. `best_effort` runs all items of a loop, and lets other branches finish.",
         default="fail_fast",
         choices=("fail_fast", "best_effort"),
     ),
@@ -188,20 +216,20 @@ _FAILURE = _closed(
 
 STEP_POLICY = _closed(
     "policy",
-    "Admission, lifecycle and failure of the step; no control actions.",
+    "Admission, time limits and failure handling of the step. Actions (`do`) belong to the policies of tasks.",
     _ADMIT,
     _LIFECYCLE,
     _FAILURE,
     EMIT,
-    Field("tracing", "any", "Placeholder, without effect."),
-    Field("quotas", "any", "Placeholder, without effect."),
-    Field("compensation", "any", "Placeholder, without effect."),
+    Field("tracing", "any", "Placeholder; has no effect."),
+    Field("quotas", "any", "Placeholder; has no effect."),
+    Field("compensation", "any", "Placeholder; has no effect."),
 )
 
 JOIN = Field(
     "join",
     "string|object",
-    "When tokens from several arcs start the step: `any` (each one), `all`, `all_ok` or `{count: n}`.",
+    "Which tokens start a step that several arcs lead to: `any` (each one), `all`, `all_ok` or `{count: n}`.",
     default="any",
     choices=JOINS,
     fields=(Field("count", "integer", "Number of tokens that start the step.", required=True, minimum=1),),
@@ -210,18 +238,18 @@ JOIN = Field(
 END = Field(
     "end",
     "string",
-    "A token that ends in this step decides the run's state.",
+    "State of the run if a token ends in this step.",
     choices=("completed", "failed"),
 )
 
 POOL = Field(
-    "pool", "string", "Workers that run it: those started with `arclog worker --pool NAME`.", default="default"
+    "pool", "string", "Name of the pool whose workers run the tasks (`arclog worker --pool NAME`).", default="default"
 )
 
 PRIORITY = Field(
     "priority",
     "integer",
-    "Among the commands of one tenant that wait for the same workers, higher comes first.",
+    "Priority among the commands of one tenant that wait for the same workers; the highest comes first.",
     default=0,
     minimum=-100,
     maximum=100,
@@ -234,124 +262,153 @@ RESOURCES = Field(
     items=Field("resource", "string"),
 )
 
-_MODE = Field("mode", "string", "How items run.", default="sequential", choices=("sequential", "parallel"))
+_MODE = Field("mode", "string", "Order in which items run.", default="sequential", choices=("sequential", "parallel"))
 _IN_FLIGHT = Field(
-    "max_in_flight", "integer", "Items at a time in a parallel loop.", default=10, minimum=1, maximum=100_000
+    "max_in_flight",
+    "integer",
+    "Maximum number of items that a parallel loop runs at a time.",
+    default=10,
+    minimum=1,
+    maximum=100_000,
 )
 
 LOOP_POLICY = _closed(
     "policy",
-    "Scheduling of iterations; no control actions.",
-    Field("exec", "string", "Where iterations run.", choices=("distributed", "local")),
+    "Scheduling of iterations.",
+    Field(
+        "exec",
+        "string",
+        "Where iterations run: `distributed` on any worker, in chunks; `local` on one worker. Default: `distributed` for a parallel loop, otherwise `local`.",
+        choices=("distributed", "local"),
+    ),
     _MODE,
     _IN_FLIGHT,
-    Field("ordering", "any", "Placeholder, without effect."),
-    Field("reducers", "any", "Placeholder, without effect."),
-    Field("backpressure", "any", "Placeholder, without effect."),
-    Field("partitioning", "any", "Placeholder, without effect."),
+    Field("ordering", "any", "Placeholder; has no effect."),
+    Field("reducers", "any", "Placeholder; has no effect."),
+    Field("backpressure", "any", "Placeholder; has no effect."),
+    Field("partitioning", "any", "Placeholder; has no effect."),
 )
 
 NEXT = (
     _closed(
         "spec",
-        "How arcs are chosen.",
+        "How arcs are selected.",
         Field(
             "mode",
             "string",
-            "exclusive: the first match; inclusive: all.",
+            "`exclusive` takes the first arc that matches, `inclusive` all of them.",
             default="exclusive",
             choices=("exclusive", "inclusive"),
         ),
-        Field("on_no_match", "string", "When no arc matches a success.", default="end", choices=("end", "fail")),
+        Field(
+            "on_no_match",
+            "string",
+            "What happens if the step succeeded and no arc matches.",
+            default="end",
+            choices=("end", "fail"),
+        ),
         _closed(
             "policy",
-            "Routing hints; no control actions.",
-            Field("priority", "any", "Placeholder, without effect."),
-            Field("dedupe", "any", "Placeholder, without effect."),
-            Field("partitioning", "any", "Placeholder, without effect."),
+            "Placeholders; they have no effect.",
+            Field("priority", "any", "Placeholder; has no effect."),
+            Field("dedupe", "any", "Placeholder; has no effect."),
+            Field("partitioning", "any", "Placeholder; has no effect."),
         ),
     ),
     Field(
         "arcs",
         "list",
-        "Where the token may go, in order.",
+        "Arcs to other steps, evaluated in order.",
         required=True,
         items=_closed(
             "arc",
-            "One way out of the step.",
-            Field("step", "string", "The step that it leads to.", required=True),
+            "An arc to another step.",
+            Field("step", "string", "Name of the step that the arc leads to.", required=True),
             Field(
                 "when",
                 "condition",
-                "Taken when true. Absent, or naming neither `event` nor `outcome`: on success only.",
+                "Condition of the arc. An arc without a condition, or whose condition uses neither `event` nor `outcome`, applies only after a success.",
             ),
             Field("args", "object", "Args of the token; values may be templates.", template=True),
-            Field("spec", "object", "Placeholder, without effect."),
+            Field("spec", "object", "Placeholder; has no effect."),
         ),
     ),
 )
 
 LIMITS = _closed(
     "limits",
-    "Caps of one execution; settings are ceilings.",
-    _count("max_payload_bytes", "Largest single event, bytes.", LEAST_EVENT_BYTES),
-    _count("max_task_runs", "Most task runs of one pipeline, jumps included."),
-    _count("max_iterations", "Most items of one loop."),
-    _count("max_events", "Most events of the execution.", 16),
-    _count("max_step_runs", "Most step runs of the execution."),
-    _count("max_loop_results_bytes", "Most bytes of iteration results that one loop keeps for `{{ step.results }}`."),
+    "Limits of one execution. They cannot exceed the settings of the same names.",
+    _count("max_payload_bytes", "Largest single event, in bytes.", LEAST_EVENT_BYTES),
+    _count("max_task_runs", "Maximum number of task runs of one pipeline, including those after jumps."),
+    _count("max_iterations", "Maximum number of items of one loop."),
+    _count("max_events", "Maximum number of events of the execution.", 16),
+    _count("max_step_runs", "Maximum number of step runs of the execution."),
+    _count(
+        "max_loop_results_bytes",
+        "Maximum total size, in bytes, of the iteration results that one loop keeps for `{{ step.results }}`.",
+    ),
 )
 
 EXECUTOR_POLICY = _closed(
     "policy",
-    "Defaults and limits of the execution; no control actions.",
+    "Defaults and limits of the execution.",
     _closed(
         "defaults",
-        "Fallbacks.",
+        "Defaults for steps and tasks.",
         _closed(
             "timeouts",
-            "Time limits where none is named.",
-            _seconds("task_s", "Fallback of `task.spec.timeout`, seconds."),
-            _seconds("step_s", "Fallback of `lifecycle.timeout_s`, seconds."),
+            "Default time limits.",
+            _seconds("task_s", "Default of `task.spec.timeout`, in seconds."),
+            _seconds("step_s", "Default of `lifecycle.timeout_s`, in seconds."),
         ),
-        Field("resources", "any", "Placeholder, without effect."),
+        Field("resources", "any", "Placeholder; has no effect."),
     ),
     _closed(
         "results",
-        "Results.",
-        Field("reference_first", "boolean", "false keeps results up to the event cap inline.", default=True),
+        "Storage of results.",
+        Field(
+            "reference_first",
+            "boolean",
+            "`false` keeps results in the log as long as they fit into an event.",
+            default=True,
+        ),
     ),
     LIMITS,
     Field(
         "approval",
         "string",
-        "`required`: the run starts after it was approved.",
+        "`required`: the run does not start before it is approved.",
         default="none",
         choices=("none", "required"),
     ),
     EMIT,
-    *(Field(name, "any", "Placeholder, without effect.") for name in ("placement", "cost", "quantum")),
+    *(Field(name, "any", "Placeholder; has no effect.") for name in ("placement", "cost", "quantum")),
 )
 
 _CTX_ENTRY = _closed(
     "ctx entry",
     "A declared ctx key.",
-    Field("reducer", "string", "How values that `set_ctx` sets are combined.", required=True, choices=REDUCERS),
-    Field("initial", "any", "The value before the first."),
+    Field("reducer", "string", "How the values that `set_ctx` sets are combined.", required=True, choices=REDUCERS),
+    Field("initial", "any", "Value before the first `set_ctx`."),
 )
 
 #: One input; `items` and `properties` contain declarations of the same form.
 INPUT = _closed(
     "input",
     "A typed input of a run.",
-    Field("type", "string", "What it is.", default="any", choices=INPUT_TYPES),
-    Field("required", "boolean", "true: a request without it is refused. Otherwise it is null.", default=False),
-    Field("default", "any", "Its value in a run that names none."),
-    Field("enum", "list", "The only values allowed."),
-    Field("min", "number", "Lowest number, or least length of a text, list or map."),
-    Field("max", "number", "Highest number, or greatest length."),
+    Field("type", "string", "Type of the value.", default="any", choices=INPUT_TYPES),
+    Field(
+        "required",
+        "boolean",
+        "Whether a request without this input is refused. An optional input without a default is null.",
+        default=False,
+    ),
+    Field("default", "any", "Value if the request does not have this input."),
+    Field("enum", "list", "Allowed values."),
+    Field("min", "number", "Minimum of a number, or minimum length of a text, list or map."),
+    Field("max", "number", "Maximum of a number, or maximum length of a text, list or map."),
     Field("pattern", "string", "Regular expression that a text must match somewhere; `^…$` for the whole text."),
-    Field("description", "string", "For readers, forms and error messages."),
+    Field("description", "string", "Description, shown in forms and error messages."),
     Field("items", "object", "Declaration of each item of a list."),
     Field("properties", "object", "Declarations of the keys of a map; no others are allowed."),
 )
@@ -361,32 +418,42 @@ ENDS = ("completed", "failed", "cancelled")
 
 _WEBHOOK = _closed(
     "webhook",
-    "A receiver of a signed POST when a run has ended.",
-    Field("url", "string", "Address of the receiver, http:// or https://; not rendered.", required=True),
-    Field("secret", "string", "Name of the keychain entry whose text signs it.", required=True),
+    "A receiver of a signed POST request when a run has ended.",
+    Field("url", "string", "Address of the receiver, http:// or https://. Templates are not evaluated.", required=True),
+    Field("secret", "string", "Name of the keychain entry whose value signs the request.", required=True),
     Field(
         "on",
         "list",
-        "States that cause a notification. Default: all.",
+        "States of the run that cause a notification. Default: all.",
         items=Field("end", "string", choices=ENDS),
     ),
 )
 
 _NOTIFICATION = _closed(
     "notification",
-    "A notification about one outcome of a run, by POST or e-mail.",
-    Field("webhook", "string", "Address that gets a POST: http:// or https://; not rendered."),
-    Field("secret", "string", "Name of the keychain entry whose text signs the POST. Default: it is not signed."),
-    Field("email", "string|list", "Address or addresses that get an e-mail.", items=Field("address", "string")),
+    "A notification by POST request or e-mail.",
+    Field(
+        "webhook",
+        "string",
+        "Address of the receiver of a POST request, http:// or https://. Templates are not evaluated.",
+    ),
+    Field(
+        "secret",
+        "string",
+        "Name of the keychain entry whose value signs the request. Default: the request is not signed.",
+    ),
+    Field(
+        "email", "string|list", "Address or list of addresses to send an e-mail to.", items=Field("address", "string")
+    ),
 )
 
 _SCHEDULE = _closed(
     "schedule",
     "A schedule of the playbook.",
-    Field("name", "string", "The schedule's name. Default: the playbook's path, with `.` for `/`."),
-    Field("cron", "string", "minute hour day month weekday.", required=True),
-    Field("tz", "string", "Time zone of the fields.", default="UTC"),
-    Field("workload", "object", "Workload of its runs."),
+    Field("name", "string", "Name of the schedule. Default: the playbook's path, with `.` instead of `/`."),
+    Field("cron", "string", "Cron expression: minute, hour, day, month, weekday.", required=True),
+    Field("tz", "string", "Time zone of the cron expression.", default="UTC"),
+    Field("workload", "object", "Workload of the scheduled runs."),
     Field(
         "catch_up",
         "string",
@@ -398,39 +465,43 @@ _SCHEDULE = _closed(
 )
 
 _EXECUTOR_SPEC = (
-    Field("entry_step", "string", "The first step. Default: `start`, else the first of the list."),
+    Field(
+        "entry_step",
+        "string",
+        "Name of the first step. Default: `start` if there is such a step, otherwise the first step in the list.",
+    ),
     Field(
         "final_step",
         "string",
-        "The step that runs once when nothing else is left, whatever became of the run. No arc leads to it.",
+        "Name of a step that runs once after all others, whether the run succeeded or failed. No arc may lead to it.",
     ),
     Field(
         "result",
         "any",
-        "Template of the execution's result. Default: the data of the last step run without successor.",
+        "Template of the execution's result. Default: the data of the last step run that no other step followed.",
         template=True,
     ),
-    _seconds("timeout_s", "Time limit of the whole execution, seconds."),
+    _seconds("timeout_s", "Time limit of the whole execution, in seconds."),
     _closed(
         "concurrency",
-        "Runs of this playbook at a time.",
-        Field("max", "integer", "How many.", required=True, minimum=1),
-        Field("on_excess", "string", "What becomes of more.", default="queue", choices=("queue", "reject")),
+        "Limit on concurrent runs of this playbook.",
+        Field("max", "integer", "Maximum number of runs at a time.", required=True, minimum=1),
+        Field("on_excess", "string", "What happens to further runs.", default="queue", choices=("queue", "reject")),
     ),
-    Field("inputs", "object", "Typed inputs: the contract on the request's workload.", items=INPUT),
+    Field("inputs", "object", "Typed inputs, by name. The workload of a request is checked against them.", items=INPUT),
     Field(
         "sequence",
         "boolean",
-        "true: a step without `next` leads to the next step of the file.",
+        "Whether a step without `next` leads to the next step in the file.",
         default=False,
     ),
-    Field("ctx", "object", "Declared ctx keys.", items=_CTX_ENTRY),
+    Field("ctx", "object", "Declared ctx keys, by name.", items=_CTX_ENTRY),
     POOL,
     PRIORITY,
     Field("webhooks", "list", "Notifications when a run has ended.", items=_WEBHOOK),
     Field("on_failure", "list", "Notifications when a run has failed.", items=_NOTIFICATION),
     Field("on_success", "list", "Notifications when a run has completed.", items=_NOTIFICATION),
-    Field("schedules", "list", "Schedules; applied when the playbook is registered.", items=_SCHEDULE),
+    Field("schedules", "list", "Schedules, created or updated when the playbook is registered.", items=_SCHEDULE),
     EXECUTOR_POLICY,
 )
 
@@ -442,13 +513,13 @@ KEYCHAIN_ENTRY = Field(
 
 METADATA = _closed(
     "metadata",
-    "Name of the playbook.",
+    "Name, path and description of the playbook.",
     Field("name", "string", "The playbook's name.", required=True),
     Field("path", "string", "Catalog path. Default: the name."),
-    Field("version", "string|number", "For readers; the catalog numbers versions itself."),
-    Field("description", "string", "For readers."),
-    Field("labels", "object", "Free key-value pairs."),
-    Field("tags", "list", "Free words.", items=Field("tag", "string")),
+    Field("version", "string|number", "Informational; the catalog assigns version numbers itself."),
+    Field("description", "string", "Description for readers."),
+    Field("labels", "object", "Key-value pairs of your own."),
+    Field("tags", "list", "Words of your own.", items=Field("tag", "string")),
     required=True,
 )
 
@@ -484,8 +555,8 @@ def root_field(kinds: Mapping[str, KindSpec]) -> Field:
 
     loop_spec = spec((_MODE, _IN_FLIGHT, LOOP_POLICY), "Behaviour of the loop, and task spec keys for all tasks in it.")
     loop_own = (
-        Field("in", "any", "The items: a list, or a template that gives one.", required=True, template=True),
-        Field("iterator", "name", "Name of the item in `iter`.", required=True),
+        Field("in", "any", "The items: a list, or a template that evaluates to a list.", required=True, template=True),
+        Field("iterator", "name", "Name under which templates read the item: `iter.NAME`.", required=True),
         loop_spec,
     )
     # One table serves every level: a nested `loop` has the same label.
@@ -494,15 +565,20 @@ def root_field(kinds: Mapping[str, KindSpec]) -> Field:
         "step",
         "One step of the workflow.",
         Field("step", "name", "The step's name.", required=True),
-        Field("desc", "string", "For readers."),
+        Field("desc", "string", "Description for readers."),
         spec(
             (STEP_POLICY, JOIN, END, POOL, PRIORITY, RESOURCES),
             "Behaviour of the step, and task spec keys for all its tasks.",
         ),
-        Field("args", "object", "Args of the step, below those of the token; values may be templates.", template=True),
+        Field(
+            "args",
+            "object",
+            "Args of the step; those of the token take precedence. Values may be templates.",
+            template=True,
+        ),
         loop,
         Field("tool", "object|list", "The task, or the list of tasks.", required=True),
-        _closed("next", "The router.", *NEXT),
+        _closed("next", "Routing after the step.", *NEXT),
     )
     return _closed(
         "playbook",
@@ -516,7 +592,7 @@ def root_field(kinds: Mapping[str, KindSpec]) -> Field:
             "How the playbook runs.",
             spec(_EXECUTOR_SPEC, "Behaviour of the run, and task spec keys for all tasks."),
         ),
-        Field("workload", "object", "Defaults of the inputs; never rendered."),
+        Field("workload", "object", "Default workload. Templates in it are not evaluated."),
         Field("workbook", "list", "Reusable tasks, used by `kind: workbook`.", items=Field("workbook entry", "object")),
         Field("workflow", "list", "The steps.", required=True, items=step),
     )

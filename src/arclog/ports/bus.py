@@ -40,7 +40,7 @@ class Figures(Struct, frozen=True):
     connected: bool = False
     #: notices that were sent and received, and parts of notices that were dropped
     sent: int = 0
-    heard: int = 0
+    received: int = 0
     dropped: int = 0
     #: number of lost connections
     lost: int = 0
@@ -70,8 +70,8 @@ class Bus(Protocol):
     #: the destination of published events; None if events are not published
     topic: Topic | None
 
-    async def open(self, heard: Callable[[Notice], None]) -> None:
-        """Connect; `heard` is called with the notices of other processes.
+    async def open(self, on_notice: Callable[[Notice], None]) -> None:
+        """Connect; `on_notice` is called with the notices of other processes.
 
         Returns when the bus is ready or known to be unavailable; it then reconnects in the background. Raises
         `SettingsError` for a wrong configuration (invalid address, wrong credentials, a server that is too old).

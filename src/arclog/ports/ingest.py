@@ -25,7 +25,7 @@ from arclog.model.errors import ArclogError
 from arclog.ports.boundary import Boundary
 
 
-class Taken(Struct, frozen=True):
+class RecordedEvent(Struct, frozen=True):
     """An event from outside that is in the log."""
 
     execution_id: str
@@ -48,7 +48,7 @@ class Taken(Struct, frozen=True):
 
 
 class Ingest(Protocol):
-    async def event(self, body: Any, caller: Boundary) -> Taken:
+    async def event(self, body: Any, caller: Boundary) -> RecordedEvent:
         """Record one event.
 
         Raises RequestRejected, NotAllowed, NotFound, EventDiffers, StaleFence, NotHolder or StoreError.
@@ -57,5 +57,5 @@ class Ingest(Protocol):
     async def commands(self, claimed: Sequence[Command]) -> list[WireCommand]:
         """Return claimed commands for workers that report here, without commands that are over."""
 
-    async def batch(self, body: Any, caller: Boundary) -> list[Taken | ArclogError]:
+    async def batch(self, body: Any, caller: Boundary) -> list[RecordedEvent | ArclogError]:
         """Record each item, or return its error. Raises RequestRejected if the body is not a batch."""

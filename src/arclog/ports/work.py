@@ -26,14 +26,14 @@ ROOT = "/api/worker"
 WORKER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
 
-class Hello(Struct, frozen=True):
+class RegisterWorkerBody(Struct, frozen=True):
     """A worker introduces itself."""
 
     worker: WorkerInfo
     protocol: int = PROTOCOL
 
 
-class Welcome(Struct, frozen=True):
+class WorkerSettings(Struct, frozen=True):
     """The settings of the server that a worker needs."""
 
     #: duration of the lease of a claimed command
@@ -47,7 +47,7 @@ class Welcome(Struct, frozen=True):
     shared: bool = False
 
 
-class ClaimAsked(Struct, frozen=True, omit_defaults=True):
+class ClaimBody(Struct, frozen=True, omit_defaults=True):
     worker: WorkerInfo
     limit: int
     wait_s: float = 0.0
@@ -69,7 +69,7 @@ class WireClaimed(Struct, frozen=True):
     lease_s: float
 
 
-class HeartbeatAsked(Struct, frozen=True):
+class HeartbeatBody(Struct, frozen=True):
     worker_id: str
     held: list[tuple[int, int]]
 
@@ -80,14 +80,14 @@ class Lost(Struct, frozen=True):
     commands: list[int]
 
 
-class GiveBackAsked(Struct, frozen=True):
+class GiveBackBody(Struct, frozen=True):
     worker_id: str
     execution_id: int
     command_id: int
     fence: int
 
 
-class RevokedAsked(Struct, frozen=True, omit_defaults=True):
+class RevokedBody(Struct, frozen=True, omit_defaults=True):
     worker_id: str
     wait_s: float = 0.0
     #: counts the worker's calls; a repeated n gets the first answer again
@@ -100,7 +100,7 @@ class Revoked(Struct, frozen=True, omit_defaults=True):
     revoked: list[Revocation] = []
 
 
-class LoopResultsAsked(Struct, frozen=True):
+class LoopResultsBody(Struct, frozen=True):
     execution_id: int
     step: str
     run: int
@@ -112,13 +112,13 @@ class Lines(Struct, frozen=True):
     lines: list[LogLine]
 
 
-class SecretAsked(Struct, frozen=True):
+class SecretBody(Struct, frozen=True):
     name: str
     #: scope of the run that needs it: tenant/project/environment
     scope: str
 
 
-class SecretFound(Struct, frozen=True):
+class SecretAnswer(Struct, frozen=True):
     """A sealed secret; None if there is none."""
 
     secret: SealedSecret | None = None

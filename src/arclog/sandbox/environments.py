@@ -28,7 +28,7 @@ from arclog.model.config.settings import Settings
 from arclog.model.outcome import TaskError, error
 from arclog.sandbox.launcher import Launcher
 from arclog.sandbox.processes import Tree, ended_by
-from arclog.sandbox.requirements import NotARequirement, Wanted, wanted
+from arclog.sandbox.requirements import NotARequirement, RequirementSet, normalize_requirements
 from arclog.sandbox.streams import Lines
 
 # ── installers ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -78,7 +78,7 @@ class Installer(Struct, frozen=True):
     #: the path of uv; '' for pip
     program: str = ""
 
-    def commands(self, folder: Path, wanted: Wanted, source: Source, notes: Path) -> list[list[str]]:
+    def commands(self, folder: Path, wanted: RequirementSet, source: Source, notes: Path) -> list[list[str]]:
         """Return the commands that create the environment in `folder`. `notes` is a file for pip's log."""
         python = str(folder / "bin" / "python")
         arguments = [word for place in source.find_links for word in ("--find-links", place)]
@@ -126,7 +126,9 @@ def _trouble(notes: Path) -> list[str]:
         return []
 
 
-def installer_failure(program: Installer, wanted: Wanted, source: Source, lines: list[str], notes: Path) -> TaskError:
+def installer_failure(
+    program: Installer, wanted: RequirementSet, source: Source, lines: list[str], notes: Path
+) -> TaskError:
     """Return the error for an installer's last output. pip reports a failed registry only in its log file."""
     shown = [without_logins(_COLOUR.sub("", line)) for line in lines if not line.startswith("Using Python")]
     last_lines = "\n".join(shown[-_LAST_LINES:])[-_MESSAGE_MAX:].strip()
@@ -245,7 +247,7 @@ class Environments:
     async def get(self, requirements: Sequence[str], log: Log) -> Environment:
         """Return the environment with these packages; create it if it does not exist. Raises EnvironmentFailed."""
         try:
-            need = wanted(requirements)
+            need = normalize_requirements(requirements)
         except NotARequirement as problem:
             raise EnvironmentFailed(error("config", str(problem))) from None
         try:
@@ -258,7 +260,7 @@ class Environments:
             message = f"no environment can be kept in {self._folder}: {problem}; set python.environments"
             raise EnvironmentFailed(error("config", message)) from None
 
-    async def _wait_until_made(self, need: Wanted, log: Log) -> None:
+    async def _wait_until_made(self, need: RequirementSet, log: Log) -> None:
         """Wait until it is created. If the last waiting task is cancelled, the creation is cancelled, too."""
         making = self._making.get(need.digest)
         if making is None:
@@ -277,11 +279,11 @@ class Environments:
             if making.task.done():
                 self._forget(need, making)
 
-    def _forget(self, need: Wanted, making: _Making) -> None:
+    def _forget(self, need: RequirementSet, making: _Making) -> None:
         if self._making.get(need.digest) is making:
             del self._making[need.digest]
 
-    async def _make(self, need: Wanted, log: Log) -> None:
+    async def _make(self, need: RequirementSet, log: Log) -> None:
         folder = self._folder / need.digest
         lock = await _alone(folder, log)
         try:
@@ -297,7 +299,7 @@ class Environments:
         finally:
             os.close(lock)
 
-    async def _fill(self, folder: Path, need: Wanted, program: Installer, log: Log) -> None:
+    async def _fill(self, folder: Path, need: RequirementSet, program: Installer, log: Log) -> None:
         began = time.monotonic()
         log("log", f"resolving {need} with {program.name} into {folder}")
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
@@ -316,7 +318,7 @@ class Environments:
             raise EnvironmentFailed(error("limit", f"{folder} cannot be written: {problem}")) from None
         log("log", f"the environment is ready after {time.monotonic() - began:.1f} s")
 
-    async def _run(self, command: list[str], need: Wanted, program: Installer, scratch: Path, log: Log) -> None:
+    async def _run(self, command: list[str], need: RequirementSet, program: Installer, scratch: Path, log: Log) -> None:
         output = bytearray()
         out = Lines("stdout", log, self._log_cap, "logs.max_task_bytes")
         err = Lines("stderr", log, self._log_cap, "logs.max_task_bytes")

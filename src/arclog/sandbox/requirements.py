@@ -34,7 +34,7 @@ class NotARequirement(Exception):
     """The text is not a valid requirement; the message has the reason."""
 
 
-class Wanted(Struct, frozen=True):
+class RequirementSet(Struct, frozen=True):
     """The required packages of an environment."""
 
     #: normalized, sorted, each once
@@ -47,11 +47,11 @@ class Wanted(Struct, frozen=True):
         return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
 
 
-def wanted(requirements: Sequence[str]) -> Wanted:
+def normalize_requirements(requirements: Sequence[str]) -> RequirementSet:
     """Return the requirements in normalized form. Raises NotARequirement."""
     lines = tuple(sorted({_normalized(text, index) for index, text in enumerate(requirements)}))
     facts = (lines, sys.version, sys.implementation.cache_tag, sysconfig.get_platform())
-    return Wanted(lines, hashlib.sha256(msgspec.json.encode(facts)).hexdigest()[:32])
+    return RequirementSet(lines, hashlib.sha256(msgspec.json.encode(facts)).hexdigest()[:32])
 
 
 def _normalized(text: str, index: int) -> str:

@@ -18,7 +18,7 @@ from arclog.model.principal import Principal
 from arclog.ports.boundary import Boundary
 from arclog.ports.clock import Clock
 from arclog.ports.control import BoundControl
-from arclog.ports.ingest import Taken
+from arclog.ports.ingest import RecordedEvent
 from arclog.ports.results import Results, ResultWriter, StoredBlob
 from arclog.ports.secrets import CredentialApi, SealedSecret, SecretInfo, SecretSource, Vault
 from arclog.ports.storage.access import AuditApi, KeyApi
@@ -163,11 +163,11 @@ class Workspace:
             raise NotFound("schedules are not available on this server")
         return self._services.schedules(self._boundary)
 
-    async def take_event(self, body: Any) -> Taken:
+    async def take_event(self, body: Any) -> RecordedEvent:
         """See `ports.ingest.Ingest.event`."""
         return await self._services.ingest.event(body, self._boundary)
 
-    async def take_batch(self, body: Any) -> list[Taken | ArclogError]:
+    async def take_batch(self, body: Any) -> list[RecordedEvent | ArclogError]:
         """See `ports.ingest.Ingest.batch`."""
         return await self._services.ingest.batch(body, self._boundary)
 

@@ -11,7 +11,7 @@ from arclog.model.data.patterns import pattern
 from arclog.model.errors import RequestRejected
 from arclog.model.events import MARKED, MARKED_WITH, REGISTRY
 from arclog.model.ids import MAX_ID
-from arclog.ports.storage.store import EventQuery, FoundEvents, StoredEvent
+from arclog.ports.storage.store import EventMatches, EventQuery, StoredEvent
 from arclog.stores.rows import bits_of
 
 _ALL_TYPES = -1
@@ -66,7 +66,7 @@ class SearchPages(Protocol):
         """Return the events of these marks, in their order."""
 
 
-async def search(pages: SearchPages, query: EventQuery, cursor: str, limit: int, most: int) -> FoundEvents:
+async def search(pages: SearchPages, query: EventQuery, cursor: str, limit: int, most: int) -> EventMatches:
     """Return one page. At most `most` marks of each type, or `most` rows of the log, are examined."""
     kind, numbers = _parsed(cursor)
     if _is_marked(query):
@@ -89,7 +89,7 @@ def _is_marked(query: EventQuery) -> bool:
     )
 
 
-async def _by_marks(pages: SearchPages, query: EventQuery, after: Key, limit: int, most: int) -> FoundEvents:
+async def _by_marks(pages: SearchPages, query: EventQuery, after: Key, limit: int, most: int) -> EventMatches:
     mark_pages = [await pages.mark_page(REGISTRY[name].bit, after, query, most) for name in dict.fromkeys(query.types)]
     # After the last mark of a full page of one type, marks of other types are not in order yet.
     horizon = min((Key(*page[-1][:3]) for page in mark_pages if len(page) == most), default=None)
@@ -97,14 +97,16 @@ async def _by_marks(pages: SearchPages, query: EventQuery, after: Key, limit: in
     keys: list[Key] = []
     for index, mark in enumerate(marks):
         if len(keys) == limit:
-            return FoundEvents(await pages.events_at(keys), _text(_MARKS, *after), more=index < len(marks))
+            return EventMatches(await pages.events_at(keys), _text(_MARKS, *after), more=index < len(marks))
         after = Key(*mark[:3])
         if mark.is_within:
             keys.append(after)
-    return FoundEvents(await pages.events_at(keys), _text(_MARKS, *after), more=horizon is not None)
+    return EventMatches(await pages.events_at(keys), _text(_MARKS, *after), more=horizon is not None)
 
 
-async def _by_rows(pages: SearchPages, query: EventQuery, after: tuple[int, int], limit: int, most: int) -> FoundEvents:
+async def _by_rows(
+    pages: SearchPages, query: EventQuery, after: tuple[int, int], limit: int, most: int
+) -> EventMatches:
     position, seq = after
     wanted = frozenset(query.types)
     bits = bits_of(query.types) if query.types else _ALL_TYPES
@@ -117,25 +119,25 @@ async def _by_rows(pages: SearchPages, query: EventQuery, after: tuple[int, int]
         rows = await pages.scanned_page(at, bits, query, size)
         for row in rows:
             if row.ts >= query.until:
-                return FoundEvents(events, _text(_ROWS, position, seq), more=False)
+                return EventMatches(events, _text(_ROWS, position, seq), more=False)
             for event in row.events if row.ts >= query.since else ():
                 if row.position == position and event.seq <= seq:
                     continue
                 if (wanted and event.event.type not in wanted) or (event.event.informative and not query.informative):
                     continue
                 if len(events) == limit:
-                    return FoundEvents(events, _text(_ROWS, position, seq), more=True)
+                    return EventMatches(events, _text(_ROWS, position, seq), more=True)
                 events.append(event)
                 if len(events) == limit:
                     position, seq = row.position, event.seq
             if len(events) < limit:
                 position, seq = row.position, MAX_ID
         if len(rows) < size:
-            return FoundEvents(events, _text(_ROWS, position, seq), more=False)
+            return EventMatches(events, _text(_ROWS, position, seq), more=False)
         looked, at = looked + size, rows[-1].position
         expected = looked * (limit - len(events)) // len(events) + 1 if events else size * _GROWTH
         size = max(_FIRST_ROWS, min(expected, size * _GROWTH))
-    return FoundEvents(events, _text(_ROWS, position, seq), more=True)
+    return EventMatches(events, _text(_ROWS, position, seq), more=True)
 
 
 def _parsed(cursor: str) -> tuple[str, tuple[int, ...]]:

@@ -290,14 +290,14 @@ def _open(services: ToolServices) -> DuckdbTool:
 KIND = ToolKind(
     KindSpec(
         name="duckdb",
-        summary="Runs SQL on DuckDB, in memory or on a file; reads and writes Parquet, CSV and JSON files. Its data are the rows.",
+        summary="Runs SQL on DuckDB, in memory or on a file; reads and writes Parquet, CSV and JSON files. The data are the rows.",
         auth=(),
         fields=(
             Field(
                 "database",
                 "string",
-                "The file, made when it is not there; a relative path is relative to the folder that the worker was "
-                "started in. `:memory:` lasts for one attempt.",
+                "Path of the database file, created if it does not exist. A relative path is relative to the folder in "
+                "which the worker was started. `:memory:` is a database that lasts for one attempt.",
                 default=MEMORY,
                 template=True,
             ),

@@ -313,22 +313,27 @@ def _open(services: ToolServices) -> PythonTool:
 KIND = ToolKind(
     KindSpec(
         name="python",
-        summary="Runs Python code in an isolated process with limits; its value is the task's data.",
+        summary="Runs Python code in an isolated process with limits. The value of the code is the task's data.",
         auth=(),
         fields=(
             Field(
                 "code",
                 "string",
-                "Python that defines main(**args) or assigns `result`.",
+                "Python code that defines `main(**args)` or assigns `result`.",
                 required=True,
                 also=("script", "source"),
             ),
-            Field("args", "object", "Values for the code: globals, `input_data`, and main's arguments.", template=True),
+            Field(
+                "args",
+                "object",
+                "Values for the code: available as global variables, as `input_data`, and as arguments of `main`.",
+                template=True,
+            ),
             Field("libs", "object", "Modules to import, as {alias: module}."),
             Field(
                 "requirements",
                 "list",
-                "Packages, as pip takes them, e.g. rich==13.9.4; the task sees these and the standard library alone.",
+                "Packages to install, in pip's notation, such as `rich==13.9.4`. The task can import only these and the standard library.",
                 items=Field("requirement", "string"),
             ),
             OUTPUTS,

@@ -336,26 +336,36 @@ def _open(services: ToolServices) -> ShellTool:
 KIND = ToolKind(
     KindSpec(
         name="shell",
-        summary="Runs a command; its result is {exit_code, stdout, stderr}.",
+        summary="Runs a command. The result is {exit_code, stdout, stderr}.",
         auth=(),
         fields=(
             Field(
                 "command",
                 "string|list",
-                "A line for /bin/sh, or a list that is executed directly: the safe form for external values.",
+                "A line for /bin/sh, or a list of arguments that is executed directly. Use the list for values from outside.",
                 required=True,
                 items=Field("argument", "string|number|boolean", template=True),
                 template=True,
                 also=("cmd", "script", "run"),
             ),
-            Field("env", "object", "Variables in addition to PATH, HOME, LANG, TZ and ARCLOG_….", template=True),
-            Field("cwd", "string", "The folder to run in, relative to the working directory of tasks.", template=True),
-            Field("input", "string|number|boolean", "Text for its standard input.", template=True),
-            Field("check", "boolean", "An exit code other than 0 is an error.", default=True, template=True),
+            Field(
+                "env",
+                "object",
+                "Environment variables in addition to PATH, HOME, LANG, TZ and ARCLOG_….",
+                template=True,
+            ),
+            Field(
+                "cwd",
+                "string",
+                "Folder in which the command runs, relative to the working directory of tasks.",
+                template=True,
+            ),
+            Field("input", "string|number|boolean", "Text for the standard input of the command.", template=True),
+            Field("check", "boolean", "Whether an exit code other than 0 is an error.", default=True, template=True),
             Field(
                 "parse",
                 "string",
-                "`json`: stdout is one JSON document; the result has it as `json`.",
+                "`json`: parse stdout as one JSON document, which becomes `json` in the result.",
                 choices=("json",),
             ),
             OUTPUTS,

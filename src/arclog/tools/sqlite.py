@@ -288,14 +288,14 @@ def _open(services: ToolServices) -> SqliteTool:
 KIND = ToolKind(
     KindSpec(
         name="sqlite",
-        summary="Runs SQL on a SQLite file; its data are the rows.",
+        summary="Runs SQL on a SQLite file. The data are the rows.",
         auth=(),
         fields=(
             Field(
                 "database",
                 "string",
-                "The file, made when it is not there; a relative path is relative to the folder that the worker was "
-                "started in. `:memory:` lasts for one attempt.",
+                "Path of the database file, created if it does not exist. A relative path is relative to the folder in "
+                "which the worker was started. `:memory:` is a database that lasts for one attempt.",
                 required=True,
                 template=True,
             ),

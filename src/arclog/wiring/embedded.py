@@ -143,9 +143,9 @@ class Embedded:
         else:
             self._tasks.append(asyncio.ensure_future(isolate(self._settings, toolbox, several=False)))
 
-    async def start_worker(self, execution_id: str = "", *, on_its_own: bool = False) -> None:
+    async def start_worker(self, execution_id: str = "", *, unattended: bool = False) -> None:
         """Begin to run commands and to fire timers; with an id, only commands of that execution and its descendants.
-        `on_its_own` means that no caller waits for it, so it continues after errors.
+        `unattended` means that no caller waits for it, so it continues after errors.
         """
         only = parse_id(execution_id, "execution id") if execution_id else 0
         self._presence.enter(self._worker_id, only)
@@ -163,7 +163,7 @@ class Embedded:
         )
         clock, settings = self.engine.clock, self._settings
         worker = Worker(
-            info, self.worker_control, toolbox, self.results, clock, settings, self._secrets, on_its_own=on_its_own
+            info, self.worker_control, toolbox, self.results, clock, settings, self._secrets, unattended=unattended
         )
         self.worker = asyncio.ensure_future(worker.run())
         self._tasks.append(self.worker)

@@ -61,7 +61,7 @@ async def remote_worker(settings: Settings, url: str, token: str, pools: Sequenc
         await isolate(settings, toolbox, several=welcome.shared)
         results = RemoteResults(transport, welcome.results, welcome.results_max_bytes)
         settings = settings.replaced(leases__seconds=welcome.lease_s)
-        yield Worker(info, control, toolbox, results, clock, settings, secrets, on_its_own=True)
+        yield Worker(info, control, toolbox, results, clock, settings, secrets, unattended=True)
     finally:
         await secrets.close()
         await asyncio.shield(connection.close())

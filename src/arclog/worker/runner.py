@@ -70,16 +70,16 @@ class Worker:
         secrets: Secrets | None = None,
         sync_reader: SyncReader | None = None,
         *,
-        on_its_own: bool = False,
+        unattended: bool = False,
     ) -> None:
         """Create a worker.
 
-        With `on_its_own`, the worker survives failures: a failed command is logged and left to its lease, other
+        With `unattended`, the worker survives failures: a failed command is logged and left to its lease, other
         commands continue, and the worker waits for an unavailable store. Otherwise a failure ends the worker, whose
         process exists only for its runs.
         """
         self.info = info
-        self._on_its_own = on_its_own
+        self._unattended = unattended
         self._control = control
         self._toolbox = toolbox
         self._clock = clock
@@ -180,7 +180,7 @@ class Worker:
             try:
                 return asked_at, await self._control.claim(self.info, free, _CLAIM_WAIT_S)
             except StoreError as problem:
-                if not self._on_its_own:
+                if not self._unattended:
                     raise
                 pause = backoff.pause_s()
                 log.warning(
@@ -200,7 +200,7 @@ class Worker:
         self._slot_free.set()
         if not task.cancelled() and (problem := task.exception()) is not None:
             log.error("worker %s: %s", self.info.worker_id, problem)
-            if self._on_its_own:
+            if self._unattended:
                 return
             self._failure = problem if isinstance(problem, ArclogError) else ArclogError(str(problem))
             self._failed.set()
@@ -242,7 +242,7 @@ class Worker:
         except (LeaseLost, RequestRejected) as lost:
             log.warning("worker %s: %s", self.info.worker_id, lost)
         except Exception as problem:
-            if not self._on_its_own:
+            if not self._unattended:
                 raise
             log.error(
                 "worker %s abandons command %s of execution %s, which another worker gets when its lease expires: %s",

@@ -14,7 +14,7 @@ from arclog.model.config.settings import Settings
 from arclog.model.errors import EventDiffers, NotAllowed, NotFound, RequestRejected, StaleFence, StoreUnavailable
 from arclog.model.principal import Principal
 from arclog.ports.boundary import Boundary
-from arclog.ports.ingest import Taken
+from arclog.ports.ingest import RecordedEvent
 from arclog.ports.storage.store import Append, Appended
 from arclog.ports.views.api import ExecuteRequest
 from arclog.wiring.embedded import Embedded, embedded
@@ -48,7 +48,7 @@ class Here:
         self.id = execution_id
         self.ingest = EngineIngest(arclog.engine)
 
-    async def say(self, name: str, who: Principal = PRODUCER, **more: Any) -> Taken:
+    async def say(self, name: str, who: Principal = PRODUCER, **more: Any) -> RecordedEvent:
         body = {"execution_id": self.id, "event_type": name, "step": "start", **more}
         return await self.ingest.event(body, self.within(who))
 
@@ -106,11 +106,11 @@ async def test_an_id_that_is_known_concerns_its_sender_alone(here: Here) -> None
         *others,
         return_exceptions=True,
     )
-    assert isinstance(again, Taken)
+    assert isinstance(again, RecordedEvent)
     assert (again.seq, again.duplicate) == (first.seq, True)
     assert isinstance(other_content, EventDiffers)
-    assert all(isinstance(answer, Taken) and not answer.duplicate for answer in taken)
-    assert len({answer.seq for answer in taken if isinstance(answer, Taken)}) == 20
+    assert all(isinstance(answer, RecordedEvent) and not answer.duplicate for answer in taken)
+    assert len({answer.seq for answer in taken if isinstance(answer, RecordedEvent)}) == 20
 
 
 async def test_a_run_of_another_tenant_is_not_there(here: Here) -> None:
@@ -121,7 +121,7 @@ async def test_a_run_of_another_tenant_is_not_there(here: Here) -> None:
     ):
         with pytest.raises(NotFound):
             await here.say("step.exit", who, command_id=5, fence=1, worker_id="w")
-    assert isinstance(await here.say("step.exit"), Taken)
+    assert isinstance(await here.say("step.exit"), RecordedEvent)
     with pytest.raises(NotFound):
         await here.say("step.exit", speaker("producer", tenant="other"))
 
@@ -161,7 +161,7 @@ async def test_a_run_may_have_more_events_from_outside_than_of_its_own(arclog: E
     answers = await here.ingest.batch(
         {"execution_id": here.id, "events": [{"event_type": "batch.completed"}] * 50}, here.within(PRODUCER)
     )
-    assert all(isinstance(answer, Taken) for answer in answers)
+    assert all(isinstance(answer, RecordedEvent) for answer in answers)
     await arclog.start_worker()
     assert await arclog.api.ended(here.id, timeout_s=60)
     assert (await arclog.api.status(here.id)).state == "COMPLETED"

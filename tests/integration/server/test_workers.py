@@ -90,7 +90,7 @@ async def test_a_worker_learns_the_lease_and_the_store(url: str) -> None:
 async def test_another_protocol_and_an_odd_name_are_refused(url: str) -> None:
     async with As(url) as worker:
         with pytest.raises(RequestRejected, match="speaks protocol 2, this server 1"):
-            await worker.transport.once(ops.REGISTER, work.Hello(ONE, 2))
+            await worker.transport.once(ops.REGISTER, work.RegisterWorkerBody(ONE, 2))
         for odd in ("", "a@b", "a/b", "a b", "x" * 129):
             with pytest.raises(RequestRejected, match="worker_id"):
                 await worker.control.register(WorkerInfo(odd, ("noop",)))
@@ -171,7 +171,7 @@ async def test_a_claim_whose_answer_was_lost_is_answered_again(here: Embedded, u
     async with httpx2.AsyncClient(verify=False, base_url=url) as client:
 
         async def claim(n: int) -> list[int]:
-            body = msgspec.json.encode(work.ClaimAsked(ONE, 1, 0.0, n))
+            body = msgspec.json.encode(work.ClaimBody(ONE, 1, 0.0, n))
             answer = await client.post(f"{work.ROOT}/claim", content=body)
             return [command.command_id for command in msgspec.json.decode(answer.content, type=work.Claimed).commands]
 
@@ -186,7 +186,7 @@ async def test_a_claim_whose_answer_was_lost_is_answered_again(here: Embedded, u
 async def test_a_claim_that_arrives_twice_at_once_is_one(here: Embedded, url: str, asked: asyncio.Event) -> None:
     """Both wait when the first of two commands comes."""
     async with httpx2.AsyncClient(verify=False, base_url=url, timeout=60) as client:
-        body = msgspec.json.encode(work.ClaimAsked(ONE, 1, 20.0, 1))
+        body = msgspec.json.encode(work.ClaimBody(ONE, 1, 20.0, 1))
         twice = [asyncio.ensure_future(client.post(f"{work.ROOT}/claim", content=body)) for _ in range(2)]
         await asked.wait()
         await start(here)
@@ -201,7 +201,7 @@ async def test_a_claim_that_a_later_one_has_overtaken_takes_nothing(here: Embedd
     async with httpx2.AsyncClient(verify=False, base_url=url) as client:
 
         async def claim(n: int) -> list[int]:
-            body = msgspec.json.encode(work.ClaimAsked(ONE, 1, 0.0, n))
+            body = msgspec.json.encode(work.ClaimBody(ONE, 1, 0.0, n))
             answer = await client.post(f"{work.ROOT}/claim", content=body)
             return [command.command_id for command in msgspec.json.decode(answer.content, type=work.Claimed).commands]
 
@@ -261,7 +261,7 @@ async def test_what_does_not_fit_is_422(url: str, call: str, body: bytes) -> Non
 @pytest.mark.parametrize(("limit", "wait_s"), [(0, 0.0), (-1, 0.0), (10**6, 0.0), (1, -1.0)])
 async def test_odd_claims_are_422(url: str, limit: int, wait_s: float) -> None:
     async with httpx2.AsyncClient(verify=False, base_url=url) as client:
-        body = msgspec.json.encode(work.ClaimAsked(ONE, limit, wait_s))
+        body = msgspec.json.encode(work.ClaimBody(ONE, limit, wait_s))
         assert (await client.post(f"{work.ROOT}/claim", content=body)).status_code == 422
 
 

@@ -16,7 +16,7 @@ import pytest
 from arclog.model.config.settings import Settings
 from arclog.model.outcome import Outcome
 from arclog.sandbox.environments import PIP, Installer, installer, known_environments, remove_environment
-from arclog.sandbox.requirements import wanted
+from arclog.sandbox.requirements import normalize_requirements
 from arclog.tools.python import PythonConfig, PythonTool
 from tests.integration.sandbox.wheels import wheel
 from tests.unit.sandbox.support import Log, context, offspring, processes_with, wait_dead
@@ -108,7 +108,7 @@ async def test_it_is_that_environments_python_in_every_way(world: World) -> None
     outcome = await run(tool, code, "tiny")
 
     assert outcome.error is None
-    folder = world.environments / wanted(["tiny"]).digest
+    folder = world.environments / normalize_requirements(["tiny"]).digest
     assert outcome.result == ["from the program\n", "tiny\n", str(folder), True]
 
 
@@ -284,7 +284,7 @@ async def test_tasks_and_processes_that_want_the_same_share_one_installation(wor
 
 
 def mid_install(world: World) -> Callable[[], bool]:
-    digest = wanted(["tiny"]).digest
+    digest = normalize_requirements(["tiny"]).digest
     return (world.environments / digest / "bin" / "python").exists
 
 
@@ -343,7 +343,9 @@ async def test_a_killed_process_leaves_nothing_that_looks_whole(world: World, ga
     outcome = await run(world.tool(UV), "import tiny\nresult = 1", "tiny")
     assert outcome.result == 1
     assert world.made == [("tiny",)]
-    assert [path.name for path in world.environments.iterdir() if path.is_dir()] == [wanted(["tiny"]).digest]
+    assert [path.name for path in world.environments.iterdir() if path.is_dir()] == [
+        normalize_requirements(["tiny"]).digest
+    ]
 
 
 async def test_an_installer_that_is_killed_is_no_fault_of_the_requirements(world: World, gate: Gate) -> None:

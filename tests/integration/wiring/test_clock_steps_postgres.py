@@ -41,7 +41,7 @@ async def test_timers_leases_and_schedules_are_neither_early_nor_late(
     async with embedded(Settings(settings)) as here, asyncio.timeout(250):
         here.start_duties()
         here.start_scheduler()
-        await here.start_worker(on_its_own=True)
+        await here.start_worker(unattended=True)
         await here.api.register(RegisterRequest(playbook=SCHEDULED))
         half_past = datetime.now(UTC) + timedelta(minutes=30)
         await here.schedules().add(NewSchedule("once", f"{half_past.minute} {half_past.hour} * * *", "flows/tidy"))

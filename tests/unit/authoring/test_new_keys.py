@@ -148,7 +148,7 @@ def test_the_language_server_completes_and_explains_the_keys(flow: Path) -> None
     text = FLOW.replace("    final_step: tidy_up\n", "    \n")
     features = Features(text, str(flow), installed_kinds())
     assert {"final_step", "priority"} <= {found.word for found in features.complete(Place(5, 5))}
-    assert "whatever became of the run" in Features(FLOW, str(flow), installed_kinds()).hover(Place(5, 7))
+    assert "whether the run succeeded or failed" in Features(FLOW, str(flow), installed_kinds()).hover(Place(5, 7))
 
 
 def test_the_language_server_reads_the_files_beside_it(flow: Path) -> None:

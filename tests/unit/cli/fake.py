@@ -17,11 +17,11 @@ from arclog.ports.views.api import (
     CatalogEntry,
     CatalogVersion,
     Collected,
-    EventsFound,
+    EventSearchPage,
     ExecuteRequest,
     Forked,
     ForkRequest,
-    Listed,
+    ListedRun,
     Origin,
     PlaybookStats,
     RegisterRequest,
@@ -36,7 +36,7 @@ from arclog.ports.views.api import (
 )
 from arclog.ports.views.history import Imported, SimulateRequest, SimulationReport, Trace, TraceNode
 from arclog.ports.views.insight import Cause, StateView, StepSummary, Wait, Why
-from arclog.ports.views.overview import Activity, ApprovalPage, Failing, Lease, RunPage, RunQuery, Stuck
+from arclog.ports.views.overview import Activity, ApprovalPage, FailingPlaybook, Lease, RunPage, RunQuery, StuckRun
 
 #: what tests of the catalog need, they ask of a real engine
 NO_CATALOG = "nothing is registered here"
@@ -151,7 +151,7 @@ class FakeApi:
         since: str = "",
         parent: str = "",
         origin: str = "",
-    ) -> builtins.list[Listed]:
+    ) -> builtins.list[ListedRun]:
         rows = []
         for execution_id in sorted(self.runs, key=int, reverse=True):
             now = await self.status(execution_id)
@@ -162,7 +162,7 @@ class FakeApi:
             if origin and int(execution_id) != int(origin) + 1:  # a run is a retry of the one before
                 continue
             times = (timestamp(T0), now.started_at, now.ended_at)
-            rows.append(Listed(execution_id, RUN_ID, "demo", "demo", "1", now.state, "start", *times, None))
+            rows.append(ListedRun(execution_id, RUN_ID, "demo", "demo", "1", now.state, "start", *times, None))
         return rows[:limit]
 
     async def find(self, query: RunQuery) -> RunPage:
@@ -173,10 +173,10 @@ class FakeApi:
     async def activity(self, *, hours: int = 24) -> Activity:
         raise NotFound(f"nothing is counted here, of {hours} hours or others")
 
-    async def failing(self, *, limit: int = 20) -> builtins.list[Failing]:
+    async def failing(self, *, limit: int = 20) -> builtins.list[FailingPlaybook]:
         return [][:limit]
 
-    async def stuck(self, *, limit: int = 20) -> builtins.list[Stuck]:
+    async def stuck(self, *, limit: int = 20) -> builtins.list[StuckRun]:
         return [][:limit]
 
     async def leases(self, *, limit: int = 100) -> builtins.list[Lease]:
@@ -211,7 +211,7 @@ class FakeApi:
         informative: bool = False,
         cursor: str = "",
         limit: int = 100,
-    ) -> EventsFound:
+    ) -> EventSearchPage:
         raise NotImplementedError
 
     async def logs(

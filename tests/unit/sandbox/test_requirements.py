@@ -8,7 +8,7 @@ import pytest
 
 from arclog.model.config.settings import Settings
 from arclog.sandbox.environments import installer_environment, source_of
-from arclog.sandbox.requirements import NotARequirement, wanted
+from arclog.sandbox.requirements import NotARequirement, normalize_requirements
 
 
 @pytest.mark.parametrize(
@@ -28,8 +28,8 @@ from arclog.sandbox.requirements import NotARequirement, wanted
     ],
 )
 def test_one_form(text: str, line: str) -> None:
-    assert wanted([text]).requirements == (line,)
-    assert wanted([line]).requirements == (line,)
+    assert normalize_requirements([text]).requirements == (line,)
+    assert normalize_requirements([line]).requirements == (line,)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_one_form(text: str, line: str) -> None:
 )  # fmt: skip
 def test_what_is_none(text: str) -> None:
     with pytest.raises(NotARequirement, match=r"^requirements\[1\]: "):
-        wanted(["fine", text])
+        normalize_requirements(["fine", text])
 
 
 @pytest.mark.parametrize(
@@ -47,13 +47,13 @@ def test_what_is_none(text: str) -> None:
 )
 def test_what_to_write_instead(text: str, hint: str) -> None:
     with pytest.raises(NotARequirement, match=hint):
-        wanted([text])
+        normalize_requirements([text])
 
 
 def test_lists_that_mean_the_same_share_a_digest() -> None:
-    one = wanted(["B>=2,<3", "a"])
-    assert one == wanted(["a", "b<3, >=2", "A"])
-    assert one.digest != wanted(["a", "b<3"]).digest
+    one = normalize_requirements(["B>=2,<3", "a"])
+    assert one == normalize_requirements(["a", "b<3, >=2", "A"])
+    assert one.digest != normalize_requirements(["a", "b<3"]).digest
     assert len(one.digest) == 32
 
 

@@ -8,7 +8,7 @@ export interface Activity {
 
 /** A pending approval. */
 export interface Approval {
-  run: Listed;
+  run: ListedRun;
   key: string;
   step: string;
   task: string;
@@ -23,18 +23,20 @@ export interface ApprovalPage {
   next: string | null;
 }
 
+/** A request to archive or restore a path. */
 export interface ArchiveBody {
   path: string;
   archived?: boolean;
 }
 
+/** A page of the audit log, newest entries first. */
 export interface AuditPage {
-  entries: Audited[];
+  entries: AuditedRequest[];
   next: number | null;
 }
 
 /** One entry of the audit log. */
-export interface Audited {
+export interface AuditedRequest {
   position: number;
   at: string;
   decision: string;
@@ -47,19 +49,20 @@ export interface Audited {
   reason: string;
 }
 
-/** A span of time that has been, both ends included; RFC 3339. */
+/** A past period, both ends included (RFC 3339). */
 export interface Backfill {
   from: string;
   to: string;
 }
 
+/** The results of a batch. */
 export interface BatchAnswer {
   accepted: number;
   refused: number;
   results: Item[];
 }
 
-/** cancelRun. */
+/** The request of cancelRun. */
 export interface CancelRun {
   reason: string;
 }
@@ -80,7 +83,7 @@ export interface CatalogEntry {
   archived_at: string | null;
 }
 
-/** By path. */
+/** A page of registered playbooks, ordered by path. */
 export interface CatalogPage {
   playbooks: CatalogEntry[];
   next: string | null;
@@ -125,6 +128,7 @@ export interface Check {
   remedy: string;
 }
 
+/** A playbook to check. */
 export interface CheckBody {
   playbook: string;
   file?: string;
@@ -140,11 +144,13 @@ export interface CheckFinding {
   hint: string;
 }
 
-export interface Checked {
+/** The result of a check. */
+export interface CheckResult {
   findings: CheckFinding[];
   graph: Record<string, unknown> | null;
 }
 
+/** Options of a garbage collection. */
 export interface CollectBody {
   dry_run?: boolean;
 }
@@ -168,8 +174,22 @@ export interface CommandView {
   losses: number;
 }
 
+export interface CreatedKey {
+  key: string;
+  about: KeyInfo;
+  first: boolean;
+}
+
+/** Secrets, without their values. */
 export interface CredentialList {
   credentials: SecretInfo[];
+}
+
+/** The secret that was removed. */
+export interface CredentialRemoved {
+  name: string;
+  scope: string;
+  removed: boolean;
 }
 
 /** The health checks of a server. */
@@ -180,12 +200,13 @@ export interface Diagnosis {
   checks: Check[];
 }
 
-/** One of them. */
+/** A worker or a pool to drain: exactly one of the two. */
 export interface Drain {
   worker_id?: string;
   pool?: string;
 }
 
+/** A page of the events of a run, in seq order. */
 export interface EventPage {
   events: (Record<string, unknown>)[];
   next: number;
@@ -193,7 +214,7 @@ export interface EventPage {
 }
 
 /** A page of events across runs, oldest first. */
-export interface EventsFound {
+export interface EventSearchPage {
   events: (Record<string, unknown>)[];
   next: string;
   more: boolean;
@@ -212,32 +233,27 @@ export interface ExecuteBody {
   priority?: number | null;
 }
 
-/** Newest first. */
+/** A page of runs, newest first. */
 export interface Executions {
-  executions: Listed[];
+  executions: ListedRun[];
   next: string | null;
 }
 
 /** A playbook whose newest run that ended has failed. */
-export interface Failing {
+export interface FailingPlaybook {
   path: string;
   name: string;
   failures: number;
   since: string | null;
-  last: Listed;
+  last: ListedRun;
 }
 
+/** Playbooks whose latest run failed. */
 export interface FailingPlaybooks {
-  playbooks: Failing[];
+  playbooks: FailingPlaybook[];
 }
 
-export interface Forgotten {
-  name: string;
-  scope: string;
-  removed: boolean;
-}
-
-/** A new run from the state after an event. */
+/** A request for a new run that continues from the state after an event. */
 export interface ForkBody {
   at: number;
   playbook?: string | Record<string, unknown>;
@@ -256,7 +272,7 @@ export interface Forked {
   created: boolean;
 }
 
-/** The head and state of a run. */
+/** The last event of a run, and whether the run has ended or is paused. */
 export interface Head {
   head: number;
   ended: boolean;
@@ -285,7 +301,7 @@ export interface Imported {
 export interface Item {
   index: number;
   status: number;
-  event: Taken | null;
+  event: RecordedEvent | null;
   title: string;
   detail: string;
 }
@@ -305,18 +321,8 @@ export interface ItemError {
   message: string;
 }
 
-export interface KeyList {
-  keys: KeyShown[];
-}
-
-export interface KeyMade {
-  key: string;
-  about: KeyShown;
-  first: boolean;
-}
-
 /** The public metadata of a key, without its secret and hash. */
-export interface KeyShown {
+export interface KeyInfo {
   key_id: string;
   name: string;
   tenant: string;
@@ -328,9 +334,14 @@ export interface KeyShown {
   revoked_at: string | null;
 }
 
+/** Keys, oldest first. */
+export interface KeyList {
+  keys: KeyInfo[];
+}
+
 /** Work that a worker has claimed and not finished. */
 export interface Lease {
-  run: Listed;
+  run: ListedRun;
   step: string;
   step_run: number;
   items: [number, number];
@@ -340,6 +351,7 @@ export interface Lease {
   until: string;
 }
 
+/** Commands that workers have claimed. */
 export interface Leases {
   leases: Lease[];
 }
@@ -354,8 +366,15 @@ export interface Lineage {
   events: (Record<string, unknown>)[];
 }
 
+/** The run whose events a retry or a fork began with. */
+export interface ListedOrigin {
+  execution_id: string;
+  seq: number;
+  how: string;
+}
+
 /** A run in a list. */
-export interface Listed {
+export interface ListedRun {
   execution_id: string;
   run_id: string;
   name: string;
@@ -376,13 +395,7 @@ export interface Listed {
   origin: ListedOrigin | null;
 }
 
-/** The run whose events a retry or a fork began with. */
-export interface ListedOrigin {
-  execution_id: string;
-  seq: number;
-  how: string;
-}
-
+/** A page of the log lines of a run's tasks. */
 export interface LogPage {
   lines: (Record<string, unknown>)[];
   next: number;
@@ -410,7 +423,7 @@ export interface Me {
   denied_signals: Record<string, string>;
 }
 
-/** A secret to keep: a text, or a JSON object as text. */
+/** A secret to store: a text, or a JSON object as text. */
 export interface NewCredential {
   value: string;
   tenant?: string;
@@ -451,6 +464,7 @@ export interface NewSchedule {
   overlap?: string;
 }
 
+/** A request for a session. */
 export interface NewSession {
   key: string;
 }
@@ -519,9 +533,23 @@ export interface ProblemDetails {
   detail: string;
 }
 
-/** The times that will run, oldest first. Times that have already run start nothing. */
+/** The queued times, oldest first. Times that have already run are not repeated. */
 export interface Queued {
   queued: string[];
+}
+
+/** An event from outside that is in the log. */
+export interface RecordedEvent {
+  execution_id: string;
+  event_id: string;
+  event_type: string;
+  seq: number;
+  informative: boolean;
+  duplicate: boolean;
+  warnings: string[];
+  closed: boolean;
+  next: NextTask | null;
+  error: Record<string, unknown> | null;
 }
 
 /** A playbook for the catalog. */
@@ -564,12 +592,13 @@ export interface Resources {
   resources: ResourceView[];
 }
 
+/** A page of the stored results of a run. */
 export interface ResultPage {
   results: StoredResult[];
   next: number;
 }
 
-/** A step to retry in a run that continues; or, of a run that has ended, what to run again in a new one. */
+/** A step to retry in the same run, or the part of an ended run to run again in a new one. */
 export interface RetryBody {
   reason?: string;
   step?: string;
@@ -655,6 +684,7 @@ export interface ScheduleView {
   note: string;
 }
 
+/** A page of schedules. */
 export interface Schedules {
   schedules: ScheduleView[];
   next: string | null;
@@ -668,17 +698,17 @@ export interface SecretInfo {
   set_at: string;
 }
 
-export interface SettingList {
-  settings: SettingShown[];
-}
-
-export interface SettingShown {
+export interface SettingInfo {
   name: string;
   value: unknown;
   default: unknown;
   unit: string;
   help: string;
   variable: string;
+}
+
+export interface SettingList {
+  settings: SettingInfo[];
 }
 
 /** The ways to sign in, and the signed-in caller. */
@@ -700,6 +730,14 @@ export interface SignalAnswer {
   paused: boolean;
   started: string | null;
   waiting: boolean;
+}
+
+/** The reason and the target of a signal. */
+export interface SignalBody {
+  reason?: string;
+  step?: string;
+  signal_id?: string;
+  data?: unknown;
 }
 
 /** The recorded decision about a signal. */
@@ -819,14 +857,6 @@ export interface Status {
   completion_inferred: boolean;
 }
 
-/** Why, and where. */
-export interface SteerBody {
-  reason?: string;
-  step?: string;
-  signal_id?: string;
-  data?: unknown;
-}
-
 /** An open step run. */
 export interface StepRunView {
   step: string;
@@ -873,16 +903,17 @@ export interface StoredResult {
 }
 
 /** A run with work that no worker claims. */
-export interface Stuck {
-  run: Listed;
+export interface StuckRun {
+  run: ListedRun;
   step: string;
   pool: string;
   since: string;
   why: string;
 }
 
+/** Runs with commands that no worker claims. */
 export interface StuckRuns {
-  runs: Stuck[];
+  runs: StuckRun[];
 }
 
 /** A run as `arclog run --json` prints it. */
@@ -904,20 +935,6 @@ export interface Summary {
   next: string[];
   origin: Origin | null;
   imported: boolean;
-}
-
-/** An event from outside that is in the log. */
-export interface Taken {
-  execution_id: string;
-  event_id: string;
-  event_type: string;
-  seq: number;
-  informative: boolean;
-  duplicate: boolean;
-  warnings: string[];
-  closed: boolean;
-  next: NextTask | null;
-  error: Record<string, unknown> | null;
 }
 
 /** The position of a pipeline. */
@@ -964,7 +981,7 @@ export interface TraceNode {
   sources: TraceNode[];
 }
 
-/** Newest first. */
+/** A page of the versions of a path, newest first. */
 export interface VersionPage {
   versions: CatalogVersion[];
   next: number | null;
@@ -1075,7 +1092,7 @@ export interface Routes {
     path: Record<string, never>;
     query: Record<string, never>;
     body: CheckBody;
-    answer: Checked;
+    answer: CheckResult;
   };
   "GET /api/check/schema": {
     path: Record<string, never>;
@@ -1093,7 +1110,7 @@ export interface Routes {
     path: { name: string };
     query: { tenant?: string; project?: string; environment?: string };
     body: never;
-    answer: Forgotten;
+    answer: CredentialRemoved;
   };
   "PUT /api/credentials/{name}": {
     path: { name: string };
@@ -1111,13 +1128,13 @@ export interface Routes {
     path: Record<string, never>;
     query: { type?: string[]; since?: string; until?: string; entity?: string; where?: string; informative?: boolean; cursor?: string; limit?: number };
     body: never;
-    answer: EventsFound;
+    answer: EventSearchPage;
   };
   "POST /api/events": {
     path: Record<string, never>;
     query: Record<string, never>;
     body: unknown;
-    answer: Taken;
+    answer: RecordedEvent;
   };
   "POST /api/events/batch": {
     path: Record<string, never>;
@@ -1152,13 +1169,13 @@ export interface Routes {
   "POST /api/executions/{execution_id}/approve": {
     path: { execution_id: string };
     query: Record<string, never>;
-    body: SteerBody;
+    body: SignalBody;
     answer: SignalAnswer;
   };
   "POST /api/executions/{execution_id}/cancel": {
     path: { execution_id: string };
     query: Record<string, never>;
-    body: SteerBody;
+    body: SignalBody;
     answer: SignalAnswer;
   };
   "GET /api/executions/{execution_id}/diff": {
@@ -1230,13 +1247,13 @@ export interface Routes {
   "POST /api/executions/{execution_id}/pause": {
     path: { execution_id: string };
     query: Record<string, never>;
-    body: SteerBody;
+    body: SignalBody;
     answer: SignalAnswer;
   };
   "POST /api/executions/{execution_id}/reject": {
     path: { execution_id: string };
     query: Record<string, never>;
-    body: SteerBody;
+    body: SignalBody;
     answer: SignalAnswer;
   };
   "GET /api/executions/{execution_id}/replay": {
@@ -1254,7 +1271,7 @@ export interface Routes {
   "POST /api/executions/{execution_id}/resume": {
     path: { execution_id: string };
     query: Record<string, never>;
-    body: SteerBody;
+    body: SignalBody;
     answer: SignalAnswer;
   };
   "POST /api/executions/{execution_id}/retry": {
@@ -1272,7 +1289,7 @@ export interface Routes {
   "POST /api/executions/{execution_id}/skip": {
     path: { execution_id: string };
     query: Record<string, never>;
-    body: SteerBody;
+    body: SignalBody;
     answer: SignalAnswer;
   };
   "GET /api/executions/{execution_id}/source": {
@@ -1333,13 +1350,13 @@ export interface Routes {
     path: Record<string, never>;
     query: Record<string, never>;
     body: NewKey;
-    answer: KeyMade;
+    answer: CreatedKey;
   };
   "DELETE /api/keys/{key_id}": {
     path: { key_id: string };
     query: Record<string, never>;
     body: never;
-    answer: KeyShown;
+    answer: KeyInfo;
   };
   "GET /api/leases": {
     path: Record<string, never>;

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import type { Listed } from "../api/types.ts";
+import type { ListedRun } from "../api/types.ts";
 import { barsOf } from "../views/home/bars.ts";
 import { askedOf } from "../views/runs/filters.ts";
 import { merged, newer } from "../views/runs/useRuns.ts";
@@ -103,7 +103,7 @@ test("what an address says wrongly is left out", () => {
 });
 
 test("runs that are known twice are as they were seen last, newest first", () => {
-  const run = (execution_id: string, state: string): Listed => ({ execution_id, state }) as Listed;
+  const run = (execution_id: string, state: string): ListedRun => ({ execution_id, state }) as ListedRun;
   const found = merged([run("12", "RUNNING"), run("9", "RUNNING")], [run("100", "RUNNING"), run("12", "FAILED")]);
   expect(found.map((one) => `${one.execution_id} ${one.state}`)).toEqual(["100 RUNNING", "12 FAILED", "9 RUNNING"]);
   expect([newer("100", "99"), newer("12", "13"), newer("13", "12")]).toEqual([true, false, true]);

@@ -1,5 +1,5 @@
 /** The states that anything here can be in, and how each is shown: never by colour alone. */
-import type { Listed } from "../api/types.ts";
+import type { ListedRun } from "../api/types.ts";
 import { exactText, millis } from "./time.ts";
 
 export const STATES = {
@@ -24,7 +24,7 @@ const OF_RUN: Record<string, State> = {
 };
 
 /** The state of a run in a list, and what to call it. */
-export function stateOfRun(run: Pick<Listed, "state" | "paused" | "approvals" | "waiting">): {
+export function stateOfRun(run: Pick<ListedRun, "state" | "paused" | "approvals" | "waiting">): {
   state: State;
   text: string;
 } {
@@ -38,7 +38,7 @@ export function stateOfRun(run: Pick<Listed, "state" | "paused" | "approvals" | 
 }
 
 /** What a run waits for, in a few words; "" when it does not wait. */
-export function waitingText(waiting: Listed["waiting"]): string {
+export function waitingText(waiting: ListedRun["waiting"]): string {
   if (!waiting || waiting.what === "approval") return ""; // the state says so
   const { what, name, until, count } = waiting;
   const time = until ? exactText(millis(until)).slice(0, 16) : "";
@@ -66,6 +66,6 @@ export function stateOfStep(status: string): State {
   return OF_STEP[status] ?? "queued";
 }
 
-export function isOver(run: Pick<Listed, "state">): boolean {
+export function isOver(run: Pick<ListedRun, "state">): boolean {
   return run.state === "COMPLETED" || run.state === "FAILED" || run.state === "CANCELLED";
 }

@@ -298,7 +298,10 @@ class Features:
                 names: dict[str, Field] = {}
                 for kind in self.kinds.values():
                     names.update({known.name: known for known in task_spec_fields(kind)})
-                fields = (*names.values(), Field("policy", "object", "What to do with the task's outcome."))
+                fields = (
+                    *names.values(),
+                    Field("policy", "object", "Rules that decide what follows the task's outcome."),
+                )
                 continue
             shape = matching.items if matching.items is not None and not matching.fields else matching
             fields = shape.fields or ()

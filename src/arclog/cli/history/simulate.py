@@ -35,7 +35,7 @@ def simulate_arguments(parser: Parser) -> None:
         metavar="PATH=VALUE",
         action="append",
         default=[],
-        help="change a value of each run's workload; VALUE is JSON, else text (repeatable)",
+        help="change a value of each run's workload; VALUE is JSON, otherwise text (repeatable)",
     )
     parser.add_argument(
         "--map",

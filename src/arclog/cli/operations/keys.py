@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from arclog.cli.args import Parser
     from arclog.cli.render import Out
     from arclog.model.config.settings import Settings
-    from arclog.ports.storage.access import KeyShown
+    from arclog.ports.storage.access import KeyInfo
     from arclog.wiring.access import Access
 
 _SPAN = re.compile(r"([1-9][0-9]{0,5})([smhdwy])")
@@ -38,7 +38,9 @@ def key_arguments(parser: Parser) -> None:
     )
     parser.add_argument("--project", metavar="P", help="create: restrict the key to this project")
     parser.add_argument("--environment", metavar="E", help="create: restrict the key to this environment")
-    parser.add_argument("--expires", metavar="SPAN", help="create: validity: 90d, 12h, 1y (default: unlimited)")
+    parser.add_argument(
+        "--expires", metavar="SPAN", help="create: period of validity, such as 90d, 12h, 1y (default: unlimited)"
+    )
     parser.epilog = (
         "A server requires keys as soon as the first one has been created (auth.mode).\n\n"
         "examples: arclog key create --name ci --role operator --expires 90d\n"
@@ -136,7 +138,7 @@ async def _revoke(access: Access, options: Namespace, settings: Settings, out: O
     return OK
 
 
-def _line(key: KeyShown) -> str:
+def _line(key: KeyInfo) -> str:
     state = f"revoked {key.revoked_at}" if key.revoked_at else f"expires {key.expires_at}" if key.expires_at else ""
     scope = "/".join(part for part in (key.tenant, key.project, key.environment) if part)
     return "  ".join(part for part in (key.key_id, key.name, ",".join(key.roles), scope, state) if part)

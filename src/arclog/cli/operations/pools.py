@@ -26,13 +26,13 @@ _NO_WORKERS = "no workers; `arclog worker --server URL` starts one"
 
 def pool_arguments(parser: Parser) -> None:
     parser.add_argument("action", choices=_ACTIONS, help="action")
-    parser.add_argument("name", metavar="NAME", nargs="?", help="the pool (set, rm; else --all)")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="the pool (set, rm), unless --all is given")
     parser.add_argument("--all", action="store_true", help="set, rm: all pools together")
     parser.add_argument(
         "--concurrency", metavar="N", type=int, help="set: maximum number of commands at a time; 0 stops the pool"
     )
     parser.add_argument("--tenant", metavar="NAME", help="set, rm: the limit of one tenant")
-    parser.add_argument("--each-tenant", action="store_true", help="set, rm: the limit of each tenant by itself")
+    parser.add_argument("--each-tenant", action="store_true", help="set, rm: the limit of each tenant separately")
     parser.epilog = (
         "`arclog worker --pool gpu` serves the steps with `spec: {pool: gpu}`.\n\n"
         "examples: arclog pool set gpu --concurrency 32\n"
@@ -102,7 +102,9 @@ def resource_arguments(parser: Parser) -> None:
     parser.add_argument("action", choices=_ACTIONS, help="action")
     parser.add_argument("name", metavar="NAME", nargs="?", help="the resource (set, rm)")
     parser.add_argument("--rate", metavar="N/UNIT", help="set: rate at which commands may start, e.g. 10/s, 100/m, 5/h")
-    parser.add_argument("--burst", metavar="N", type=int, help="set: commands that may start at once (default: 1)")
+    parser.add_argument(
+        "--burst", metavar="N", type=int, help="set: number of commands that may start at once (default: 1)"
+    )
     parser.add_argument(
         "--concurrency", metavar="N", type=int, help="set: maximum number of commands that use it at a time"
     )

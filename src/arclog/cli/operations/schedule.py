@@ -48,7 +48,7 @@ def schedule_arguments(parser: Parser) -> None:
         dest="assignments",
         metavar="PATH=VALUE",
         action="append",
-        help="add: a value of the workload; VALUE is JSON, else text (repeatable)",
+        help="add: a value of the workload; VALUE is JSON, otherwise text (repeatable)",
     )
     parser.add_argument("--workload", metavar="FILE", help="add: JSON or YAML file with the workload")
     parser.add_argument(

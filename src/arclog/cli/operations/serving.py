@@ -41,7 +41,7 @@ def server_arguments(parser: Parser) -> None:
 def _arguments(parser: Parser) -> None:
     parser.add_argument("--host", metavar="ADDRESS", help="address to listen on (default: server.host, 127.0.0.1)")
     parser.add_argument(
-        "--port", metavar="PORT", help="port to listen on; 0 takes a free one (default: server.port, 8420)"
+        "--port", metavar="PORT", help="port to listen on; 0 selects a free port (default: server.port, 8420)"
     )
 
 

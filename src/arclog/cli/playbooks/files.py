@@ -124,7 +124,7 @@ def assigned(assignments: Sequence[str]) -> list[tuple[tuple[str, ...], Any]]:
 def _assignment(text: str) -> tuple[tuple[str, ...], Any]:
     name, equals, raw = text.partition("=")
     if not equals:
-        raise Usage(f"--set {text!r} has no '='", "write --set a.b=VALUE; VALUE is JSON, else text")
+        raise Usage(f"--set {text!r} has no '='", "write --set a.b=VALUE; VALUE is JSON, otherwise text")
     if not _is_utf8(name):
         raise Usage(f"--set {text!r}: the path is not UTF-8")
     path = tuple(name.split("."))

@@ -11,7 +11,7 @@ from arclog.cli.exits import OK, Usage
 if TYPE_CHECKING:
     from arclog.cli.args import Parser
     from arclog.cli.render import Out
-    from arclog.ports.views.api import Api, Listed
+    from arclog.ports.views.api import Api, ListedRun
     from arclog.ports.views.overview import RunQuery
 
 _STATES = ("pending", "running", "completed", "failed", "cancelled")
@@ -86,7 +86,7 @@ def list_command(options: Namespace) -> int:
     settings = settings_of(options)
     query, matches = _query(options), _matches(options.where)
 
-    async def read() -> list[Listed]:
+    async def read() -> list[ListedRun]:
         async with opened(settings, read_only=True) as here:
             parent, origin = [await resolve(here.api, given) if given else "" for given in (query.parent, query.origin)]
             wanted = replace(query, parent=parent, origin=origin)
@@ -123,7 +123,7 @@ def _query(options: Namespace) -> RunQuery:
     )
 
 
-def _matches(where: str) -> Callable[[Listed], bool] | None:
+def _matches(where: str) -> Callable[[ListedRun], bool] | None:
     """Return a function that tells whether --where holds for a run; None if it holds for all."""
     from msgspec import to_builtins
 
@@ -137,7 +137,7 @@ def _matches(where: str) -> Callable[[Listed], bool] | None:
     except ExpressionError as error:
         raise Usage(f"--where is not an expression: {error}") from error
 
-    def matches(run: Listed) -> bool:
+    def matches(run: ListedRun) -> bool:
         fields = to_builtins(run)
         try:
             return bool(condition.evaluate({**fields, "run": fields}))
@@ -148,12 +148,12 @@ def _matches(where: str) -> Callable[[Listed], bool] | None:
 
 
 async def _listed(
-    api: Api, query: RunQuery, limit: int, matches: Callable[[Listed], bool] | None = None
-) -> list[Listed]:
+    api: Api, query: RunQuery, limit: int, matches: Callable[[ListedRun], bool] | None = None
+) -> list[ListedRun]:
     """The requested number of runs, by as many requests as necessary."""
     from msgspec.structs import replace
 
-    rows: list[Listed] = []
+    rows: list[ListedRun] = []
     before: str | None = ""
     while before is not None and len(rows) < limit:
         size = _PAGE if matches is not None else min(_PAGE, limit - len(rows))
@@ -163,7 +163,7 @@ async def _listed(
     return rows[:limit]
 
 
-def list_table(rows: list[Listed], out: Out) -> str:
+def list_table(rows: list[ListedRun], out: Out) -> str:
     """The runs as lines that fit the terminal."""
     from arclog.cli.render import bare, clip, table, width_of
 
@@ -190,7 +190,7 @@ def list_table(rows: list[Listed], out: Out) -> str:
     return "\n".join(shown)
 
 
-def _cells(row: Listed, out: Out) -> tuple[str, ...]:
+def _cells(row: ListedRun, out: Out) -> tuple[str, ...]:
     from arclog.cli.render import between, moment, one_line
 
     started = moment(row.started_at or row.created_at)
@@ -204,13 +204,13 @@ def _cells(row: Listed, out: Out) -> tuple[str, ...]:
     )
 
 
-def _state(row: Listed, out: Out) -> str:
+def _state(row: ListedRun, out: Out) -> str:
     if row.paused:
         return out.paint("‖ paused", "yellow")
     return out.paint("‖ waiting", "yellow") if row.waiting else out.state(row.state)
 
 
-def _waits_for(row: Listed) -> str:
+def _waits_for(row: ListedRun) -> str:
     """Return the wait of a run, as text."""
     from arclog.cli.render import moment
 
@@ -230,7 +230,7 @@ def _waits_for(row: Listed) -> str:
     return f"waiting {text}{more}"
 
 
-def _detail(row: Listed) -> str:
+def _detail(row: ListedRun) -> str:
     detail = row.error or row.warning or ""
     if row.waiting:
         where = f"step {row.waiting.step}: " if row.waiting.step else ""
@@ -242,7 +242,7 @@ def _detail(row: Listed) -> str:
     return detail
 
 
-def _with_origin(row: Listed, room: int) -> str:
+def _with_origin(row: ListedRun, room: int) -> str:
     """The detail of a run, and of a retry or fork where it comes from; a long detail leaves room for that."""
     from arclog.cli.render import clip, one_line
 

@@ -25,9 +25,11 @@ def run_arguments(parser: Parser) -> None:
         metavar="PATH=VALUE",
         action="append",
         default=[],
-        help="set a value of the workload, e.g. user.name=Ada; VALUE is JSON, else text (repeatable)",
+        help="set a value of the workload, e.g. user.name=Ada; VALUE is JSON, otherwise text (repeatable)",
     )
-    parser.add_argument("--workload", metavar="FILE", help="JSON or YAML file with the workload; --set wins over it")
+    parser.add_argument(
+        "--workload", metavar="FILE", help="JSON or YAML file with the workload; --set takes precedence over it"
+    )
     parser.add_argument(
         "--priority",
         type=int,

@@ -72,12 +72,6 @@ class WorkerRegistry:
         await self._write(seen, busy)
         return seen.leaving
 
-    def shall_leave(self, worker_id: str) -> None:
-        """Record that a caller of this process asked the worker to leave."""
-        seen = self._workers.get(worker_id)
-        if seen is not None:
-            seen.leaving = True
-
     def began(self, worker_id: str, command_ids: Iterable[int]) -> None:
         now = self._clock.monotonic()
         for command_id in command_ids:

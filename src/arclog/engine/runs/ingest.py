@@ -39,11 +39,11 @@ from arclog.model.events import Event
 from arclog.model.ids import MICROS, moved
 from arclog.model.refs import parse_ref
 from arclog.ports.boundary import Boundary
-from arclog.ports.ingest import Taken
+from arclog.ports.ingest import RecordedEvent
 from arclog.ports.storage.store import EventIdTaken, Ingested, Scope
 from arclog.ports.work import WORKER_ID
 
-Answer = Taken | ArclogError
+Answer = RecordedEvent | ArclogError
 
 #: Maximum number of events of one execution that share a commit.
 _TOGETHER = 1000
@@ -70,7 +70,7 @@ class EngineIngest:
         #: (execution_id, event_id) pairs that this process is writing
         self._under_way: dict[tuple[int, int], asyncio.Event] = {}
 
-    async def event(self, body: Any, caller: Boundary) -> Taken:
+    async def event(self, body: Any, caller: Boundary) -> RecordedEvent:
         incoming = parse_event(body, _role(caller, body), self._engine.clock.now(), sender=caller.name)
         (answer,) = await self._take(caller, incoming.execution_id, [incoming])
         if isinstance(answer, ArclogError):
@@ -168,7 +168,7 @@ class EngineIngest:
                     continue
             for index, item in fresh.items():
                 answer = answers[index]
-                if isinstance(answer, Taken):
+                if isinstance(answer, RecordedEvent):
                     known[item.event.own_id] = Ingested(item.event.own_id, item.digest, answer.seq)
             return [answers.get(index) or _answer_again(item, known, refusal) for index, item in enumerate(items)]
         raise Conflict(f"execution {execution_id}: other callers keep writing events with the same ids")
@@ -266,7 +266,7 @@ class EngineIngest:
                 await self._refusals.note(claim, holder, answer.refused)
                 raise RequestRejected(answer.refused.message)
 
-    async def _progress(self, item: Incoming, event_type: str, event_id: int, seq: int) -> Taken:
+    async def _progress(self, item: Incoming, event_type: str, event_id: int, seq: int) -> RecordedEvent:
         """Return the answer to a report, with the position of the command after it."""
         live = await self._engine.seen(item.execution_id)
         command = live.state.commands.get(item.event.command_id)
@@ -275,7 +275,7 @@ class EngineIngest:
         if command is not None and is_held:
             following = next_task(live.program, live.state, command, item.event.iteration)
             error = pipeline_error(live.program, live.state, command, item.event.iteration)
-        return Taken(
+        return RecordedEvent(
             str(item.execution_id),
             str(event_id),
             event_type,
@@ -318,7 +318,7 @@ class EngineIngest:
         event.worker_id = holder or ended.holder or caller.worker_name(event.worker_id)
         event.run = event.run or ended.run
         answer = (await self._write(item.execution_id, [item]))[0]
-        return replace(answer, closed=True) if isinstance(answer, Taken) else answer
+        return replace(answer, closed=True) if isinstance(answer, RecordedEvent) else answer
 
     # -- ids ----------------------------------------------------------------------------------------------------------
 
@@ -412,7 +412,7 @@ def _taken(items: Sequence[Incoming], answer: batch.Answer) -> list[Answer]:
     ]
 
 
-def _accepted(item: Incoming, event_id: int, seq: int, *, duplicate: bool = False) -> Taken:
-    return Taken(
+def _accepted(item: Incoming, event_id: int, seq: int, *, duplicate: bool = False) -> RecordedEvent:
+    return RecordedEvent(
         str(item.execution_id), str(event_id), item.event.type, seq, item.event.informative, duplicate, item.warnings
     )

@@ -37,7 +37,7 @@ from arclog.ports.views.api import (
     CatalogEntry,
     CatalogVersion,
     Collected,
-    EventsFound,
+    EventSearchPage,
     ExecuteRequest,
     Forked,
     ForkRequest,
@@ -54,7 +54,16 @@ from arclog.ports.views.api import (
     Summary,
 )
 from arclog.ports.views.insight import Account, StateView, Why
-from arclog.ports.views.overview import Activity, ApprovalPage, Failing, Lease, Listed, RunPage, RunQuery, Stuck
+from arclog.ports.views.overview import (
+    Activity,
+    ApprovalPage,
+    FailingPlaybook,
+    Lease,
+    ListedRun,
+    RunPage,
+    RunQuery,
+    StuckRun,
+)
 
 if TYPE_CHECKING:
     from arclog.engine.runs.catalog import Catalog
@@ -248,7 +257,7 @@ class EngineApi:
         since: str = "",
         parent: str = "",
         origin: str = "",
-    ) -> builtins.list[Listed]:
+    ) -> builtins.list[ListedRun]:
         reached = self._boundary.reach
         which = ExecutionFilter(
             states=tuple(states),
@@ -270,10 +279,10 @@ class EngineApi:
     async def activity(self, *, hours: int = 24) -> Activity:
         return await self._overview.activity(hours)
 
-    async def failing(self, *, limit: int = 20) -> builtins.list[Failing]:
+    async def failing(self, *, limit: int = 20) -> builtins.list[FailingPlaybook]:
         return await self._overview.failing(limit)
 
-    async def stuck(self, *, limit: int = 20) -> builtins.list[Stuck]:
+    async def stuck(self, *, limit: int = 20) -> builtins.list[StuckRun]:
         return await self._overview.stuck(limit, self.why)
 
     async def leases(self, *, limit: int = 100) -> builtins.list[Lease]:
@@ -312,7 +321,7 @@ class EngineApi:
         informative: bool = False,
         cursor: str = "",
         limit: int = 100,
-    ) -> EventsFound:
+    ) -> EventSearchPage:
         from arclog.engine.views.event_search import NO_TYPE, matches_of, search, types_about
 
         limits = Limits(max_work=self._engine.settings.integer("history.where_max_work"))
@@ -320,7 +329,7 @@ class EngineApi:
         if entity:
             types = types_about(entity.partition(":")[0], types)
             if types == NO_TYPE:
-                return EventsFound([], "", more=False)
+                return EventSearchPage([], "", more=False)
         reached = self._boundary.reach
         query = EventQuery(
             types=tuple(types),
@@ -331,7 +340,7 @@ class EngineApi:
             environment=reached.environment,
             informative=informative,
         )
-        return EventsFound(*await search(self._engine.store, query, cursor, limit, matches))
+        return EventSearchPage(*await search(self._engine.store, query, cursor, limit, matches))
 
     async def logs(
         self, execution_id: str, *, after: int = 0, limit: int = 1000, where: LogFilter = ANY_LINE

@@ -22,12 +22,12 @@ from arclog.ports.views.overview import (
     Activity,
     Approval,
     ApprovalPage,
-    Failing,
+    FailingPlaybook,
     Hour,
     Lease,
     RunPage,
     RunQuery,
-    Stuck,
+    StuckRun,
 )
 
 #: Explains one run.
@@ -132,7 +132,7 @@ class Overview:
         by_hour = [Hour(timestamp(count.hour), count.completed, count.failed, count.cancelled) for count in counts]
         return Activity(timestamp(since), timestamp(until), by_hour)
 
-    async def failing(self, limit: int) -> list[Failing]:
+    async def failing(self, limit: int) -> list[FailingPlaybook]:
         now = self._engine.clock.now()
         oldest = now - round(self._engine.settings.number("overview.failing_s") * MICROS)
         first = first_since(oldest)
@@ -147,7 +147,7 @@ class Overview:
             if len(page) < _PAGE:
                 break
             before = page[-1].execution_id
-        failing: list[Failing] = []
+        failing: list[FailingPlaybook] = []
         for path, last in seen.items():
             if len(failing) == limit:
                 break
@@ -158,7 +158,9 @@ class Overview:
             bad = await self._store.executions(self._top("FAILED", path=path, since=since), limit=_MOST_FAILURES)
             began = bad[-1].now.ended_at if bad else None
             failing.append(
-                Failing(path, last.new.name, len(bad), None if began is None else timestamp(began), listed(last))
+                FailingPlaybook(
+                    path, last.new.name, len(bad), None if began is None else timestamp(began), listed(last)
+                )
             )
         return failing
 
@@ -176,13 +178,13 @@ class Overview:
 
     # -- waiting runs -------------------------------------------------------------------------------------------------
 
-    async def stuck(self, limit: int, why: WhyOf) -> list[Stuck]:
+    async def stuck(self, limit: int, why: WhyOf) -> list[StuckRun]:
         now_ms = self._engine.clock.now() // 1000
         patience_ms = round(self._engine.settings.number("overview.stuck_s") * 1000)
         heads = await self._store.queue_heads(self._tenant)
         late = [head for head in heads if minted_at_ms(head.command_id) + patience_ms < now_ms]
         late.sort(key=lambda head: head.command_id)
-        stuck: list[Stuck] = []
+        stuck: list[StuckRun] = []
         for head in late:
             if len(stuck) == limit:
                 break
@@ -190,7 +192,7 @@ class Overview:
             if record is not None and record.now.terminal_event is None and self._boundary.works_in(record.new.scope):
                 sentence = _sentence(await why(str(head.execution_id)), head)
                 since = timestamp(minted_at_ms(head.command_id) * 1000)
-                stuck.append(Stuck(listed(record), head.step, head.pool, since, sentence))
+                stuck.append(StuckRun(listed(record), head.step, head.pool, since, sentence))
         return stuck
 
     async def leases(self, limit: int) -> list[Lease]:

@@ -16,7 +16,7 @@ from arclog.model.data.lru import LruCache
 from arclog.model.errors import ArclogError
 from arclog.model.ids import timestamp
 from arclog.ports.storage.store import ExecutionRecord, is_imported
-from arclog.ports.views.overview import Listed, ListedOrigin, Waiting
+from arclog.ports.views.overview import ListedOrigin, ListedRun, Waiting
 
 # An execution's record, as shown in lists.
 
@@ -25,9 +25,9 @@ from arclog.ports.views.overview import Listed, ListedOrigin, Waiting
 _WITH_ERROR = (status.FAILED, status.CANCELLED)
 
 
-def listed(record: ExecutionRecord, waiting: Waiting | None = None) -> Listed:
+def listed(record: ExecutionRecord, waiting: Waiting | None = None) -> ListedRun:
     new, now, origin = record.new, record.now, record.new.origin
-    return Listed(
+    return ListedRun(
         execution_id=str(record.execution_id),
         run_id=new.run_id,
         name=new.name,
@@ -68,7 +68,7 @@ class WaitingRuns:
         #: by execution id: the head at which it was examined, and the result
         self._seen: LruCache[int, tuple[int, Waiting | None]] = LruCache(_KEPT)
 
-    async def page(self, records: Sequence[ExecutionRecord]) -> list[Listed]:
+    async def page(self, records: Sequence[ExecutionRecord]) -> list[ListedRun]:
         unknown = [record for record in records if _may_wait(record) and not self._is_known(record)]
         await gather(*map(self._look, unknown[:_MOST_FOLDED]))
         return [listed(record, self._answer(record)) for record in records]

@@ -7,7 +7,7 @@ from typing import Any
 from arclog.expr.budget import SLOT, TEXT, Budget, Failure, char_bytes, text_size
 from arclog.expr.convert import text
 from arclog.expr.filters.text import read, whole
-from arclog.model.data.regex import Found, Regex, RegexError, compiled
+from arclog.model.data.regex import Match, Regex, RegexError, compiled
 
 #: bytes of a match, without its texts
 _MATCH = 320
@@ -34,15 +34,15 @@ def regex_search(budget: Budget, value: Any, pattern: Any, group: Any = None) ->
     return source[match.start : match.end] if group is None else _group(regex, match, source, group)
 
 
-def _group(regex: Regex, match: Found, source: str, group: Any) -> str | None:
+def _group(regex: Regex, match: Match, source: str, group: Any) -> str | None:
     number = regex.names.get(group, -1) if isinstance(group, str) else whole(group, "group")
     if not 0 <= number <= regex.groups:
         raise Failure(f"the expression has no group {str(group)[:60]!r}")
     return match.groups[number - 1] if number else source[match.start : match.end]
 
 
-def _all(budget: Budget, regex: Regex, source: str, most: int) -> list[Found]:
-    matches: list[Found] = []
+def _all(budget: Budget, regex: Regex, source: str, most: int) -> list[Match]:
+    matches: list[Match] = []
     charge = _charge(budget)
     place = 0
     while place <= len(source) and (not most or len(matches) < most):

@@ -32,12 +32,21 @@ RETRY = Field(
         Field(
             "delays",
             "list",
-            "Seconds before the second, third … attempt, in place of `delay` and `backoff`; the last repeats.",
+            "Seconds before the second, third and further attempts, instead of `delay` and `backoff`. The last value is repeated.",
             items=Field("delay", "number", minimum=0, maximum=LONGEST_S),
         ),
         Field("backoff", "string", "How the delay grows.", default="none", choices=("none", "linear", "exponential")),
-        Field("max_delay", "number", "Upper bound of the delay, seconds.", default=300.0, minimum=0, maximum=LONGEST_S),
-        Field("jitter", "number", "Random share of the delay, 0 to 1.", default=0.0, minimum=0, maximum=1),
+        Field(
+            "max_delay", "number", "Upper limit of the delay, in seconds.", default=300.0, minimum=0, maximum=LONGEST_S
+        ),
+        Field(
+            "jitter",
+            "number",
+            "Random part of the delay, as a fraction from 0 to 1.",
+            default=0.0,
+            minimum=0,
+            maximum=1,
+        ),
         Field(
             "on",
             "list",
@@ -53,7 +62,7 @@ OUTPUT_NAME = pattern(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 OUTPUTS = Field(
     "outputs",
     "object",
-    "Files that the task writes, {name: path}: stored as results when it succeeds; {{ task.files.name }} is a path to one.",
+    "Files that the task writes, as {name: path}. They are stored as results if the task succeeds; {{ task.files.name }} is the path of such a file for later tasks.",
     template=True,
 )
 
@@ -62,25 +71,25 @@ COMMON_SPEC_FIELDS: tuple[Field, ...] = (
     Field(
         "timeout",
         "number",
-        "Seconds one attempt may take.",
+        "Time limit of one attempt, in seconds.",
         exclusive_min=0,
         maximum=LONGEST_S,
     ),
     Field(
         "delivery",
         "string",
-        "at_least_once (default) or at_most_once: then an attempt that may have started is never repeated.",
+        "`at_least_once` (default) or `at_most_once`, which never repeats an attempt that may have started.",
         choices=("at_least_once", "at_most_once"),
     ),
     Field(
         "result",
         "object",
-        "How the task's payload is kept.",
+        "Where and how long the task's payload is stored.",
         fields=(
             Field(
                 "store",
                 "string",
-                "auto (default): in the log up to the inline limit, above it in the result store; always: in the result store.",
+                "`auto` (default) keeps a payload up to the inline limit in the log and stores a larger one in the result store; `always` uses the result store.",
                 choices=("auto", "always"),
             ),
             Field(
@@ -104,12 +113,17 @@ COMMON_SPEC_FIELDS: tuple[Field, ...] = (
                     "part",
                     "object",
                     fields=(
-                        Field("path", "string", "Path in the payload: rows[0].id", required=True),
-                        Field("as", "name", "Its name: {{ task.name }}.", required=True),
+                        Field("path", "string", "Path in the payload, such as `rows[0].id`.", required=True),
+                        Field("as", "name", "Name of the part in templates: {{ task.name }}.", required=True),
                     ),
                 ),
             ),
-            Field("inline_max_bytes", "integer", "Inline limit of this task, below the operator's.", minimum=0),
+            Field(
+                "inline_max_bytes",
+                "integer",
+                "Inline limit of this task, in bytes. It cannot exceed the limit of the run (`results.inline_max_bytes`).",
+                minimum=0,
+            ),
         ),
     ),
     RETRY,

@@ -27,7 +27,7 @@ class RegexError(ValueError):
     """An invalid expression; the message says why and where."""
 
 
-class Found(NamedTuple):
+class Match(NamedTuple):
     """A match: its position, and the texts of its groups (None for a group that did not participate)."""
 
     start: int
@@ -51,15 +51,15 @@ class Regex:
         self._emit(("group", 0, tree))
         self._add("match")
 
-    def search(self, text: str, start: int = 0, charge: Charge | None = None) -> Found | None:
+    def search(self, text: str, start: int = 0, charge: Charge | None = None) -> Match | None:
         """Return the leftmost match that begins at `start` or later."""
         return self._run(text, start, charge, anchored=False, full=False)
 
-    def match(self, text: str, charge: Charge | None = None) -> Found | None:
+    def match(self, text: str, charge: Charge | None = None) -> Match | None:
         """Return a match at the beginning of the text."""
         return self._run(text, 0, charge, anchored=True, full=False)
 
-    def fullmatch(self, text: str, charge: Charge | None = None) -> Found | None:
+    def fullmatch(self, text: str, charge: Charge | None = None) -> Match | None:
         """Return a match of the whole text."""
         return self._run(text, 0, charge, anchored=True, full=True)
 
@@ -120,7 +120,7 @@ class Regex:
 
     # -- execution ----------------------------------------------------------------------------------------------------
 
-    def _run(self, text: str, start: int, charge: Charge | None, *, anchored: bool, full: bool) -> Found | None:
+    def _run(self, text: str, start: int, charge: Charge | None, *, anchored: bool, full: bool) -> Match | None:
         code = self._code
         slots: tuple[int, ...] = (-1,) * (2 * self.groups + 2)
         threads: list[tuple[int, tuple[int, ...]]] = []
@@ -178,12 +178,12 @@ class Regex:
             else:
                 threads.append((here, slots))
 
-    def _match_of(self, text: str, slots: tuple[int, ...]) -> Found:
+    def _match_of(self, text: str, slots: tuple[int, ...]) -> Match:
         groups = tuple(
             text[slots[2 * number] : slots[2 * number + 1]] if slots[2 * number + 1] >= 0 else None
             for number in range(1, self.groups + 1)
         )
-        return Found(slots[0], slots[1], groups)
+        return Match(slots[0], slots[1], groups)
 
 
 def _split(first: int, second: int, *, lazy: bool) -> tuple[str, object, object]:

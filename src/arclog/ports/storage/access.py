@@ -86,7 +86,7 @@ class NewKey(Struct, frozen=True, forbid_unknown_fields=True):
     expires_in_s: int | None = None
 
 
-class KeyShown(Struct, frozen=True):
+class KeyInfo(Struct, frozen=True):
     """The public metadata of a key, without its secret and hash."""
 
     key_id: str
@@ -100,15 +100,15 @@ class KeyShown(Struct, frozen=True):
     revoked_at: str | None
 
 
-class KeyMade(Struct, frozen=True):
+class CreatedKey(Struct, frozen=True):
     #: the key itself: shown only once, and not stored
     key: str
-    about: KeyShown
+    about: KeyInfo
     #: whether it is the first key ever: from now on callers must authenticate
     first: bool
 
 
-class Audited(Struct, frozen=True):
+class AuditedRequest(Struct, frozen=True):
     """One entry of the audit log."""
 
     position: int
@@ -127,18 +127,18 @@ class Audited(Struct, frozen=True):
 class KeyApi(Protocol):
     """Management of keys: those of a tenant, or (on the store itself) of all."""
 
-    async def create(self, new: NewKey) -> KeyMade:
+    async def create(self, new: NewKey) -> CreatedKey:
         """Create a key. Raises RequestRejected."""
 
-    async def list(self) -> builtins.list[KeyShown]:
+    async def list(self) -> builtins.list[KeyInfo]:
         """Return all keys, oldest first, including expired and revoked ones."""
 
-    async def revoke(self, key_id: str) -> KeyShown:
+    async def revoke(self, key_id: str) -> KeyInfo:
         """Revoke a key for good; one that was revoked before keeps its time. Raises NotFound."""
 
 
 class AuditApi(Protocol):
-    async def page(self, *, decision: str = "", before: int = 0, limit: int = 100) -> builtins.list[Audited]:
+    async def page(self, *, decision: str = "", before: int = 0, limit: int = 100) -> builtins.list[AuditedRequest]:
         """Return decisions (granted, denied or all), newest first, before a position if given."""
 
 

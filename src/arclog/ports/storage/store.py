@@ -66,7 +66,7 @@ class EventQuery(Struct, frozen=True):
     informative: bool = False
 
 
-class FoundEvents(Struct, frozen=True):
+class EventMatches(Struct, frozen=True):
     """A page of search results."""
 
     events: Sequence[StoredEvent]
@@ -89,7 +89,7 @@ class EventSearch(Protocol):
       a page; to follow one execution without loss, read its events by seq.
     """
 
-    async def search(self, query: EventQuery, *, cursor: str = "", limit: int = 100) -> FoundEvents:
+    async def search(self, query: EventQuery, *, cursor: str = "", limit: int = 100) -> EventMatches:
         """Return at most `limit` events that match a query, after a cursor.
 
         Raises RequestRejected for a cursor of another query.

@@ -10,8 +10,8 @@ from msgspec import UNSET, Struct, UnsetType, convert
 
 from arclog.ports.storage.task_logs import ANY_LINE, LogFilter
 from arclog.ports.views.insight import Cause, Problem, StateView, StepSummary, Why
-from arclog.ports.views.overview import Activity, ApprovalPage, Failing, Lease, RunPage, RunQuery, Stuck
-from arclog.ports.views.overview import Listed as Listed  # noqa: PLC0414 - it is found here with the rest of the API
+from arclog.ports.views.overview import Activity, ApprovalPage, FailingPlaybook, Lease, RunPage, RunQuery, StuckRun
+from arclog.ports.views.overview import ListedRun as ListedRun  # noqa: PLC0414 - it is found here with the rest of the API
 
 if TYPE_CHECKING:
     from arclog.ports.views.history import Imported, SimulateRequest, SimulationReport, Trace
@@ -289,7 +289,7 @@ class Collected(Struct, frozen=True):
     reclaimed: int = 0
 
 
-class EventsFound(Struct, frozen=True):
+class EventSearchPage(Struct, frozen=True):
     """A page of events across runs, oldest first."""
 
     #: full envelopes
@@ -373,7 +373,7 @@ class Api(Protocol):
         since: str = "",
         parent: str = "",
         origin: str = "",
-    ) -> builtins.list[Listed]:
+    ) -> builtins.list[ListedRun]:
         """Return runs, newest first, filtered by state, catalog path, name, time, parent and origin.
 
         `name` is a part of the playbook's name, `since` (RFC 3339) the earliest time of the request, `origin` the run
@@ -386,10 +386,10 @@ class Api(Protocol):
     async def activity(self, *, hours: int = 24) -> Activity:
         """Return counts of ended runs by outcome, for each of the last `hours` hours (at most 8,784)."""
 
-    async def failing(self, *, limit: int = 20) -> builtins.list[Failing]:
+    async def failing(self, *, limit: int = 20) -> builtins.list[FailingPlaybook]:
         """Return playbooks whose newest run that ended within `overview.failing_s` has failed, latest failure first."""
 
-    async def stuck(self, *, limit: int = 20) -> builtins.list[Stuck]:
+    async def stuck(self, *, limit: int = 20) -> builtins.list[StuckRun]:
         """Return runs with work that no worker has claimed for `overview.stuck_s`, the longest waiting first.
 
         There is one for each pool and set of kinds.
@@ -425,7 +425,7 @@ class Api(Protocol):
         informative: bool = False,
         cursor: str = "",
         limit: int = 100,
-    ) -> EventsFound:
+    ) -> EventSearchPage:
         """Return events of all runs that the caller sees, by canonical type and time of storage.
 
         They are stored at or after `since` and before `until` (RFC 3339), without informational ones unless requested.

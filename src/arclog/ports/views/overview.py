@@ -32,7 +32,7 @@ class ListedOrigin(Struct, frozen=True):
     how: str
 
 
-class Listed(Struct, frozen=True):
+class ListedRun(Struct, frozen=True):
     """A run in a list."""
 
     execution_id: str
@@ -92,7 +92,7 @@ class RunQuery(Struct, frozen=True):
 
 
 class RunPage(Struct, frozen=True):
-    runs: list[Listed]
+    runs: list[ListedRun]
     #: continue with `before`: the page is full, or the search limit of one request is reached (`overview.search_runs`);
     #: None if there are no more
     next: str | None
@@ -115,7 +115,7 @@ class Activity(Struct, frozen=True):
     hours: list[Hour]
 
 
-class Failing(Struct, frozen=True):
+class FailingPlaybook(Struct, frozen=True):
     """A playbook whose newest run that ended has failed."""
 
     path: str
@@ -125,13 +125,13 @@ class Failing(Struct, frozen=True):
     #: when the first of them ended
     since: str | None
     #: the newest
-    last: Listed
+    last: ListedRun
 
 
-class Stuck(Struct, frozen=True):
+class StuckRun(Struct, frozen=True):
     """A run with work that no worker claims."""
 
-    run: Listed
+    run: ListedRun
     step: str
     pool: str
     #: when the work was offered
@@ -143,7 +143,7 @@ class Stuck(Struct, frozen=True):
 class Lease(Struct, frozen=True):
     """Work that a worker has claimed and not finished."""
 
-    run: Listed
+    run: ListedRun
     step: str
     step_run: int
     #: loop items [first, last) of a chunk; (0, 0) for the whole step run
@@ -159,7 +159,7 @@ class Lease(Struct, frozen=True):
 class Approval(Struct, frozen=True):
     """A pending approval."""
 
-    run: Listed
+    run: ListedRun
     #: `step` of the signals APPROVE and REJECT; '' for the start of the run
     key: str
     #: '' for the start of the run

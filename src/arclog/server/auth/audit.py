@@ -20,7 +20,7 @@ from arclog.model.ids import MICROS, timestamp
 from arclog.model.principal import Principal
 from arclog.ports.boundary import Boundary
 from arclog.ports.clock import Clock
-from arclog.ports.storage.access import AccessBook, Audited, AuditEntry
+from arclog.ports.storage.access import AccessBook, AuditedRequest, AuditEntry
 from arclog.server.auth.addresses import neighbourhood
 
 if TYPE_CHECKING:
@@ -152,10 +152,10 @@ class AuditBook:
         self._book = book
         self._tenant = boundary.reach.tenant
 
-    async def page(self, *, decision: str = "", before: int = 0, limit: int = 100) -> list[Audited]:
+    async def page(self, *, decision: str = "", before: int = 0, limit: int = 100) -> list[AuditedRequest]:
         rows = await self._book.audit(tenant=self._tenant, decision=decision, before=before, limit=limit)
         return [
-            Audited(
+            AuditedRequest(
                 position=position,
                 at=timestamp(entry.at),
                 decision=entry.decision,

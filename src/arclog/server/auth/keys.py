@@ -25,7 +25,7 @@ from arclog.model.ids import MICROS, timestamp
 from arclog.model.principal import ROLES, Principal, checked_name
 from arclog.ports.boundary import Boundary
 from arclog.ports.clock import Clock
-from arclog.ports.storage.access import AccessBook, KeyMade, KeyRecord, KeyShown, NewKey
+from arclog.ports.storage.access import AccessBook, CreatedKey, KeyInfo, KeyRecord, NewKey
 from arclog.ports.storage.store import Scope
 
 if TYPE_CHECKING:
@@ -81,8 +81,8 @@ def make_key(
     return text, record
 
 
-def shown(record: KeyRecord) -> KeyShown:
-    return KeyShown(
+def shown(record: KeyRecord) -> KeyInfo:
+    return KeyInfo(
         key_id=record.key_id,
         name=record.name,
         tenant=record.tenant,
@@ -224,7 +224,7 @@ class KeyBook:
         self._clock = clock
         self._boundary = boundary
 
-    async def create(self, new: NewKey) -> KeyMade:
+    async def create(self, new: NewKey) -> CreatedKey:
         now = self._clock.now()
         tenant, reach = self._boundary.home.tenant, self._boundary.reach
         project, environment = new.project or reach.project, new.environment or reach.environment
@@ -243,13 +243,13 @@ class KeyBook:
         )
         first = not await self._book.has_keys()
         await self._book.add_key(record)
-        return KeyMade(text, shown(record), first)
+        return CreatedKey(text, shown(record), first)
 
-    async def list(self) -> builtins.list[KeyShown]:
+    async def list(self) -> builtins.list[KeyInfo]:
         records = await self._book.keys(self._boundary.reach.tenant)
         return [shown(record) for record in records if self._boundary.sees(_scope_of(record))]
 
-    async def revoke(self, key_id: str) -> KeyShown:
+    async def revoke(self, key_id: str) -> KeyInfo:
         record = await self._book.key(key_id)
         if record is None or not self._boundary.sees(_scope_of(record)):
             raise NotFound(f"there is no key {key_id[:64]}; `arclog key list` and GET /api/keys list all keys")

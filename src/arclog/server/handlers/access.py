@@ -21,7 +21,7 @@ from arclog.operations import access as ops
 from arclog.operations.operation import JSON, VIEW, ByName
 from arclog.operations.table import OPERATIONS
 from arclog.ports.secrets import SecretInfo
-from arclog.ports.storage.access import KeyMade, KeyShown, NewKey
+from arclog.ports.storage.access import CreatedKey, KeyInfo, NewKey
 from arclog.server.auth.gate import Gate
 from arclog.server.auth.oidc import CALLBACK, LOGIN_S, own_place
 from arclog.server.auth.sessions import cookie_of
@@ -32,7 +32,7 @@ from arclog.server.dispatch import Reply, handles
 
 
 @handles(ops.CREATE_KEY)
-async def create_key(call: Call, body: NewKey) -> KeyMade:
+async def create_key(call: Call, body: NewKey) -> CreatedKey:
     made = await call.workspace.keys.create(body)
     call.services.key_made()
     return made
@@ -44,7 +44,7 @@ async def list_keys(call: Call) -> ops.KeyList:
 
 
 @handles(ops.REVOKE_KEY)
-async def revoke_key(call: Call, request: ops.ByKeyId) -> KeyShown:
+async def revoke_key(call: Call, request: ops.ByKeyId) -> KeyInfo:
     return await call.workspace.keys.revoke(request.key_id)
 
 
@@ -69,9 +69,9 @@ async def list_credentials(call: Call) -> ops.CredentialList:
 
 
 @handles(ops.REMOVE_CREDENTIAL)
-async def remove_credential(call: Call, request: ops.RemoveCredential) -> ops.Forgotten:
+async def remove_credential(call: Call, request: ops.RemoveCredential) -> ops.CredentialRemoved:
     scope = _scope(request.tenant, request.project, request.environment)
-    return ops.Forgotten(request.name, await call.workspace.credentials.remove(request.name, scope))
+    return ops.CredentialRemoved(request.name, await call.workspace.credentials.remove(request.name, scope))
 
 
 def _scope(tenant: str, project: str, environment: str) -> str:

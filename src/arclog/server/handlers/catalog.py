@@ -54,7 +54,7 @@ async def archive(call: Call, body: ops.ArchiveBody) -> CatalogEntry:
 
 
 class _Checked(Struct, frozen=True):
-    """`Checked`, with the graph already encoded by the process that checked the playbook."""
+    """`CheckResult`, with the graph already encoded by the process that checked the playbook."""
 
     findings: list[ops.CheckFinding]
     graph: Raw

@@ -14,9 +14,9 @@ from arclog.model.errors import ArclogError, RequestRejected
 from arclog.model.ids import micros
 from arclog.operations import events as ops
 from arclog.operations.operation import EVENT_STREAM, VIEW
-from arclog.ports.ingest import Taken
+from arclog.ports.ingest import RecordedEvent
 from arclog.ports.storage.task_logs import STREAMS, LogFilter
-from arclog.ports.views.api import EventsFound
+from arclog.ports.views.api import EventSearchPage
 from arclog.server.call import Call
 from arclog.server.dispatch import DENIALS, handles
 from arclog.server.problems import status_of, title_of
@@ -166,7 +166,7 @@ def _moment(raw: str) -> int:
 
 
 @handles(ops.POST_EVENT)
-async def post_event(call: Call, body: Any) -> Taken:
+async def post_event(call: Call, body: Any) -> RecordedEvent:
     return await call.workspace.take_event(body)
 
 
@@ -182,14 +182,14 @@ async def post_batch(call: Call, body: Any) -> ops.BatchAnswer:
     return ops.BatchAnswer(accepted, len(results) - accepted, results)
 
 
-def _item(index: int, answer: Taken | ArclogError) -> ops.Item:
-    if isinstance(answer, Taken):
+def _item(index: int, answer: RecordedEvent | ArclogError) -> ops.Item:
+    if isinstance(answer, RecordedEvent):
         return ops.Item(index, 200, answer)
     return ops.Item(index, status_of(answer), title=title_of(answer), detail=str(answer))
 
 
 @handles(ops.SEARCH)
-async def search(call: Call, request: ops.SearchEvents) -> EventsFound:
+async def search(call: Call, request: ops.SearchEvents) -> EventSearchPage:
     check_names(request.types)
     page = await call.workspace.api.search(
         types=canonical_types(request.types),
@@ -207,4 +207,4 @@ async def search(call: Call, request: ops.SearchEvents) -> EventsFound:
         for event in page.events
         if not request.types or asked_for(Rendered(event["event_type"], event, event), request.types)
     ]
-    return EventsFound(kept, page.next, page.more)
+    return EventSearchPage(kept, page.next, page.more)

@@ -100,12 +100,12 @@ async def activity(call: Call, request: ops.Hours) -> Activity:
 
 
 @handles(ops.FAILING)
-async def failing(call: Call, request: ops.AFew) -> ops.FailingPlaybooks:
+async def failing(call: Call, request: ops.ListFew) -> ops.FailingPlaybooks:
     return ops.FailingPlaybooks(await call.workspace.api.failing(limit=request.limit))
 
 
 @handles(ops.STUCK)
-async def stuck(call: Call, request: ops.AFew) -> ops.StuckRuns:
+async def stuck(call: Call, request: ops.ListFew) -> ops.StuckRuns:
     return ops.StuckRuns(await call.workspace.api.stuck(limit=request.limit))
 
 

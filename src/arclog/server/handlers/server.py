@@ -57,7 +57,7 @@ async def settings(call: Call) -> ops.SettingList:
     known = call.services.settings
     return ops.SettingList(
         [
-            ops.SettingShown(row.name, _safe(row.name, known[row.name]), row.default, row.unit, row.help, row.variable)
+            ops.SettingInfo(row.name, _safe(row.name, known[row.name]), row.default, row.unit, row.help, row.variable)
             for row in TABLE
         ]
     )

@@ -29,7 +29,7 @@ async def signal(call: Call, params: OfExecution, body: SignalRequest) -> Signal
 
 
 @handles(*ops.STEERING.values())
-async def steer(call: Call, params: OfExecution, body: ops.SteerBody) -> SignalAnswer | Response:
+async def steer(call: Call, params: OfExecution, body: ops.SignalBody) -> SignalAnswer | Response:
     return await _steered(call, params, _SIGNALS[call.operation], body)
 
 
@@ -50,7 +50,7 @@ async def retry(call: Call, params: OfExecution, body: ops.RetryBody) -> SignalA
     return await forked(call, params.execution_id, request)
 
 
-async def _steered(call: Call, params: OfExecution, name: str, body: ops.SteerBody) -> SignalAnswer | Response:
+async def _steered(call: Call, params: OfExecution, name: str, body: ops.SignalBody) -> SignalAnswer | Response:
     request = SignalRequest(name, body.signal_id, body.reason, body.step, body.data, call.principal.name)
     answer = await call.workspace.api.signal(params.execution_id, request)
     if not answer.accepted:

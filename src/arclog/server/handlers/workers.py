@@ -53,7 +53,7 @@ _LONGEST_SCOPE = 3 * 128 + 2
 
 
 @handles(ops.REGISTER)
-async def register(call: Call, hello: work.Hello) -> work.Welcome:
+async def register(call: Call, hello: work.RegisterWorkerBody) -> work.WorkerSettings:
     if hello.protocol != work.PROTOCOL:
         raise RequestRejected(
             f"the worker speaks protocol {hello.protocol}, this server {work.PROTOCOL}; run the same version of both"
@@ -61,11 +61,11 @@ async def register(call: Call, hello: work.Hello) -> work.Welcome:
     _check_worker(hello.worker)
     settings, workspace = call.services.settings, call.workspace
     lease_s, most = settings.number("leases.seconds"), settings.integer("results.max_bytes")
-    return work.Welcome(lease_s, workspace.results.name, most, shared=workspace.serves_all_tenants)
+    return work.WorkerSettings(lease_s, workspace.results.name, most, shared=workspace.serves_all_tenants)
 
 
 @handles(ops.CLAIM)
-async def claim(call: Call, request: work.ClaimAsked) -> work.Claimed | work.WireClaimed:
+async def claim(call: Call, request: work.ClaimBody) -> work.Claimed | work.WireClaimed:
     worker = request.worker
     _check_worker(worker)
     if not 1 <= request.limit <= work.MOST_COMMANDS:
@@ -100,7 +100,7 @@ async def report(call: Call) -> ReportAnswer:
 
 
 @handles(ops.HEARTBEAT)
-async def heartbeat(call: Call, request: work.HeartbeatAsked) -> work.Lost:
+async def heartbeat(call: Call, request: work.HeartbeatBody) -> work.Lost:
     _check_id(request.worker_id)
     if len(request.held) > _MOST_HELD:
         raise RequestRejected(f"held: {len(request.held)} commands; a heartbeat can name at most {_MOST_HELD}")
@@ -109,7 +109,7 @@ async def heartbeat(call: Call, request: work.HeartbeatAsked) -> work.Lost:
 
 
 @handles(ops.GIVE_BACK)
-async def give_back(call: Call, request: work.GiveBackAsked) -> work.Done:
+async def give_back(call: Call, request: work.GiveBackBody) -> work.Done:
     _check_id(request.worker_id)
     control = call.workspace.control
     with numbers_fit():
@@ -118,7 +118,7 @@ async def give_back(call: Call, request: work.GiveBackAsked) -> work.Done:
 
 
 @handles(ops.REVOKED)
-async def revoked(call: Call, request: work.RevokedAsked) -> work.Revoked:
+async def revoked(call: Call, request: work.RevokedBody) -> work.Revoked:
     _check_id(request.worker_id)
     if len(request.held) > work.MOST_COMMANDS:
         raise RequestRejected(f"held: {len(request.held)} commands; a worker can name at most {work.MOST_COMMANDS}")
@@ -140,7 +140,7 @@ async def plan(call: Call, request: ops.ByDigest) -> Response:
 
 
 @handles(ops.LOOP_RESULTS)
-async def loop_results(call: Call, request: work.LoopResultsAsked) -> LoopPage:
+async def loop_results(call: Call, request: work.LoopResultsBody) -> LoopPage:
     if not 1 <= request.limit <= _MOST_EVENTS:
         raise RequestRejected(f"limit: {request.limit} is not between 1 and {_MOST_EVENTS}")
     control = call.workspace.control
@@ -158,14 +158,14 @@ async def write_logs(call: Call, given: work.Lines) -> work.Done:
 
 
 @handles(ops.SECRET)
-async def secret(call: Call, request: work.SecretAsked) -> work.SecretFound:
+async def secret(call: Call, request: work.SecretBody) -> work.SecretAnswer:
     """Return a sealed secret. It cannot be read without the key, which servers and workers have and which is never sent
     over HTTP.
     """
     checked_secret(request.name)
     if len(request.scope) > _LONGEST_SCOPE or not request.scope.isprintable():
         raise RequestRejected("scope: TENANT/PROJECT/ENVIRONMENT is required")
-    return work.SecretFound(await call.workspace.secrets.find(request.name, request.scope))
+    return work.SecretAnswer(await call.workspace.secrets.find(request.name, request.scope))
 
 
 # -- reports -----------------------------------------------------------------------------------------------------------

@@ -183,7 +183,7 @@ class _BusFigures(Collector):
         yield GaugeMetricFamily("arclog_bus_connected", "Whether the bus between servers is available.", now.connected)
         yield CounterMetricFamily("arclog_bus_notices_told", "Notifications sent to other servers.", value=now.sent)
         yield CounterMetricFamily(
-            "arclog_bus_notices_heard", "Notifications received from other servers.", value=now.heard
+            "arclog_bus_notices_heard", "Notifications received from other servers.", value=now.received
         )
         yield CounterMetricFamily(
             "arclog_bus_dropped", "Notifications dropped because the bus was unavailable or slow.", value=now.dropped

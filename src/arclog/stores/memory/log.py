@@ -16,9 +16,9 @@ from arclog.ports.storage.store import (
     Append,
     Appended,
     EventIdTaken,
+    EventMatches,
     EventQuery,
     ExecutionRecord,
-    FoundEvents,
     Ingested,
     LogBatch,
     Mark,
@@ -201,7 +201,7 @@ class Log(Executions, Work, Duties):
 
     # -- searching: see `stores.searching` ---------------------------------------------------------------------------
 
-    async def search(self, query: EventQuery, *, cursor: str = "", limit: int = 100) -> FoundEvents:
+    async def search(self, query: EventQuery, *, cursor: str = "", limit: int = 100) -> EventMatches:
         self._check_open()
         return await search(self, query, cursor, limit, self._search_rows)
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from arclog.model.events import REGISTRY
-from arclog.ports.storage.store import EventQuery, FoundEvents, Ingested, LogBatch, Mark, StoredEvent
+from arclog.ports.storage.store import EventMatches, EventQuery, Ingested, LogBatch, Mark, StoredEvent
 from arclog.ports.storage.task_logs import ANY_LINE, LogFilter, LogLine
 from arclog.stores.sql.part import SqlPart
 
@@ -39,7 +39,7 @@ class Log(SqlPart):
 
     # -- searching: see `stores.searching` ----------------------------------------------------------------------------
 
-    async def search(self, query: EventQuery, *, cursor: str = "", limit: int = 100) -> FoundEvents:
+    async def search(self, query: EventQuery, *, cursor: str = "", limit: int = 100) -> EventMatches:
         from arclog.stores.searching import search  # only searches need it
 
         return await search(self, query, cursor, limit, self._search_rows)

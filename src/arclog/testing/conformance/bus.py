@@ -206,7 +206,7 @@ class NoticeRules(Rules):
         await b.until(lambda ear: ear.heads)
         assert a.bus.figures().connected
         await until(lambda: a.bus.figures().sent >= 1)  # b may receive it before a counts it as sent
-        assert b.bus.figures().heard >= 1
+        assert b.bus.figures().received >= 1
         assert a.bus.figures().dropped == b.bus.figures().dropped == 0
 
     async def test_after_the_end_nothing_is_heard_and_nothing_fails(self, join: Join) -> None:

@@ -317,7 +317,7 @@ KIND = ToolKind(
             _field(
                 "encoding",
                 "string",
-                "put: `base64` when content is binary written as base64.",
+                "put: `base64` if `content` is base64 text of binary data.",
                 choices=("text", "base64"),
             ),
             _field(
@@ -332,26 +332,26 @@ KIND = ToolKind(
             _field(
                 "range",
                 "object",
-                "get: bytes from `start` to `end` (not included), or the `last` bytes.",
+                "get: the bytes from `start` up to, but not including, `end`, or the `last` bytes.",
                 fields=(
-                    _field("start", "integer", "First byte.", minimum=0),
-                    _field("end", "integer", "First byte that is not wanted.", minimum=0),
+                    _field("start", "integer", "Position of the first byte.", minimum=0),
+                    _field("end", "integer", "Position after the last byte.", minimum=0),
                     _field("last", "integer", "Number of bytes from the end.", minimum=0),
                 ),
             ),
-            _field("recursive", "boolean", "list: also the contents of subfolders.", default=True),
+            _field("recursive", "boolean", "list: whether to include the contents of subfolders.", default=True),
             _field(
                 "max_keys",
                 "integer",
-                "list: more objects than this are an error; at most `object.max_keys`.",
+                "list: maximum number of objects; more are an error. At most `object.max_keys`.",
                 minimum=1,
             ),
             _field("keys", "list", "delete: several keys below `url`.", items=_field("key", "string", "A key.")),
             _field(
                 "endpoint", "string", "Address of a server that is compatible with S3 (or with the cloud's own API)."
             ),
-            _field("region", "string", "S3: the bucket's region; us-east-1 by default."),
-            _field("allow_http", "boolean", "The endpoint may be http://.", default=False),
+            _field("region", "string", "S3: region of the bucket. Default: `us-east-1`."),
+            _field("allow_http", "boolean", "Whether the endpoint may be an http:// address.", default=False),
         ),
         data_at="data",
         by_ref=("content",),

@@ -174,7 +174,7 @@ FIELDS = (
     Field(
         "command",
         "string",
-        "SQL, one or more statements. A `{{ }}` is a bound value, `{{ … | identifier }}` a quoted name.",
+        "One or more SQL statements. A template `{{ … }}` becomes a bound value, `{{ … | identifier }}` a quoted name.",
         required=True,
         also=("query", "sql", "statement", "statements"),
     ),
@@ -182,10 +182,16 @@ FIELDS = (
     Field(
         "transaction",
         "boolean",
-        "Run all statements in one transaction; false: each on its own, for statements that must (VACUUM …).",
+        "Whether all statements run in one transaction. `false` is required for statements that cannot run in one, such as VACUUM.",
         default=True,
     ),
-    Field("max_rows", "integer", "More rows than this are an error of kind limit.", minimum=0, template=True),
+    Field(
+        "max_rows",
+        "integer",
+        "Maximum number of rows; a larger result is an error of kind `limit`.",
+        minimum=0,
+        template=True,
+    ),
 )
 
 

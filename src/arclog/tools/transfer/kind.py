@@ -68,7 +68,7 @@ class SourceConfig(End, frozen=True, forbid_unknown_fields=True):
 
 
 class TargetConfig(End, frozen=True, forbid_unknown_fields=True):
-    """The target of the rows."""
+    """Target of the rows."""
 
     mode: Literal["append", "replace", "upsert"] | None = None
     key: str | list[str] | None = None
@@ -370,19 +370,23 @@ def _field(name: str, kind: str, doc: str, **more: Any) -> Field:
 
 _SHARED = (
     _field("database", "string", "sqlite, duckdb: path of the file."),
-    _field("table", "string", "Databases: one table."),
+    _field("table", "string", "Databases: name of the table."),
     _field("schema", "string", "postgres, duckdb: schema of the table."),
     _field("path", "string", "csv, ndjson, parquet: the file, within `object.file_root`."),
     _field("dsn", "string", "postgres: postgresql://…; without dsn and host, the task's `auth` provides the address."),
     _field("host", "string", "postgres: server."),
     _field("port", "integer|string", "postgres: port."),
     _field("user", "string", "postgres: user name."),
-    _field("password", "string", "postgres: better by `auth`, or `{{ keychain.name.password }}`."),
+    _field("password", "string", "postgres: password. Prefer `auth`, or `{{ keychain.name.password }}`."),
     _field("dbname", "string", "postgres: database."),
     _field("sslmode", "string", "postgres: as in a postgres task."),
-    _field("delimiter", "string", "csv: one character; `,` by default."),
-    _field("null", "string", "csv: the text that represents NULL; empty by default."),
-    _field("header", "boolean", "csv: the first row names the columns (default); else they are c1, c2 …"),
+    _field("delimiter", "string", "csv: separator, one character. Default: `,`."),
+    _field("null", "string", "csv: text that represents NULL. Default: the empty text."),
+    _field(
+        "header",
+        "boolean",
+        "csv: whether the first row contains the column names (default). Without names, columns are called c1, c2 and so on.",
+    ),
 )
 _KINDS = Field("kind", "string", "The kind of database or file.", required=True, choices=(*DATABASES, *FILES))
 
@@ -396,24 +400,32 @@ KIND = ToolKind(
             Field(
                 "source",
                 "object",
-                "The source of the rows; or give `rows`.",
+                "Source of the rows, unless `rows` is set.",
                 fields=(
                     _KINDS,
                     *_SHARED,
                     Field(
                         "query",
                         "string",
-                        "Databases: one SELECT instead of `table`. Takes no template: bind values by `params`.",
+                        "Databases: a SELECT statement instead of `table`. It cannot contain templates; bind values with `params`.",
                         plain=True,
                     ),
-                    _field("params", "list|object", "Values of the query: a map for `:name`, a list by position."),
+                    _field(
+                        "params",
+                        "list|object",
+                        "Values for placeholders in the query: a map for `:name`, a list by position.",
+                    ),
                 ),
             ),
-            _field("rows", "any", "Instead of `source`: a list of maps, or a stored result that is one."),
+            _field(
+                "rows",
+                "any",
+                "Rows to write, instead of `source`: a list of maps, or a stored result that is such a list.",
+            ),
             Field(
                 "target",
                 "object",
-                "The target of the rows.",
+                "Target of the rows.",
                 required=True,
                 fields=(
                     _KINDS,
@@ -421,22 +433,31 @@ KIND = ToolKind(
                     _field(
                         "mode",
                         "string",
-                        "append (default of databases), replace (always, for files) or upsert.",
+                        "`append` (default for databases), `replace` (the only mode for files) or `upsert`.",
                         choices=("append", "replace", "upsert"),
                     ),
                     _field(
                         "key",
                         "string|list",
-                        "upsert: the columns that identify a row; of rows with the same key the last one counts.",
+                        "upsert: columns that identify a row. Of several rows with the same key, the last is kept.",
                         items=_field("column", "string", "A column."),
                     ),
-                    _field("create", "boolean", "Create the database file and the table if they do not exist."),
-                    _field("types", "object", "Types of columns of a table that is made: " + ", ".join(TYPES) + "."),
+                    _field(
+                        "create", "boolean", "Whether to create the database file and the table if they do not exist."
+                    ),
+                    _field("types", "object", "Column types of a new table, by column: " + ", ".join(TYPES) + "."),
                 ),
             ),
-            _field("columns", "list|object", "Columns to take, in this order; or a map of new names to the source's."),
             _field(
-                "chunk_rows", "integer", "Rows that are moved at a time; `transfer.chunk_rows` by default.", minimum=1
+                "columns",
+                "list|object",
+                "Columns to transfer, in this order, or a map of target names to source names.",
+            ),
+            _field(
+                "chunk_rows",
+                "integer",
+                "Number of rows that are transferred at a time. Default: the setting `transfer.chunk_rows`.",
+                minimum=1,
             ),
         ),
         by_ref=("rows",),

@@ -94,7 +94,7 @@ async def serve(
             if with_worker:
                 here.engine.pools = (DEFAULT_POOL,)
                 await here.isolate_tenants()
-                await here.start_worker(on_its_own=True)
+                await here.start_worker(unattended=True)
             server = _Server(services, stopping)
             if here.worker is not None:
                 here.worker.add_done_callback(lambda _: stopping.set())

@@ -9,7 +9,7 @@ import pytest
 
 from arclog.cli.render import Out, width_of
 from arclog.cli.runs.listing import list_table
-from arclog.ports.views.api import Listed
+from arclog.ports.views.api import ListedRun
 from arclog.ports.views.overview import ListedOrigin
 from tests.unit.cli.conftest import Arclog
 from tests.unit.cli.fake import RUN_ID, FakeApi, FakeRun, completed, failed
@@ -19,17 +19,17 @@ OLD = "381192014401900544"
 ERROR = "step load, item 5, task fetch: exception: ValueError: a long story about a row that could not be read at all"
 
 
-def rows() -> list[Listed]:
+def rows() -> list[ListedRun]:
     name = "a_playbook_whose_name_is_longer_than_any_column_should_be"
     base = (RUN_ID, name, "p", "1")
     return [
-        Listed("380452616754167808", *base, "FAILED", "load", AT, AT, END, ERROR),
-        Listed("3804526167541678089", *base, "RUNNING", "load", AT, AT, None, None, paused=True),
-        Listed("380452616754167807", *base, "COMPLETED", "load", AT, AT, END, None, warning="step load: 997 ok, 3 failed"),
-        Listed("380452616754167806", *base, "CANCELLED", "x", AT, AT, END, "enough"),
-        Listed("380452616754167805", *base, "PENDING", None, AT, None, None, None),
-        Listed("380452616754167804", *base, "FAILED", "load", AT, AT, END, ERROR, origin=ListedOrigin(OLD, 57, "retry")),
-        Listed("380452616754167803", *base, "COMPLETED", "load", AT, AT, END, None, origin=ListedOrigin(OLD, 57, "fork")),
+        ListedRun("380452616754167808", *base, "FAILED", "load", AT, AT, END, ERROR),
+        ListedRun("3804526167541678089", *base, "RUNNING", "load", AT, AT, None, None, paused=True),
+        ListedRun("380452616754167807", *base, "COMPLETED", "load", AT, AT, END, None, warning="step load: 997 ok, 3 failed"),
+        ListedRun("380452616754167806", *base, "CANCELLED", "x", AT, AT, END, "enough"),
+        ListedRun("380452616754167805", *base, "PENDING", None, AT, None, None, None),
+        ListedRun("380452616754167804", *base, "FAILED", "load", AT, AT, END, ERROR, origin=ListedOrigin(OLD, 57, "retry")),
+        ListedRun("380452616754167803", *base, "COMPLETED", "load", AT, AT, END, None, origin=ListedOrigin(OLD, 57, "fork")),
     ]  # fmt: skip
 
 

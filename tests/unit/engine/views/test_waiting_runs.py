@@ -10,7 +10,7 @@ import pytest
 from arclog.cli.main import command
 from arclog.model.config.settings import Settings
 from arclog.ports.views.api import ExecuteRequest, RegisterRequest, SignalRequest
-from arclog.ports.views.overview import Listed, RunQuery, Waiting
+from arclog.ports.views.overview import ListedRun, RunQuery, Waiting
 from arclog.wiring.embedded import Embedded, embedded
 
 WAITS = {
@@ -35,7 +35,7 @@ async def started(here: Embedded, text: str) -> str:
     return (await here.api.execute(ExecuteRequest(playbook=text))).execution_id
 
 
-async def until_it_waits(here: Embedded, execution_id: str) -> Listed:
+async def until_it_waits(here: Embedded, execution_id: str) -> ListedRun:
     """The run in the list, once its open work is done."""
     head = 0
     while True:

@@ -3,7 +3,7 @@ import { getRouteApi, Link } from "@tanstack/react-router";
 import { GitCompareArrows } from "lucide-react";
 import type { ReactNode } from "react";
 import { diffQuery, lastRunsQuery, runQuery, summaryQuery } from "../../api/queries.ts";
-import type { Listed, RunsDiff, StepSummary, Summary } from "../../api/types.ts";
+import type { ListedRun, RunsDiff, StepSummary, Summary } from "../../api/types.ts";
 import { useCrumbs } from "../../app/crumbs.ts";
 import { shortText } from "../../lib/diff.ts";
 import { countText } from "../../lib/numbers.ts";
@@ -111,8 +111,8 @@ function Both({ a, b }: { a: string; b: string }): ReactNode {
         </Link>
       </header>
       <div className={styles.runs}>
-        <One run={first as Listed} />
-        <One run={second as Listed} />
+        <One run={first as ListedRun} />
+        <One run={second as ListedRun} />
       </div>
       {diff.isError ? (
         <Trouble what="The comparison" error={diff.error} retry={() => void diff.refetch()} />
@@ -128,7 +128,7 @@ function Both({ a, b }: { a: string; b: string }): ReactNode {
   );
 }
 
-function One({ run }: { run: Listed }): ReactNode {
+function One({ run }: { run: ListedRun }): ReactNode {
   return (
     <p>
       <State {...stateOfRun(run)} badge />{" "}

@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import type { ReactNode } from "react";
 import { approvalsQuery, failingQuery, stuckQuery } from "../../api/queries.ts";
-import type { Approval, Failing, Stuck } from "../../api/types.ts";
+import type { Approval, FailingPlaybook, StuckRun } from "../../api/types.ts";
 import { plural } from "../../lib/numbers.ts";
 import { Panel } from "../../parts/Panel.tsx";
 import { Skeleton } from "../../parts/Skeleton.tsx";
@@ -64,7 +64,7 @@ export function Attention(): ReactNode {
   );
 }
 
-function FailingItem({ failing }: { failing: Failing }): ReactNode {
+function FailingItem({ failing }: { failing: FailingPlaybook }): ReactNode {
   const { last, failures } = failing;
   return (
     <li className={styles.item}>
@@ -91,7 +91,7 @@ function FailingItem({ failing }: { failing: Failing }): ReactNode {
   );
 }
 
-function StuckItem({ stuck }: { stuck: Stuck }): ReactNode {
+function StuckItem({ stuck }: { stuck: StuckRun }): ReactNode {
   return (
     <li className={styles.item}>
       <StateGlyph state="retrying" size={16} />

@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import type { ReactNode } from "react";
 import { runsQuery } from "../../api/queries.ts";
-import type { Listed } from "../../api/types.ts";
+import type { ListedRun } from "../../api/types.ts";
 import { plural } from "../../lib/numbers.ts";
 import { stateOfRun, waitingText } from "../../lib/states.ts";
 import { Panel } from "../../parts/Panel.tsx";
@@ -43,7 +43,7 @@ export function Running(): ReactNode {
   );
 }
 
-function Item({ run }: { run: Listed }): ReactNode {
+function Item({ run }: { run: ListedRun }): ReactNode {
   const { state, text } = stateOfRun(run);
   return (
     <li className={styles.item}>

@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import type { ReactNode } from "react";
 import { approvalsOfQuery } from "../../api/queries.ts";
-import type { Cause, Listed, Why } from "../../api/types.ts";
+import type { Cause, ListedRun, Why } from "../../api/types.ts";
 import { isOver, stateOfRun } from "../../lib/states.ts";
 import { Banner } from "../../parts/Banner.tsx";
 import { Button } from "../../parts/Button.tsx";
@@ -13,7 +13,7 @@ import type { Selection } from "./context.ts";
 import styles from "./Run.module.css";
 
 interface Props {
-  run: Listed;
+  run: ListedRun;
   why: Why;
   select: (change: Selection) => void;
 }
@@ -53,7 +53,7 @@ export function Answer({ run, why, select }: Props): ReactNode {
   );
 }
 
-function Failed({ run, cause, select }: { run: Listed; cause: Cause; select: (change: Selection) => void }): ReactNode {
+function Failed({ run, cause, select }: { run: ListedRun; cause: Cause; select: (change: Selection) => void }): ReactNode {
   const elsewhere = cause.execution_id !== "" && cause.execution_id !== run.execution_id;
   const where = [
     ...cause.via,

@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { type ReactNode, useState } from "react";
 import { runsQuery, summaryQuery } from "../../api/queries.ts";
-import type { Listed } from "../../api/types.ts";
+import type { ListedRun } from "../../api/types.ts";
 import { stateOfRun, stateOfStep } from "../../lib/states.ts";
 import { spanText } from "../../lib/time.ts";
 import { Empty } from "../../parts/Empty.tsx";
@@ -37,7 +37,7 @@ function ChildList({ id }: { id: string }): ReactNode {
   );
 }
 
-function Child({ run }: { run: Listed }): ReactNode {
+function Child({ run }: { run: ListedRun }): ReactNode {
   const [open, setOpen] = useState(false);
   const { state, text } = stateOfRun(run);
   return (

@@ -4,7 +4,7 @@ import { GitFork, ListRestart } from "lucide-react";
 import { lazy, type ReactNode, Suspense, useMemo, useState } from "react";
 import { originQuery } from "../../api/queries.ts";
 import { useMe } from "../../api/session.ts";
-import type { Listed } from "../../api/types.ts";
+import type { ListedRun } from "../../api/types.ts";
 import { useCommands } from "../../lib/commands.ts";
 import { countText, plural } from "../../lib/numbers.ts";
 import { isOver } from "../../lib/states.ts";
@@ -26,7 +26,7 @@ export interface Way {
 }
 
 /** New runs that keep what this one recorded: all but what failed, all before a step, all up to an event. */
-function waysOf(run: Listed, selection: Selection): Way[] {
+function waysOf(run: ListedRun, selection: Selection): Way[] {
   const ways: Way[] = [];
   const { step, seq } = selection;
   if (run.state === "FAILED" || run.state === "CANCELLED" || (run.state === "COMPLETED" && run.warning)) {
@@ -62,7 +62,7 @@ function waysOf(run: Listed, selection: Selection): Way[] {
 }
 
 /** Start a new run from what a run has recorded. */
-export function Continue({ run, selection }: { run: Listed; selection: Selection }): ReactNode {
+export function Continue({ run, selection }: { run: ListedRun; selection: Selection }): ReactNode {
   const [asked, setAsked] = useState<Way | null>(null);
   const reason = useMe()?.denied_signals.RETRY_RUN;
   const denied = reason ? `Not allowed: ${reason}.` : "";

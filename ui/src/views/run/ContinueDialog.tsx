@@ -2,7 +2,7 @@ import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
 import { type ReactNode, useState } from "react";
 import { call } from "../../api/client.ts";
-import type { Listed } from "../../api/types.ts";
+import type { ListedRun } from "../../api/types.ts";
 import { toast } from "../../app/toasts.ts";
 import { type ActionForm, pythonText } from "../../lib/forms.ts";
 import { Alert } from "../../parts/Alert.tsx";
@@ -45,7 +45,7 @@ async function started(id: string, kept: Kept, changes: Changes["body"] & { play
 }
 
 /** Asks what a new run goes on with: which playbook, and which values in the place of recorded ones. */
-export function ContinueDialog({ run, way, onClose }: { run: Listed; way: Way; onClose: () => void }): ReactNode {
+export function ContinueDialog({ run, way, onClose }: { run: ListedRun; way: Way; onClose: () => void }): ReactNode {
   const [choice, setChoice] = useState<Choice>({ kind: "own" });
   const queries = useQueryClient();
   const navigate = useNavigate();

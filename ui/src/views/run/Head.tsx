@@ -3,7 +3,7 @@ import { Link } from "@tanstack/react-router";
 import { GitCompareArrows } from "lucide-react";
 import type { ReactNode } from "react";
 import { eventQuery, runsQuery } from "../../api/queries.ts";
-import type { Listed } from "../../api/types.ts";
+import type { ListedRun } from "../../api/types.ts";
 import { isOver, stateOfRun } from "../../lib/states.ts";
 import { CopyAs } from "../../parts/CopyAs.tsx";
 import { CopyButton } from "../../parts/CopyLine.tsx";
@@ -16,7 +16,7 @@ import { Steer } from "./Steer.tsx";
 import type { StepSpan } from "./spans.ts";
 
 interface Props {
-  run: Listed;
+  run: ListedRun;
   selection: Selection;
   steps: readonly StepSpan[];
 }

@@ -3,7 +3,7 @@ import { getRouteApi } from "@tanstack/react-router";
 import { type ReactNode, useCallback, useEffect, useMemo, useRef } from "react";
 import { graphQuery, runQuery, whyQuery } from "../../api/queries.ts";
 import type { StreamState } from "../../api/stream.ts";
-import type { Listed } from "../../api/types.ts";
+import type { ListedRun } from "../../api/types.ts";
 import { useCrumbs } from "../../app/crumbs.ts";
 import { useNarrow } from "../../lib/narrow.ts";
 import { planOf } from "../../lib/plan.ts";
@@ -140,7 +140,7 @@ export function Run(): ReactNode {
                 <Gantt />
               </Boundary>
             </div>
-            <Scrubber live={<Live state={state} reason={reason} over={isOver(run as Listed)} />} />
+            <Scrubber live={<Live state={state} reason={reason} over={isOver(run as ListedRun)} />} />
             <div className={styles.bottom} ref={bottom}>
               <Boundary resetKey={id}>
                 <Bottom loading={state === "connecting" && log.length === 0} />

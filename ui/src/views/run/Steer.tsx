@@ -4,7 +4,7 @@ import { Ban, Pause, Play, RotateCcw } from "lucide-react";
 import { type ReactNode, useState } from "react";
 import { call } from "../../api/client.ts";
 import { useMe } from "../../api/session.ts";
-import type { Listed } from "../../api/types.ts";
+import type { ListedRun } from "../../api/types.ts";
 import { toast } from "../../app/toasts.ts";
 import { useCommands } from "../../lib/commands.ts";
 import { pythonText } from "../../lib/forms.ts";
@@ -56,7 +56,7 @@ const CANCEL: Action = {
 };
 
 /** What can be done with a run. */
-export function Steer({ run }: { run: Listed }): ReactNode {
+export function Steer({ run }: { run: ListedRun }): ReactNode {
   const [asked, setAsked] = useState<Action | null>(null);
   const me = useMe();
   const actions = isOver(run) ? [RETRY] : [run.paused ? RESUME : PAUSE, CANCEL];
@@ -95,7 +95,7 @@ export function Steer({ run }: { run: Listed }): ReactNode {
   );
 }
 
-function SteerDialog({ run, action, onClose }: { run: Listed; action: Action; onClose: () => void }): ReactNode {
+function SteerDialog({ run, action, onClose }: { run: ListedRun; action: Action; onClose: () => void }): ReactNode {
   const [reason, setReason] = useState("");
   const queries = useQueryClient();
   const navigate = useNavigate();

@@ -1,6 +1,6 @@
 /** What all panels of a run share: its log, the moment that is shown, and the one selection. */
 import { createContext, useContext } from "react";
-import type { Listed } from "../../api/types.ts";
+import type { ListedRun } from "../../api/types.ts";
 import type { PlanGraph } from "../../lib/plan.ts";
 import type { RunLog } from "./log.ts";
 import type { Moment } from "./moment.ts";
@@ -43,7 +43,7 @@ export type Tab = (typeof TAB_NAMES)[number];
 
 export interface RunView {
   id: string;
-  run: Listed;
+  run: ListedRun;
   log: RunLog;
   /** changes whenever the log grows */
   version: number;

@@ -5,7 +5,7 @@ import { type ReactNode, useState } from "react";
 import { call } from "../../api/client.ts";
 import { messageOf } from "../../api/problem.ts";
 import { useSignalDenied } from "../../api/session.ts";
-import type { Listed } from "../../api/types.ts";
+import type { ListedRun } from "../../api/types.ts";
 import { toast } from "../../app/toasts.ts";
 import { useCommands } from "../../lib/commands.ts";
 import { type ActionForm, pythonText } from "../../lib/forms.ts";
@@ -27,10 +27,10 @@ interface Action {
   verb: string;
   done: string;
   /** which of the chosen runs it is for */
-  fits: (run: Listed) => boolean;
+  fits: (run: ListedRun) => boolean;
   /** why not for so many others */
   others: (count: number) => string;
-  cli: (run: Listed, reason: string) => string[];
+  cli: (run: ListedRun, reason: string) => string[];
 }
 
 const CANCEL: Action = {
@@ -53,7 +53,7 @@ const RETRY: Action = {
 };
 
 /** What can be done with the runs that are chosen. */
-export function Bulk({ chosen, onClear }: { chosen: Listed[]; onClear: () => void }): ReactNode {
+export function Bulk({ chosen, onClear }: { chosen: ListedRun[]; onClear: () => void }): ReactNode {
   const [asked, setAsked] = useState<Action | null>(null);
   const navigate = useNavigate();
   const noCancel = useSignalDenied("CANCEL");
@@ -108,7 +108,7 @@ export function Bulk({ chosen, onClear }: { chosen: Listed[]; onClear: () => voi
 
 interface DialogProps {
   action: Action;
-  runs: Listed[];
+  runs: ListedRun[];
   onClose: () => void;
   onDone: () => void;
 }

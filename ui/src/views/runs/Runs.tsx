@@ -1,7 +1,7 @@
 import { getRouteApi, Link } from "@tanstack/react-router";
 import { ListTree, SearchX } from "lucide-react";
 import { type ReactNode, useEffect, useMemo, useRef, useState } from "react";
-import type { Listed, ListedOrigin } from "../../api/types.ts";
+import type { ListedRun, ListedOrigin } from "../../api/types.ts";
 import { useCrumbs } from "../../app/crumbs.ts";
 import { useKeys } from "../../lib/keys.ts";
 import { isOver, stateOfRun, waitingText } from "../../lib/states.ts";
@@ -48,7 +48,7 @@ const SPAN_OPTIONS = [
   ["30d", "Last 30 days"],
 ] as const;
 
-const COLUMNS: Column<Listed>[] = [
+const COLUMNS: Column<ListedRun>[] = [
   {
     key: "state",
     title: "State",
@@ -103,7 +103,7 @@ export function Runs(): ReactNode {
   }, [wantsFocus]);
   useKeys("Runs", [{ keys: "/", text: "search", run: () => field.current?.focus() }]);
 
-  const open = (run: Listed): void => void navigate({ to: "/runs/$id", params: { id: run.execution_id }, search: {} });
+  const open = (run: ListedRun): void => void navigate({ to: "/runs/$id", params: { id: run.execution_id }, search: {} });
   const filtered = isFiltered(search);
   const labels = useMemo(
     () => new Map(rows.map((run) => [run.execution_id, `${run.name} ${run.execution_id}`])),
@@ -219,7 +219,7 @@ function Foot({ runs }: { runs: ReturnType<typeof useRuns> }): ReactNode {
   return runs.rows.length > 20 && !runs.hasNextPage ? <p className={styles.foot}>End of list</p> : null;
 }
 
-function Name({ run }: { run: Listed }): ReactNode {
+function Name({ run }: { run: ListedRun }): ReactNode {
   return (
     <span className={`${styles.name} cut`}>
       <Link to="/runs/$id" params={{ id: run.execution_id }}>
@@ -252,7 +252,7 @@ function OriginMark({ origin }: { origin: ListedOrigin }): ReactNode {
   );
 }
 
-function Where({ run }: { run: Listed }): ReactNode {
+function Where({ run }: { run: ListedRun }): ReactNode {
   if (run.error) {
     return (
       <span className={`${run.state === "FAILED" ? styles.error : "quiet"} cut`} title={run.error}>
@@ -269,7 +269,7 @@ function Where({ run }: { run: Listed }): ReactNode {
   );
 }
 
-function Card({ run }: { run: Listed }): ReactNode {
+function Card({ run }: { run: ListedRun }): ReactNode {
   const { state, text } = stateOfRun(run);
   return (
     <div className={styles.card}>

@@ -3,7 +3,7 @@ import { useInfiniteQuery, useQuery, useQueryClient } from "@tanstack/react-quer
 import { useCallback, useEffect, useMemo, useState } from "react";
 import { call, serverNow } from "../../api/client.ts";
 import { type RunsAsked, runsQuery } from "../../api/queries.ts";
-import type { Executions, Listed } from "../../api/types.ts";
+import type { Executions, ListedRun } from "../../api/types.ts";
 import { askedOf, type RunsSearch } from "./filters.ts";
 
 const PAGE = 100;
@@ -81,7 +81,7 @@ export function newer(a: string, b: string): boolean {
 }
 
 /** What is known twice is taken as it was seen last; newest first. */
-export function merged(known: Listed[], seen: Listed[]): Listed[] {
+export function merged(known: ListedRun[], seen: ListedRun[]): ListedRun[] {
   const byId = new Map(known.map((run) => [run.execution_id, run]));
   for (const run of seen) byId.set(run.execution_id, run);
   return [...byId.values()].sort((a, b) =>

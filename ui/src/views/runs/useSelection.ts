@@ -1,8 +1,8 @@
 import { useCallback, useMemo, useRef, useState } from "react";
-import type { Listed } from "../../api/types.ts";
+import type { ListedRun } from "../../api/types.ts";
 
 /** Which runs are chosen for an action. */
-export function useSelection(rows: Listed[]) {
+export function useSelection(rows: ListedRun[]) {
   const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
   const last = useRef<string | null>(null);
   const toggle = useCallback(

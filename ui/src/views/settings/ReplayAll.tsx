@@ -3,7 +3,7 @@ import { type ReactNode, useEffect, useRef, useState } from "react";
 import { call, serverNow } from "../../api/client.ts";
 import { messageOf, Problem } from "../../api/problem.ts";
 import { useDenied } from "../../api/session.ts";
-import type { Listed } from "../../api/types.ts";
+import type { ListedRun } from "../../api/types.ts";
 import { countText, plural } from "../../lib/numbers.ts";
 import { sinceOf } from "../../lib/time.ts";
 import { Banner } from "../../parts/Banner.tsx";
@@ -29,7 +29,7 @@ const AT_ONCE = 2;
 const MOST_SHOWN = 100;
 
 interface Different {
-  run: Listed;
+  run: ListedRun;
   /** the event that is decided otherwise; 0: the log could not be replayed */
   seq: number;
   text: string;
@@ -69,7 +69,7 @@ async function replayAll(
 }
 
 async function replayed(
-  run: Listed,
+  run: ListedRun,
   report: (change: (before: Progress) => Progress) => void,
   signal: AbortSignal,
 ): Promise<void> {

@@ -1,0 +1,219 @@
+"""`arclog diff`: compare two runs or two playbooks."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import TYPE_CHECKING, Any
+
+from arclog.cli.exits import FAILED, OK, Usage
+
+if TYPE_CHECKING:
+    from arclog.cli.args import Parser
+    from arclog.cli.render import Out
+    from arclog.model.config.settings import Settings
+    from arclog.plan.net import Plan
+    from arclog.ports.views.api import Api, RunsDiff
+
+#: Values that are shown in the text output; --json has all of them.
+_MOST_SHOWN = 30
+
+
+def diff_arguments(parser: Parser) -> None:
+    parser.add_argument(
+        "id", metavar="A", help="execution id, its first digits, or last; or a playbook: FILE or PATH@VERSION"
+    )
+    parser.add_argument("other", metavar="B", help="the run, or the playbook, to compare with")
+    parser.epilog = (
+        "Shows where two runs first diverge and why, steps that ran differently, values that differ, and durations. For runs of\n"
+        "two versions of a playbook, it also shows what changed in the net. Of two playbooks it shows what changed in the net\n"
+        "and in the text.\n\n"
+        "examples:\n"
+        "  arclog diff 3811 last\n"
+        "  arclog diff daily.yaml changed.yaml\n"
+        "  arclog diff reports/daily@2 reports/daily@3\n\n"
+        "exit codes: 0 no difference, 1 the runs or playbooks differ"
+    )
+
+
+def diff_command(options: Namespace) -> int:
+    from arclog.cli.home import checked, resolve, with_run
+    from arclog.cli.render import out_of
+
+    out = out_of(options)
+    runs = [word for word in (options.id, options.other) if _is_run(word)]
+    if not runs:
+        return _playbooks_diff(options, out)
+    if len(runs) == 1:
+        playbook = options.other if runs[0] == options.id else options.id
+        raise Usage(
+            f"{runs[0]} is a run and {playbook} is a playbook; diff compares two runs or two playbooks",
+            f"`arclog simulate {playbook} --from {runs[0]}` shows what the playbook would have done in the run",
+        )
+    if options.other != "last":
+        checked(options.other)
+
+    async def work(api: Api, execution_id: str) -> int:
+        difference = await api.diff(execution_id, await resolve(api, options.other))
+        if out.as_json:
+            out.data(difference)
+        else:
+            out.print(_diff_page(difference, out))
+        return OK if difference.divergence is None else FAILED
+
+    return with_run(options, work)
+
+
+def _diff_page(difference: RunsDiff, out: Out) -> str:
+    from arclog.cli.render import indented, table
+
+    parts: list[str] = []
+    width = out.size()[0] - 2
+
+    def section(title: str, text: str) -> None:
+        parts.extend((*([""] if parts else []), out.paint(title, "bold"), indented(text)))
+
+    section("first divergence", _divergence_lines(difference.divergence))
+    if difference.net is not None:
+        section("playbook", "\n".join(_net_lines(difference.net)))
+    if difference.steps:
+        rows = [_step_row(step) for step in difference.steps]
+        section("steps", table(("STEP", "RUNS A", "RUNS B", "A", "B", "ONLY A TO", "ONLY B TO"), rows, width, out))
+    if difference.values:
+        rows = [(value["path"], _short(value["a"]), _short(value["b"])) for value in difference.values[:_MOST_SHOWN]]
+        section("values", table(("PATH", "A", "B"), rows, width, out))
+        if len(difference.values) > _MOST_SHOWN or difference.more_values:
+            parts.append(indented(f"… more: arclog diff {difference.a} {difference.b} --json"))
+    if difference.durations:
+        rows = [(step["step"], _ms(step["a_ms"]), _ms(step["b_ms"])) for step in difference.durations]
+        section("durations", table(("STEP", "A", "B"), rows, width, out, right=(1, 2)))
+    return "\n".join(parts)
+
+
+def _net_lines(net: dict[str, Any]) -> list[str]:
+    words = {"steps_added": "+ step", "steps_removed": "- step", "steps_changed": "~ step"}
+    words |= {"arcs_added": "+ arc", "arcs_removed": "- arc"}
+    return [f"{word} {name}" for key, word in words.items() for name in net[key]]
+
+
+# -- of two playbooks --------------------------------------------------------------------------------------------------------
+
+
+def _is_run(word: str) -> bool:
+    """Whether a word is a run and not a playbook."""
+    import os
+
+    return word == "last" or (
+        word.isascii() and word.isdigit() and not os.path.exists(word)  # noqa: PTH110 - pathlib costs a start 2 ms
+    )
+
+
+def _playbooks_diff(options: Namespace, out: Out) -> int:
+    import asyncio
+    from difflib import unified_diff
+
+    from msgspec import to_builtins
+
+    from arclog.cli.home import exists, opened, settings_of
+    from arclog.cli.playbooks.files import in_catalog, path_and_version, playbook_text
+    from arclog.cli.render import clean
+    from arclog.history.diff import changed_settings, net_diff
+
+    settings = settings_of(options)
+    words = (options.id, options.other)
+    if words == ("-", "-"):
+        raise Usage("only one of the playbooks can come from standard input")
+    texts = {word: playbook_text(word, settings) for word in words if not in_catalog(word)}
+    registered = {word: path_and_version(word) for word in words if word not in texts}
+
+    async def read() -> None:
+        async with opened(settings, read_only=True) as here:
+            for word, (path, version) in registered.items():
+                entry = await here.api.registered(path, version)
+                texts[word] = (entry.source, f"{path}@{entry.version}")
+
+    if registered:
+        if not exists(settings):
+            word = next(iter(registered))
+            raise Usage(
+                f"{word} is not a file, and nothing is registered yet in {settings.text('home')}",
+                "give two files, two PATH@VERSIONs of the catalog, or two runs",
+            )
+        asyncio.run(read())
+    (a_text, a_name), (b_text, b_name) = (texts[word] for word in words)
+    a, b = (_plan_of(word, *texts[word], settings, beside=word not in registered) for word in words)
+    net, changed = net_diff(a, b), changed_settings(a, b)
+    lines = list(unified_diff(a_text.splitlines(), b_text.splitlines(), a_name, b_name, lineterm=""))
+    parts = None if net is None else to_builtins(net)
+    if out.as_json:
+        out.data(
+            {"a": a_name, "b": b_name, "net": parts, "settings": changed, "diff": "".join(f"{x}\n" for x in lines)}
+        )
+    else:
+        from arclog.cli.render import indented
+
+        known = [*([] if parts is None else _net_lines(parts)), *(f"~ {name}" for name in changed)]
+        out.print(out.paint("playbook", "bold"))
+        out.print(indented(clean("\n".join(known)) if known else "the same steps, arcs and settings"))
+        if lines:
+            colours = {"+": "green", "-": "red", "@": "dim"}
+            out.print()
+            out.print(out.paint("text", "bold"))
+            shown = [clean(line) for line in lines]
+            out.print("\n".join(out.paint(line, colours[line[0]]) if line[:1] in colours else line for line in shown))
+    return FAILED if net is not None or changed else OK
+
+
+def _plan_of(word: str, text: str, name: str, settings: Settings, *, beside: bool) -> Plan:
+    """The plan of a playbook. Files beside one of the catalog are not here."""
+    from arclog.authoring.playbook_files import FilesBeside
+    from arclog.model.errors import PlaybookError
+    from arclog.plan.build import build_or_raise
+    from arclog.wiring.kinds import installed_kinds
+
+    if beside:
+        return build_or_raise(text, name, installed_kinds(), settings, FilesBeside(settings).of(word))
+    try:
+        return build_or_raise(text, name, installed_kinds(), settings)
+    except PlaybookError as error:
+        path, _, version = name.rpartition("@")
+        raise Usage(
+            f"{name} cannot be compiled here: {error.findings[0].message}",
+            f"`arclog catalog diff {path}@{version} VERSION` compares the texts of two versions",
+        ) from None
+
+
+def _divergence_lines(first: dict[str, Any] | None) -> str:
+    from arclog.cli.render import clean
+
+    if first is None:
+        return "none"
+    lines = [clean(first["cause"])]
+    for label in ("a", "b"):
+        seq = first[f"{label}_seq"]
+        at = f"event {seq}" if seq else "no event"
+        lines.append(f"{label.upper()}  {at:<12} {_short(first[label]) if first[label] is not None else ''}".rstrip())
+    return "\n".join(lines)
+
+
+def _step_row(step: dict[str, Any]) -> tuple[str, ...]:
+    arcs = [", ".join(step[f"{side}_arcs"]) for side in ("a", "b")]
+    return (
+        step["step"],
+        str(step["a_runs"]),
+        str(step["b_runs"]),
+        step["a_status"] or "–",
+        step["b_status"] or "–",
+        *arcs,
+    )
+
+
+def _ms(took: int | None) -> str:
+    from arclog.cli.render import duration
+
+    return "–" if took is None else duration(took / 1000)
+
+
+def _short(value: Any) -> str:
+    from arclog.cli.render import clip, json_text, one_line
+
+    return clip(one_line(json_text(value)), 60)
