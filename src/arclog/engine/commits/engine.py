@@ -33,7 +33,7 @@ from arclog.engine.commits.groups import Groups, Start, captured
 from arclog.engine.commits.hints import Hints
 from arclog.engine.commits.ids import Minter
 from arclog.engine.commits.live_states import Live, LiveStates
-from arclog.engine.commits.quarantine import READING, Quarantine, work_of
+from arclog.engine.commits.quarantine import READING, BegunElsewhere, Quarantine, work_of
 from arclog.engine.commits.snapshots import Snapshots
 from arclog.engine.dispatch.queues import Queues
 from arclog.expr import OutOfTurn
@@ -282,22 +282,37 @@ class Engine:
         """Put an input to an execution. Returns after the commit."""
         if self._quarantine is None or self._quarantine.is_idle:
             return await self._queued(execution_id, given, claimant, extend)
+        while True:
+            try:
+                return await self._put_carefully(self._quarantine, execution_id, given, claimant, extend)
+            except BegunElsewhere:
+                continue
+
+    async def _put_carefully(
+        self,
+        quarantine: Quarantine,
+        execution_id: int,
+        given: Input,
+        claimant: Claimant | None,
+        extend: tuple[int, int, int] | None,
+    ) -> Answer:
+        """Put an input while a crash is known, or may have happened. Raises BegunElsewhere if another server begins it."""
         is_kept = self.live.kept(execution_id) is not None
-        records = self._quarantine.must_record(execution_id, given, is_kept=is_kept)
-        if records or self._quarantine.is_begun_elsewhere(execution_id):
-            await self._quarantine.settled(execution_id)
+        records = quarantine.must_record(execution_id, given, is_kept=is_kept)
+        if records or quarantine.is_begun_elsewhere(execution_id):
+            await quarantine.settled(execution_id)
             # The server that had begun the work may have died meanwhile.
-            records = records or self._quarantine.must_record(execution_id, given, is_kept=is_kept)
-        if self._quarantine.is_held(execution_id):
-            refused = await self._quarantine.refusal(execution_id, given)
+            records = records or quarantine.must_record(execution_id, given, is_kept=is_kept)
+        if quarantine.is_held(execution_id):
+            refused = await quarantine.refusal(execution_id, given)
             if refused is not None:
                 return Answer(refused)
         if not records:
             return await self._queued(execution_id, given, claimant, extend)
         if self.live.kept(execution_id) is None:
-            async with self._quarantine.attempt(execution_id, READING):
-                await self._quarantine.stepwise(execution_id, READING, self.load(execution_id))
-        async with self._quarantine.attempt(execution_id, work_of(given)):
+            async with quarantine.attempt(execution_id, READING):
+                await quarantine.stepwise(execution_id, READING, self.load(execution_id))
+        async with quarantine.attempt(execution_id, work_of(given)):
             return await self._queued(execution_id, given, claimant, extend)
 
     def _queued(

@@ -15,7 +15,7 @@ from contextlib import nullcontext
 
 from arclog.core.transitions.apply import apply
 from arclog.core.transitions.state import State
-from arclog.engine.commits.quarantine import READING, Quarantine
+from arclog.engine.commits.quarantine import READING, BegunElsewhere, Quarantine
 from arclog.engine.commits.snapshots import Pace, Snapshots, encode_state
 from arclog.engine.commits.turns import Turns
 from arclog.engine.runs.compile_cache import Compiled
@@ -223,8 +223,11 @@ class LiveStates:
             raise Poisoned(f"execution {execution_id}: {why}")
         if not records:
             return await quarantine.stepwise(execution_id, READING, self._fold(execution_id, at))
-        async with quarantine.attempt(execution_id, READING):
-            return await quarantine.stepwise(execution_id, READING, self._fold(execution_id, at))
+        try:
+            async with quarantine.attempt(execution_id, READING):
+                return await quarantine.stepwise(execution_id, READING, self._fold(execution_id, at))
+        except BegunElsewhere:
+            return await self.folded(execution_id, at)
 
     async def _fold(self, execution_id: int, at: int | None) -> Live:
         quarantine = self.quarantine

@@ -104,6 +104,10 @@ def _activity(work: int) -> str:
     return next((name for number, name in _KINDS.values() if number == kind), _OTHER[1])
 
 
+class BegunElsewhere(Exception):
+    """Another server has a record of the same work."""
+
+
 def _pause_id(execution_id: int, head: int) -> str:
     """The id of the PAUSE of a run in quarantine, by its head before."""
     return f"quarantine-{execution_id}-{head}"
@@ -169,6 +173,8 @@ class Quarantine:
         #: end of this server's cautious period, and the runs that it began during it
         self._careful_until = 0.0
         self._attempts: set[tuple[int, int]] = set()
+        #: work that is being recorded
+        self._beginning: set[tuple[int, int]] = set()
         #: the slots of marks that name records of this server in the store
         self._slots: dict[tuple[int, int], int] = {}
         self._free_slots = list(RECORD_SLOTS)
@@ -293,7 +299,8 @@ class Quarantine:
 
     def _is_elsewhere(self, key: tuple[int, int]) -> bool:
         """Return whether a record belongs to work that another server has begun."""
-        return bool(key[1] & ATTEMPT) and key not in self._attempts and key not in self._obsolete
+        mine = key in self._attempts or key in self._beginning or key in self._obsolete
+        return bool(key[1] & ATTEMPT) and not mine
 
     @property
     def is_careful(self) -> bool:
@@ -386,7 +393,9 @@ class Quarantine:
 
     @asynccontextmanager
     async def attempt(self, execution_id: int, work: int) -> AsyncIterator[None]:
-        """Begin work that may have killed another server. It is recorded first, for later servers."""
+        """Begin work that may have killed another server. It is recorded first, for later servers. Raises BegunElsewhere if
+        another server was first, or if the run is in quarantine meanwhile.
+        """
         key = (execution_id, work | ATTEMPT)
         begun = {each for run, each in self._attempts if run == execution_id}
         # The log is also read as a part of other work, which is recorded.
@@ -396,27 +405,49 @@ class Quarantine:
         alone = await self._acquired()
         try:
             # An older record of the same work must not be deleted after the new one is written.
+            is_mine = key in self._obsolete or key in self._attempts
             if (erasing := self._obsolete.pop(key, None)) is not None:
                 await asyncio.wait({erasing})
-            self._attempts.add(key)
+            self._beginning.add(key)
             if key not in self._slots and self._free_slots:
                 self._slots[key] = self._free_slots.pop()
                 self.begin(self._slots[key], *key)
             try:
-                await self._book.add_crashes([key], self._engine.clock.now(), 0)
+                known = await self._book.add_crashes([key], self._engine.clock.now(), 0)
+                crashes = [crash for crash in known if crash.execution_id == execution_id]
+                is_mine = is_mine or all(crash.count == 1 for crash in crashes if crash.work == key[1])
+                if not is_mine:
+                    self._free_slot(key)
+                is_held = any(each.count >= MAX_CRASHES for each in crashes if not each.work & ATTEMPT)
+                # What is done to a run that is known to be in quarantine (a cancellation) was permitted before.
+                if not is_mine or (is_held and execution_id not in self._held):
+                    raise BegunElsewhere
+                self._attempts.add(key)
                 yield
+            except BegunElsewhere:
+                raise
+            except BaseException:
+                is_mine = True
+                raise
             finally:
+                self._beginning.discard(key)
                 self._attempts.discard(key)
                 self._crashes.pop(key, None)
-                self._obsolete[key] = None
-                if work == READING:  # another record follows, and only one may remain if this process dies
-                    with suppress(ArclogError):
-                        await self._erase(self._book, key)
-                else:
-                    self._obsolete[key] = self._later(self._erase(self._book, key))
+                if is_mine:
+                    self._obsolete[key] = None
+                    if work == READING:  # another record follows, and only one may remain if this process dies
+                        with suppress(ArclogError):
+                            await self._erase(self._book, key)
+                    else:
+                        self._obsolete[key] = self._later(self._erase(self._book, key))
         finally:
             if alone:
                 self._alone.release()
+
+    def _free_slot(self, key: tuple[int, int]) -> None:
+        if (slot := self._slots.pop(key, None)) is not None:
+            self.end(slot)
+            self._free_slots.append(slot)
 
     async def _acquired(self) -> bool:
         """Wait until no other recorded work is in progress here. Return False if that takes too long."""
@@ -433,9 +464,7 @@ class Quarantine:
             await book.excuse_crash(key[0], key[1] & ~ATTEMPT)
         if key not in self._attempts:
             self._obsolete.pop(key, None)
-            if (slot := self._slots.pop(key, None)) is not None:
-                self.end(slot)
-                self._free_slots.append(slot)
+            self._free_slot(key)
 
     async def settled(self, execution_id: int) -> None:
         """Wait while another server works on a run, until it has finished or is known to be gone."""

@@ -58,7 +58,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("playbook.max_markings", 20_000, "markings", "Maximum number of markings that `arclog check` explores to prove that counted joins get their tokens. If the limit is reached, it says so in a finding.", 1),
     Setting("playbook.max_join_work", 5_000_000, "operations", "Maximum number of operations spent on computing which steps can reach the joins of a playbook.", 1),
     Setting("compile.timeout_s", 15.0, "seconds", "Maximum processor time for compiling one playbook on a server. Large playbooks are compiled in a separate process, which pauses half of the time once it has used 0.25 s.", 0.1),
-    Setting("compile.max_elapsed_s", 120.0, "seconds", "Maximum elapsed time for compiling one playbook on a server, however busy the machine is.", 0.1),
+    Setting("compile.max_elapsed_s", 30.0, "seconds", "Maximum elapsed time for compiling one playbook on a server, however busy the machine is. Raise it together with `client.timeout_s`.", 0.1),
     Setting("compile.max_memory_bytes", 1024 * MIB, "bytes", "Maximum memory of a process that compiles playbooks.", 16 * MIB),
     Setting("compile.idle_s", 60.0, "seconds", "An idle compiler process is stopped after this time.", 0.0),
     Setting("expr.max_work", 1_000_000, "operations", "Maximum number of operations of one template evaluation.", 1),

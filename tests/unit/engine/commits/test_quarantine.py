@@ -711,3 +711,77 @@ def test_work_that_follows_on_recorded_work_counts_when_its_server_dies() -> Non
             assert {key: crash.count for key, crash in book.runs.items()} == {(run, 5): 1}
 
     run_virtually(story())
+
+
+class RacingBook(Book):
+    """Another server records the same work, and dies, just before this one does."""
+
+    is_first = True
+
+    async def add_crashes(self, work: Sequence[tuple[int, int]], at: int, since: int) -> list[Crash]:
+        if self.is_first and work and work[0][0] and work[0][1] & ATTEMPT:
+            self.is_first = False
+            await super().add_crashes(work, at, since)
+        return await super().add_crashes(work, at, since)
+
+
+def test_work_that_another_server_records_at_the_same_moment_waits_for_it() -> None:
+    async def story() -> None:
+        async with World(WAITING) as world:
+            book = RacingBook()
+            life = await serving(world, book)
+            run = await world.start()
+            recorded = watched(life, book)
+            REPEATED.set(True)
+            given = Signal("RETRY_STEP", "p1", "", "me")
+            putting = asyncio.ensure_future(life.engine.put(run, given))
+            await seconds_pass(life, 10)
+            answer = await putting
+            assert answer.refused is not None
+            assert answer.refused.reason == "poison"
+            assert recorded == [{work_of(given)}], "nothing but the pause was appended"
+            await seconds_pass(life, 20)
+            assert [(crash.count, crash.presumed) for crash in book.runs.values()] == [(2, 1)]
+
+    run_virtually(story())
+
+
+@pytest.mark.parametrize("signal", ["CANCEL", "RESUME"])
+def test_a_run_in_quarantine_takes_a_repeated_signal(signal: str) -> None:
+    async def story() -> None:
+        async with World(WAITING) as world:
+            book = SlowBook()
+            life = await serving(world, book)
+            run = await world.start()
+            await book.add_crashes([(run, BEGUN)], 1, 0)
+            await seconds_pass(life, 10)
+            assert life.engine.is_held(run)
+            REPEATED.set(True)
+            async with asyncio.timeout(60):
+                assert (await life.engine.put(run, Signal(signal, "s", "why", "me"))).refused is None
+
+    run_virtually(story())
+
+
+def test_work_on_a_run_that_comes_into_quarantine_meanwhile_is_refused() -> None:
+    async def story() -> None:
+        async with World(WAITING) as world:
+            book = QuickBook()
+            life = await serving(world, book)
+            run = await world.start()
+            REPEATED.set(True)
+            async with asyncio.timeout(60):
+                answer = await life.engine.put(run, Signal("RETRY_STEP", "p1", "", "me"))
+            assert answer.refused is not None
+            assert answer.refused.reason == "poison"
+
+    run_virtually(story())
+
+
+class QuickBook(Book):
+    """Another server counts a crash of the run just before this one records its work."""
+
+    async def add_crashes(self, work: Sequence[tuple[int, int]], at: int, since: int) -> list[Crash]:
+        if work and work[0][0] and work[0][1] & ATTEMPT:
+            self.rows[work[0][0], 1] = Crash(work[0][0], 1, 2)
+        return await super().add_crashes(work, at, since)
