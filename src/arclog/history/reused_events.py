@@ -53,7 +53,7 @@ class Head(Struct, frozen=True):
     scope: str
 
 
-class Taken(Struct, frozen=True):
+class FirstEvents(Struct, frozen=True):
     """The first events of a new run."""
 
     events: list[Event]
@@ -63,7 +63,7 @@ class Taken(Struct, frozen=True):
     results: set[tuple[str, str]]
 
 
-class Taking:
+class FirstEventsBuilder:
     """Builds the first events of a new run."""
 
     def __init__(self, chosen: Chosen, origin: Origin, program: Program, arcs: Arcs, steps: Mapping[str, str]) -> None:
@@ -92,7 +92,7 @@ class Taking:
             "signal.received": self._signalled,
         }
 
-    def taken(self, head: Head, execution_id: int, base_id: int, now: int) -> Taken:
+    def build(self, head: Head, execution_id: int, base_id: int, now: int) -> FirstEvents:
         """Build the events. `base_id` is the event_id of the first one. Events of the old log are moved to the new run,
         so the log must not be used afterwards.
         """
@@ -136,7 +136,7 @@ class Taking:
                 self._part(key, now)
         results = self._share_results(execution_id)
         self._out[0].payload["origin"]["events"] = len(self._out)
-        return Taken(self._out, self._sources, results)
+        return FirstEvents(self._out, self._sources, results)
 
     def _rename_tasks(self) -> None:
         names = renamed_tasks(self._steps, self._program)

@@ -16,7 +16,7 @@ from arclog.engine.commits.ids import new_uuid
 from arclog.engine.history.bulk import aside, few_collections
 from arclog.engine.runs.starting import Going
 from arclog.history import diff, fork_check, replay, reused_steps, stats
-from arclog.history.reused_events import Head, Taken, Taking
+from arclog.history.reused_events import FirstEvents, FirstEventsBuilder, Head
 from arclog.history.reused_events import Origin as Beginning
 from arclog.history.step_runs import Log, check_release
 from arclog.model.data.json_data import deep_merge
@@ -153,15 +153,15 @@ async def _forked(
     removed = await _removed_results(engine, record.execution_id)
 
     def begin(execution_id: int, base_id: int, now: int) -> tuple[State, list[Event], dict[str, int]]:
-        taken = Taking(chosen, origin, program, arcs, request.map).taken(head, execution_id, base_id, now)
-        _check_results(taken, removed)
+        first = FirstEventsBuilder(chosen, origin, program, arcs, request.map).build(head, execution_id, base_id, now)
+        _check_results(first, removed)
         changed = program.digest != old.digest
         state, timers, verdict = fork_check.check_fit(
-            program, execution_id, taken.events, taken.sources, changed=changed
+            program, execution_id, first.events, first.sources, changed=changed
         )
         if verdict is not None:
             raise DoesNotFit(_explained(verdict, record.execution_id))
-        return state, taken.events, timers
+        return state, first.events, timers
 
     try:
         execution_id = await engine.fork(program, new, begin, 2 * len(events))
@@ -253,8 +253,8 @@ async def _removed_results(engine: Engine, execution_id: int) -> set[tuple[str, 
     return removed
 
 
-def _check_results(taken: Taken, removed: set[tuple[str, str]]) -> None:
-    gone = sorted(name for name, _ in taken.results & removed)
+def _check_results(first: FirstEvents, removed: set[tuple[str, str]]) -> None:
+    gone = sorted(name for name, _ in first.results & removed)
     if gone:
         more = f" and {len(gone) - 5} more" if len(gone) > 5 else ""
         raise RequestRejected(

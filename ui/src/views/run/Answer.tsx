@@ -53,7 +53,15 @@ export function Answer({ run, why, select }: Props): ReactNode {
   );
 }
 
-function Failed({ run, cause, select }: { run: ListedRun; cause: Cause; select: (change: Selection) => void }): ReactNode {
+function Failed({
+  run,
+  cause,
+  select,
+}: {
+  run: ListedRun;
+  cause: Cause;
+  select: (change: Selection) => void;
+}): ReactNode {
   const elsewhere = cause.execution_id !== "" && cause.execution_id !== run.execution_id;
   const where = [
     ...cause.via,

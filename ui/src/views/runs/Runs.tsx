@@ -1,7 +1,7 @@
 import { getRouteApi, Link } from "@tanstack/react-router";
 import { ListTree, SearchX } from "lucide-react";
 import { type ReactNode, useEffect, useMemo, useRef, useState } from "react";
-import type { ListedRun, ListedOrigin } from "../../api/types.ts";
+import type { ListedOrigin, ListedRun } from "../../api/types.ts";
 import { useCrumbs } from "../../app/crumbs.ts";
 import { useKeys } from "../../lib/keys.ts";
 import { isOver, stateOfRun, waitingText } from "../../lib/states.ts";
@@ -103,7 +103,8 @@ export function Runs(): ReactNode {
   }, [wantsFocus]);
   useKeys("Runs", [{ keys: "/", text: "search", run: () => field.current?.focus() }]);
 
-  const open = (run: ListedRun): void => void navigate({ to: "/runs/$id", params: { id: run.execution_id }, search: {} });
+  const open = (run: ListedRun): void =>
+    void navigate({ to: "/runs/$id", params: { id: run.execution_id }, search: {} });
   const filtered = isFiltered(search);
   const labels = useMemo(
     () => new Map(rows.map((run) => [run.execution_id, `${run.name} ${run.execution_id}`])),
