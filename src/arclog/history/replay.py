@@ -7,7 +7,6 @@ because later events were decided on a state that the current code does not reac
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import islice
 from typing import Any
 
 import msgspec
@@ -106,7 +105,8 @@ def _report(events: Sequence[Event], at: int) -> Given | None:
     step, run = first.step, first.run
     own = [first]
     now = 0
-    for event in islice(events, at + 1, None):
+    for index in range(at + 1, len(events)):
+        event = events[index]
         if (
             event.type in WORKER_TYPES
             and event.run == run
