@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
@@ -104,11 +105,11 @@ async def test_the_time_limit_counts_processor_time() -> None:
     try:
         await compiling(LARGE, "large.yaml", "acme")
         (process,) = compiling._idle
-        process.send_signal(signal.SIGSTOP)
+        os.kill(process.pid, signal.SIGSTOP)
         waiting = asyncio.ensure_future(compiling(LARGE, "large.yaml", "acme"))
         await asyncio.wait({waiting}, timeout=2.5)
         assert not waiting.done(), "it waits longer than the limit"
-        process.send_signal(signal.SIGCONT)
+        os.kill(process.pid, signal.SIGCONT)
         assert (await waiting)[:1] == b"{"
     finally:
         await compiling.close()
@@ -167,3 +168,27 @@ async def test_a_process_with_a_heavy_playbook_has_what_time_others_leave_and_is
         assert kept.returncode is not None
     finally:
         await processes.close()
+
+
+HOOKED = """
+import asyncio, os, uvloop
+from arclog.model.config.settings import Settings
+from arclog.wiring.compiling.pool import CompilingProcesses
+
+async def main():
+    processes = CompilingProcesses(Settings())
+    await processes("metadata: {name: small}\\nworkflow: [{step: start, tool: {kind: noop}}]", "small.yaml", "acme")
+    await processes.close()
+
+os.register_at_fork(after_in_child=lambda: os.write(2, b"ran in the child"))
+uvloop.run(main())
+print("compiled")
+"""
+
+
+async def test_no_python_runs_in_the_child_before_its_own_program() -> None:
+    """A lock that another thread of the server holds would block the child, and the server with it."""
+    command = (sys.executable, "-c", HOOKED)
+    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
+    output, errors = await process.communicate()
+    assert (output, errors) == (b"compiled\n", b"")

@@ -10,8 +10,10 @@ import asyncio
 import logging
 import os
 import signal
+import socket
+import subprocess
 import sys
-from asyncio.subprocess import DEVNULL, PIPE, Process
+from asyncio import StreamReader, StreamWriter
 from collections.abc import Mapping
 from contextlib import suppress
 from types import MappingProxyType
@@ -32,6 +34,54 @@ _END_S = 5.0
 _ENVIRONMENT = ("PYTHONPATH", "PATH", "HOME", "LANG", "LC_ALL", "TMPDIR")
 
 
+class _Process:
+    """A process that compiles, and the connection to it.
+
+    It is not started by the event loop: uvloop forks the server and runs Python's hooks in the child before the new
+    program begins, where a lock that another thread held blocks the child, and the server with it. `subprocess` runs no
+    Python in the child.
+    """
+
+    def __init__(self, child: subprocess.Popen[bytes], reader: StreamReader, writer: StreamWriter) -> None:
+        self._child = child
+        self.pid = child.pid
+        self.reader = reader
+        self.writer = writer
+
+    @classmethod
+    async def start(cls, command: tuple[str, ...], environment: Mapping[str, str]) -> _Process:
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                child = await asyncio.to_thread(_started, command, theirs.fileno(), environment)
+        except BaseException:
+            ours.close()
+            raise
+        return cls(child, *await asyncio.open_connection(sock=ours))
+
+    @property
+    def returncode(self) -> int | None:
+        return self._child.poll()
+
+    async def wait(self) -> None:
+        """Wait for its end."""
+        if self._child.poll() is None:
+            await asyncio.to_thread(self._child.wait)
+
+    async def kill(self) -> None:
+        self._child.kill()
+        self.writer.close()
+        with suppress(OSError):
+            await self.writer.wait_closed()
+        await self.wait()
+
+
+def _started(command: tuple[str, ...], connection: int, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(  # noqa: S603 - the interpreter of this process, and its own module
+        command, stdin=connection, stdout=connection, stderr=subprocess.DEVNULL, env=environment
+    )
+
+
 class CompilingProcesses:
     """Implements `engine.runs.compile_cache.Elsewhere`."""
 
@@ -40,8 +90,9 @@ class CompilingProcesses:
         self._max_elapsed_s = settings.number("compile.max_elapsed_s")
         self._idle_s = settings.number("compile.idle_s")
         self._lanes = Lanes(MAX_PROCESSES)
-        self._idle: list[Process] = []
+        self._idle: list[_Process] = []
         self._ending: dict[int, asyncio.TimerHandle] = {}
+        self._killing: set[asyncio.Future[None]] = set()
 
     async def __call__(
         self, text: str, file: str, tenant: str, files: Mapping[str, str] = MappingProxyType({})
@@ -68,7 +119,7 @@ class CompilingProcesses:
                 async with asyncio.timeout(self._max_elapsed_s):
                     body, findings, was_heavy = await self._exchange(process, (kind, text, file, settings, dict(files)))
             except TimeoutError:
-                await _killed(process)
+                await process.kill()
                 message = f"it was not compiled within {self._max_elapsed_s:g} s (compile.max_elapsed_s)"
                 log.warning("%s: %s; the processors of this machine may be overloaded", file, message)
                 raise _refused(
@@ -79,18 +130,18 @@ class CompilingProcesses:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_END_S):
                         await process.wait()
-                await _killed(process)
+                await process.kill()
                 raise _refused(self._why_it_died(process), text, file) from None
             except BaseException:
-                await _killed(process)
+                await process.kill()
                 raise
             if was_heavy:
-                await _killed(process)
+                await process.kill()
             else:
                 self._keep(process)
         return body, findings
 
-    def _why_it_died(self, process: Process) -> str:
+    def _why_it_died(self, process: _Process) -> str:
         if process.returncode == -signal.SIGXCPU:
             most_s = self._settings.number("compile.timeout_s")
             return f"it takes more than {most_s:g} s of processor time (compile.timeout_s)"
@@ -101,19 +152,17 @@ class CompilingProcesses:
         for timer in self._ending.values():
             timer.cancel()
         while self._idle:
-            await _killed(self._idle.pop())
+            await self._idle.pop().kill()
+        await asyncio.gather(*self._killing)
 
     @staticmethod
-    async def _exchange(process: Process, request: tuple[Any, ...]) -> tuple[bytes, list[Finding], bool]:
-        source, sink = process.stdin, process.stdout
-        if source is None or sink is None:
-            raise EOFError
-        source.write(packed(request))
-        await source.drain()
-        size = LENGTH.unpack(await sink.readexactly(LENGTH.size))[0]
-        return ANSWER.decode(await sink.readexactly(size))
+    async def _exchange(process: _Process, request: tuple[Any, ...]) -> tuple[bytes, list[Finding], bool]:
+        process.writer.write(packed(request))
+        await process.writer.drain()
+        size = LENGTH.unpack(await process.reader.readexactly(LENGTH.size))[0]
+        return ANSWER.decode(await process.reader.readexactly(size))
 
-    async def _acquire(self) -> Process:
+    async def _acquire(self) -> _Process:
         while self._idle:
             process = self._idle.pop()
             self._ending.pop(process.pid).cancel()
@@ -122,29 +171,20 @@ class CompilingProcesses:
         memory = str(self._settings.integer("compile.max_memory_bytes"))
         command = (sys.executable, "-P", "-c", PROGRAM, memory)
         environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
-        return await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=environment)
+        return await _Process.start(command, environment)
 
-    def _keep(self, process: Process) -> None:
+    def _keep(self, process: _Process) -> None:
         self._idle.append(process)
         loop = asyncio.get_running_loop()
         self._ending[process.pid] = loop.call_later(self._idle_s, self._end, process)
 
-    def _end(self, process: Process) -> None:
+    def _end(self, process: _Process) -> None:
         self._ending.pop(process.pid, None)
         if process in self._idle:
             self._idle.remove(process)
-            if process.stdin is not None:
-                process.stdin.close()
-
-
-async def _killed(process: Process) -> None:
-    with suppress(ProcessLookupError):
-        process.kill()
-    if process.stdin is not None:
-        process.stdin.close()
-        with suppress(OSError):
-            await process.stdin.wait_closed()
-    await process.wait()
+            ending = asyncio.ensure_future(process.kill())
+            self._killing.add(ending)
+            ending.add_done_callback(self._killing.discard)
 
 
 def _refused(message: str, text: str, file: str, hint: str = "make it smaller") -> PlaybookError:
