@@ -203,7 +203,12 @@ class Bucket:
                 self._publish(stream, subject, chunk, {api.Header.MSG_ID: f"{nuid}-{number + at}"})
                 for at, chunk in enumerate(chunks)
             ]
-            return await asyncio.gather(*sent)
+            # All are answered before a refusal is raised: one that is still on its way would be stored after the purge.
+            answers = await asyncio.gather(*sent, return_exceptions=True)
+            for answer in answers:
+                if isinstance(answer, BaseException):
+                    raise answer
+            return [answer for answer in answers if isinstance(answer, int)]
 
         return await self.connection.run(work)
 
