@@ -19,6 +19,7 @@ from arclog.model.events import BITS, LIFTS, MARKED, REGISTRY, Event, EventType,
 from arclog.plan import net
 from arclog.ports.views.api import ExecuteRequest, SignalRequest
 from arclog.server.streams.events import RunEvents
+from arclog.stores import rows
 from arclog.wiring.embedded import Embedded, embedded
 
 PLAYBOOK = """\
@@ -102,6 +103,7 @@ async def a_newer_release(here: Embedded, execution_id: str) -> AsyncIterator[No
     assert record is not None
     REGISTRY[FUTURE] = EventType(FUTURE, 60, "playbook", ("server",), ("success",), "It is elsewhere now.")
     BITS[FUTURE] = 1 << 60
+    rows._KINDS[FUTURE] = (BITS[FUTURE], None)
     try:
         from arclog.ports.storage.store import Append
 
@@ -109,7 +111,7 @@ async def a_newer_release(here: Embedded, execution_id: str) -> AsyncIterator[No
         base = here.engine.minter.next_id()
         await here.engine.store.append(Append(record.execution_id, record.head, [event], base, record.now))
     finally:
-        del REGISTRY[FUTURE], BITS[FUTURE]
+        del REGISTRY[FUTURE], BITS[FUTURE], rows._KINDS[FUTURE]
     yield
 
 
