@@ -7,6 +7,7 @@ from __future__ import annotations
 import base64
 import json
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -26,8 +27,8 @@ class Request(NamedTuple):
         return dict(parse_qsl(self.body.decode()))
 
 
-class Manager:
-    """A server whose `answer` gives status and JSON (or text) for a request."""
+class Manager(ABC):
+    """A server that answers requests as a secret manager does."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -35,8 +36,9 @@ class Manager:
         #: answers everything with this status if it is set
         self.broken = 0
 
+    @abstractmethod
     def answer(self, request: Request) -> tuple[int, Any]:
-        raise NotImplementedError
+        """Return the status, and JSON or text."""
 
     def count(self, path: str) -> int:
         return sum(path in request.path for request in self.asked)

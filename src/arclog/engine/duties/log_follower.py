@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -25,7 +26,7 @@ _FIRST_PAUSE_S = 0.1
 _NUMBER = re.compile(r"\d{10,}-\d+")
 
 
-class Follower:
+class Follower(ABC):
     """The duty: one per engine. Only one of several servers follows the log at a time."""
 
     #: name of the duty in the store
@@ -54,11 +55,11 @@ class Follower:
         self._settling = False
         engine.hints.on_grown.append(self._wake_up.set)
 
+    @abstractmethod
     async def send(self, page: Sequence[LogBatch]) -> int:
         """Send what follows from some rows of the log. Return how many of the rows, from the first on, are completely
         stored, at least one. Raises if not even one is.
         """
-        raise NotImplementedError
 
     async def run(self) -> None:
         """Publish while this server has the duty, and try to get it while another has it. Returns after `settle` was

@@ -16,7 +16,7 @@ import obstore
 from msgspec import Struct
 
 from arclog.model.config.settings import Settings
-from arclog.model.errors import ResultStoreAway, ResultUnavailable
+from arclog.model.errors import InvariantBroken, ResultStoreAway, ResultUnavailable
 from arclog.ports.results import StoredBlob
 from arclog.results.blobs.object.bucket import Bucket
 from arclog.results.blobs.port import Blob, Blobs, Known, RangeBlob, Replaced, Upload
@@ -322,7 +322,7 @@ class ObjectUpload(Upload):
         return True
 
     async def renew(self, sha256: str) -> bool:
-        raise NotImplementedError("`stored` opens nothing that could be kept")
+        raise InvariantBroken(f"{sha256} cannot be renewed: `stored` returns no blob")
 
     async def discard(self) -> None:
         self._held.clear()
